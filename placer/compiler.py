@@ -1,0 +1,130 @@
+"""The compiler from one end to the other: a spec in, a build folder out."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from placer.emit.planning import make_plan, make_tables
+from placer.emit.program import Phase, opening, program, program_path, sources
+from placer.errors import BuildError
+from placer.graph.graph import Graph
+from placer.graph.model import Model
+from placer.graph.text import print_graph
+from placer.passes import lower
+from placer.plan import FILE, SOURCES, Plan, Table, sealed, sha256, to_json
+
+Watch = Callable[[str, Graph], None]
+
+
+def compile(
+    spec: str | Path | Model,
+    out: str | Path,
+    *,
+    nodes: Mapping[str, int] | None = None,
+    single_process: bool = False,
+    after_pass: Watch | None = None,
+) -> Plan:
+    """Compile a spec into a build folder, and return its plan.
+
+    `nodes` overrides how many there are of each node kind; `single_process` compiles
+    the same spec for one process, the reference of R1. `after_pass` is shown every
+    pass's name and graph. Raises SpecError, PlaceError or GraphError for a mistake in
+    the spec, BuildError when the folder cannot be written.
+    """
+    with _without_collection():
+        if not isinstance(spec, Model):
+            from placer.spec import load
+
+            spec = load(spec, nodes=nodes, single_process=single_process)
+        step, evaluation = lowered(spec, after_pass)
+        tables = make_tables(spec, step)
+        files = build_files(spec, step, evaluation, tables)
+        hashes = {path: sha256(text.encode()) for path, text in files.items()}
+        plan = sealed(make_plan(spec, step, evaluation, tables, hashes))
+        files[FILE] = to_json(plan)
+        files[SOURCES] = _sources(spec, step, Path(out))
+        _write(Path(out), files)
+    return plan
+
+
+def lowered(model: Model, watch: Watch | None = None) -> tuple[Graph, Graph | None]:
+    """The final graphs: of a training step, and of an evaluation if there is one."""
+    step: Graph | None = None
+    evaluation: Graph | None = None
+    for name, graph in lower(model.graph, model.eval.batch if model.eval else None):
+        if watch:
+            watch(name, graph)
+        if name == "segment" and step is None:
+            step = graph
+        elif name == "segment":
+            evaluation = graph
+    assert step is not None
+    return step, evaluation
+
+
+def build_files(
+    model: Model,
+    step: Graph,
+    evaluation: Graph | None,
+    tables: Mapping[str, tuple[Table, ...]],
+) -> dict[str, str]:
+    """The programs, the graph's text and the spec's modules: path in the folder, and
+    text."""
+    full = model.train.remainder == "drop"
+    phases = [Phase(step, step.batch if full else None, evaluating=False)]
+    text = print_graph(step)
+    if evaluation is not None:
+        assert model.eval is not None
+        full = model.eval.remainder == "drop"
+        rows = evaluation.batch if full else None
+        phases.append(Phase(evaluation, rows, evaluating=True))
+        text += "\n" + print_graph(evaluation)
+    files = {"graph.txt": text}
+    for host in step.cluster.all_hosts():
+        title = opening(host, step)
+        files[program_path(host)] = program(host, title, phases, tables[host])
+    for module in model.modules:
+        path = model.folder / f"{module}.py"
+        files[f"{module}.py"] = path.read_text(encoding="utf-8")
+    return files
+
+
+def _sources(model: Model, step: Graph, out: Path) -> str:
+    """Where each op was written, and the spec's own place, relative to the build."""
+    spec = next((op.source.file for op in step.ops if op.source), f"{step.name}.yaml")
+    place = Path(os.path.relpath(model.folder / Path(spec).name, out)).as_posix()
+    places = {name: [line, column] for name, _, line, column in sources(step)}
+    return json.dumps({"spec": place, "ops": places}, indent=0) + "\n"
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not (folder / FILE).is_file():
+            raise BuildError(
+                f"'{folder}' holds other files and no build",
+                hint="name an empty or a new folder",
+            )
+        for path, text in files.items():
+            file = folder / path
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BuildError(f"cannot write '{folder}': {error}") from error
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """A compilation makes many small objects and no cycles worth collecting."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

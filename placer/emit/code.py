@@ -1,0 +1,79 @@
+"""Python statements as text, laid out as the formatter would leave them.
+
+What does not fit a line is written one item a line with a trailing comma, which the
+formatter keeps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+WIDTH = 88
+INDENT = "    "
+
+
+def literal(value: Any) -> str:
+    """A checked value as Python text: numbers, words, tuples and mappings of them."""
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, tuple | list):
+        inner = ", ".join(map(literal, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items())
+        return "{" + pairs + "}"
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)
+    raise TypeError(f"{type(value).__name__} has no text in a program")
+
+
+def call(
+    targets: Sequence[str], function: str, arguments: Sequence[str], depth: int
+) -> list[str]:
+    """`targets = function(arguments)`, or the bare call when there are no targets."""
+    pad = INDENT * depth
+    left = f"{_tuple(targets)} = " if targets else ""
+    flat = f"{pad}{left}{function}({', '.join(arguments)})"
+    if len(flat) <= WIDTH:
+        return [flat]
+    opened = f"{pad}{left}{function}("
+    if len(opened) <= WIDTH or len(targets) < 2:
+        return [opened, *_items(arguments, depth + 1), f"{pad})"]
+    closing = f"{pad}) = {function}({', '.join(arguments)})"
+    head = [f"{pad}(", *_items(targets, depth + 1)]
+    if len(closing) <= WIDTH:
+        return [*head, closing]
+    return [
+        *head, f"{pad}) = {function}(", *_items(arguments, depth + 1), f"{pad})"
+    ]  # fmt: skip
+
+
+def define(name: str, parameters: Sequence[str], returns: str = "") -> list[str]:
+    """The head of a function."""
+    flat = f"def {name}({', '.join(parameters)}){returns}:"
+    if len(flat) <= WIDTH:
+        return [flat]
+    items = [
+        f"{INDENT}{item}," if item != "*" else f"{INDENT}*,"
+        for item in parameters
+    ]
+    return [f"def {name}(", *items, f"){returns}:"]
+
+
+def give(values: Sequence[str], depth: int) -> list[str]:
+    """`return values`: one as it is, several as a tuple."""
+    pad = INDENT * depth
+    flat = f"{pad}return {', '.join(values) if len(values) != 1 else values[0]}"
+    if len(flat) <= WIDTH:
+        return [flat]
+    return [f"{pad}return (", *_items(values, depth + 1), f"{pad})"]
+
+
+def _tuple(targets: Sequence[str]) -> str:
+    return ", ".join(targets)
+
+
+def _items(items: Sequence[str], depth: int) -> list[str]:
+    return [f"{INDENT * depth}{item}," for item in items]

@@ -1,0 +1,345 @@
+"""plan.json of a compiled model: edges, tables, reads, costs and choices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import placer
+from placer import ops
+from placer.emit.program import program_path
+from placer.emit.reasons import choices
+from placer.graph import optimizers
+from placer.graph.graph import Graph, Op
+from placer.graph.model import Model, Source
+from placer.graph.rows import part, pieces
+from placer.graph.structure import STRUCTURAL, is_conversion, is_update
+from placer.graph.types import TensorType
+from placer.ops.attributes import complete
+from placer.plan import (
+    VERSION,
+    Column,
+    Data,
+    Edge,
+    Moved,
+    Node,
+    Parameter,
+    Phase,
+    Plan,
+    Read,
+    Table,
+    TableBlock,
+)
+
+
+def make_plan(
+    model: Model,
+    step: Graph,
+    evaluation: Graph | None,
+    tables: Mapping[str, tuple[Table, ...]],
+    files: Mapping[str, str],
+) -> Plan:
+    """The plan of a build, given the final graphs and the hashes of its files."""
+    costs = _costs(step)
+    nodes = tuple(
+        Node(
+            name=host,
+            program=program_path(host),
+            devices=dict(step.cluster.kind(host.split(":")[0]).devices),
+            step=_phase(step, host),
+            evaluation=_phase(evaluation, host) if evaluation else None,
+            tables=tables[host],
+            flops=costs[host].model,
+            replicated_flops=costs[host].replicated,
+            exchange_flops=costs[host].exchange,
+        )
+        for host in step.cluster.all_hosts()
+    )
+    return Plan(
+        version=VERSION,
+        placer=placer.__version__,
+        name=step.name,
+        precision=model.precision,
+        seed=model.seed,
+        epochs=model.epochs,
+        metrics=model.metrics,
+        columns=_columns(model, step),
+        train=_data(model.train),
+        evaluation=_data(model.eval) if model.eval else None,
+        nodes=nodes,
+        step_edges=_edges(step),
+        evaluation_edges=_edges(evaluation) if evaluation else (),
+        parameters=_parameters(model, nodes),
+        choices=choices(model, step),
+        modules=model.modules,
+        files=dict(sorted(files.items())),
+    )
+
+
+def make_tables(model: Model, step: Graph) -> dict[str, tuple[Table, ...]]:
+    """What each host holds: one table for each optimizer, one for what is not trained."""
+    recipes = {op.attrs["group"]: op for op in model.graph.of_kind("optimizer")}
+    groups = {op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)}
+    held: dict[str, dict[int | None, list[Op]]] = {
+        host: defaultdict(list) for host in step.cluster.all_hosts()
+    }
+    for op in step.of_kind("parameter"):
+        for host in step.hosts(op):
+            held[host][groups.get(op.name)].append(op)
+    shapes = {op.name: op for op in model.graph.of_kind("parameter")}
+    return {
+        host: tuple(
+            _table(model.graph, recipes, group, found, shapes)
+            for group, found in sorted(
+                of_host.items(), key=lambda item: (item[0] is None, item[0] or 0)
+            )
+        )
+        for host, of_host in held.items()
+    }
+
+
+def _table(
+    graph: Graph,
+    recipes: Mapping[int, Op],
+    group: int | None,
+    found: Sequence[Op],
+    wholes: Mapping[str, Op],
+) -> Table:
+    blocks = tuple(_block(op, wholes) for op in found)
+    if group is None:
+        return Table(
+            name="frozen", rule=None, hyper={}, learning_rate=0.0, blocks=blocks
+        )
+    recipe = recipes[group]
+    rule = recipe.attrs["rule"]
+    named = optimizers.find(rule).hyper
+    hyper = optimizers.complete(
+        rule, {name: v for name, v in recipe.attrs.items() if name in named}
+    )
+    return Table(
+        name="dense" if len(recipes) == 1 else f"dense{group}",
+        rule=rule,
+        hyper=hyper,
+        learning_rate=recipe.attrs["learning_rate"],
+        blocks=blocks,
+    )
+
+
+def _block(op: Op, wholes: Mapping[str, Op]) -> TableBlock:
+    kind = op.result.type
+    assert isinstance(kind, TensorType)
+    parameter = op.name
+    if "start" in op.attrs:
+        parameter = op.name.rsplit(".block", 1)[0]
+    whole = wholes[parameter].result.type
+    assert isinstance(whole, TensorType)
+    start = op.attrs.get("start", 0)
+    return TableBlock(
+        parameter=parameter,
+        name=op.name,
+        start=start,
+        stop=op.attrs.get("stop", whole.numel()),
+        shape=kind.sizes(1),
+    )
+
+
+def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
+    holders: dict[str, dict[int, tuple[str, str, int]]] = defaultdict(dict)
+    for node in nodes:
+        for table in node.tables:
+            for i, block in enumerate(table.blocks):
+                holders[block.parameter].setdefault(block.start, (node.name, table.name, i))
+    return tuple(
+        Parameter(
+            name=op.name,
+            dtype=op.result.type.dtype,
+            shape=op.result.type.sizes(1),
+            init=op.attrs["init"],
+            trainable="group" in op.attrs,
+            holders=tuple(at for _, at in sorted(holders[op.name].items())),
+        )
+        for op in model.graph.of_kind("parameter")
+        if isinstance(op.result.type, TensorType)
+    )
+
+
+def _phase(graph: Graph, host: str) -> Phase:
+    mine = [op for op in graph.ops if host in graph.hosts(op)]
+    reads = []
+    for op in mine:
+        if op.kind == "read":
+            hosts = graph.hosts(op)
+            split = op.result.layout == "S"
+            reads.append(
+                Read(
+                    value=op.name,
+                    input=op.attrs["input"],
+                    index=hosts.index(host) if split else 0,
+                    parts=len(hosts) if split else 1,
+                )
+            )
+    metrics = {
+        op.attrs["metric"]: graph.values[op.operands[0]].layout or "R"
+        for op in mine
+        if op.kind == "record"
+    }
+    return Phase(reads=tuple(reads), metrics=metrics)
+
+
+def _edges(graph: Graph) -> tuple[Edge, ...]:
+    sends = {op.attrs["edge"]: op for op in graph.of_kind("send")}
+    once_until = next(
+        (i for i, op in enumerate(graph.ops) if op.kind == "read"), len(graph.ops)
+    )
+    trains = bool(graph.of_kind("store"))
+    found = []
+    for at, listen in enumerate(graph.ops):
+        if listen.kind != "listen_and_serv":
+            continue
+        send = sends[listen.attrs["edge"]]
+        values = tuple(
+            _moved(graph, operand, result.name)
+            for operand, result in zip(send.operands, listen.results, strict=True)
+        )
+        sources, targets = graph.hosts(send), graph.hosts(listen)
+        found.append(
+            Edge(
+                id=send.attrs["edge"],
+                sources=sources,
+                targets=targets,
+                values=values,
+                nbytes=sum(
+                    _moved_bytes(v, sources, targets, graph.batch) for v in values
+                ),
+                once=not trains and at < once_until,
+            )
+        )
+    return tuple(sorted(found, key=lambda edge: edge.id))
+
+
+def _moved(graph: Graph, operand: str, result: str) -> Moved:
+    kind = graph.tensor(operand)
+    have, need = graph.values[operand].layout, graph.values[result].layout
+    assert have is not None
+    assert need is not None
+    cut = graph.producers[operand]
+    of_cut = cut.kind == "cut"
+    joined = [op for op in graph.uses.get(result, ()) if op.kind == "assemble"]
+    at, numel, whole = 0, 0, None
+    if joined:
+        parts = joined[0].operands
+        sizes = [graph.tensor(name).numel() for name in parts]
+        at = sum(sizes[: parts.index(result)])
+        whole, numel = joined[0].name, sum(sizes)
+    return Moved(
+        operand=cut.operands[0] if of_cut else operand,
+        result=result,
+        dtype=kind.dtype,
+        shape=kind.shape,
+        layouts=(have, need),
+        start=cut.attrs["start"] if of_cut else None,
+        stop=cut.attrs["stop"] if of_cut else None,
+        whole=whole,
+        at=at,
+        numel=numel,
+    )
+
+
+def _moved_bytes(
+    moved: Moved, sources: Sequence[str], targets: Sequence[str], batch: int
+) -> int:
+    """Bytes that cross between hosts for one value in one full step."""
+    kind = TensorType(moved.dtype, moved.shape)  # type: ignore[arg-type]
+    row = kind.nbytes(batch) // batch if kind.has_rows else kind.nbytes(batch)
+    total = 0
+    for target in targets:
+        for piece in pieces(moved.layouts, sources, targets, target, batch):
+            if piece.source != target:
+                if piece.whole:
+                    total += kind.nbytes(batch)
+                else:
+                    total += row * (piece.high - piece.low)
+    return total
+
+
+def _columns(model: Model, graph: Graph) -> tuple[Column, ...]:
+    used = dict.fromkeys(op.attrs["input"] for op in graph.of_kind("read"))
+    return tuple(
+        Column(name=name, dtype=kind.dtype, shape=kind.sizes(1)[1:])
+        for name, kind in model.inputs.items()
+        if name in used
+    )
+
+
+def _data(source: Source) -> Data:
+    return Data(
+        source=source.source,
+        batch=source.batch,
+        split=source.split,
+        columns=dict(source.columns) if source.columns else None,
+        shuffle=source.shuffle,
+        seed=source.seed,
+        remainder=source.remainder,
+    )
+
+
+@dataclass(slots=True)
+class _Cost:
+    model: int = 0
+    replicated: int = 0
+    exchange: int = 0
+
+
+def _costs(graph: Graph) -> dict[str, _Cost]:
+    """Declared FLOPs of one step by host: of the model, of what is computed again on
+    other hosts, and of the exchange itself (R5)."""
+    costs = {host: _Cost() for host in graph.cluster.all_hosts()}
+    for op in graph.ops:
+        hosts = graph.hosts(op)
+        split = len(hosts) > 1 and any(
+            graph.values[name].layout == "S" for name in op.operands
+        )
+        for i, host in enumerate(hosts):
+            rows = graph.batch
+            if split:
+                low, high = part(graph.batch, i, len(hosts))
+                rows = high - low
+            flops, exchanged = _flops(graph, op, rows)
+            if exchanged:
+                costs[host].exchange += flops
+            elif split or i == 0:
+                costs[host].model += flops
+            else:
+                costs[host].replicated += flops
+    for edge in _edges(graph):
+        for value in edge.values:
+            if value.layouts[0] == "P":
+                for target in edge.targets:
+                    kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
+                    adds = len(edge.sources) - 1
+                    costs[target].exchange += adds * kind.numel(graph.batch)
+    return costs
+
+
+def _flops(graph: Graph, op: Op, rows: int) -> tuple[int, bool]:
+    """Declared FLOPs of an op over some rows, and whether they are the exchange's."""
+    if is_update(op.kind):
+        each = optimizers.find(op.kind).flops
+        return each * graph.tensor(op.operands[0]).numel(), False
+    if op.kind in STRUCTURAL or is_conversion(op.kind):
+        return 0, False
+    declaration = ops.find(op.forward_kind)
+    if op.is_gradient:
+        forward = graph.producers[op.operands[0]]
+        types = [graph.tensor(name).at(rows) for name in forward.operands]
+        attrs = complete(declaration, _plain(forward.attrs))
+        return declaration.grad_flops(types, attrs, op.attrs["wrt"]), False
+    types = [graph.tensor(name).at(rows) for name in op.operands]
+    attrs = complete(declaration, _plain(op.attrs))
+    return declaration.flops(types, attrs), op.kind == "clip_scale"
+
+
+def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in attrs.items() if k not in ("segment", "wrt")}

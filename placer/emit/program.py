@@ -1,0 +1,247 @@
+"""One host's program: its segments as jitted functions, and the step that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.emit.code import INDENT, call, literal
+from placer.emit.host import Unit, units
+from placer.emit.names import Names
+from placer.emit.segments import Function, function, purpose
+from placer.graph.graph import Graph, Op
+from placer.graph.structure import is_update
+from placer.graph.types import TensorType
+from placer.plan import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What is emitted of one graph: the step of training, or of evaluation.
+
+    `rows` is the number of rows of every global batch, None where the last of an epoch
+    may be short.
+    """
+
+    graph: Graph
+    rows: int | None
+    evaluating: bool
+
+
+def program(
+    host: str, title: str, phases: Sequence[Phase], tables: Sequence[Table]
+) -> str:
+    """The text of `worker-0/program.py`, formatted."""
+    names = Names()
+    functions: list[Function] = []
+    bodies: list[list[str]] = []
+    for phase in phases:
+        made, body = _phase(host, phase, names, tables)
+        functions += made
+        bodies.append(body)
+    lines = [f'"""{title}"""', ""]
+    if any(made.counts for made in functions):
+        lines += ["import functools", ""]
+    lines += ["from placer import runtime  # first: before jax loads", ""]
+    if functions:
+        lines += ["import jax", "", "from placer import ops", ""]
+    for made in functions:
+        lines += ["", *made.lines, ""]
+    for body in bodies:
+        lines += ["", *body, ""]
+    hooks = ", ".join(["step", "evaluate"][: len(phases)])
+    lines += ["", 'if __name__ == "__main__":', f"    runtime.main(__file__, {hooks})"]
+    return "\n".join(lines) + "\n"
+
+
+def _phase(
+    host: str, phase: Phase, names: Names, tables: Sequence[Table]
+) -> tuple[list[Function], list[str]]:
+    found = units(phase.graph, host)
+    functions: dict[int, Function] = {}
+    for i, unit in enumerate(found):
+        if unit.computed:
+            name = names.fresh(purpose(unit, phase.evaluating))
+            functions[i] = function(
+                phase.graph, host, unit, name, names, phase.rows
+            )
+    writer = _Writer(phase, host, names, tables, found)
+    depth = 1
+    lines: list[str] = []
+    batches = phase.evaluating and any(not unit.once for unit in found)
+    for i, unit in enumerate(found):
+        if batches and depth == 1 and not unit.once:
+            lines.append(f"{INDENT}for _ in node.batches():")
+            depth = 2
+        if i in functions:
+            lines += writer.segment(unit, functions[i], depth)
+        else:
+            lines += writer.statements(unit, depth)
+    name = "evaluate" if phase.evaluating else "step"
+    head = f"def {name}(node: runtime.Node) -> None:"
+    if not lines:
+        nothing = "this server holds no block" if host.startswith("ps") else "no op"
+        lines = [f'{INDENT}"""Nothing to do: {nothing}."""']
+    return list(functions.values()), [head, *lines]
+
+
+class _Writer:
+    """Writes the statements of one phase, in order."""
+
+    def __init__(
+        self,
+        phase: Phase,
+        host: str,
+        names: Names,
+        tables: Sequence[Table],
+        found: Sequence[Unit],
+    ) -> None:
+        self.graph, self.host, self.names = phase.graph, host, names
+        self.table_of = {b.name: table for table in tables for b in table.blocks}
+        self.opened: set[str] = set()
+        self.remaining = _updates_left(found, self.table_of)
+        self.gradients: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.used = {name for unit in found for op in unit.ops for name in op.operands}
+
+    def segment(self, unit: Unit, made: Function, depth: int) -> list[str]:
+        arguments = [self.names.of(name) for name in unit.inputs]
+        if made.counts:
+            arguments.append("count=node.count")
+        return call(
+            [self.names.of(name) for name in unit.outputs], made.name, arguments, depth
+        )
+
+    def statements(self, unit: Unit, depth: int) -> list[str]:
+        op = unit.ops[0]
+        match op.kind:
+            case "read":
+                return self._read(unit.ops, depth)
+            case "parameter":
+                return [x for p in unit.ops for x in self._parameter(p, depth)]
+            case "assemble":
+                return self._assemble(op, depth)
+            case "listen_and_serv":
+                return self._receive(op, depth)
+            case "send":
+                return self._send(op, depth)
+            case "record":
+                return self._record(unit.ops, depth)
+            case "cut":
+                self.names.alias(op.name, self.names.of(op.operands[0]))
+                return []
+            case "store":
+                return []
+        assert is_update(op.kind), op
+        return self._update(op, depth)
+
+    def _read(self, reads: Sequence[Op], depth: int) -> list[str]:
+        targets = [self.names.of(op.name) for op in reads]
+        return call(targets, "node.read", [literal(op.name) for op in reads], depth)
+
+    def _parameter(self, op: Op, depth: int) -> list[str]:
+        table = self.table_of[op.name]
+        if table.name in self.opened:
+            return []
+        self.opened.add(table.name)
+        blocks = [block.name for block in table.blocks]
+        targets = [self.names.of(b) if b in self.used else "_" for b in blocks]
+        if len(targets) == 1:
+            targets = [f"({targets[0]},)"]
+        return call(targets, "node.values", [literal(table.name)], depth)
+
+    def _assemble(self, op: Op, depth: int) -> list[str]:
+        kind = op.result.type
+        assert isinstance(kind, TensorType)
+        arguments = [self.names.of(name) for name in op.operands]
+        arguments.append(f"shape={literal(kind.shape)}")
+        return call([self.names.of(op.name)], "node.assemble", arguments, depth)
+
+    def _receive(self, op: Op, depth: int) -> list[str]:
+        edge, origin = op.attrs["edge"], op.attrs["from"]
+        targets = [self.names.of(value.name) for value in op.results]
+        if len(targets) == 1:
+            targets = [f"({targets[0]},)"]
+        note = f"{INDENT * depth}# edge {edge}: from {origin}"
+        how = {_how(self.graph, edge, value.layout) for value in op.results}
+        note += f", {', '.join(sorted(how))}" if how != {""} else ""
+        return [note, *call(targets, "node.receive", [str(edge)], depth)]
+
+    def _send(self, op: Op, depth: int) -> list[str]:
+        edge, target = op.attrs["edge"], op.attrs["to"]
+        note = f"{INDENT * depth}# edge {edge}: to {target}"
+        values = [self.names.of(name) for name in op.operands]
+        return [note, *call([], "node.send", [str(edge), *values], depth)]
+
+    def _record(self, records: Sequence[Op], depth: int) -> list[str]:
+        pairs = [(op.attrs["metric"], self.names.of(op.operands[0])) for op in records]
+        if all(metric.isidentifier() for metric, _ in pairs):
+            arguments = [f"{metric}={name}" for metric, name in pairs]
+        else:
+            inner = ", ".join(f"{literal(metric)}: {name}" for metric, name in pairs)
+            arguments = [f"**{{{inner}}}"]
+        return call([], "node.record", arguments, depth)
+
+    def _update(self, op: Op, depth: int) -> list[str]:
+        block, gradient, *scale = op.operands
+        table = self.table_of[block]
+        gradients = self.gradients.setdefault(table.name, {})
+        gradients[block] = (gradient, *scale)
+        self.remaining[table.name] -= 1
+        if self.remaining[table.name]:
+            return []
+        arguments = [literal(table.name)]
+        for held in table.blocks:
+            arguments.append(self.names.of(gradients[held.name][0]))
+        if scale:
+            arguments.append(f"scale={self.names.of(scale[0])}")
+        return call([], "node.update", arguments, depth)
+
+
+def _updates_left(
+    found: Sequence[Unit], table_of: Mapping[str, Table]
+) -> dict[str, int]:
+    left: dict[str, int] = {}
+    for unit in found:
+        for op in unit.ops:
+            if is_update(op.kind):
+                name = table_of[op.operands[0]].name
+                left[name] = left.get(name, 0) + 1
+    return left
+
+
+def _how(graph: Graph, edge: int, layout: str | None) -> str:
+    """How what came is put together, where it is not simply taken."""
+    (send,) = (op for op in graph.of_kind("send") if op.attrs["edge"] == edge)
+    several = len(graph.hosts(send)) > 1
+    sent = graph.values[send.operands[0]].layout
+    if sent == "P" and layout == "R" and several:
+        return "summed in their order"
+    if sent == "S" and several:
+        return "rows put together"
+    return ""
+
+
+def program_path(host: str) -> str:
+    """Where a host's program lies in the build folder."""
+    return f"{host.replace(':', '-')}/program.py"
+
+
+def opening(host: str, graph: Graph) -> str:
+    """The first line of a program: whose it is."""
+    kinds = ", ".join(f"{k.count} {_plural(k.name, k.count)}" for k in graph.cluster.kinds)
+    return (
+        f"{host} of {graph.name}: {kinds}. "
+        "Compiled by placer; change the spec, not this file."
+    )
+
+
+def _plural(name: str, count: int) -> str:
+    word = {"ps": "server"}.get(name, name)
+    return word if count == 1 else f"{word}s"
+
+
+def sources(graph: Graph) -> Iterator[tuple[str, str, int, int]]:
+    """Where each op of the graph was written: name, file, line, column."""
+    for op in graph.ops:
+        if op.source is not None:
+            yield op.name, op.source.file, op.source.line, op.source.column

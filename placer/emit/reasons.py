@@ -1,0 +1,56 @@
+"""Why things are where they are: every place that was chosen, every op put in (R3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from placer.graph.graph import Graph, Op
+from placer.graph.model import Model
+from placer.graph.structure import is_conversion, is_update
+from placer.plan import Choice
+
+
+def choices(model: Model, step: Graph) -> tuple[Choice, ...]:
+    """What the compiler chose or inserted, in program order."""
+    return tuple(_choices(model, step))
+
+
+def _choices(model: Model, step: Graph) -> Iterator[Choice]:
+    written = model.graph.producers
+    if model.train.remainder == "drop":
+        yield Choice(
+            what="the short tail of a training epoch",
+            why="left out: data.train.remainder is drop unless the spec says keep",
+        )
+    for op in step.ops:
+        why = _why(op, written.get(op.name), step)
+        if why:
+            yield Choice(what=f"{op.name} ({op.kind}) at {op.place}", why=why)
+
+
+def _why(op: Op, origin: Op | None, step: Graph) -> str | None:
+    if op.kind == "parameter":
+        return _parameter(op, step)
+    if op.kind == "send":
+        names = ", ".join(op.operands)
+        return f"put in: {names} is needed at {op.attrs['to']} (edge {op.attrs['edge']})"
+    if is_conversion(op.kind):
+        return f"put in: turns the layout of '{op.operands[0]}' into {op.result.layout}"
+    if op.kind == "assemble":
+        return "put in: puts the parameter together from its blocks"
+    if origin is None or is_update(op.kind) or op.is_gradient:
+        return None
+    if op.kind == "read":
+        return "read where it is used: inputs are not sent"
+    if origin.place is None and origin.kind == op.kind:
+        return "nothing was written: with its first placed input, else the first node"
+    if origin.place != op.place and origin.kind == op.kind:
+        return f"written as {origin.place}; what it leaves open was completed"
+    return None
+
+
+def _parameter(op: Op, step: Graph) -> str:
+    for user in step.uses.get(op.name, ()):
+        if is_update(user.kind):
+            return f"a parameter stands where its optimizer ({user.kind}) does"
+    return "not trained: with the first op that uses it"

@@ -1,0 +1,160 @@
+"""A segment of one host as a jitted function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from placer import ops
+from placer.emit.code import INDENT, call, define, give, literal
+from placer.emit.host import Unit
+from placer.emit.names import Names
+from placer.graph.graph import Graph, Op
+from placer.graph.rows import pieces
+from placer.graph.structure import is_conversion
+from placer.graph.types import TensorType
+from placer.ops.attributes import complete
+
+INSERTED = frozenset({"accumulate", "constant", "sum_of_squares", "clip_scale"})
+"""Computed ops that are neither forward nor backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """An emitted function: its text, and whether it takes the number of rows."""
+
+    name: str
+    lines: tuple[str, ...]
+    counts: bool
+
+
+def purpose(unit: Unit, evaluating: bool) -> str:
+    """What to call a segment: by what is in it."""
+    backward = any(op.is_gradient for op in unit.ops)
+    forward = any(
+        op.kind not in INSERTED and not is_conversion(op.kind) and not op.is_gradient
+        for op in unit.ops
+    )
+    if evaluating:
+        return "predict" if forward else "prepare"
+    if forward and backward:
+        return "forward_backward"
+    if forward:
+        return "forward"
+    return "backward" if backward else "combine"
+
+
+def function(
+    graph: Graph, host: str, unit: Unit, name: str, names: Names, rows: int | None
+) -> Function:
+    """The unit's ops as one jitted function of its inputs.
+
+    `rows` is the number of rows of the global batch where every batch is full, else
+    None: then the function takes `count`, which is static.
+    """
+    body: list[str] = []
+    for op in unit.ops:
+        body.extend(_statement(graph, host, op, names, rows))
+    counts = rows is None and any("count" in line for line in body if "=count" in line)
+    parameters = [names.of(value) for value in unit.inputs]
+    if counts:
+        parameters += ["*", "count"]
+        head = '@functools.partial(jax.jit, static_argnames="count")'
+    else:
+        head = "@jax.jit"
+    outputs = [names.of(value) for value in unit.outputs]
+    returned = give(outputs, 1)
+    if len(outputs) == 1 and body[-1].startswith(f"{INDENT}{outputs[0]} = "):
+        body[-1] = body[-1].replace(f"{outputs[0]} = ", "return ", 1)
+        returned = []
+    lines = [head, *define(name, parameters), *body, *returned]
+    return Function(name, tuple(lines), counts)
+
+
+def _statement(
+    graph: Graph, host: str, op: Op, names: Names, rows: int | None
+) -> Iterator[str]:
+    operands = [names.of(n) for n in op.operands if host in _hosts_of(graph, n)]
+    count = "count" if rows is None else str(rows)
+    if op.is_gradient:
+        yield from _gradient(graph, op, names, operands)
+    elif op.kind == "accumulate" and len(operands) == 1:
+        names.alias(op.name, operands[0])
+    elif is_conversion(op.kind):
+        yield from _conversion(graph, host, op, names, operands, count)
+    else:
+        declaration = ops.find(op.kind)
+        types = [graph.tensor(n) for n in op.operands]
+        arguments = [*operands, *_keywords(op)]
+        if declaration.counts(types, complete(declaration, _attrs(op))):
+            arguments.append(f"count={count}")
+        targets = [names.of(value.name) for value in op.results]
+        saves = len(op.results) > len(declaration.results)
+        verb = f"ops.{op.kind}.forward" if saves else f"ops.{op.kind}"
+        yield from call(targets, verb, arguments, 1)
+
+
+def _hosts_of(graph: Graph, name: str) -> tuple[str, ...]:
+    return graph.hosts(graph.producers[name])
+
+
+def _attrs(op: Op) -> dict[str, object]:
+    return {k: v for k, v in op.attrs.items() if k not in ("segment", "wrt")}
+
+
+def _keywords(op: Op) -> list[str]:
+    return [f"{key}={literal(value)}" for key, value in _attrs(op).items()]
+
+
+def _gradient(
+    graph: Graph, op: Op, names: Names, operands: Sequence[str]
+) -> Iterator[str]:
+    forward = graph.producers[op.operands[0]]
+    wrt = dict(zip(op.attrs["wrt"], op.results, strict=True))
+    targets = [
+        names.of(wrt[i].name) if i in wrt else "_" for i in range(len(forward.operands))
+    ]
+    verb = f"ops.{op.forward_kind}.backward"
+    if len(targets) == 1:
+        yield from call([f"({targets[0]},)"], verb, operands, 1)
+    else:
+        yield from call(targets, verb, operands, 1)
+
+
+def _conversion(
+    graph: Graph,
+    host: str,
+    op: Op,
+    names: Names,
+    operands: Sequence[str],
+    count: str,
+) -> Iterator[str]:
+    """A conversion that moves nothing between hosts, as this host does it."""
+    operand, result = graph.values[op.operands[0]], op.result
+    assert operand.layout is not None
+    assert result.layout is not None
+    sources = _hosts_of(graph, operand.name)
+    targets = graph.hosts(op)
+    layouts = (operand.layout, result.layout)
+    mine = pieces(layouts, sources, targets, host, graph.batch)
+    target = names.of(result.name)
+    if not mine:
+        yield from _zeros(result.type, target, count)  # type: ignore[arg-type]
+    elif mine[0].whole:
+        names.alias(result.name, operands[0])
+    elif result.layout == "S":
+        index = f"index={targets.index(host)}"
+        yield from call(
+            [target], "ops.split_rows", [operands[0], index, f"parts={len(targets)}"], 1
+        )
+    else:
+        index = f"index={sources.index(host)}"
+        arguments = [operands[0], index, f"parts={len(sources)}", f"count={count}"]
+        yield from call([target], "ops.pad_rows", arguments, 1)
+
+
+def _zeros(kind: TensorType, target: str, count: str) -> Iterator[str]:
+    sizes = [count if d == "batch" else str(d) for d in kind.shape]
+    shape = f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+    arguments = ["value=0.0", f'dtype="{kind.dtype}"', f"shape={shape}"]
+    yield from call([target], "ops.constant", arguments, 1)

@@ -1,0 +1,119 @@
+"""The SSA graph: values, ops, and the graph that holds them in program order.
+
+Everything here is immutable: a pass makes a new graph. Values are known by name, a
+name is defined once, and an op's operands are defined before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from placer.errors import Span
+from placer.graph.types import ResidualType, TensorType, ValueType
+from placer.place import Cluster, Place
+
+Layout = Literal["R", "S", "P"]
+"""How a value lies on its places: replicated, split by rows, or partial (a sum)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One result of an op. `layout` is known once the graph is laid out."""
+
+    name: str
+    type: ValueType
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation: a kind, the names of its operands, its results and attributes.
+
+    `place` is None until somebody says it or the place pass chooses it. `source` is
+    where the op was written; it takes no part in equality.
+    """
+
+    kind: str
+    operands: tuple[str, ...] = ()
+    results: tuple[Value, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    place: Place | None = None
+    source: Span | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The op's name: its first result's, else its kind and first operand's."""
+        if self.results:
+            return self.results[0].name
+        return f"{self.kind}.{self.operands[0]}" if self.operands else self.kind
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+    @property
+    def is_gradient(self) -> bool:
+        return self.kind.endswith(".grad")
+
+    @property
+    def forward_kind(self) -> str:
+        """The kind without `.grad`: the declaration that the op belongs to."""
+        return self.kind.removesuffix(".grad")
+
+    def with_attrs(self, **attrs: Any) -> Op:
+        return replace(self, attrs={**self.attrs, **attrs})
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A named list of ops in program order, for a cluster and a global batch size."""
+
+    name: str
+    cluster: Cluster
+    batch: int
+    ops: tuple[Op, ...]
+
+    def with_ops(self, ops: Iterable[Op]) -> Graph:
+        return Graph(self.name, self.cluster, self.batch, tuple(ops))
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    @cached_property
+    def values(self) -> dict[str, Value]:
+        """Every value by name."""
+        return {value.name: value for op in self.ops for value in op.results}
+
+    @cached_property
+    def producers(self) -> dict[str, Op]:
+        """The op that defines each value."""
+        return {value.name: op for op in self.ops for value in op.results}
+
+    @cached_property
+    def uses(self) -> dict[str, tuple[Op, ...]]:
+        """The ops that use each value, in program order; an op counts once."""
+        found: dict[str, list[Op]] = {}
+        for op in self.ops:
+            for name in dict.fromkeys(op.operands):
+                found.setdefault(name, []).append(op)
+        return {name: tuple(ops) for name, ops in found.items()}
+
+    def tensor(self, name: str) -> TensorType:
+        """The type of a value that is a tensor."""
+        kind = self.values[name].type
+        if isinstance(kind, ResidualType):
+            raise TypeError(f"'{name}' is a residual, not a tensor")
+        return kind
+
+    def hosts(self, op: Op) -> tuple[str, ...]:
+        """The hosts (`worker:0`, …) of a placed op, in the order of the places."""
+        assert op.place is not None, op
+        return self.cluster.hosts(op.place)
+
+    def of_kind(self, *kinds: str) -> tuple[Op, ...]:
+        return tuple(op for op in self.ops if op.kind in kinds)

@@ -1,0 +1,44 @@
+"""What a front end hands to the compiler: the graph of one step, and how to train it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from placer.graph.graph import Graph
+from placer.graph.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rows come from, in which order, and how many make a global batch."""
+
+    source: str
+    batch: int
+    split: str | None = None
+    columns: Mapping[str, str] | None = None
+    shuffle: bool = False
+    seed: int = 0
+    remainder: Literal["drop", "keep"] = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model: its graph for one process, and everything a run needs beside it.
+
+    The graph holds `read` and `parameter` ops, the forward ops, one `record` per
+    metric, one `optimizer` op per group and `minimize`; places are as written.
+    """
+
+    graph: Graph
+    inputs: Mapping[str, TensorType]
+    train: Source
+    eval: Source | None
+    epochs: int
+    seed: int
+    precision: Literal["float32", "float64"]
+    metrics: tuple[str, ...]
+    folder: Path
+    modules: tuple[str, ...] = ()

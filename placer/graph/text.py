@@ -1,0 +1,168 @@
+"""The text form of a graph: `print_graph` and `parse_graphs` are each other's inverse.
+
+Source positions are printed as comments on request and are not read back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from placer.errors import GraphError, Span
+from placer.files import find
+from placer.graph.graph import Graph, Op, Value
+from placer.graph.types import ResidualType, TensorType
+from placer.place import Cluster, Place
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
+_RESERVED = {"true": True, "false": False, "none": None}
+
+
+def print_graph(graph: Graph, *, positions: bool = False) -> str:
+    """The graph as text, one op a line, in program order."""
+    head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch}) {{"
+    lines = [head]
+    for op in graph.ops:
+        line = print_op(op)
+        if positions and op.source is not None:
+            line += f"  # {op.source}"
+        lines.append("  " + line)
+    lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def print_op(op: Op) -> str:
+    """One op as a line of text."""
+    line = f"{op.kind}({', '.join('%' + name for name in op.operands)})"
+    if op.results:
+        line = f"{', '.join(map(_value, op.results))} = {line}"
+    if op.attrs:
+        line += " " + _term(op.attrs)
+    if op.place is not None:
+        line += f" @{op.place}"
+    return line
+
+
+def _value(value: Value) -> str:
+    layout = f" {value.layout}" if value.layout else ""
+    return f"%{value.name}: {value.type}{layout}"
+
+
+def _term(term: Any) -> str:
+    if isinstance(term, bool):
+        return "true" if term else "false"
+    if term is None:
+        return "none"
+    if isinstance(term, int):
+        return str(term)
+    if isinstance(term, float):
+        return _float(term)
+    if isinstance(term, Place):
+        return str(term)
+    if isinstance(term, str):
+        plain = _WORD.match(term) and term not in _RESERVED
+        return term if plain else json.dumps(term)
+    if isinstance(term, Mapping):
+        return "{" + ", ".join(f"{k} = {_term(v)}" for k, v in term.items()) + "}"
+    if isinstance(term, tuple | list):
+        return "[" + ", ".join(map(_term, term)) + "]"
+    raise TypeError(f"an attribute cannot be a {type(term).__name__}")
+
+
+def _float(number: float) -> str:
+    text = repr(number)
+    if math.isfinite(number) and not any(c in text for c in ".e"):
+        text += ".0"
+    return text
+
+
+def parse_graph(text: str, file: str = "<graph>") -> Graph:
+    """Read the text of exactly one graph; GraphError points at what is wrong."""
+    graphs = parse_graphs(text, file)
+    if len(graphs) != 1:
+        raise GraphError(f"expected one graph, found {len(graphs)}")
+    return graphs[0]
+
+
+def parse_graphs(text: str, file: str = "<graph>") -> tuple[Graph, ...]:
+    """Read the text of one or more graphs."""
+    from lark.exceptions import UnexpectedEOF, UnexpectedInput
+
+    try:
+        tree = _parser().parse(text)
+    except UnexpectedEOF as error:
+        raise GraphError("the graph's text ends too early") from error
+    except UnexpectedInput as error:
+        span = _span(text, file, error.line, error.column)
+        raise GraphError("this is not the text of a graph", span=span) from error
+    return tuple(_graph(node) for node in tree.children)
+
+
+def _span(text: str, file: str, line: int, column: int) -> Span:
+    lines = text.splitlines()
+    source = lines[line - 1] if 0 < line <= len(lines) else ""
+    return Span(file, line, column, 1, source)
+
+
+@cache
+def _parser() -> Any:
+    from lark import Lark
+
+    grammar = find("grammar/graph.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", maybe_placeholders=True)
+
+
+def _graph(tree: Any) -> Graph:
+    name, nodes, batch, *ops = tree.children
+    return Graph(
+        str(name), Cluster.parse(str(nodes)), int(batch[6:-1]), tuple(map(_op, ops))
+    )
+
+
+def _op(tree: Any) -> Op:
+    results, kind, operands, attrs, place = tree.children
+    return Op(
+        kind=str(kind),
+        operands=tuple(str(v)[1:] for v in operands.children) if operands else (),
+        results=tuple(map(_read_value, results.children)) if results else (),
+        attrs=_mapping(attrs) if attrs else {},
+        place=Place.parse(str(place)[1:]) if place else None,
+    )
+
+
+def _read_value(tree: Any) -> Value:
+    name, kind, layout = tree.children
+    if kind.data == "tensor":
+        value_type: TensorType | ResidualType = TensorType.parse(str(kind.children[0]))
+    else:
+        parts = [part for part in kind.children if part is not None]
+        value_type = ResidualType(tuple(TensorType.parse(str(p)) for p in parts))
+    return Value(str(name)[1:], value_type, str(layout) if layout else None)  # type: ignore[arg-type]
+
+
+def _mapping(tree: Any) -> dict[str, Any]:
+    pairs = [pair for pair in tree.children if pair is not None]
+    return {str(key): _read_term(term) for key, term in (p.children for p in pairs)}
+
+
+def _read_term(tree: Any) -> Any:
+    children = [child for child in tree.children if child is not None]
+    match tree.data:
+        case "number":
+            text = str(children[0])
+            return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+        case "string":
+            return json.loads(children[0])
+        case "place":
+            return Place.parse(str(children[0]))
+        case "word":
+            word = str(children[0])
+            return _RESERVED.get(word, word)
+        case "list":
+            return tuple(map(_read_term, children))
+        case _:
+            return _mapping(children[0])

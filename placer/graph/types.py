@@ -1,0 +1,116 @@
+"""Types of values: a dtype and a shape, whose dimension `batch` is the global batch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+Dim = int | Literal["batch"]
+BATCH: Literal["batch"] = "batch"
+
+ITEM_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "key": 8,
+}
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+_TYPE = re.compile(r"([a-z]+[0-9]*)\[([^\[\]]*)\]\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dtype and a shape; a dimension is an int or `batch`, the global batch."""
+
+    dtype: str
+    shape: tuple[Dim, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> TensorType:
+        """Read `float32[batch, 64]`; ValueError says what is wrong with it."""
+        match = _TYPE.match(text.strip())
+        if not match:
+            raise ValueError(
+                f"'{text}' is not a type; write for example float32[batch, 64]"
+            )
+        dtype, inner = match.groups()
+        if dtype not in ITEM_BYTES:
+            raise ValueError(f"'{dtype}' is not a dtype")
+        shape: list[Dim] = []
+        for part in inner.split(",") if inner.strip() else ():
+            word = part.strip()
+            if word == BATCH:
+                shape.append(BATCH)
+            elif word.isdecimal():
+                shape.append(int(word))
+            else:
+                raise ValueError(f"'{word}' is not a dimension; write an int or batch")
+        return cls(dtype, tuple(shape))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in FLOATS
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the leading dimension is the batch: only such a value can be split."""
+        return bool(self.shape) and self.shape[0] == BATCH
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether any dimension is the batch."""
+        return BATCH in self.shape
+
+    def at(self, batch: int) -> TensorType:
+        """This type with `batch` written out as a number of rows."""
+        if BATCH not in self.shape:
+            return self
+        return TensorType(
+            self.dtype, tuple(batch if d == BATCH else d for d in self.shape)
+        )
+
+    def sizes(self, batch: int) -> tuple[int, ...]:
+        """The shape as ints, for a batch of that many rows."""
+        return tuple(batch if d == BATCH else d for d in self.shape)  # type: ignore[misc]
+
+    def numel(self, batch: int = 1) -> int:
+        return prod(self.sizes(batch))
+
+    def nbytes(self, batch: int = 1) -> int:
+        return self.numel(batch) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualType:
+    """What a forward op keeps for its backward beside its operands: a flat tuple."""
+
+    parts: tuple[TensorType, ...] = ()
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.parts))})"
+
+    def nbytes(self, batch: int = 1) -> int:
+        return sum(part.nbytes(batch) for part in self.parts)
+
+
+ValueType = TensorType | ResidualType

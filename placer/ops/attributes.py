@@ -1,0 +1,57 @@
+"""Attributes: complete for a declaration, condensed for the graph's text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from placer.errors import OpError, did_you_mean
+from placer.ops.declaration import Attr, Declaration
+
+
+def complete(
+    declaration: Declaration, given: Mapping[str, Any], *, build: bool = False
+) -> dict[str, Any]:
+    """All attributes of an op in the declaration's order, defaults filled in.
+
+    With `build`, those too that shape a layer's parameters and do not reach the graph:
+    what `declaration.parameters` is asked with. OpError names an attribute that the op
+    does not have, one that is missing, and a value that is none of the choices.
+    """
+    attrs = [a for a in declaration.attrs if build or not a.build]
+    names = [a.name for a in attrs]
+    for name in given:
+        if name not in names:
+            raise OpError(
+                f"{declaration.kind} has no attribute '{name}'",
+                attr=name,
+                hint=did_you_mean(name, names),
+            )
+    return {a.name: _value(declaration.kind, a, given) for a in attrs}
+
+
+def _value(kind: str, attr: Attr, given: Mapping[str, Any]) -> Any:
+    if attr.name not in given:
+        if attr.required:
+            raise OpError(
+                f"{kind} needs the attribute '{attr.name}': {attr.doc}", attr=attr.name
+            )
+        return attr.default
+    value = given[attr.name]
+    if attr.choices and value not in attr.choices:
+        raise OpError(
+            f"{kind} cannot have {attr.name}: {value}",
+            attr=attr.name,
+            hint=did_you_mean(str(value), attr.choices),
+        )
+    return value
+
+
+def condense(declaration: Declaration, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What the graph holds: no build attribute, and nothing that is the default."""
+    full = complete(declaration, attrs, build=True)
+    return {
+        attr.name: full[attr.name]
+        for attr in declaration.attrs
+        if not attr.build and (attr.required or full[attr.name] != attr.default)
+    }

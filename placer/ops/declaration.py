@@ -1,0 +1,120 @@
+"""What an op declares about itself, importable without JAX.
+
+The compiler knows an op only through its `Declaration`: types, batch rule, what its
+backward keeps, and cost. The JAX function of the same name stands in
+`placer.ops.functions`; a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from placer.graph.types import TensorType
+
+Attrs = Mapping[str, Any]
+Types = Sequence[TensorType]
+Rule = Literal["rows", "reduce", "whole"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """One attribute: its name in a spec, its type, default and meaning.
+
+    `type` is a Python type or tuple of types as msgspec reads them; `build` attributes
+    shape the parameters of a layer and do not reach the graph.
+    """
+
+    name: str
+    type: Any
+    doc: str
+    default: Any = None
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    build: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand. `variadic` takes all that follow; `parameter` ones a layer makes."""
+
+    name: str
+    doc: str = ""
+    optional: bool = False
+    variadic: bool = False
+    parameter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayerParameter:
+    """A parameter that a layer op makes: `h1.w` for operand `w` of op `h1`."""
+
+    operand: str
+    type: TensorType
+    init: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One use of an op: operand types as text and the attributes that are written.
+
+    The op reference shows what the declaration answers for it.
+    """
+
+    operands: tuple[str, ...]
+    attrs: Attrs = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """All that the compiler knows of an op kind.
+
+    Functions take the operand types (absent optional operands left out at the end) and
+    the attributes with defaults filled in.
+
+    - `infer(types, attrs)`: the result types; raises OpError.
+    - `batch(types, attrs)`: the batch rule (design 4): `rows`, `reduce` or `whole`.
+      Asked only when an operand has rows.
+    - `linear`: groups of operand indices in which the op is jointly linear, the others
+      held fixed: a partial value (P) passes through such a group.
+    - `saves(types, attrs)`: indices of the operands that backward needs.
+    - `residuals(types, attrs)`: types of what backward needs beside those operands.
+    - `flops(types, attrs)`, `grad_flops(types, attrs, wrt)`: floating-point operations
+      of forward and of backward for the operands `wrt`, the types free of `batch`.
+      One multiplication and one addition are two, as XLA counts; an elementwise
+      operation is one per element, exp and tanh too.
+    - `counts(types, attrs)`: whether the function takes `count`, the number of rows of
+      the global batch, because it divides by it or builds that many.
+    - `parameters(types, attrs)`: what a layer makes, from its non-parameter operands.
+    - `inserted`: the compiler puts it in; a spec does not name it.
+    - `formula`, `source`, `cases`, `example`: for the op reference.
+    """
+
+    kind: str
+    doc: str
+    operands: tuple[Operand, ...]
+    infer: Callable[[Types, Attrs], tuple[TensorType, ...]]
+    batch: Callable[[Types, Attrs], Rule]
+    flops: Callable[[Types, Attrs], int]
+    grad_flops: Callable[[Types, Attrs, Sequence[int]], int]
+    attrs: tuple[Attr, ...] = ()
+    results: tuple[str, ...] = ("out",)
+    linear: Callable[[Types, Attrs], tuple[tuple[int, ...], ...]] = field(
+        default=lambda types, attrs: ()
+    )
+    saves: Callable[[Types, Attrs], tuple[int, ...]] = field(
+        default=lambda types, attrs: ()
+    )
+    residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = field(
+        default=lambda types, attrs: ()
+    )
+    counts: Callable[[Types, Attrs], bool] = field(default=lambda types, attrs: False)
+    parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
+    differentiable: bool = True
+    metric: bool = False
+    inserted: bool = False
+    formula: str = ""
+    source: str = ""
+    cases: tuple[Case, ...] = ()
+    example: str = ""

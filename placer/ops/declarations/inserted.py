@@ -1,0 +1,248 @@
+"""What the compiler puts in: sums, clipping, rows of a part, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+from placer.errors import OpError
+from placer.graph.types import FLOATS, TensorType
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Case,
+    Declaration,
+    Operand,
+    Rule,
+    Types,
+)
+from placer.ops.declarations.checks import (
+    INTEGERS,
+    arity,
+    each_row,
+    need_float,
+    need_same_dtype,
+)
+
+_SUMMANDS = (Operand("xs", "float, all of one type", variadic=True),)
+
+
+def _no_gradient(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    return 0
+
+
+def _floats(kind: str, types: Types) -> None:
+    arity(kind, _SUMMANDS, types)
+    for index in range(len(types)):
+        need_float(kind, f"xs[{index}]", types, index)
+    need_same_dtype(kind, [f"xs[{i}]" for i in range(len(types))], types)
+
+
+def _same_shape(kind: str, types: Types) -> None:
+    for index, type_ in enumerate(types):
+        if type_.shape != types[0].shape:
+            raise OpError(
+                f"{kind} needs operands of one shape,"
+                f" 'xs[0]' is {types[0]}, 'xs[{index}]' is {type_}",
+                operand=index,
+            )
+
+
+def _infer_accumulate(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _floats("accumulate", types)
+    _same_shape("accumulate", types)
+    return (types[0],)
+
+
+ACCUMULATE = Declaration(
+    "accumulate",
+    "The sum of values of one type, added in the order of the operands (R2).",
+    _SUMMANDS,
+    _infer_accumulate,
+    each_row,
+    lambda types, attrs: (len(types) - 1) * types[0].numel(),
+    _no_gradient,
+    linear=lambda types, attrs: (tuple(range(len(types))),),
+    differentiable=False,
+    inserted=True,
+    formula="out = ((xs[0] + xs[1]) + xs[2]) + …",
+    cases=(Case(("float32[8]", "float32[8]", "float32[8]")),),
+    example="%w.grad = accumulate(%w.grad.0, %w.grad.1)",
+)
+
+
+def _infer_squares(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _floats("sum_of_squares", types)
+    return (TensorType(types[0].dtype),)
+
+
+def _rows_squares(types: Types, attrs: Attrs) -> Rule:
+    return "reduce" if all(t.has_rows for t in types) else "whole"
+
+
+SUM_OF_SQUARES = Declaration(
+    "sum_of_squares",
+    "The sum of the squares of all elements of all operands, operand after operand.",
+    (Operand("xs", "float of one dtype, any shapes", variadic=True),),
+    _infer_squares,
+    _rows_squares,
+    lambda types, attrs: sum(2 * t.numel() for t in types),
+    _no_gradient,
+    differentiable=False,
+    inserted=True,
+    formula="out = Σ xs[0]² + Σ xs[1]² + …",
+    cases=(Case(("float32[64, 128]", "float32[128]")),),
+    example="%clip.square = sum_of_squares(%w.grad, %b.grad)",
+)
+
+
+def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _floats("clip_scale", types)
+    for index, type_ in enumerate(types):
+        if type_.rank:
+            raise OpError(
+                f"clip_scale needs scalars, 'xs[{index}]' is {type_}", operand=index
+            )
+    if not (attrs["max_norm"] > 0 and isfinite(attrs["max_norm"])):
+        raise OpError(
+            f"clip_scale needs a finite max_norm above 0, not {attrs['max_norm']}",
+            attr="max_norm",
+        )
+    return (types[0],)
+
+
+CLIP_SCALE = Declaration(
+    "clip_scale",
+    "What a gradient is multiplied by so that the global norm is at most `max_norm`,"
+    " from sums of squares, added in the order of the operands.",
+    (Operand("xs", "float scalars: sums of squares", variadic=True),),
+    _infer_clip,
+    each_row,
+    lambda types, attrs: len(types) + 2,
+    _no_gradient,
+    attrs=(Attr("max_norm", float, "the largest norm that stays", required=True),),
+    differentiable=False,
+    inserted=True,
+    formula="out = min(1, max_norm / √Σ xs)",
+    source="optax.clip_by_global_norm",
+    cases=(Case(("float32[]", "float32[]"), {"max_norm": 1.0}),),
+    example="%clip.scale = clip_scale(%square0, %square1) {max_norm = 1.0}",
+)
+
+_PART = (
+    Attr("index", int, "which part, from 0", required=True),
+    Attr("parts", int, "how many parts there are", required=True),
+)
+
+
+def _check_part(kind: str, types: Types, attrs: Attrs) -> None:
+    arity(kind, (Operand("x"),), types)
+    if not types[0].has_rows:
+        raise OpError(f"{kind} needs rows, 'x' is {types[0]}", operand=0)
+    if attrs["parts"] < 1:
+        raise OpError(
+            f"{kind} needs at least 1 part, not {attrs['parts']}", attr="parts"
+        )
+    if not 0 <= attrs["index"] < attrs["parts"]:
+        raise OpError(
+            f"{kind} has part {attrs['index']} of {attrs['parts']}", attr="index"
+        )
+
+
+def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _check_part("split_rows", types, attrs)
+    return (types[0],)
+
+
+SPLIT_ROWS = Declaration(
+    "split_rows",
+    "The rows of one part of a value that is whole: contiguous, parts as even as"
+    " possible, the first ones longer; a part may be empty. The type stays that of the"
+    " global value, the layout is split.",
+    (Operand("x", "any dtype, [batch, …], whole"),),
+    _infer_split,
+    lambda types, attrs: "whole",
+    lambda types, attrs: 0,
+    _no_gradient,
+    attrs=_PART,
+    linear=lambda types, attrs: ((0,),),
+    differentiable=False,
+    inserted=True,
+    formula="out = x[low:high]",
+    cases=(Case(("float32[batch, 8]",), {"index": 0, "parts": 2}),),
+    example="%h.split = split_rows(%h) {index = 0, parts = 2}",
+)
+
+
+def _infer_pad(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _check_part("pad_rows", types, attrs)
+    return (types[0],)
+
+
+PAD_ROWS = Declaration(
+    "pad_rows",
+    "The global value that is zero outside the rows of one part: the inverse of"
+    " `split_rows`, whose results over all parts add up to the whole.",
+    (Operand("x", "any dtype, [batch, …], the rows of one part"),),
+    _infer_pad,
+    lambda types, attrs: "reduce",
+    lambda types, attrs: 0,
+    _no_gradient,
+    attrs=_PART,
+    linear=lambda types, attrs: ((0,),),
+    counts=lambda types, attrs: True,
+    differentiable=False,
+    inserted=True,
+    formula="out[low:high] = x, 0 elsewhere",
+    cases=(Case(("float32[batch, 8]",), {"index": 0, "parts": 2}),),
+    example="%h.part = pad_rows(%h) {index = 0, parts = 2}",
+)
+
+
+def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("constant", (), types)
+    dtype, value = attrs["dtype"], attrs["value"]
+    if dtype not in FLOATS | INTEGERS | {"bool"}:
+        raise OpError(f"constant cannot be of dtype '{dtype}'", attr="dtype")
+    fits = {
+        "bool": isinstance(value, bool),
+        "float": isinstance(value, int | float) and not isinstance(value, bool),
+        "int": isinstance(value, int) and not isinstance(value, bool),
+    }
+    family = "float" if dtype in FLOATS else "int" if dtype in INTEGERS else "bool"
+    if not fits[family]:
+        raise OpError(f"constant cannot hold {value!r} as {dtype}", attr="value")
+    shape = tuple(attrs["shape"])
+    if any(d < 0 for d in shape):
+        raise OpError(f"constant cannot have the shape {list(shape)}", attr="shape")
+    return (TensorType(dtype, shape),)
+
+
+CONSTANT = Declaration(
+    "constant",
+    "One number, everywhere in a shape. It is never sent: each place makes its own.",
+    (),
+    _infer_constant,
+    lambda types, attrs: "whole",
+    lambda types, attrs: 0,
+    _no_gradient,
+    attrs=(
+        Attr("value", bool | int | float, "the number", required=True),
+        Attr("dtype", str, "of the result", default="float32"),
+        Attr("shape", list[int], "of the result", default=()),
+    ),
+    differentiable=False,
+    inserted=True,
+    formula="out = value",
+    cases=(Case((), {"value": 1.0}),),
+    example="%loss.grad = constant() {value = 1.0}",
+)
+
+DECLARATIONS = (
+    ACCUMULATE,
+    SUM_OF_SQUARES,
+    CLIP_SCALE,
+    SPLIT_ROWS,
+    PAD_ROWS,
+    CONSTANT,
+)

@@ -1,0 +1,122 @@
+"""The JAX side of an op: plain, or cut into a forward and a backward (R5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from placer import ops
+from placer.graph.types import TensorType
+from placer.ops.attributes import complete
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Where a leaf of what JAX keeps comes back from: `extra` or the operands."""
+
+    operand: bool
+    index: int
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """What a forward keeps for its backward beside operands: a JAX pytree.
+
+    Its arrays are `extra`; all else is static, so that it passes through the results
+    and arguments of jitted functions.
+    """
+
+    extra: tuple[jax.Array, ...]
+    tree: Any = field(metadata={"static": True})
+    leaves: tuple[Leaf, ...] = field(metadata={"static": True})
+    saves: tuple[int, ...] = field(metadata={"static": True})
+    dtypes: tuple[np.dtype[Any], ...] = field(metadata={"static": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """The function of one op kind: `ops.fc(x, w, b)`, `ops.fc.forward(x, w, b)`."""
+
+    kind: str
+    fn: Callable[..., Any]
+
+    def __call__(self, *inputs: Any, **attrs: Any) -> Any:
+        """The result: one array, or a tuple where there are several."""
+        return self.fn(*_arrays(inputs), **attrs)
+
+    def forward(self, *inputs: Any, **attrs: Any) -> tuple[Any, Residuals]:
+        """The result, and what `backward` needs beside the saved operands.
+
+        The operands that the declaration saves are not in the residuals: an operand is
+        known where the function was called, and a weight that left a jitted function
+        would be copied.
+        """
+        arrays = _arrays(inputs)
+        out, vjp = jax.vjp(partial(self.fn, **attrs), *arrays)
+        saves = self._saves(arrays, attrs)
+        kept, tree = jax.tree.flatten(vjp)
+        extra: list[jax.Array] = []
+        leaves: list[Leaf] = []
+        for leaf in kept:
+            operand = next((i for i in saves if arrays[i] is leaf), None)
+            if operand is None:
+                leaves.append(Leaf(False, len(extra)))
+                extra.append(leaf)
+            else:
+                leaves.append(Leaf(True, operand))
+        dtypes = tuple(y.dtype for y in (out if isinstance(out, tuple) else (out,)))
+        return out, Residuals(tuple(extra), tree, tuple(leaves), saves, dtypes)
+
+    def backward(
+        self, residuals: Residuals, *saved_then_dys: Any
+    ) -> tuple[jax.Array | None, ...]:
+        """The cotangents of the operands, None for an integer one.
+
+        `saved_then_dys` are the operands that the declaration saves, in its order,
+        then the cotangents of the results; a Python number is taken in the dtype of
+        its result.
+        """
+        saves, dtypes = residuals.saves, residuals.dtypes
+        if len(saved_then_dys) != len(saves) + len(dtypes):
+            raise TypeError(
+                f"{self.kind}.backward takes the residuals, {len(saves)} saved operands"
+                f" and {len(dtypes)} cotangents, {len(saved_then_dys)} given"
+            )
+        arrays = _arrays(saved_then_dys[: len(saves)])
+        saved = dict(zip(saves, arrays, strict=True))
+        dys = tuple(
+            jnp.asarray(dy, dtype) if isinstance(dy, int | float) else dy
+            for dy, dtype in zip(saved_then_dys[len(saves) :], dtypes, strict=True)
+        )
+        kept = [
+            saved[leaf.index] if leaf.operand else residuals.extra[leaf.index]
+            for leaf in residuals.leaves
+        ]
+        vjp = jax.tree.unflatten(residuals.tree, kept)
+        cotangents: Sequence[Any] = vjp(dys if len(dys) > 1 else dys[0])
+        return tuple(None if _is_empty(dx) else dx for dx in cotangents)
+
+    def _saves(
+        self, arrays: Sequence[jax.Array], attrs: dict[str, Any]
+    ) -> tuple[int, ...]:
+        declaration = ops.find(self.kind)
+        types = [TensorType(str(x.dtype), x.shape) for x in arrays]
+        given = {name: value for name, value in attrs.items() if name != "count"}
+        return declaration.saves(types, complete(declaration, given))
+
+
+def _arrays(inputs: Sequence[Any]) -> tuple[jax.Array, ...]:
+    # One array per operand, whose identity finds it again among what JAX keeps.
+    return tuple(x if isinstance(x, jax.Array) else jnp.asarray(x) for x in inputs)
+
+
+def _is_empty(cotangent: Any) -> bool:
+    """Whether it is what JAX has for the cotangent of an integer."""
+    return bool(cotangent.dtype == jax.dtypes.float0)

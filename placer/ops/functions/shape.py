@@ -1,0 +1,29 @@
+"""reshape and concat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import jax
+import jax.numpy as jnp
+
+
+def reshape(x: jax.Array, *, shape: Sequence[int | str]) -> jax.Array:
+    return jnp.reshape(x, _sizes(x.shape, shape))
+
+
+def _sizes(given: tuple[int, ...], shape: Sequence[int | str]) -> tuple[int, ...]:
+    """The shape as ints for an operand of the `given` one, which may hold no rows.
+
+    `batch` is the leading dimension where -1 stands beside it (the declaration admits
+    the two together only there), else it is what remains.
+    """
+    if "batch" in shape and -1 in shape:
+        rest = prod(given[1:]) // prod(int(d) for d in shape if d not in ("batch", -1))
+        return (given[0], *(rest if d == -1 else int(d) for d in shape[1:]))
+    return tuple(-1 if d == "batch" else int(d) for d in shape)
+
+
+def concat(*xs: jax.Array, axis: int = -1) -> jax.Array:
+    return jnp.concatenate(xs, axis=axis)

@@ -1,0 +1,343 @@
+"""lay_out: say how each value lies on its places, and convert where an op asks.
+
+Needs a placed, sliced graph. Afterwards every value has a layout (R, S or P, design 4)
+and every op finds each operand where it runs, in the layout it needs: conversions
+such as `all_reduce` stand before their first use. A value is converted once for each
+layout and place, however many ops use it (R6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from placer import ops
+from placer.errors import GraphError
+from placer.graph.graph import Graph, Layout, Op, Value
+from placer.graph.structure import CONVERSIONS, STRUCTURAL, is_update
+from placer.graph.types import TensorType
+from placer.ops.attributes import complete
+from placer.passes.place import joined
+from placer.place import Place
+
+DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S"}
+"""The layout of a cotangent: of R is P, of P is R, of S is S."""
+
+
+def lay_out(graph: Graph) -> Graph:
+    layouts: dict[str, Layout] = {}
+    needs: list[tuple[Layout, ...]] = []
+    by_op: dict[str, tuple[Layout, ...]] = {}
+    for op in graph.ops:
+        wanted, given = _layouts_of(graph, op, layouts, by_op)
+        needs.append(wanted)
+        if op.results:
+            by_op[op.results[0].name] = wanted
+        for value, layout in zip(op.results, given, strict=True):
+            layouts[value.name] = layout
+    laid_out = _converted(graph, layouts, needs)
+    check_rows(laid_out)
+    return laid_out
+
+
+def _layouts_of(
+    graph: Graph,
+    op: Op,
+    layouts: Mapping[str, Layout],
+    by_op: Mapping[str, tuple[Layout, ...]],
+) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    """What layout the op needs of each operand, and what its results have."""
+    single = len(graph.hosts(op)) == 1
+    if op.kind == "read":
+        rows = graph.tensor(op.name).has_rows
+        return (), ("S" if rows and not single else "R",)
+    if op.kind == "record":
+        return tuple(layouts[name] for name in op.operands), ()
+    if op.is_gradient:
+        return _gradient_layouts(graph, op, layouts, by_op, single)
+    if op.kind == "accumulate":
+        return _accumulation_layouts(graph, op, layouts, single)
+    if op.kind == "cut":
+        return (layouts[op.operands[0]],), (layouts[op.operands[0]],)
+    if single or op.kind in STRUCTURAL or is_update(op.kind):
+        return ("R",) * len(op.operands), ("R",) * len(op.results)
+    return _forward_layouts(graph, op, layouts)
+
+
+def _forward_layouts(
+    graph: Graph, op: Op, layouts: Mapping[str, Layout]
+) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    """The batch rules of design 4, for an op on several hosts."""
+    declaration = ops.find(op.kind)
+    types = [graph.tensor(name) for name in op.operands]
+    attrs = complete(declaration, op.attrs)
+    have = [
+        _arriving(graph, op, name, kind, layouts)
+        for name, kind in zip(op.operands, types, strict=True)
+    ]
+    residuals = len(op.results) - len(declaration.results)
+    if "S" in have:
+        rule = declaration.batch(types, attrs)
+        if rule != "whole":
+            need: tuple[Layout, ...] = tuple(
+                "S" if kind.has_rows else "R" for kind in types
+            )
+            result: Layout = "S" if rule == "rows" else "P"
+            return need, (result,) * len(declaration.results) + ("S",) * residuals
+    elif "P" in have:
+        partial = {i for i, layout in enumerate(have) if layout == "P"}
+        for group in declaration.linear(types, attrs):
+            if partial <= set(group):
+                need = tuple("P" if i in group else "R" for i in range(len(types)))
+                return need, ("P",) * len(declaration.results) + ("R",) * residuals
+    return ("R",) * len(types), ("R",) * len(op.results)
+
+
+def _arriving(
+    graph: Graph, op: Op, name: str, kind: TensorType, layouts: Mapping[str, Layout]
+) -> Layout:
+    """The layout in which an operand comes. Rows of a value that stands on one other
+    host are dealt out, so that the work is shared."""
+    there = graph.hosts(graph.producers[name])
+    alone = len(there) == 1 and there != graph.hosts(op)
+    return "S" if alone and kind.has_rows else layouts[name]
+
+
+def _gradient_layouts(
+    graph: Graph,
+    op: Op,
+    layouts: Mapping[str, Layout],
+    by_op: Mapping[str, tuple[Layout, ...]],
+    single: bool,
+) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    """A gradient op needs what its forward op had, and the dual of what that gave."""
+    residual = op.operands[0]
+    if single:
+        return ("R",) * len(op.operands), ("R",) * len(op.results)
+    forward = graph.producers[residual]
+    needed = by_op[forward.results[0].name]
+    tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
+    saved = op.operands[1 : len(op.operands) - len(tensors)]
+    of_saved = tuple(needed[forward.operands.index(name)] for name in saved)
+    of_cotangents = tuple(DUAL[layouts[v.name]] for v in tensors)
+    gives = tuple(DUAL[needed[i]] for i in op.attrs["wrt"])
+    return (layouts[residual], *of_saved, *of_cotangents), gives
+
+
+def _accumulation_layouts(
+    graph: Graph, op: Op, layouts: Mapping[str, Layout], single: bool
+) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    whole = graph.producers.get(op.name.removesuffix(".grad"))
+    of_value = layouts[whole.result.name] if whole else "R"
+    if whole is not None and len(whole.results) > 1:
+        of_value = layouts[op.name.removesuffix(".grad")]
+    layout: Layout = "R" if single else DUAL[of_value]
+    return (layout,) * len(op.operands), (layout,)
+
+
+def check_rows(graph: Graph) -> None:
+    """Raise GraphError unless every split value can be split evenly."""
+    for op in graph.ops:
+        for value in op.results:
+            if value.layout == "S" and graph.batch % len(graph.hosts(op)):
+                raise _uneven(graph, op, value)
+
+
+def _uneven(graph: Graph, op: Op, value: Value) -> GraphError:
+    parts = len(graph.hosts(op))
+    below = graph.batch - graph.batch % parts
+    near = f"{below} or {below + parts}" if below else f"{parts}"
+    return GraphError(
+        f"a batch of {graph.batch} rows cannot be split evenly over the {parts} nodes "
+        f"of {op.place}, as '{value.name}' needs",
+        span=op.source,
+        hint=f"the nearest batch sizes are {near}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """A value in another layout, or elsewhere: what one conversion makes."""
+
+    layout: Layout
+    place: Place
+    result: str
+
+
+def _converted(
+    graph: Graph, layouts: Mapping[str, Layout], needs: Sequence[tuple[Layout, ...]]
+) -> Graph:
+    wanted: dict[str, list[tuple[Layout, Place, Op]]] = {}
+    for op, need in zip(graph.ops, needs, strict=True):
+        for name, layout in zip(op.operands, need, strict=True):
+            assert op.place is not None
+            if not _satisfied(graph, name, layouts[name], layout, op):
+                wanted.setdefault(name, []).append((layout, op.place, op))
+    taken = set(graph.values)
+    plans = {
+        name: _plan(graph, name, layouts[name], found, taken)
+        for name, found in wanted.items()
+    }
+    out: list[Op] = []
+    made: set[str] = set()
+    for op, need in zip(graph.ops, needs, strict=True):
+        operands = list(op.operands)
+        for i, (name, layout) in enumerate(zip(op.operands, need, strict=True)):
+            if name in plans and not _satisfied(graph, name, layouts[name], layout, op):
+                made_now, operands[i] = _conversions(
+                    graph, name, layouts[name], layout, op, plans[name], made
+                )
+                out.extend(made_now)
+        results = tuple(replace(v, layout=layouts[v.name]) for v in op.results)
+        out.append(replace(op, operands=tuple(operands), results=results))
+    return graph.with_ops(out)
+
+
+def _satisfied(
+    graph: Graph, name: str, have: Layout, need: Layout, op: Op
+) -> bool:
+    producer = graph.producers[name]
+    here, there = graph.hosts(op), graph.hosts(producer)
+    if have != need:
+        return False
+    if have == "R":
+        return set(here) <= set(there)
+    if op.kind == "accumulate" and set(there) <= set(here):
+        return True  # a host without a part adds nothing
+    return here == there
+
+
+def _plan(
+    graph: Graph,
+    name: str,
+    have: Layout,
+    wanted: Sequence[tuple[Layout, Place, Op]],
+    taken: set[str],
+) -> list[_Need]:
+    """The conversions of one value: one R for all places of a node kind, one S or P
+    for each set of places."""
+    producer = graph.producers[name]
+    found: list[_Need] = []
+    for layout in ("R", "S", "P"):
+        groups: dict[str, list[Place]] = {}
+        for want, place, op in wanted:
+            if want == layout:
+                _check_conversion(graph, name, producer, op)
+                kind = f"{place.node}/{place.device}" if want == "R" else str(place)
+                groups.setdefault(kind, []).append(place)
+        for places in groups.values():
+            whole = joined(graph.cluster, places)
+            assert whole is not None
+            found.append(_Need(layout, whole, _fresh(name, have, layout, taken)))
+    return found
+
+
+def _fresh(name: str, have: Layout, need: Layout, taken: set[str]) -> str:
+    stem = f"{name}.{CONVERSIONS[have, need]}"
+    fresh, i = stem, 1
+    while fresh in taken:
+        fresh, i = f"{stem}.{i}", i + 1
+    taken.add(fresh)
+    return fresh
+
+
+def _conversions(
+    graph: Graph,
+    name: str,
+    have: Layout,
+    need: Layout,
+    op: Op,
+    plan: Sequence[_Need],
+    made: set[str],
+) -> tuple[list[Op], str]:
+    """The conversion ops that are still to be made for this operand, and its name."""
+    here = set(graph.hosts(op))
+    chosen = next(
+        n
+        for n in plan
+        if n.layout == need
+        and (here <= set(_hosts(graph, n.place)) if need == "R" else n.place == op.place)
+    )
+    whole = next(
+        (
+            n
+            for n in plan
+            if n is not chosen
+            and n.layout == "R"
+            and need == "S"
+            and here <= set(_hosts(graph, n.place))
+        ),
+        None,
+    )
+    steps: list[Op] = []
+    if whole is not None:  # rows are cut from what has come whole already
+        steps += _conversion(graph, name, have, whole, made)
+        steps += _conversion(graph, whole.result, "R", chosen, made, of=name)
+    else:
+        steps += _conversion(graph, name, have, chosen, made)
+    return steps, chosen.result
+
+
+def _conversion(
+    graph: Graph,
+    name: str,
+    have: Layout,
+    need: _Need,
+    made: set[str],
+    of: str | None = None,
+) -> Iterator[Op]:
+    if need.result in made:
+        return
+    made.add(need.result)
+    origin = graph.producers[of or name]
+    kind = graph.values[of or name].type
+    value = Value(need.result, kind, need.layout)
+    if origin.kind in ("read", "constant") and not origin.operands and of is None:
+        if origin.kind == "read":  # inputs are not sent: the whole batch is read
+            yield replace(origin, results=(value,), place=need.place)
+            return
+    yield Op(
+        CONVERSIONS[have, need.layout], (name,), (value,), {}, need.place, origin.source
+    )
+
+
+def _hosts(graph: Graph, place: Place) -> tuple[str, ...]:
+    return graph.cluster.hosts(place)
+
+
+def _check_conversion(graph: Graph, name: str, producer: Op, op: Op) -> None:
+    """Values of the model move between a node kind and some of its nodes, or between
+    two nodes; parameters and what the optimizers exchange move anywhere."""
+    if (
+        producer.kind in ("parameter", "assemble", "read", "constant")
+        or _is_exchange(op)
+        or _is_exchange(producer)
+    ):
+        return
+    here, there = graph.hosts(op), graph.hosts(producer)
+    one_each = len(here) == len(there) == 1
+    assert op.place is not None
+    assert producer.place is not None
+    same_kind = op.place.node == producer.place.node
+    nested = set(here) <= set(there) or set(there) <= set(here)
+    if one_each or (same_kind and nested):
+        return
+    raise GraphError(
+        f"'{name}' cannot go from {producer.place} ({_where(producer)}) to "
+        f"{op.place} ({_where(op)}), where '{op.name}' needs it",
+        span=op.source,
+        hint="a value moves between all nodes of a kind and some of them, or between "
+        "two single nodes",
+    )
+
+
+def _is_exchange(op: Op) -> bool:
+    return (
+        is_update(op.kind)
+        or op.kind in ("store", "sum_of_squares", "clip_scale", "cut", "assemble")
+        or (op.kind == "accumulate")
+    )
+
+
+def _where(op: Op) -> str:
+    return f"line {op.source.line}" if op.source else f"'{op.name}'"

@@ -1,0 +1,281 @@
+"""place: give every op its place (the tables of design 4).
+
+Needs a differentiated graph. Afterwards every op has a canonical place: what was
+written, completed; gradients with their forward op; a parameter and its update where
+its optimizer stands. Inputs and constants are not sent, so each is read or made once
+for every place that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from placer.errors import GraphError
+from placer.graph.graph import Graph, Op, Value
+from placer.graph.structure import STRUCTURAL, is_update
+from placer.place import Cluster, Place
+
+SERVER = "ps"
+"""The node kind that holds parameters unless the spec says otherwise (seed 004)."""
+
+
+def place(graph: Graph) -> Graph:
+    forward = _forward_places(graph)
+    everywhere = {**forward, **_gradient_places(graph, forward)}
+    everywhere |= _accumulation_places(graph, everywhere)
+    everywhere |= _optimizer_places(graph, everywhere)
+    placed = [
+        replace(op, place=everywhere[id(op)])
+        for op in graph.ops
+        if id(op) in everywhere
+    ]
+    return _one_copy_a_place(graph.with_ops(_split_clipping(graph, placed)))
+
+
+def joined(cluster: Cluster, places: Iterable[Place]) -> Place | None:
+    """The smallest place that holds all of these; None when they are of several node
+    or device kinds."""
+    found = tuple(dict.fromkeys(places))
+    if len(found) == 1:
+        return found[0]
+    if len({(p.node, p.device) for p in found}) != 1:
+        return None
+    ids = {at.node_id for p in found for at in cluster.resolve(p)}
+    whole = Place(found[0].node, tuple(sorted(ids)), found[0].device)
+    return cluster.canonical(whole)
+
+
+def first_host(cluster: Cluster, place: Place) -> Place:
+    """The place's first host alone."""
+    first = cluster.resolve(place)[0]
+    return cluster.canonical(Place(first.node, (first.node_id,), first.device))
+
+
+def complete(cluster: Cluster, place: Place, node: Place) -> Place:
+    """A written place made whole: a missing node is `node`'s, a missing device is `cpu`
+    on a server, else the best kind that the node declares."""
+    if place.node is None:
+        place = Place(node.node, node.node_ids, place.device, place.device_ids)
+    if place.device is None:
+        assert place.node is not None
+        kinds = [kind for kind, _ in cluster.kind(place.node).devices]
+        if place.node == SERVER and "cpu" in kinds:
+            best = "cpu"
+        else:
+            best = next((kind for kind in kinds if kind != "cpu"), kinds[0])
+        place = Place(place.node, place.node_ids, best, place.device_ids)
+    return cluster.canonical(place)
+
+
+def _forward_places(graph: Graph) -> dict[int, Place]:
+    cluster = graph.cluster
+    first_kind = Place(cluster.kinds[0].name)
+    places: dict[int, Place] = {}
+    where: dict[str, Place] = {}
+    cache: dict[tuple[Place | None, Place], Place] = {}
+    for op in graph.ops:
+        if op.kind in STRUCTURAL or is_update(op.kind) or op.is_gradient:
+            continue
+        if op.kind in _WITH_OTHERS or (op.kind == "constant" and op.place is None):
+            continue
+        near = next((where[o] for o in op.operands if o in where), first_kind)
+        key = op.place, near
+        if key not in cache:
+            written = near if op.place is None else op.place
+            cache[key] = complete(cluster, written, near)
+        places[id(op)] = cache[key]
+        _check_legal(graph, op, cache[key])
+        for value in op.results:
+            where[value.name] = cache[key]
+    return places
+
+
+_WITH_OTHERS = frozenset({"accumulate", "sum_of_squares", "clip_scale"})
+
+
+def _check_legal(graph: Graph, op: Op, place: Place) -> None:
+    if place.node == SERVER:
+        raise GraphError(
+            f"'{op.name}' ({op.kind}) stands on {place}{_neighbour(graph, op)}; "
+            "forward ops run on workers",
+            span=op.source,
+            hint="place it on a worker; only parameters and optimizers stand on ps",
+        )
+    locations = graph.cluster.resolve(place)
+    hosts = graph.cluster.hosts(place)
+    if len(locations) > len(hosts):
+        raise GraphError(
+            f"'{op.name}' ({op.kind}) runs on more than one device of {hosts[0]}: "
+            f"{place}{_neighbour(graph, op)}",
+            span=op.source,
+            hint="name one device, for example gpu:0",
+        )
+
+
+def _neighbour(graph: Graph, op: Op) -> str:
+    """Which other line the op hangs together with, for an error about its place."""
+    for name in op.operands:
+        other = graph.producers[name]
+        if other.source is not None and other.source != op.source:
+            return f", and takes '{name}' of {other.source}"
+    for value in op.results:
+        for user in graph.uses.get(value.name, ()):
+            if user.source is not None and user.source != op.source:
+                return f", and is used by '{user.name}' of {user.source}"
+    return ""
+
+
+def _gradient_places(graph: Graph, forward: Mapping[int, Place]) -> dict[int, Place]:
+    producers = graph.producers
+    return {
+        id(op): forward[id(producers[op.operands[0]])]
+        for op in graph.ops
+        if op.is_gradient
+    }
+
+
+def _accumulation_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Place]:
+    """Sums of gradients: of a parameter where its gradients are, else with the value."""
+    producers = graph.producers
+    places: dict[int, Place] = {}
+    for op in graph.of_kind("accumulate"):
+        source = producers[op.name.removesuffix(".grad")]
+        if source.kind != "parameter":
+            places[id(op)] = known[id(source)]
+            continue
+        parts = [known[id(producers[name])] for name in op.operands]
+        whole = joined(graph.cluster, parts)
+        if whole is None:
+            raise GraphError(
+                f"'{source.name}' is used on {parts[0]} and on {parts[-1]}, "
+                "nodes of different kinds",
+                span=source.source,
+                hint="use a parameter of its own on each, or put both on one kind",
+            )
+        places[id(op)] = whole
+    return places
+
+
+def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Place]:
+    """Updates, their parameters and stores; everything that follows another op."""
+    cluster, producers = graph.cluster, graph.producers
+    servers = next((kind.name for kind in cluster.kinds if kind.name == SERVER), None)
+    places: dict[int, Place] = {}
+    of_group: dict[int, Place] = {}
+
+    def users(name: str) -> list[Place]:
+        return [known[id(op)] for op in graph.uses.get(name, ()) if id(op) in known]
+
+    for op in graph.ops:
+        if is_update(op.kind):
+            parameter = producers[op.operands[0]]
+            near = Place(servers) if servers else users(parameter.name)[0]
+            written = op.place if op.place is not None else near
+            chosen = complete(cluster, written, near)
+            _check_one_device(graph, op, chosen)
+            places[id(op)] = places[id(parameter)] = chosen
+            of_group.setdefault(op.attrs["group"], chosen)
+    for op in graph.ops:
+        if op.kind == "parameter" and id(op) not in places:
+            at = users(op.name)
+            if at:
+                places[id(op)] = joined(cluster, at) or at[0]
+        elif op.kind == "store":
+            places[id(op)] = places[id(producers[op.operands[1]])]
+        elif op.kind == "optimizer":
+            default = Place(servers) if servers else Place(cluster.kinds[0].name)
+            places[id(op)] = of_group.get(
+                op.attrs["group"], complete(cluster, op.place or default, default)
+            )
+        elif op.kind == "record":
+            places[id(op)] = known[id(producers[op.operands[0]])]
+        elif op.kind in ("read", "constant") and id(op) not in known:
+            at = users(op.result.name)
+            if at:
+                places[id(op)] = at[0]
+    for op in graph.of_kind("sum_of_squares"):
+        stores = [producers[name.removesuffix("grad") + "new"] for name in op.operands]
+        places[id(op)] = places[id(stores[0])]
+    for op in graph.of_kind("clip_scale"):
+        places[id(op)] = places[id(producers[op.operands[0]])]
+    return places
+
+
+def _check_one_device(graph: Graph, op: Op, place: Place) -> None:
+    if len(graph.cluster.resolve(place)) > len(graph.cluster.hosts(place)):
+        raise GraphError(
+            f"the optimizer of '{op.operands[0]}' stands on more than one device of a "
+            f"node: {place}",
+            span=op.source,
+            hint="name one device, for example cpu",
+        )
+
+
+def _split_clipping(graph: Graph, placed: list[Op]) -> list[Op]:
+    """One sum of squares for each place that holds optimizers; one scale of them all."""
+    where = {op.name: op.place for op in placed if is_update(op.kind)}
+    parts: dict[str, list[Op]] = {}
+    out: list[Op] = []
+    for op in placed:
+        if op.kind == "sum_of_squares":
+            groups: dict[Place, list[str]] = {}
+            for name in op.operands:
+                at = where[name.removesuffix("grad") + "new"]
+                assert at is not None
+                groups.setdefault(at, []).append(name)
+            names = [op.name] if len(groups) == 1 else None
+            for i, (at, gradients) in enumerate(groups.items()):
+                name = names[0] if names else f"{op.name}.{i}"
+                value = Value(name, op.result.type)
+                part = replace(
+                    op, operands=tuple(gradients), results=(value,), place=at
+                )
+                parts.setdefault(op.name, []).append(part)
+            out.extend(parts[op.name])
+        elif op.kind == "clip_scale":
+            squares = parts[op.operands[0]]
+            at = squares[0].place
+            assert at is not None
+            if len(squares) > 1:
+                at = first_host(graph.cluster, at)
+            out.append(
+                replace(op, operands=tuple(s.name for s in squares), place=at)
+            )
+        else:
+            out.append(op)
+    return out
+
+
+def _one_copy_a_place(graph: Graph) -> Graph:
+    """Read an input, or make a constant, once for each place that uses it."""
+    copies: dict[str, dict[Place, str]] = {}
+    sources = {
+        op.result.name: op
+        for op in graph.ops
+        if op.kind == "read" or (op.kind == "constant" and not op.operands)
+    }
+    for op in graph.ops:
+        if op.kind == "record":
+            continue
+        for name in op.operands:
+            if name in sources:
+                assert op.place is not None
+                found = copies.setdefault(name, {})
+                found.setdefault(op.place, f"{name}.{len(found)}" if found else name)
+    out: list[Op] = []
+    for op in graph.ops:
+        if op.results and op.results[0].name in sources:
+            for at, name in copies.get(op.results[0].name, {}).items():
+                value = replace(op.results[0], name=name)
+                out.append(replace(op, results=(value,), place=at))
+            continue
+        if any(name in copies for name in op.operands) and op.kind != "record":
+            assert op.place is not None
+            operands = tuple(
+                copies[name][op.place] if name in copies else name
+                for name in op.operands
+            )
+            op = replace(op, operands=operands)
+        out.append(op)
+    return graph.with_ops(out)

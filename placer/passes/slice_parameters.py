@@ -1,0 +1,235 @@
+"""slice_parameters: cut parameters on servers into blocks, each with its update.
+
+Needs a placed graph. Afterwards every parameter with an optimizer on servers is one
+`parameter` op a block, `%h1.w.block0`, on the server that holds it; its gradient is
+`cut` where it is made; `assemble` puts the parameter together where it is used; and a
+norm over several servers is summed at the first. An uncut parameter keeps its name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from placer.graph import blocks as cutting
+from placer.graph.blocks import Block
+from placer.graph.graph import Graph, Op, Value
+from placer.graph.structure import is_update
+from placer.graph.types import TensorType
+from placer.passes.place import SERVER, first_host, joined
+from placer.place import Place
+
+
+def slice_parameters(graph: Graph) -> Graph:
+    sliced = _sliced(graph)
+    if not sliced:
+        return _without_recipes(graph)
+    names = _names_where_used(graph, sliced)
+    gradients = {f"{name}.grad": found for name, found in sliced.items()}
+    out: list[Op] = []
+    for op in graph.ops:
+        if op.kind == "parameter" and op.name in sliced:
+            out.extend(_parameter_blocks(graph, op, sliced[op.name], names))
+        elif is_update(op.kind) and op.operands[0] in sliced:
+            out.extend(_updates(graph, op, sliced[op.operands[0]]))
+        elif op.kind == "store" and op.operands[0] in sliced:
+            out.extend(_stores(op, sliced[op.operands[0]]))
+        elif op.kind == "sum_of_squares" and op.operands[0] in gradients:
+            out.extend(_squares(op, gradients))
+        elif op.kind == "clip_scale":
+            out.append(_scale(graph, op, out))
+        else:
+            out.append(_renamed(op, names))
+            for value in op.results:
+                if value.name in gradients:
+                    found = gradients[value.name]
+                    out.extend(_cuts(out[-1], value, found))
+    return _without_recipes(graph.with_ops(out))
+
+
+Holding = tuple[tuple[Block, Place], ...]
+
+
+def _sliced(graph: Graph) -> dict[str, Holding]:
+    """The blocks of every parameter whose optimizer stands on servers, and where."""
+    recipes = {op.attrs["group"]: op for op in graph.of_kind("optimizer")}
+    updates = [
+        op
+        for op in graph.ops
+        if is_update(op.kind) and op.place is not None and op.place.node == SERVER
+    ]
+    of_place: dict[tuple[Place, str], list[Op]] = defaultdict(list)
+    for op in updates:
+        assert op.place is not None
+        slicing = recipes[op.attrs["group"]].attrs.get("slicing", {})
+        of_place[op.place, repr(slicing)].append(op)
+    holdings: dict[str, Holding] = {}
+    for (place, _), found in of_place.items():
+        slicing = recipes[found[0].attrs["group"]].attrs.get("slicing", {})
+        holdings |= _dispatched(graph, place, found, slicing)
+    return {op.operands[0]: holdings[op.operands[0]] for op in updates}
+
+
+def _dispatched(
+    graph: Graph, place: Place, updates: list[Op], slicing: Mapping[str, object]
+) -> dict[str, Holding]:
+    servers = [
+        graph.cluster.canonical(Place(at.node, (at.node_id,), at.device))
+        for at in graph.cluster.resolve(place)
+    ]
+    shapes = {op.operands[0]: graph.tensor(op.operands[0]) for op in updates}
+    dispatch = str(slicing.get("dispatch", "balanced"))
+    if dispatch == "merged":
+        sizes = [(name, kind.numel()) for name, kind in shapes.items()]
+        placed = list(cutting.merged(sizes, len(servers)))
+    else:
+        found = [
+            block
+            for name, kind in shapes.items()
+            for block in cutting.blocks(
+                name,
+                kind.sizes(1),
+                len(servers),
+                int(str(slicing.get("min_block", cutting.MIN_BLOCK))),
+                "floor" if slicing.get("rounding") == "floor" else "ceil",
+            )
+        ]
+        chosen = cutting.DISPATCH[dispatch](found, len(servers))
+        placed = list(zip(found, chosen, strict=True))
+    held: dict[str, list[tuple[Block, Place]]] = {name: [] for name in shapes}
+    for block, server in placed:
+        held[block.parameter].append((block, servers[server]))
+    return {name: tuple(found) for name, found in held.items()}
+
+
+def _names_where_used(
+    graph: Graph, sliced: Mapping[str, Holding]
+) -> dict[tuple[str, str], tuple[str, Place]]:
+    """For each cut parameter and node kind that uses it: the name of the parameter put
+    together there, and the place that holds every use."""
+    names: dict[tuple[str, str], tuple[str, Place]] = {}
+    for parameter, held in sliced.items():
+        if len(held) == 1:
+            continue
+        places: dict[str, list[Place]] = defaultdict(list)
+        for op in graph.uses.get(parameter, ()):
+            if not is_update(op.kind) and op.kind != "store":
+                assert op.place is not None
+                places[f"{op.place.node}/{op.place.device}"].append(op.place)
+        for i, (kind, found) in enumerate(places.items()):
+            where = joined(graph.cluster, found)
+            assert where is not None
+            names[parameter, kind] = (f"{parameter}.{i}" if i else parameter, where)
+    return names
+
+
+def _renamed(op: Op, names: Mapping[tuple[str, str], tuple[str, Place]]) -> Op:
+    if op.place is None or not op.operands:
+        return op
+    kind = f"{op.place.node}/{op.place.device}"
+    operands = tuple(
+        names[name, kind][0] if (name, kind) in names else name for name in op.operands
+    )
+    return op if operands == op.operands else replace(op, operands=operands)
+
+
+
+def _value(block: Block, whole: Value, suffix: str = "") -> Value:
+    """The block as a value: flat, or the whole tensor when the parameter is not cut."""
+    assert isinstance(whole.type, TensorType)
+    if block.name == block.parameter:
+        return Value(block.name + suffix, whole.type)
+    return Value(block.name + suffix, TensorType(whole.type.dtype, (block.numel,)))
+
+
+def _parameter_blocks(
+    graph: Graph,
+    op: Op,
+    held: Holding,
+    names: Mapping[tuple[str, str], tuple[str, Place]],
+) -> Iterator[Op]:
+    for block, at in held:
+        cut = {} if len(held) == 1 else {"start": block.start, "stop": block.stop}
+        yield replace(
+            op,
+            results=(_value(block, op.result),),
+            attrs={**op.attrs, **cut},
+            place=at,
+        )
+    for (parameter, _), (name, where) in names.items():
+        if parameter == op.name:
+            yield Op(
+                "assemble",
+                tuple(block.name for block, _ in held),
+                (Value(name, op.result.type),),
+                {},
+                where,
+                op.source,
+            )
+
+
+def _cuts(op: Op, gradient: Value, held: Holding) -> Iterator[Op]:
+    if len(held) == 1:
+        return
+    for i, (block, _) in enumerate(held):
+        value = Value(f"{gradient.name}.block{i}", _value(block, gradient).type)
+        attrs = {"start": block.start, "stop": block.stop}
+        yield Op("cut", (gradient.name,), (value,), attrs, op.place, op.source)
+
+
+def _gradient_name(parameter: str, i: int, held: Holding) -> str:
+    return f"{parameter}.grad" if len(held) == 1 else f"{parameter}.grad.block{i}"
+
+
+def _updates(graph: Graph, op: Op, held: Holding) -> Iterator[Op]:
+    parameter, _, *scale = op.operands
+    for i, (block, at) in enumerate(held):
+        operands = (block.name, _gradient_name(parameter, i, held), *scale)
+        new = _value(block, op.result, ".new")
+        if block.name == parameter:
+            new = op.result
+        yield replace(op, operands=operands, results=(new,), place=at)
+
+
+def _stores(op: Op, held: Holding) -> Iterator[Op]:
+    for block, at in held:
+        yield replace(op, operands=(block.name, f"{block.name}.new"), place=at)
+
+
+def _squares(op: Op, gradients: Mapping[str, Holding]) -> Iterator[Op]:
+    """One partial sum of squares a server."""
+    parts: dict[Place, list[str]] = defaultdict(list)
+    for name in op.operands:
+        held = gradients[name]
+        for i, (_, at) in enumerate(held):
+            parts[at].append(_gradient_name(name.removesuffix(".grad"), i, held))
+    for i, (at, names) in enumerate(parts.items()):
+        value = op.result if len(parts) == 1 else replace(
+            op.result, name=f"{op.result.name}.{i}"
+        )
+        yield replace(op, operands=tuple(names), results=(value,), place=at)
+
+
+def _scale(graph: Graph, op: Op, before: list[Op]) -> Op:
+    """The scale of a norm takes every partial sum, at the first of their places."""
+    squares = [
+        part
+        for part in before
+        if part.kind == "sum_of_squares"
+        and any(
+            part.name == name or part.name.startswith(f"{name}.")
+            for name in op.operands
+        )
+    ]
+    order = graph.cluster.all_hosts()
+    squares.sort(key=lambda part: order.index(graph.hosts(part)[0]))
+    place = squares[0].place
+    assert place is not None
+    if len(squares) > 1:
+        place = first_host(graph.cluster, place)
+    return replace(op, operands=tuple(part.name for part in squares), place=place)
+
+
+def _without_recipes(graph: Graph) -> Graph:
+    return graph.with_ops(op for op in graph.ops if op.kind != "optimizer")

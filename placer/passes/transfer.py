@@ -1,0 +1,164 @@
+"""transfer: turn conversions that cross hosts into send and listen_and_serv.
+
+Needs a laid-out graph. Afterwards values cross hosts only as messages. A message is an
+edge: all values that go from one place to another at the same level travel together
+(R6). A level is the number of messages that came before; ops stand in the order of
+their levels, and within one first what is received, then what is computed, then what
+is sent: every node can run its ops in this order without waiting in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placer.graph.graph import Graph, Op, Value
+from placer.graph.rows import is_local
+from placer.graph.structure import is_conversion
+from placer.passes.place import first_host
+from placer.place import Place
+
+
+def transfer(graph: Graph, first_edge: int = 1) -> Graph:
+    moves = _lowered(graph)
+    levels = _levels(moves)
+    return _grouped(graph, moves, levels, first_edge)
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """One value on its way from one place to another, layouts as on both sides."""
+
+    operand: Value
+    result: Value
+    origin: Place
+    target: Place
+    source: Op
+
+
+def _lowered(graph: Graph) -> list[Op | _Move]:
+    """Conversions as moves; those that move nothing between hosts stay ops. A sum that
+    is wanted on several hosts is made at the first and sent on: R5 counts it once."""
+    where: dict[str, Place] = {}
+    values: dict[str, Value] = {}
+    out: list[Op | _Move] = []
+    for op in graph.ops:
+        assert op.place is not None
+        if is_conversion(op.kind):
+            operand, result = values[op.operands[0]], op.result
+            origin = where[operand.name]
+            if _crosses(graph, operand, result, origin, op.place):
+                for move in _moves(graph, operand, result, origin, op.place, op):
+                    out.append(move)
+                    where[move.result.name] = move.target
+                    values[move.result.name] = move.result
+                continue
+        out.append(op)
+        for value in op.results:
+            where[value.name], values[value.name] = op.place, value
+    return out
+
+
+def _crosses(
+    graph: Graph, operand: Value, result: Value, origin: Place, target: Place
+) -> bool:
+    assert operand.layout is not None
+    assert result.layout is not None
+    hosts = graph.cluster.hosts
+    return not is_local((operand.layout, result.layout), hosts(origin), hosts(target))
+
+
+def _moves(
+    graph: Graph, operand: Value, result: Value, origin: Place, target: Place, op: Op
+) -> Sequence[_Move]:
+    several = len(graph.cluster.hosts(target)) > 1
+    if (operand.layout, result.layout) != ("P", "R") or not several:
+        return (_Move(operand, result, origin, target, op),)
+    first = first_host(graph.cluster, target)
+    total = Value(f"{result.name}.sum", result.type, "R")
+    return (
+        _Move(operand, total, origin, first, op),
+        _Move(total, result, first, target, op),
+    )
+
+
+def _levels(items: Sequence[Op | _Move]) -> list[int]:
+    """The level at which each op can run, and each move be sent, at the earliest."""
+    known: dict[str, int] = {}
+    levels: list[int] = []
+    for item in items:
+        if isinstance(item, _Move):
+            levels.append(known[item.operand.name])
+            known[item.result.name] = levels[-1] + 1
+        else:
+            levels.append(max((known[name] for name in item.operands), default=0))
+            for value in item.results:
+                known[value.name] = levels[-1]
+    return levels
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    once: bool
+    level: int
+    origin: Place
+    target: Place
+
+
+def _grouped(
+    graph: Graph, moves: Sequence[Op | _Move], levels: Sequence[int], first_edge: int
+) -> Graph:
+    """Send what goes the same way at the same level as one message, in level order."""
+    once = _before_reading(moves)
+    edges: dict[_Edge, list[_Move]] = {}
+    timed: list[tuple[bool, int, int, Op]] = []
+    for item, level in zip(moves, levels, strict=True):
+        if isinstance(item, _Move):
+            early = item.result.name in once
+            key = _Edge(early, level, item.origin, item.target)
+            edges.setdefault(key, []).append(item)
+        else:
+            names = [v.name for v in item.results] or item.operands
+            timed.append((not all(name in once for name in names), level, 1, item))
+    order = sorted(edges, key=lambda e: (not e.once, e.level))
+    for number, key in enumerate(order, first_edge):
+        send, listen = _messages(number, key, edges[key])
+        timed.append((not key.once, key.level, 2, send))
+        timed.append((not key.once, key.level + 1, 0, listen))
+    timed.sort(key=lambda entry: entry[:3])
+    return graph.with_ops(op for *_, op in timed)
+
+
+def _messages(number: int, edge: _Edge, moves: Sequence[_Move]) -> tuple[Op, Op]:
+    send = Op(
+        "send",
+        tuple(move.operand.name for move in moves),
+        (),
+        {"edge": number, "to": edge.target},
+        edge.origin,
+        moves[0].source.source,
+    )
+    listen = Op(
+        "listen_and_serv",
+        (),
+        tuple(move.result for move in moves),
+        {"edge": number, "from": edge.origin},
+        edge.target,
+        moves[0].source.source,
+    )
+    return send, listen
+
+
+def _before_reading(moves: Sequence[Op | _Move]) -> set[str]:
+    """Values that depend on no input: an evaluation makes them once, not every batch.
+    Empty for a training step, which updates what it starts from."""
+    if any(not isinstance(item, _Move) and item.kind == "store" for item in moves):
+        return set()
+    once: set[str] = set()
+    for item in moves:
+        if isinstance(item, _Move):
+            if item.operand.name in once:
+                once.add(item.result.name)
+        elif item.kind != "read" and all(name in once for name in item.operands):
+            once.update(value.name for value in item.results)
+    return once

@@ -1,0 +1,94 @@
+"""Holding a place against the nodes that are declared."""
+
+from __future__ import annotations
+
+import re
+
+from placer.errors import PlaceError, Span, did_you_mean
+from placer.place.ids import Ids, fold, suffix
+from placer.place.nodes import NodeKind
+from placer.place.place import Place
+
+
+def node_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> NodeKind:
+    """The kind of that name; PlaceError with the nearest name if there is none."""
+    for kind in kinds:
+        if kind.name == name:
+            return kind
+    declared = ", ".join(map(str, kinds)) or "no nodes"
+    raise PlaceError(
+        f"no node '{name}' in this cluster, which declares {declared}",
+        span=_narrow(span, "/node:|/job:", name),
+        hint=did_you_mean(name, [kind.name for kind in kinds]),
+    )
+
+
+def check(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:
+    """Raise PlaceError for a node, a device or an id that is not declared.
+
+    A device without a node must be one that some node has.
+    """
+    if span is None:
+        text = str(place)
+        span = Span("<place>", 1, 1, max(1, len(text)), text)
+    if place.node is not None:
+        kind = node_kind(kinds, place.node, span)
+        missing = _missing(place.node_ids, kind.count)
+        if missing:
+            raise PlaceError(
+                f"no '{kind.name}:{missing}' in this cluster, which declares {kind}",
+                span=_narrow(
+                    span, "/node:|/job:", f"{kind.name}{suffix(place.node_ids)}"
+                ),
+                hint=_ids_hint(kind.name, kind.count),
+            )
+        kinds = (kind,)
+    if place.device is None:
+        return
+    owner = f"node '{place.node}'" if place.node else "any node"
+    counts = [
+        count
+        for kind in kinds
+        for device, count in kind.devices
+        if device == place.device
+    ]
+    if not counts:
+        declared = sorted({device for kind in kinds for device, _ in kind.devices})
+        raise PlaceError(
+            f"no device '{place.device}' on {owner}: "
+            f"declared are {', '.join(declared) or 'none'}",
+            span=_narrow(span, "/device:|/", place.device),
+            hint=did_you_mean(place.device, declared),
+        )
+    missing = _missing(place.device_ids, max(counts))
+    if missing:
+        raise PlaceError(
+            f"no '{place.device}:{missing}' on {owner}: "
+            f"declared are {max(counts)} '{place.device}'",
+            span=_narrow(
+                span, "/device:|/", f"{place.device}{suffix(place.device_ids)}"
+            ),
+            hint=_ids_hint(place.device, max(counts)),
+        )
+
+
+def _missing(ids: Ids, count: int) -> str:
+    if ids is None or ids == "*" or ids[-1] < count:
+        return ""
+    return fold([number for number in ids if number >= count])
+
+
+def _ids_hint(name: str, count: int) -> str:
+    return f"ids of '{name}' are {fold(range(count))}"
+
+
+def _narrow(span: Span | None, lead: str, piece: str) -> Span | None:
+    """The stretch of `span` where `piece` stands behind `lead`, else `span`."""
+    if span is None:
+        return None
+    found = re.compile(f"(?:{lead})({re.escape(piece)})(?![a-z0-9_])").search(
+        span.text, span.column - 1, span.column - 1 + span.length
+    )
+    if found is None:  # in another spelling, or merged from several places
+        return span
+    return Span(span.file, span.line, found.start(1) + 1, len(piece), span.text)

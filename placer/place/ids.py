@@ -1,0 +1,30 @@
+"""Ids of nodes and of devices: None where not said, `*` where said to be all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+Ids = tuple[int, ...] | Literal["*"] | None
+
+# A range is held written out, so the largest id bounds the memory that a short text
+# can ask for.
+MAX_ID = 99_999
+
+
+def fold(ids: Sequence[int]) -> str:
+    """Rising ids as a list of ranges: (0, 1, 2, 5) is `0-2,5`."""
+    ranges: list[tuple[int, int]] = []
+    for number in ids:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def suffix(ids: Ids) -> str:
+    """What stands behind a name for these ids: ``, `:*` or `:0-2,5`."""
+    if ids is None:
+        return ""
+    return f":{ids}" if ids == "*" else f":{fold(ids)}"

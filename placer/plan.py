@@ -1,0 +1,276 @@
+"""plan.json: all that the runtime needs to know of a build, and all that was chosen.
+
+The one thing that crosses from the compiler to the runtime beside the programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from placer.errors import BuildError
+from placer.graph.graph import Layout
+
+VERSION = 1
+FILE = "plan.json"
+SOURCES = "sources.json"
+BASE_PORT = 47600
+"""Node k of a plan listens on this port + k unless it is told otherwise."""
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the plan; reading one refuses unknown fields."""
+
+
+class Moved(Struct):
+    """One value of an edge: its name on both sides, its global type, and how it lies.
+
+    `start` and `stop` are a flat range of elements of the operand, when only a block
+    of it goes; `whole` is the value that the result is a flat range of on the target,
+    from `at` on, so that blocks are received where they belong.
+    """
+
+    operand: str
+    result: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    layouts: tuple[Layout, Layout]
+    start: int | None = None
+    stop: int | None = None
+    whole: str | None = None
+    at: int = 0
+    numel: int = 0
+
+
+class Edge(Struct):
+    """A message of every step (or evaluation batch; `once`: of every evaluation).
+
+    `nbytes` is what all its messages of one step carry together.
+    """
+
+    id: int
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    values: tuple[Moved, ...]
+    nbytes: int
+    once: bool = False
+
+
+class Read(Struct):
+    """An input as one node reads it: part `index` of `parts` of the global batch."""
+
+    value: str
+    input: str
+    index: int = 0
+    parts: int = 1
+
+
+class Phase(Struct):
+    """What one node does in a training step, or in an evaluation.
+
+    `metrics` are the names it records with the metric's layout; a partial metric is
+    summed over the nodes that record it, any other is taken from the first.
+    """
+
+    reads: tuple[Read, ...] = ()
+    metrics: dict[str, str] = {}
+
+
+class TableBlock(Struct):
+    """Elements [start, stop) of a parameter, in a table."""
+
+    parameter: str
+    name: str
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+
+
+class Table(Struct):
+    """The parameters, or blocks of them, of one optimizer on one node.
+
+    `rule` is None for parameters that are not trained.
+    """
+
+    name: str
+    rule: str | None
+    hyper: dict[str, Any]
+    learning_rate: Any
+    blocks: tuple[TableBlock, ...]
+
+
+class Node(Struct):
+    """One process of the run. FLOPs are declared, of one training step."""
+
+    name: str
+    program: str
+    devices: dict[str, int]
+    step: Phase
+    evaluation: Phase | None
+    tables: tuple[Table, ...]
+    flops: int
+    replicated_flops: int
+    exchange_flops: int
+
+
+class Parameter(Struct):
+    """A whole parameter. `holders` have all its blocks together; replicas are left
+    out."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    init: Any
+    trainable: bool
+    holders: tuple[tuple[str, str, int], ...]
+    """(node, table, index of the block in the table), in the order of the blocks."""
+
+
+class Data(Struct):
+    """Where rows come from; as in the spec."""
+
+    source: str
+    batch: int
+    split: str | None
+    columns: dict[str, str] | None
+    shuffle: bool
+    seed: int
+    remainder: Literal["drop", "keep"]
+
+
+class Column(Struct):
+    """One input: its dtype and the shape of one row."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Choice(Struct):
+    """Something that placer chose or put in, and why (R3)."""
+
+    what: str
+    why: str
+
+
+class Plan(Struct):
+    """Everything of a build but its programs."""
+
+    version: int
+    placer: str
+    name: str
+    precision: Literal["float32", "float64"]
+    seed: int
+    epochs: int
+    metrics: tuple[str, ...]
+    columns: tuple[Column, ...]
+    train: Data
+    evaluation: Data | None
+    nodes: tuple[Node, ...]
+    step_edges: tuple[Edge, ...]
+    evaluation_edges: tuple[Edge, ...]
+    parameters: tuple[Parameter, ...]
+    choices: tuple[Choice, ...]
+    modules: tuple[str, ...]
+    files: dict[str, str]
+    """The sha256 of every other file of the folder but sources.json, by its path."""
+    digest: str = ""
+    """The sha256 of this plan as JSON with an empty digest."""
+
+    def node(self, name: str) -> Node:
+        """The node of that name; BuildError names the valid ones."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        valid = ", ".join(node.name for node in self.nodes)
+        raise BuildError(f"this build has no node '{name}'", hint=f"one of: {valid}")
+
+    @property
+    def control(self) -> str:
+        """The node that keeps the others in step and sums metrics: the first."""
+        return self.nodes[0].name
+
+
+def to_json(plan: Plan) -> str:
+    """The plan as it is written: sorted by field, indented, the same every time."""
+    return json.dumps(msgspec.to_builtins(plan), indent=1, ensure_ascii=False) + "\n"
+
+
+def sealed(plan: Plan) -> Plan:
+    """The plan with its digest."""
+    bare = msgspec.structs.replace(plan, digest="")
+    return msgspec.structs.replace(plan, digest=sha256(to_json(bare).encode()))
+
+
+def read_plan(folder: Path, *, check: bool = True) -> Plan:
+    """The plan of a build folder, after its files' hashes have been checked.
+
+    Raises BuildError when the folder is no build, was edited, holds links, or is of
+    another version of placer.
+    """
+    file = folder / FILE
+    if not file.is_file():
+        raise BuildError(
+            f"'{folder}' is not a build folder: it has no {FILE}",
+            hint="make one with: placer compile SPEC --out FOLDER",
+        )
+    data = file.read_bytes()
+    try:
+        head = json.loads(data)
+        version = head.get("version") if isinstance(head, dict) else None
+        if version != VERSION:
+            raise BuildError(
+                f"'{folder}' is of plan version {version}, this placer reads {VERSION}",
+                hint="compile the spec again",
+            )
+        plan = msgspec.convert(head, Plan, strict=True)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise BuildError(f"'{file}' cannot be read: {error}") from error
+    if check:
+        check_files(folder, plan)
+    return plan
+
+
+def check_files(folder: Path, plan: Plan) -> None:
+    """Raise BuildError unless every file is as it was compiled (design 8)."""
+    if sealed(plan).digest != plan.digest:
+        raise _edited(folder / FILE)
+    for path, expected in plan.files.items():
+        file = folder / path
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise BuildError(f"'{path}' of {folder / FILE} is outside the folder")
+        if file.is_symlink() or any(p.is_symlink() for p in _parents(file, folder)):
+            raise BuildError(f"'{file}' is a link; a build folder holds plain files")
+        if not file.is_file():
+            raise BuildError(f"'{file}' is missing", hint="compile the spec again")
+        if sha256(file.read_bytes()) != expected:
+            raise _edited(file)
+
+
+def read_sources(folder: Path) -> Path:
+    """The folder of the spec that a build was made of: where its data lies."""
+    file = folder / SOURCES
+    try:
+        spec = json.loads(file.read_bytes())["spec"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BuildError(f"'{file}' cannot be read: {error}") from error
+    return (folder / str(spec)).parent
+
+
+def _edited(file: Path) -> BuildError:
+    return BuildError(
+        f"'{file}' is not as it was compiled",
+        hint="change the spec, not the build, and compile again",
+    )
+
+
+def _parents(file: Path, folder: Path) -> list[Path]:
+    return [p for p in file.parents if p != folder and folder in p.parents]
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

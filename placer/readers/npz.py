@@ -1,0 +1,41 @@
+"""Arrays of one `.npz` file, as `numpy.savez` writes it; objects are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from placer.errors import DataError
+from placer.graph.sources import Source
+
+
+def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray]:
+    """The wanted columns of the file, where it has them, and the names of the others.
+
+    Columns that nobody wants are not read: they stand for their names only.
+    """
+    path = folder / source.path
+    try:
+        # numpy leaves the file open when the archive turns out to be torn.
+        with path.open("rb") as opened:
+            file = np.load(opened, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise DataError(
+                    f"{source.text} is a single array, not an npz file",
+                    hint="write it with numpy.savez, one name per column",
+                )
+            with file:
+                unread = np.empty(0)
+                return {n: file[n] if n in wanted else unread for n in file}
+    except FileNotFoundError:
+        raise DataError(
+            f"{source.text}: there is no such file",
+            hint="the path is relative to the spec's folder",
+        ) from None
+    except (OSError, ValueError, BadZipFile, EOFError) as error:
+        raise DataError(
+            f"{source.text} cannot be read: {error}",
+            hint="an npz file holds plain arrays, written by numpy.savez",
+        ) from error

@@ -1,0 +1,151 @@
+"""Rows that a Python function beside the spec yields, one dict per row."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import Any, Never
+
+import numpy as np
+
+from placer import aligned
+from placer.errors import DataError, PlacerError, RunError, did_you_mean
+from placer.graph.sources import Source, no_column
+from placer.readers.column import Column, check_shape, convert
+from placer.readers.rows import LoadedRows
+
+_loading = threading.Lock()  # sys.path and sys.modules belong to the whole process
+
+
+def read(
+    source: Source,
+    columns: Sequence[Column],
+    feeds: Mapping[str, str],
+    folder: Path,
+) -> LoadedRows:
+    """Call `FUNCTION` of `folder/MODULE.py` and hold all rows that it yields.
+
+    It returns an iterable of dicts of one row each, or a function without arguments
+    that does. Every row has the same keys. Rows are numbered from 0 in errors.
+    RunError for an exception of the function itself, DataError for rows that do not
+    fit.
+    """
+    module_name, function_name = source.path.split(":")
+    path = folder / f"{module_name}.py"
+    if not path.is_file():
+        raise DataError(
+            f"{source.text}: there is no {module_name}.py",
+            hint="the module stands beside the spec",
+        )
+    module = _load(source, path)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        names = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"]
+        raise DataError(
+            f"{source.text}: {module_name}.py has no function '{function_name}'",
+            hint=did_you_mean(function_name, names),
+        )
+    taken: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
+    keys: frozenset[str] | None = None
+    count = 0
+    for count, row in enumerate(_rows(source, path, function), start=1):
+        if not isinstance(row, Mapping):
+            raise DataError(
+                f"{source.text}: row {count - 1} is a {type(row).__name__}, not a dict",
+                hint="yield one dict per row, column name to value",
+            )
+        keys = _same_keys(source, row, keys, count - 1)
+        for column in columns:
+            value = _value(source, row, column, feeds[column.name], count - 1)
+            taken[column.name].append(value)
+    if count == 0:
+        raise DataError(
+            f"{source.text} gave no rows", hint="a source needs at least one row"
+        )
+    return LoadedRows({c.name: _stack(taken[c.name], c) for c in columns}, count)
+
+
+def _load(source: Source, path: Path) -> ModuleType:
+    """Run the module from its file; it may import its neighbours while it loads."""
+    name = f"placer_source_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    neighbours = str(path.parent)
+    with _loading:
+        sys.modules[name] = module  # dataclasses look their module up there
+        sys.path.insert(0, neighbours)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            _fail(source, path, "to load", error)
+        finally:
+            sys.path.remove(neighbours)
+    return module
+
+
+def _rows(source: Source, path: Path, function: Any) -> Iterator[Any]:
+    """The rows of the function; what it raises is told with the row it was at."""
+    at = 0
+    try:
+        made = function()
+        for row in made() if callable(made) else made:
+            yield row
+            at += 1
+    except PlacerError:
+        raise
+    except Exception as error:
+        _fail(source, path, f"at row {at}", error)
+
+
+def _fail(source: Source, path: Path, when: str, error: Exception) -> Never:
+    frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(path)]
+    where = f", line {frames[-1].lineno}" if frames else ""
+    kind = type(error).__name__
+    raise RunError(
+        f"reader {source.text} failed {when}: {kind}: {error}",
+        hint=f"see {path.name}{where}",
+    ) from error
+
+
+def _same_keys(
+    source: Source, row: Mapping[str, Any], keys: frozenset[str] | None, number: int
+) -> frozenset[str]:
+    found = frozenset(row)
+    if keys is None or found == keys:
+        return found
+    missing, extra = sorted(keys - found), sorted(found - keys)
+    what = f"lacks '{missing[0]}'" if missing else f"has '{extra[0]}'"
+    rest = "which row 0 has" if missing else "which row 0 has not"
+    raise DataError(
+        f"{source.text}: row {number} {what}, {rest}",
+        hint="every row has the same keys",
+    )
+
+
+def _value(
+    source: Source, row: Mapping[str, Any], column: Column, named: str, number: int
+) -> np.ndarray:
+    if named not in row:
+        raise no_column(source.text, named, column.name, tuple(sorted(row)))
+    try:
+        value = np.asarray(row[named])
+    except ValueError as error:
+        raise DataError(
+            f"{source.text}: column '{named}', row {number}: {error}",
+            hint=f"input '{column.name}' is {column}",
+        ) from error
+    check_shape(value.shape, column, source.text, named, number)
+    return convert(value[np.newaxis], column, source.text, named, number)
+
+
+def _stack(values: list[np.ndarray], column: Column) -> np.ndarray:
+    out = aligned.empty((len(values), *column.shape), column.dtype)
+    return np.concatenate(values, axis=0, out=out)

@@ -1,0 +1,77 @@
+"""Opening a source: a spec's `data` entry becomes rows of the inputs' types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from placer.errors import DataError
+from placer.graph.sources import Source, assign, check_split, no_column
+from placer.readers import npz, python_rows, sklearn_sets
+from placer.readers.column import Column, check_shape, convert
+from placer.readers.rows import LoadedRows, Rows
+
+
+def open_source(
+    source: str,
+    columns: Sequence[Column],
+    *,
+    mapping: Mapping[str, str] | None,
+    split: str | None,
+    folder: Path,
+) -> Rows:
+    """Read a source whole: `sklearn:NAME`, `npz:PATH` or `python:MODULE:FUNCTION`.
+
+    `columns` are the inputs to feed, `mapping` which column of the source feeds each,
+    `split` `train` or `test` of a `sklearn:` set, `folder` where relative paths begin.
+    DataError where the source cannot be read or does not fit the inputs; RunError
+    where a `python:` source raises.
+    """
+    found = Source.parse(source)
+    check_split(found, split)
+    feeds = assign(found, {c.name: c.dtype for c in columns}, mapping)
+    if found.kind == "python":
+        return python_rows.read(found, columns, feeds, folder)
+    if found.kind == "npz":
+        arrays = npz.read(found, folder, set(feeds.values()))
+    else:
+        arrays = sklearn_sets.read(found, split)
+    return _typed(found.text, arrays, columns, feeds)
+
+
+def _typed(
+    source: str,
+    arrays: Mapping[str, np.ndarray],
+    columns: Sequence[Column],
+    feeds: Mapping[str, str],
+) -> LoadedRows:
+    typed: dict[str, np.ndarray] = {}
+    for column in columns:
+        named = feeds[column.name]
+        if named not in arrays:
+            raise no_column(source, named, column.name, tuple(sorted(arrays)))
+        array = arrays[named]
+        if array.ndim == 0:
+            raise DataError(
+                f"{source}: column '{named}' is one value, not rows",
+                hint="give it a leading dimension, one entry per row",
+            )
+        if len(array) == 0:
+            raise DataError(
+                f"{source}: column '{named}' has no rows",
+                hint="a source needs at least one row",
+            )
+        check_shape(array.shape[1:], column, source, named, None)
+        typed[column.name] = np.asarray(
+            convert(array, column, source, named), order="C"
+        )
+    counts = {feeds[name]: len(array) for name, array in typed.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"'{name}' {n}" for name, n in counts.items())
+        raise DataError(
+            f"{source}: its columns have different numbers of rows: {listed}",
+            hint="row i of every column belongs to the same example",
+        )
+    return LoadedRows(typed, next(iter(counts.values()), 0))

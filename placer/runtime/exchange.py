@@ -1,0 +1,188 @@
+"""Sending and receiving the edges of a plan: values become messages and values again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from placer.graph.rows import Piece, pieces
+from placer.plan import Edge, Moved
+from placer.runtime.arena import Arena
+from placer.runtime.channel.protocol import Channel, Key
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One node's end of all edges.
+
+    What a node sends to itself never meets the channel. Blocks of a parameter that is
+    used whole are received side by side into one buffer, so that putting them together
+    copies nothing.
+    """
+
+    node: str
+    channel: Channel
+    edges: Mapping[int, Edge]
+    arena: Arena = field(default_factory=Arena)
+    _own: dict[tuple[Key, int], Array] = field(default_factory=dict)
+    _wholes: dict[str, Array] = field(default_factory=dict)
+
+    def send(self, key: Key, values: Sequence[Any], count: int) -> None:
+        """Send an edge's values to every target that needs a piece of them.
+
+        `values` are arrays, or None where this node has no part; `count` is the number
+        of rows of the global batch.
+        """
+        edge = self.edges[key.edge]
+        arrays = [None if value is None else np.asarray(value) for value in values]
+        for target in edge.targets:
+            message: list[Array] = []
+            for i, (moved, array) in enumerate(zip(edge.values, arrays, strict=True)):
+                for piece in self._pieces(edge, moved, target, count):
+                    if piece.source != self.node:
+                        continue
+                    assert array is not None, (moved.operand, self.node)
+                    cut = _cut(array, moved, piece)
+                    if target == self.node:
+                        self._own[key, i] = cut
+                    else:
+                        message.append(cut)
+            if message:
+                self.channel.send(target, key, message)
+
+    def receive(self, key: Key, count: int) -> tuple[Array, ...]:
+        """Wait for an edge's values and put their pieces together."""
+        edge = self.edges[key.edge]
+        needed = [self._pieces(edge, moved, self.node, count) for moved in edge.values]
+        targets = [
+            self._target(moved, found, count)
+            for moved, found in zip(edge.values, needed, strict=True)
+        ]
+        parts: dict[tuple[int, str], Array] = {}
+        for source in edge.sources:
+            wanted = [
+                (i, piece)
+                for i, found in enumerate(needed)
+                for piece in found
+                if piece.source == source
+            ]
+            if source == self.node:
+                parts.update({(i, source): self._own.pop((key, i)) for i, _ in wanted})
+            elif wanted:
+                out = [_space(targets[i], edge.values[i], piece) for i, piece in wanted]
+                arrays = self.channel.receive(source, key, out=out)
+                for (i, _), array in zip(wanted, arrays, strict=True):
+                    parts[i, source] = array
+        return tuple(
+            _joined(target, moved, [(p, parts[i, p.source]) for p in found])
+            for i, (moved, found, target) in enumerate(
+                zip(edge.values, needed, targets, strict=True)
+            )
+        )
+
+    def assemble(self, blocks: Sequence[Array], shape: tuple[int, ...]) -> Array:
+        """The parameter that these blocks, in order, are the flat pieces of."""
+        first = blocks[0]
+        for whole in self._wholes.values():
+            start = _address(whole)
+            if start == _address(first):
+                ends = start
+                for block in blocks:
+                    if _address(block) != ends:
+                        break
+                    ends += block.nbytes
+                else:
+                    if ends == start + whole.nbytes:
+                        return whole.reshape(shape)
+        return np.concatenate([block.reshape(-1) for block in blocks]).reshape(shape)
+
+    def new_step(self) -> None:
+        """Forget the buffers of the last step; arrays in use keep theirs alive."""
+        self._wholes.clear()
+
+    def _pieces(
+        self, edge: Edge, moved: Moved, target: str, count: int
+    ) -> tuple[Piece, ...]:
+        return pieces(moved.layouts, edge.sources, edge.targets, target, count)
+
+    def _target(
+        self, moved: Moved, found: Sequence[Piece], count: int
+    ) -> Array | None:
+        """The buffer that pieces are put into; None where one piece is the value."""
+        if moved.whole is not None and len(found) == 1:
+            whole = self._wholes.get(moved.whole)
+            if whole is None:
+                whole = self.arena.take(moved.dtype, (moved.numel,))
+                self._wholes[moved.whole] = whole
+            (numel,) = moved.shape
+            return whole[moved.at : moved.at + int(numel)]
+        if len(found) == 1 and found[0].whole:
+            return None
+        shape = _local_shape(moved, found, count)
+        array = self.arena.take(moved.dtype, shape)
+        if not found or moved.layouts[1] == "P":
+            array[...] = 0
+        return array
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _local_shape(moved: Moved, found: Sequence[Piece], count: int) -> tuple[int, ...]:
+    rows = count
+    if moved.layouts[1] == "S":
+        rows = max((p.into + p.high - p.low for p in found), default=0)
+    return tuple(rows if d == "batch" else int(d) for d in moved.shape)
+
+
+def _cut(array: Array, moved: Moved, piece: Piece) -> Array:
+    """The part of the sender's array that a piece is: a view."""
+    if moved.start is not None:
+        return array.reshape(-1)[moved.start : moved.stop]
+    if piece.whole:
+        return array
+    return array[piece.offset : piece.offset + piece.high - piece.low]
+
+
+def _adds(moved: Moved) -> bool:
+    return moved.layouts[0] == "P"
+
+
+def _space(target: Array | None, moved: Moved, piece: Piece) -> Array | None:
+    """Where a received piece may be written at once: its own rows of the target."""
+    if target is None or _adds(moved):
+        return None
+    if piece.whole:
+        return target
+    return target[piece.into : piece.into + piece.high - piece.low]
+
+
+def _joined(
+    target: Array | None, moved: Moved, parts: Sequence[tuple[Piece, Array]]
+) -> Array:
+    """The pieces put together in their order, which is the plan's (R2)."""
+    if target is None:
+        return parts[0][1]
+    first = True
+    for piece, array in parts:
+        space = target
+        if not piece.whole:
+            space = target[piece.into : piece.into + piece.high - piece.low]
+        if _adds(moved) and not first:
+            np.add(space, array, out=space)
+        elif not (space is array or _same(space, array)):
+            space[...] = array
+        first = False
+    return target
+
+
+def _same(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and a.size > 0 and _address(a) == _address(b)

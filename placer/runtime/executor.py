@@ -1,0 +1,391 @@
+"""Runs one node's program: start, steps, evaluations, saving, end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placer.errors import RunError
+from placer.plan import Data, Plan, read_sources
+from placer.plan import Node as NodePlan
+from placer.readers import Column, Order, Rows, open_source
+from placer.runtime import parameters as files
+from placer.runtime.channel.protocol import Channel, Key
+from placer.runtime.events import Report
+from placer.runtime.exchange import Exchange
+from placer.runtime.node import Batches, Node
+from placer.runtime.schedules import schedule
+from placer.runtime.service import DONE, READY, SAVE, Line, Metrics, agree, barrier
+from placer.runtime.table import Block, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run goes, beside what the build says.
+
+    `steps` runs exactly that many whatever `epochs` says; the files are written or
+    read by the nodes themselves; `join_timeout` and `deadline` are seconds.
+    """
+
+    steps: int | None = None
+    history: Path | None = None
+    save_params: Path | None = None
+    init_params: Path | None = None
+    join_timeout: float = 600.0
+    deadline: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run.
+
+    `metrics` is the mean over the rows of the last epoch, or the part of it that ran;
+    `eval` the last evaluation; `samples_per_second` counts global rows without the
+    first step; `bytes_sent` are payload bytes by node.
+    """
+
+    steps: int
+    metrics: dict[str, float]
+    eval: dict[str, float]
+    samples_per_second: float
+    bytes_sent: dict[str, int]
+
+
+Hook = Callable[[Node], None]
+
+
+@dataclass(slots=True)
+class Execution:
+    """One node's run in progress; `state` is what its launcher is shown."""
+
+    plan: Plan
+    folder: Path
+    me: NodePlan
+    channel: Channel
+    options: Options
+    report: Report
+    state: str = "joining"
+    step: int = 0
+    node: Node | None = None
+    timing: _Timing = field(default_factory=lambda: _Timing())
+
+    def tell(self, state: str) -> None:
+        """Report a new state, or the present one once more."""
+        self.state = state
+        self.report(
+            {
+                "event": "state",
+                "node": self.me.name,
+                "state": state,
+                "step": self.step,
+                "waiting": list(self.channel.waiting()),
+                "bytes_sent": self.channel.bytes_sent,
+            }
+        )
+
+    @property
+    def where(self) -> str:
+        return self.node.where if self.node is not None else "start"
+
+
+def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result | None:
+    """Run a node's program from the first barrier to the last.
+
+    The control node returns the Result, the others None.
+    """
+    plan = execution.plan
+    with _precision(plan):
+        node = execution.node = _prepare(execution)
+        execution.tell("joining")
+        execution.channel.join()
+        _agree_on_data(execution, node)
+        lines = _Lines(execution)
+        metrics = Metrics(plan, execution.channel, lines)
+        try:
+            _train(execution, node, metrics, step, evaluate)
+        finally:
+            with _first_error_stands():
+                metrics.close()
+        node.where = "end"
+        if execution.options.save_params is not None:
+            execution.tell("saving")
+            _save(execution, node, execution.options.save_params)
+        told = {"bytes_sent": execution.channel.bytes_sent}
+        heard = barrier(plan, execution.channel, told, DONE)
+        execution.tell("done")
+        if execution.channel.node != plan.control:
+            return None
+        return lines.result(
+            {n.name: t["bytes_sent"] for n, t in zip(plan.nodes, heard, strict=True)}
+        )
+
+
+@contextlib.contextmanager
+def _first_error_stands() -> Iterator[None]:
+    """Let the error that is on its way out stand before one of the clean-up."""
+    import sys
+
+    underway = sys.exception()
+    try:
+        yield
+    except BaseException as error:
+        if underway is None:
+            raise
+        underway.add_note(f"while ending: {error}")
+
+
+@contextlib.contextmanager
+def _precision(plan: Plan) -> Iterator[None]:
+    if plan.precision == "float64":
+        import jax
+
+        with jax.enable_x64(True):
+            yield
+    else:
+        yield
+
+
+def _prepare(execution: Execution) -> Node:
+    plan, me = execution.plan, execution.me
+    edges = {e.id: e for e in (*plan.step_edges, *plan.evaluation_edges)}
+    tables = _tables(plan, me, execution.options)
+    rates = {t.name: schedule(t.learning_rate) for t in me.tables}
+    source = read_sources(execution.folder)
+    training = _batches(plan, me, plan.train, me.step.reads, execution.folder, source)
+    evaluating = None
+    if plan.evaluation is not None:
+        reads = me.evaluation.reads if me.evaluation else ()
+        evaluating = _batches(
+            plan, me, plan.evaluation, reads, execution.folder, source
+        )
+    return Node(
+        me.name,
+        Exchange(me.name, execution.channel, edges),
+        tables,
+        rates,
+        training,
+        evaluating,
+        (me.step, me.evaluation),
+    )
+
+
+def _tables(plan: Plan, me: NodePlan, options: Options) -> dict[str, Table]:
+    wholes = {parameter.name: parameter for parameter in plan.parameters}
+    given = None
+    if options.init_params is not None:
+        given = files.load(options.init_params)
+        files.check(given, {p.name: (p.shape, p.dtype) for p in plan.parameters})
+    tables: dict[str, Table] = {}
+    for held in me.tables:
+        blocks = [
+            Block(b.parameter, b.name, b.shape, b.start, b.stop, wholes[b.parameter].shape)
+            for b in held.blocks
+        ]
+        table = Table(
+            held.name,
+            blocks,
+            held.rule or "sgd",
+            held.hyper,
+            dtype=wholes[blocks[0].parameter].dtype,
+            seed=plan.seed,
+            inits={b.parameter: wholes[b.parameter].init for b in blocks},
+        )
+        if given is not None:
+            table.load(
+                [
+                    given[b.parameter].reshape(-1)[b.start : b.stop].reshape(b.shape)
+                    for b in blocks
+                ]
+            )
+        tables[held.name] = table
+    return tables
+
+
+def _batches(
+    plan: Plan, me: NodePlan, data: Data, reads: Any, folder: Path, origin: Path
+) -> Batches:
+    """The source as this node reads it; its number of rows is agreed on later."""
+    rows: Rows | None = None
+    if reads:
+        inputs = {read.input for read in reads}
+        columns = [
+            Column(c.name, _host_dtype(c.dtype, plan), c.shape)
+            for c in plan.columns
+            if c.name in inputs
+        ]
+        mapping = {k: v for k, v in (data.columns or {}).items() if k in inputs}
+        where = folder if data.source.startswith("python:") else origin
+        rows = open_source(
+            data.source, columns, mapping=mapping or None, split=data.split, folder=where
+        )
+    count = rows.rows if rows is not None else data.batch
+    return Batches(
+        Order(count, data.batch, data.shuffle, data.seed, data.remainder), rows
+    )
+
+
+def _host_dtype(dtype: str, plan: Plan) -> str:
+    """Without x64, XLA would cut int64 to int32 in silence; the reader checks it."""
+    return "int32" if dtype == "int64" and plan.precision == "float32" else dtype
+
+
+def _agree_on_data(execution: Execution, node: Node) -> None:
+    """Every node learns how many rows there are, so that all count the same steps."""
+    plan = execution.plan
+    sides = {"training rows": node.training, "evaluation rows": node.evaluating}
+    told = {
+        what: batches.rows.rows if batches is not None and batches.rows else None
+        for what, batches in sides.items()
+    }
+    heard = barrier(plan, execution.channel, told, READY)
+    for what, batches in sides.items():
+        rows = agree(plan, heard, what)
+        if batches is None or rows is None:
+            continue
+        order = batches.order
+        agreed = Order(rows, order.batch, order.shuffle, order.seed, order.remainder)
+        if what == "training rows":
+            node.training = Batches(agreed, batches.rows)
+        else:
+            node.evaluating = Batches(agreed, batches.rows)
+
+
+def _train(
+    execution: Execution,
+    node: Node,
+    metrics: Metrics,
+    step: Hook,
+    evaluate: Hook | None,
+) -> None:
+    per_epoch = node.training.order.steps_per_epoch
+    total = execution.options.steps
+    if total is None:
+        total = execution.plan.epochs * per_epoch
+    execution.tell("compiling")
+    for number in range(1, total + 1):
+        epoch, index = divmod(number - 1, per_epoch)
+        node.enter_step(number, epoch + 1, index)
+        execution.step = number
+        begin = time.perf_counter()
+        step(node)
+        execution.timing.add(time.perf_counter() - begin, node.count)
+        metrics.step(number, epoch + 1, node.count, node.records)
+        if number == 1:
+            execution.tell("running")
+        if evaluate and (index + 1 == per_epoch or number == total):
+            execution.tell("evaluating")
+            node.enter_evaluation(number)
+            evaluate(node)
+            metrics.evaluation(number, node.evaluated_rows, node.records)
+            execution.tell("running")
+
+
+@dataclass(slots=True)
+class _Timing:
+    """Seconds and rows of the steps after the first, which compiles."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    rows: int = 0
+
+    def add(self, seconds: float, rows: int) -> None:
+        self.steps += 1
+        if self.steps > 1:
+            self.seconds += seconds
+            self.rows += rows
+
+    @property
+    def rate(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+class _Lines:
+    """Takes the lines of metrics on the control node: reports and writes them."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._epoch = 0
+        self._rows = 0
+        self._sums: dict[str, float] = {}
+        self._eval: dict[str, float] = {}
+        self._steps = 0
+        self._file: Any = None
+        control = execution.channel.node == execution.plan.control
+        if control and execution.options.history is not None:
+            try:
+                self._file = execution.options.history.open("w", encoding="utf-8")
+            except OSError as error:
+                raise RunError(f"the history cannot be written: {error}") from error
+
+    def __call__(self, line: Line) -> None:
+        import json
+
+        if line.epoch != self._epoch:
+            self._epoch, self._rows, self._sums = line.epoch, 0, {}
+        self._rows += line.rows
+        self._steps = line.step
+        for name, value in line.metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value * line.rows
+        said: dict[str, Any] = {
+            "step": line.step,
+            "epoch": line.epoch,
+            "metrics": line.metrics,
+        }
+        if line.eval is not None:
+            self._eval = line.eval
+            said["eval"] = line.eval
+        if self._file is not None:
+            self._file.write(json.dumps(said) + "\n")
+            self._file.flush()
+        rate = self._execution.timing.rate
+        self._execution.report({"event": "step", **said, "samples_per_second": rate})
+
+    def result(self, bytes_sent: dict[str, int]) -> Result:
+        if self._file is not None:
+            self._file.close()
+        result = Result(
+            steps=self._steps,
+            metrics={k: v / self._rows for k, v in self._sums.items()},
+            eval=self._eval,
+            samples_per_second=self._execution.timing.rate,
+            bytes_sent=bytes_sent,
+        )
+        self._execution.report(
+            {
+                "event": "result",
+                "steps": result.steps,
+                "metrics": result.metrics,
+                "eval": result.eval,
+                "samples_per_second": result.samples_per_second,
+                "bytes_sent": result.bytes_sent,
+            }
+        )
+        return result
+
+
+def _save(execution: Execution, node: Node, path: Path) -> None:
+    """The control node gathers all blocks and writes whole parameters."""
+    plan, channel = execution.plan, execution.channel
+    whole: dict[str, np.ndarray] = {}
+    for i, parameter in enumerate(plan.parameters):
+        blocks = []
+        for j, (holder, table, index) in enumerate(parameter.holders):
+            key = Key(SAVE, i, j)
+            if holder == channel.node:
+                block = node.tables[table].values()[index]
+                if channel.node != plan.control:
+                    channel.send(plan.control, key, [block])
+                blocks.append(block)
+            elif channel.node == plan.control:
+                blocks += channel.receive(holder, key)
+        if channel.node == plan.control:
+            flat = np.concatenate([block.reshape(-1) for block in blocks])
+            whole[parameter.name] = flat.reshape(parameter.shape)
+    if channel.node == plan.control:
+        files.save(path, whole)

@@ -1,0 +1,82 @@
+"""Files of whole parameters by name, in safetensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from placer.errors import DataError, did_you_mean
+
+
+def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
+    """Write the parameters, all or nothing: a reader never sees half a file.
+
+    The same parameters give the same bytes. DataError where the file cannot be written.
+    """
+    ordered = {
+        name: np.asarray(parameters[name], order="C") for name in sorted(parameters)
+    }
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file(ordered, beside)
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"parameters cannot be written to {path}: {error}",
+            hint="name a file in a folder that exists and has room",
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def load(path: Path) -> dict[str, np.ndarray]:
+    """The parameters of a file by name; DataError where it cannot be read."""
+    try:
+        return dict(load_file(path))
+    except FileNotFoundError:
+        raise DataError(
+            f"there is no parameter file {path}",
+            hint="write one with --save-params",
+        ) from None
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"{path} cannot be read as parameters: {error}",
+            hint="a parameter file is safetensors, as --save-params writes it",
+        ) from error
+
+
+def check(
+    found: Mapping[str, np.ndarray],
+    declared: Mapping[str, tuple[tuple[int, ...], str]],
+) -> None:
+    """DataError unless a file's parameters are just those declared.
+
+    `declared` gives each parameter's shape and dtype. The message names every
+    parameter that is missing, not declared, or of another shape or dtype.
+    """
+    problems = []
+    for name in sorted({*found, *declared}):
+        if name not in found:
+            problems.append(f"parameter {name} is missing")
+        elif name not in declared:
+            hint = did_you_mean(name, set(declared) - set(found) or declared)
+            problems.append(f"parameter {name} is not in the model; {hint}")
+        else:
+            array, (shape, dtype) = found[name], declared[name]
+            if (array.shape, str(array.dtype)) != (tuple(shape), dtype):
+                problems.append(
+                    f"parameter {name} is {array.dtype}{list(array.shape)},"
+                    f" the model has {dtype}{list(shape)}"
+                )
+    if problems:
+        raise DataError(
+            "the parameters do not fit the model: " + "; ".join(problems),
+            hint="use a file that the same model saved with --save-params",
+        )

@@ -1,0 +1,203 @@
+"""A node as a process, or all nodes as threads of one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from placer.errors import PlacerError, RunError
+from placer.plan import BASE_PORT, FILE, Plan, read_plan
+from placer.runtime.channel.protocol import Aborted, Cause, Channel
+from placer.runtime.events import Pipe, Report, nobody
+from placer.runtime.executor import Execution, Hook, Options, Result, execute
+from placer.runtime.program import load_program
+
+BEAT = 0.5
+"""Seconds between two reports of a node's state."""
+
+
+def endpoints_of(plan: Plan, base_port: int | None = None) -> dict[str, str]:
+    """Where the nodes listen when nobody says: loopback, ports one after the other."""
+    first = BASE_PORT if base_port is None else base_port
+    return {node.name: f"127.0.0.1:{first + i}" for i, node in enumerate(plan.nodes)}
+
+
+def run(
+    build: str | Path,
+    node: str,
+    *,
+    endpoints: Mapping[str, str] | None = None,
+    options: Options | None = None,
+    report_fd: int | None = None,
+    job: str | None = None,
+) -> Result | None:
+    """Be one node of a build until the run ends; the control node returns the Result.
+
+    `endpoints` are the addresses of all nodes; `job` is what keeps runs apart, by
+    default the build's hash. Raises BuildError for an edited build, RunError for a
+    failure here, Aborted with the root cause for one elsewhere.
+    """
+    from placer.runtime.channel.zeromq import ZeroMQChannel
+
+    folder = Path(build)
+    plan = read_plan(folder)
+    me = plan.node(node)
+    options = options or Options()
+    channel: Channel | None = None
+
+    def orphaned() -> None:
+        cause = Cause(node, "", "its launcher is gone")
+        if channel is not None:
+            channel.abort(cause)
+        os._exit(1)
+
+    report = Pipe(report_fd, orphaned) if report_fd is not None else nobody
+    try:
+        channel = ZeroMQChannel(
+            node,
+            dict(endpoints) if endpoints else endpoints_of(plan),
+            job or plan.digest,
+            deadline=options.deadline,
+            join_timeout=options.join_timeout,
+        )
+        execution = Execution(plan, folder, me, channel, options, report)
+        with _beating(execution):
+            return _attempt(execution)
+    except BaseException as error:
+        report(failure(node, error))
+        raise
+    finally:
+        if channel is not None:
+            channel.close()
+
+
+def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
+    """Run all nodes of a build as threads of this process, over the memory channel.
+
+    The same programs, executor and protocol as with processes. Raises the root cause.
+    """
+    from placer.runtime.channel.memory import MemoryHub
+
+    folder = Path(build)
+    plan = read_plan(folder)
+    options = options or Options()
+    hub = MemoryHub([n.name for n in plan.nodes], deadline=options.deadline)
+
+    def one(name: str) -> Result | None:
+        channel = hub.channel(name)
+        execution = Execution(plan, folder, plan.node(name), channel, options, nobody)
+        try:
+            return _attempt(execution)
+        finally:
+            channel.close()
+
+    with ThreadPoolExecutor(len(plan.nodes), thread_name_prefix="placer") as pool:
+        runs = [pool.submit(one, n.name) for n in plan.nodes]
+    errors = [run.exception() for run in runs]
+    failed = [error for error in errors if error is not None]
+    if failed:
+        raise next((e for e in failed if not isinstance(e, Aborted)), failed[0])
+    result = runs[0].result()
+    assert result is not None
+    return result
+
+
+def main(file: str, step: Hook, evaluate: Hook | None = None) -> None:
+    """Run the program of this file as its node, as `placer run` does."""
+    program = Path(file).resolve()
+    folder = program.parent.parent
+    plan = read_plan(folder)
+    place = f"{program.parent.name}/{program.name}"
+    node = next((n.name for n in plan.nodes if n.program == place), None)
+    if node is None:
+        raise SystemExit(f"{place} is no program of {folder / FILE}")
+    try:
+        run(folder, node)
+    except PlacerError as error:
+        raise SystemExit(f"{error}") from error
+
+
+def _attempt(execution: Execution) -> Result | None:
+    """Execute the node's program; whatever goes wrong here becomes the root cause."""
+    channel = execution.channel
+    try:
+        program = execution.folder / execution.me.program
+        hooks = load_program(program, execution.me.name)
+        return execute(execution, *hooks)
+    except Aborted:
+        raise
+    except BaseException as error:
+        channel.abort(Cause(channel.node, execution.where, describe(error)))
+        if isinstance(error, PlacerError) or not isinstance(error, Exception):
+            raise
+        where = f"{channel.node}: {execution.where}: {describe(error)}"
+        raise RunError(where) from error
+
+
+def describe(error: BaseException) -> str:
+    """What happened, in a line or two; in a program, with the line it happened on."""
+    if isinstance(error, PlacerError):
+        return str(error)
+    what = f"{type(error).__name__}: {error}".strip()
+    line = _program_line(error.__traceback__)
+    return f"{what}\n  at {line}" if line else what
+
+
+def _program_line(trace: TracebackType | None) -> str | None:
+    found = None
+    while trace is not None:
+        frame: FrameType = trace.tb_frame
+        if frame.f_code.co_filename.endswith("program.py"):
+            name = "/".join(Path(frame.f_code.co_filename).parts[-2:])
+            found = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def failure(node: str, error: BaseException) -> dict[str, object]:
+    """The event of a node that failed. `root` is false when it only heard of it."""
+    cause = error.cause if isinstance(error, Aborted) else None
+    here = cause is None
+    return {
+        "event": "failed",
+        "cause": {
+            "node": node if cause is None else cause.node,
+            "where": "" if cause is None else cause.where,
+            "what": describe(error) if cause is None else cause.what,
+        },
+        "root": here,
+        "message": str(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+class _beating:  # noqa: N801 - a context manager, used as a verb
+    """Reports a node's state twice a second while it runs."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._end = threading.Event()
+        self._thread = threading.Thread(
+            target=self._beat, name="placer report", daemon=True
+        )
+
+    def __enter__(self) -> None:
+        if self._execution.report is not nobody:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._end.wait(BEAT):
+            self._execution.tell(self._execution.state)
+
+
+__all__ = ["Options", "Report", "Result", "endpoints_of", "main", "run", "run_in_threads"]

@@ -1,0 +1,195 @@
+"""A spec's text to a Model: the sections in turn, their mistakes told together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as Counts
+from pathlib import Path
+from typing import Any
+
+from placer.errors import SpecError
+from placer.graph.graph import Graph, Op
+from placer.graph.model import Model
+from placer.place import Cluster
+from placer.spec.build import Builder
+from placer.spec.decode import decode
+from placer.spec.names import Names, is_name
+from placer.spec.nodes import one_process, read_nodes
+from placer.spec.parameters import Rule, read_rules, unfit
+from placer.spec.places import Places
+from placer.spec.problems import Problems
+from placer.spec.schema import Spec
+from placer.spec.sources import read_data, read_inputs
+from placer.spec.train import Group, Training, read_train
+from placer.spec.tree import MAX_BYTES, Mapping, read, too_big
+
+
+def load(
+    path: str | Path,
+    *,
+    nodes: Counts[str, int] | None = None,
+    single_process: bool = False,
+) -> Model:
+    """The model that a spec file describes.
+
+    `nodes` overrides how many nodes of a kind there are. With `single_process` the
+    cluster is one worker and nothing is placed: the reference for every placement.
+    Raises SpecError for one mistake, SpecErrors for several.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise too_big(str(path))
+        content = path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = f"{path}: line {line} is not UTF-8"
+        raise SpecError(message, hint="save the spec as UTF-8") from error
+    return load_text(
+        text, str(path), path.parent, nodes=nodes, single_process=single_process
+    )
+
+
+def load_text(
+    text: str,
+    file: str,
+    folder: Path,
+    *,
+    nodes: Counts[str, int] | None = None,
+    single_process: bool = False,
+) -> Model:
+    """As `load`, from text; `file` names it in errors, paths are from `folder`."""
+    root, mistakes = read(text, file)
+    problems = Problems(mistakes)
+    if not isinstance(root, Mapping):
+        span = root.span if root is not None else None
+        problems.add(
+            f"{file} is empty" if root is None else "a spec is a mapping of sections",
+            span,
+            "begin with name, nodes, inputs, data, graph and train",
+        )
+        problems.raise_any()
+    assert isinstance(root, Mapping)
+    model = _model(root, file, folder, nodes, single_process, problems)
+    problems.raise_any()
+    assert model is not None
+    return model
+
+
+def _model(
+    root: Mapping,
+    file: str,
+    folder: Path,
+    counts: Counts[str, int] | None,
+    single_process: bool,
+    problems: Problems,
+) -> Model | None:
+    good = decode(root, Spec, "the spec", problems)
+    names = Names(problems)
+    name = _name(root, file, names)
+    cluster = read_nodes(good.get("nodes"), counts, problems)
+    places = Places(cluster, problems)
+    inputs = read_inputs(good.get("inputs"), names, problems)
+    rows = read_data(good.get("data"), inputs, folder, problems)
+    rules = read_rules(good.get("parameters"), problems)
+    training = read_train(good.get("train"), places, rows.eval_given, problems)
+    precision = good.get("precision", "float32")
+    section = good.get("inputs")
+    spans = (
+        {key: scalar.span for key, scalar in section.keys.items()}
+        if isinstance(section, Mapping)
+        else {}
+    )
+    builder = Builder(
+        inputs,
+        spans,
+        rules,
+        training.groups,
+        places,
+        names,
+        precision == "float64",
+        problems,
+    )
+    builder.build(good.get("graph"))
+    recipe = _recipe(builder, training)
+    if not problems:
+        _check_groups(builder, rules, training.groups, problems)
+    if problems or cluster is None or rows.train is None or name is None:
+        return None
+    ops = [*builder.ops, *recipe]
+    if single_process:
+        cluster, ops = one_process(cluster), [_unplaced(op) for op in ops]
+    return Model(
+        graph=_graph(name, cluster, rows.train.batch, ops),
+        inputs={n: t for n, t in builder.inputs.items() if t is not None},
+        train=rows.train,
+        eval=rows.eval,
+        epochs=training.epochs,
+        seed=good["seed"],
+        precision=precision,
+        metrics=tuple(node.text for node in training.metrics),
+        folder=folder,
+        modules=rows.modules,
+    )
+
+
+def _graph(name: str, cluster: Cluster, batch: int, ops: list[Op]) -> Graph:
+    return Graph(name, cluster, batch, tuple(ops))
+
+
+def _unplaced(op: Op) -> Op:
+    if op.place is None:
+        return op
+    return Op(op.kind, op.operands, op.results, op.attrs, None, op.source)
+
+
+def _name(root: Mapping, file: str, names: Names) -> str | None:
+    """The spec's own name, else the file's with `_` for what a name cannot hold."""
+    node = root.get("name")
+    if node is not None:
+        return names.read(node, "'name'")
+    stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(file).stem)[:64]
+    return stem if is_name(stem) else f"spec_{stem}"[:64]
+
+
+def _recipe(builder: Builder, training: Training) -> list[Op]:
+    """What is recorded, how parameters are updated, what is minimised."""
+    ops = []
+    for node in training.metrics:
+        if builder.scalar(node, "loss" if node is training.minimize else "metric"):
+            attrs: dict[str, Any] = {"metric": node.text}
+            ops.append(Op("record", (node.text,), (), attrs, None, node.span))
+    for group in training.groups:
+        ops.append(Op("optimizer", (), (), group.attrs, group.place, group.span))
+    loss = training.minimize
+    # As a metric of its own it has been looked at.
+    if loss and (loss in training.metrics or builder.scalar(loss, "loss")):
+        attrs = {"clip": training.clip} if training.clip else {}
+        ops.append(Op("minimize", (loss.text,), (), attrs, None, loss.span))
+    return ops
+
+
+def _check_groups(
+    builder: Builder, rules: list[Rule], groups: list[Group], problems: Problems
+) -> None:
+    """Every parameter has its optimizer, and every pattern its parameter."""
+    parameters = list(builder.parameters)
+    patterns = [rule.pattern for rule in rules]
+    patterns += [group.pattern for group in groups if group.pattern is not None]
+    unfit(patterns, parameters, problems)
+    if builder.untaken:
+        first, *rest = builder.untaken
+        others = f" and {len(rest)} more" if rest else ""
+        problems.add(
+            f"no optimizer takes the parameter '{first}'{others}",
+            builder.parameters[first],
+            "end with an optimizer without 'match', or set trainable: false",
+        )
+    for group in groups:
+        if group.pattern is None and not group.taken:
+            hint = None if parameters else "the graph has no parameter to train"
+            problems.add("this optimizer takes no parameter", group.span, hint)

@@ -1,0 +1,175 @@
+"""What an op declares is what its function does."""
+
+import inspect
+
+import jax
+import msgspec
+import op_cases
+import pytest
+import yaml
+from op_cases import BATCH, DIFFERENTIABLE, WITHOUT_GRADIENT, Use
+
+from placer import ops
+from placer.graph.types import TensorType
+from placer.ops.attributes import complete
+
+KINDS = ops.kinds()
+LAID = {"split_rows", "pad_rows"}  # their type is the global value's
+DTYPES = ("float32", "float64", "bfloat16")
+
+
+def structs(use: Use) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(t.sizes(BATCH), t.dtype) for t in use.types]
+
+
+def declared(types) -> list[TensorType]:
+    return [t.at(BATCH) for t in types]
+
+
+def actual(tree) -> list[TensorType]:
+    return [TensorType(str(a.dtype), a.shape) for a in jax.tree.leaves(tree)]
+
+
+def test_the_cases_cover_every_op():
+    assert {use.kind for use in op_cases.ALL} | LAID == set(KINDS)
+    differentiable = {kind for kind in KINDS if ops.find(kind).differentiable}
+    assert {use.kind for use in DIFFERENTIABLE} == differentiable
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("use", WITHOUT_GRADIENT, ids=str)
+def test_the_result_has_the_declared_type(use, dtype):
+    use = use.of(dtype)
+    with jax.enable_x64(dtype == "float64"):
+        function = getattr(ops, use.kind)
+        out = jax.eval_shape(lambda *xs: function(*xs, **use.keywords()), *structs(use))
+    assert actual(out) == declared(use.declaration.infer(use.types, use.full))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("use", DIFFERENTIABLE, ids=str)
+def test_result_and_what_backward_keeps_are_as_declared(use, dtype):
+    use = use.of(dtype)
+    with jax.enable_x64(dtype == "float64"):
+        function = getattr(ops, use.kind)
+        out, residuals = jax.eval_shape(
+            lambda *xs: function.forward(*xs, **use.keywords()), *structs(use)
+        )
+    assert actual(out) == declared(use.declaration.infer(use.types, use.full))
+    kept = sorted(leaf.index for leaf in residuals.leaves if leaf.operand)
+    assert kept == sorted(use.declaration.saves(use.types, use.full))
+    assert actual(residuals) == declared(use.declaration.residuals(use.types, use.full))
+
+
+@pytest.mark.parametrize("use", DIFFERENTIABLE, ids=str)
+def test_each_float_operand_gets_a_cotangent_of_its_own_type(use):
+    function = getattr(ops, use.kind)
+
+    def program(*xs):
+        out, residuals = function.forward(*xs, **use.keywords())
+        saved = [xs[i] for i in use.declaration.saves(use.types, use.full)]
+        return function.backward(residuals, *saved, out)
+
+    cotangents = jax.eval_shape(program, *structs(use))
+    for kind, cotangent in zip(declared(use.types), cotangents, strict=True):
+        assert (actual(cotangent) or [None]) == [kind if kind.is_float else None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_function_takes_the_declared_attributes_with_their_defaults(kind):
+    declaration = ops.find(kind)
+    parameters = inspect.signature(getattr(ops, kind).fn).parameters
+    keywords = {
+        p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY
+    }
+    keywords.pop("count", None)
+    wanted = {
+        a.name: inspect.Parameter.empty if a.required else a.default
+        for a in declaration.attrs
+        if not a.build
+    }
+    assert keywords == wanted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_functions_that_may_be_asked_to_take_a_count(kind):
+    takes = "count" in inspect.signature(getattr(ops, kind).fn).parameters
+    uses = [use for use in op_cases.ALL if use.kind == kind]
+    asked = any(use.declaration.counts(use.types, use.full) for use in uses)
+    assert takes == (asked or kind == "pad_rows")
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if not ops.find(k).inserted])
+def test_the_example_is_a_valid_line_of_a_spec(kind):
+    declaration = ops.find(kind)
+    line = yaml.safe_load(declaration.example)
+    assert line.pop("op") == kind
+    line.pop("name")
+    operands = [line.pop("in")] if isinstance(line["in"], str) else line.pop("in")
+    wanted = sum(not o.parameter for o in declaration.operands)
+    variadic = declaration.operands[-1].variadic
+    assert len(operands) > wanted if variadic else len(operands) == wanted
+    attrs = complete(declaration, line, build=True)
+    for attr in declaration.attrs:
+        assert msgspec.convert(attrs[attr.name], attr.type) == attrs[attr.name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_cases_of_the_reference_infer(kind):
+    declaration = ops.find(kind)
+    assert declaration.cases
+    assert declaration.doc.endswith(".")
+    for case in declaration.cases:
+        types = [TensorType.parse(text) for text in case.operands]
+        results = declaration.infer(types, complete(declaration, case.attrs))
+        assert len(results) == len(declaration.results)
+
+
+@pytest.mark.parametrize("use", op_cases.ALL, ids=str)
+def test_flops_are_whole_numbers_that_grow_with_what_is_asked(use):
+    types = declared(use.types)
+    forward = use.declaration.flops(types, use.full)
+    assert type(forward) is int
+    assert forward >= 0
+    wrt = [i for i, t in enumerate(types) if t.is_float]
+    amounts = [
+        use.declaration.grad_flops(types, use.full, wrt[:n])
+        for n in range(len(wrt) + 1)
+    ]
+    assert all(type(n) is int for n in amounts)
+    assert amounts == sorted(amounts)
+    assert amounts[0] == 0
+
+
+PRODUCTS = [
+    use
+    for use in DIFFERENTIABLE
+    if use.kind in ("fc", "matmul") and "activation" not in use.attrs
+]
+
+
+@pytest.mark.parametrize("use", PRODUCTS, ids=str)
+def test_products_cost_what_xla_counts(use):
+    # sizes that make a sum by broadcasting small beside the products
+    types = [
+        TensorType(t.dtype, tuple(16 * d for d in t.sizes(BATCH))) for t in use.types
+    ]
+    if use.kind == "matmul" and types[0].rank == 4:
+        types[0] = TensorType("float32", (16, 1, *types[0].shape[2:]))
+    given = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+    function = getattr(ops, use.kind)
+
+    def backward(dy, *xs):
+        _, residuals = function.forward(*xs, **use.attrs)
+        return function.backward(residuals, xs[0], xs[1], dy)[:2]
+
+    def counted(fn, *args) -> float:
+        return jax.jit(fn).lower(*args).compile().cost_analysis()["flops"]
+
+    (out,) = use.declaration.infer(types, use.full)
+    forward = counted(lambda *xs: function(*xs, **use.attrs), *given)
+    assert forward == pytest.approx(use.declaration.flops(types, use.full), rel=1e-3)
+    dy = jax.ShapeDtypeStruct(out.shape, out.dtype)
+    assert counted(backward, dy, *given) == pytest.approx(
+        use.declaration.grad_flops(types, use.full, (0, 1)), rel=0.02
+    )

@@ -1,0 +1,338 @@
+"""Opening sources: real sets, files and functions, and their mistakes."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sklearn.datasets
+
+from placer.errors import DataError, RunError
+from placer.readers import Column, open_source
+
+IMAGE, LABEL = Column("image", "float32", (64,)), Column("label", "int32", ())
+
+
+def opened(source, columns, folder, *, mapping=None, split=None):
+    return open_source(source, columns, mapping=mapping, split=split, folder=folder)
+
+
+def everything(rows):
+    return rows.take(np.arange(rows.rows))
+
+
+@pytest.fixture
+def npz(tmp_path):
+    def write(**arrays):
+        np.savez(tmp_path / "set.npz", **arrays)
+        return "npz:set.npz"
+
+    return write
+
+
+@pytest.fixture
+def module(tmp_path):
+    def write(text, name="rows"):
+        (tmp_path / f"{name}.py").write_text(text)
+        return f"python:{name}:train"
+
+    return write
+
+
+# sklearn:
+
+
+def test_digits_as_the_set_gives_them(tmp_path):
+    rows = opened("sklearn:digits", [IMAGE, LABEL], tmp_path)
+    taken = everything(rows)
+    data, target = sklearn.datasets.load_digits(return_X_y=True)
+    assert rows.rows == 1797
+    assert taken["image"].dtype == np.float32
+    assert taken["label"].dtype == np.int32
+    np.testing.assert_array_equal(taken["image"], data)
+    np.testing.assert_array_equal(taken["label"], target)
+
+
+def test_train_and_test_are_four_fifths_and_the_last_fifth(tmp_path):
+    train, test = (
+        everything(opened("sklearn:digits", [IMAGE, LABEL], tmp_path, split=split))
+        for split in ("train", "test")
+    )
+    data, target = sklearn.datasets.load_digits(return_X_y=True)
+    order = np.random.Generator(np.random.PCG64(0)).permutation(1797)
+    assert len(test["label"]) == 1797 // 5 == 359
+    np.testing.assert_array_equal(train["image"], data[order[:1438]])
+    np.testing.assert_array_equal(test["image"], data[order[1438:]])
+    np.testing.assert_array_equal(test["label"], target[order[1438:]])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "target"),
+    [
+        ("breast_cancer", (30,), Column("y", "int32", ())),
+        ("diabetes", (10,), Column("y", "float32", ())),
+        ("iris", (4,), Column("y", "int32", ())),
+        ("linnerud", (3,), Column("y", "float32", (3,))),
+        ("wine", (13,), Column("y", "int32", ())),
+    ],
+)
+def test_every_bundled_set_opens(name, shape, target, tmp_path):
+    columns = [Column("x", "float32", shape), target]
+    mapping = {"x": "data", "y": "target"}
+    rows = opened(f"sklearn:{name}", columns, tmp_path, mapping=mapping)
+    taken = everything(rows)
+    assert taken["x"].shape == (rows.rows, *shape)
+    assert taken["y"].shape == (rows.rows, *target.shape)
+    assert np.isfinite(taken["x"]).all()
+
+
+# npz:
+
+
+def test_npz_columns_by_name_and_by_mapping(npz, tmp_path):
+    source = npz(x=np.arange(6.0).reshape(3, 2), y=np.arange(3), z=np.array(["a"]))
+    columns = [Column("x", "float64", (2,)), Column("label", "int64", ())]
+    taken = everything(opened(source, columns, tmp_path, mapping={"label": "y"}))
+    np.testing.assert_array_equal(taken["x"], [[0, 1], [2, 3], [4, 5]])
+    np.testing.assert_array_equal(taken["label"], [0, 1, 2])
+
+
+X = Column("x", "float32", (2,))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "columns", "message", "hint"),
+    [
+        (
+            {"y": [1]},
+            [X],
+            "npz:set.npz has no column 'x' for input 'x'",
+            "columns: {x:",
+        ),
+        (
+            {"x": np.zeros((3, 2, 1))},
+            [X],
+            "column 'x' has shape [n, 2, 1], input 'x' is float32[batch, 2]",
+            "declare x: float32[batch, 2, 1], and reshape",
+        ),
+        (
+            {"x": np.zeros(3)},
+            [Column("x", "float32", (1,))],
+            "column 'x' has shape [n], input 'x' is float32[batch, 1]",
+            "declare x: float32[batch], and reshape it in the graph to [1] per row",
+        ),
+        ({"x": 3.0}, [X], "column 'x' is one value, not rows", "leading dimension"),
+        ({"x": np.zeros((0, 2))}, [X], "column 'x' has no rows", "at least one row"),
+        ({"x": [["a", "b"]]}, [X], "column 'x' holds <U1, not numbers", "float32"),
+        (
+            {"x": np.zeros((3, 2)), "y": np.zeros(4, np.int32)},
+            [X, Column("y", "int32", ())],
+            "different numbers of rows: 'x' 3, 'y' 4",
+            "same example",
+        ),
+        (
+            {"x": np.array([{}, {}])},
+            [X],
+            "npz:set.npz cannot be read: Object arrays",
+            "plain arrays",
+        ),
+        (
+            {"x": np.zeros((1, 2))},
+            [Column("x", "bfloat16", (2,))],
+            "input 'x' is bfloat16, which no source gives",
+            "convert it in the graph",
+        ),
+    ],
+)
+def test_npz_that_does_not_fit(arrays, columns, message, hint, npz, tmp_path):
+    with pytest.raises(DataError) as caught:
+        opened(npz(**arrays), columns, tmp_path)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_npz_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match="there is no such file"):
+        opened("npz:none.npz", [X], tmp_path)
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 torn")
+    with pytest.raises(DataError, match=r"npz:bad.npz cannot be read"):
+        opened("npz:bad.npz", [X], tmp_path)
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    with pytest.raises(DataError, match="is a single array, not an npz file"):
+        opened("npz:one.npy", [X], tmp_path)
+
+
+# dtypes
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "message"),
+    [
+        ([0, 2**31], "int32", "row 1: 2147483648 does not fit int32 of input 'k'"),
+        ([-(2**31) - 1], "int32", "row 0: -2147483649 does not fit"),
+        ([0, 1, -1], "uint8", "row 2: -1 does not fit uint8"),
+        ([0.0, 1.5], "int32", "row 1: 1.5 does not fit int32"),
+        ([np.nan], "int32", "row 0: nan does not fit"),
+        ([2.0**63], "int64", "row 0: 9.223372036854776e+18 does not fit int64"),
+        ([0, 1, 2], "bool", "row 2: 2 does not fit bool"),
+        ([0.0, 1e300], "float32", "row 1: 1e+300 does not fit float32"),
+        (np.array([2**63], np.uint64), "int64", "row 0: 9223372036854775808"),
+    ],
+)
+def test_values_out_of_range_are_named(values, dtype, message, npz, tmp_path):
+    with pytest.raises(DataError) as caught:
+        opened(npz(k=np.asarray(values)), [Column("k", dtype, ())], tmp_path)
+    assert f"npz:set.npz: column 'k', {message}" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([2**31 - 1, -(2**31)], "int32"),
+        ([3.0, -2.0], "int32"),
+        ([-(2.0**63)], "int64"),
+        (np.array([2**64 - 1], np.uint64), "uint64"),
+        ([True, False], "int32"),
+        ([1.0, 0.0], "bool"),
+        ([1, 2], "float32"),
+        ([np.nan, np.inf], "float32"),
+        (np.array([0.5], np.float16), "float64"),
+    ],
+)
+def test_values_that_fit_are_converted(values, dtype, npz, tmp_path):
+    rows = opened(npz(k=np.asarray(values)), [Column("k", dtype, ())], tmp_path)
+    taken = everything(rows)["k"]
+    assert taken.dtype == dtype
+    np.testing.assert_array_equal(taken, values)
+
+
+# taking rows
+
+
+def test_batches_are_aligned_copies_and_out_is_written(tmp_path):
+    rows = opened("sklearn:digits", [IMAGE, LABEL], tmp_path)
+    data, target = sklearn.datasets.load_digits(return_X_y=True)
+    chosen = np.array([5, 1796, 5])
+    batch = rows.take(chosen)
+    for array in batch.values():
+        assert array.ctypes.data % 64 == 0
+        assert array.flags.c_contiguous
+    np.testing.assert_array_equal(batch["image"], data[chosen])
+    out = {"image": np.empty((3, 64), "f4"), "label": np.empty(3, "i4")}
+    assert rows.take(chosen, out)["image"] is out["image"]
+    np.testing.assert_array_equal(out["label"], target[chosen])
+    assert rows.take(np.array([], np.int64))["image"].shape == (0, 64)
+    for outside in (-1, 1797):
+        with pytest.raises(IndexError):
+            rows.take(np.array([0, outside]))
+
+
+# python:
+
+
+def test_python_rows(module, tmp_path):
+    source = module(
+        "def train():\n"
+        "    for i in range(4):\n"
+        "        yield {'x': [i, i + 0.5], 'label': i, 'note': 'unused'}\n"
+    )
+    path = list(sys.path)
+    rows = opened(source, [X, LABEL], tmp_path)
+    taken = everything(rows)
+    assert rows.rows == 4
+    np.testing.assert_array_equal(taken["x"], [[i, i + 0.5] for i in range(4)])
+    np.testing.assert_array_equal(taken["label"], range(4))
+    assert taken["label"].dtype == np.int32
+    assert sys.path == path
+
+
+def test_python_function_may_return_a_list_or_a_function(module, tmp_path):
+    listed = module("def train():\n    return [{'label': 3}]\n", "listed")
+    assert everything(opened(listed, [LABEL], tmp_path))["label"].tolist() == [3]
+    made = module("def train():\n    return lambda: [{'label': 4}]\n", "made")
+    assert everything(opened(made, [LABEL], tmp_path))["label"].tolist() == [4]
+
+
+def test_python_module_may_import_its_neighbour(module, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "placer_test_neighbour", raising=False)
+    (tmp_path / "placer_test_neighbour.py").write_text("LABEL = 6\n")
+    source = module(
+        "from dataclasses import dataclass\n"
+        "from placer_test_neighbour import LABEL\n"
+        "@dataclass\nclass Row:\n    label: 'int'\n"
+        "def train():\n    return [vars(Row(LABEL))]\n"
+    )
+    assert everything(opened(source, [LABEL], tmp_path))["label"].tolist() == [6]
+    del sys.modules["placer_test_neighbour"]
+
+
+def test_an_exception_is_told_with_its_row_and_line(module, tmp_path):
+    source = module(
+        "def train():\n"
+        "    for i in range(30):\n"
+        "        if i == 17:\n"
+        "            raise ValueError('no such picture')\n"
+        "        yield {'label': i}\n"
+    )
+    with pytest.raises(RunError) as caught:
+        opened(source, [LABEL], tmp_path)
+    assert caught.value.message == (
+        "reader python:rows:train failed at row 17: ValueError: no such picture"
+    )
+    assert caught.value.hint == "see rows.py, line 4"
+    assert caught.value.exit_status == 1
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_module_that_fails_to_load_is_told_with_its_line(module, tmp_path):
+    source = module("x = 1\nimport no_module_of_that_name\n")
+    with pytest.raises(RunError, match="failed to load: ModuleNotFoundError") as caught:
+        opened(source, [LABEL], tmp_path)
+    assert caught.value.hint == "see rows.py, line 2"
+    assert "placer_source_rows" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("[]", "python:rows:train gave no rows"),
+        ("[(1, 2)]", "row 0 is a tuple, not a dict"),
+        ("[{'labl': 1}]", "has no column 'label' for input 'label'"),
+        ("[{'label': 1}, {}]", "row 1 lacks 'label', which row 0 has"),
+        ("[{'label': 1}, {'label': 1, 'm': 0}]", "row 1 has 'm', which row 0 has not"),
+        ("[{'label': 1}, {'label': [1]}]", "column 'label', row 1, has shape [n, 1]"),
+        ("[{'label': 1}, {'label': 2**40}]", "row 1: 1099511627776 does not fit int32"),
+        ("[{'label': 1}, {'label': 0.5}]", "row 1: 0.5 does not fit int32"),
+        ("[{'label': 'one'}]", "column 'label' holds <U3, not numbers"),
+        ("[{'label': [[1], [1, 2]]}]", "column 'label', row 0: "),
+    ],
+)
+def test_python_rows_that_do_not_fit(body, message, module, tmp_path):
+    with pytest.raises(DataError) as caught:
+        opened(module(f"def train():\n    return {body}\n"), [LABEL], tmp_path)
+    assert message in caught.value.message
+    assert caught.value.hint
+
+
+def test_python_modules_and_functions_that_are_not_there(module, tmp_path):
+    with pytest.raises(DataError, match=r"there is no rows.py"):
+        opened("python:rows:train", [LABEL], tmp_path)
+    module("def train_rows():\n    return []\n")
+    with pytest.raises(DataError, match="has no function 'train_row'") as caught:
+        opened("python:rows:train_row", [LABEL], tmp_path)
+    assert caught.value.hint == "did you mean 'train_rows'?"
+
+
+def test_reading_imports_no_jax(tmp_path):
+    code = (
+        "import sys, pathlib, placer.readers as r\n"
+        "import placer.runtime.initial, placer.runtime.schedules, placer.runtime.table\n"
+        "c = [r.Column('image', 'float32', (64,))]\n"
+        "r.open_source('sklearn:digits', c, mapping=None, split=None,"
+        " folder=pathlib.Path('.'))\n"
+        "assert 'jax' not in sys.modules\n"
+    )
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    env = {**os.environ, "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)

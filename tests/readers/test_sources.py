@@ -1,0 +1,136 @@
+"""What a spec may write as a source, and which column feeds which input."""
+
+import pytest
+
+from placer.errors import DataError
+from placer.graph.sources import Source, assign, check_split
+
+DIGITS, DIABETES = Source.parse("sklearn:digits"), Source.parse("sklearn:diabetes")
+NPZ = Source.parse("npz:some/file.npz")
+
+
+def test_a_source_is_its_kind_and_the_rest():
+    assert (DIGITS.kind, DIGITS.path) == ("sklearn", "digits")
+    assert (NPZ.kind, NPZ.path) == ("npz", "some/file.npz")
+    assert Source.parse("python:rows:train").path == "rows:train"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("digits", "'digits' is not a source", "sklearn:NAME"),
+        ("sklaern:digits", "unknown kind of source 'sklaern'", "'sklearn'"),
+        ("sklearn:digit", "no bundled set 'digit'", "did you mean 'digits'?"),
+        ("sklearn:covtype", "no bundled set 'covtype'", "one of: breast_cancer"),
+        ("npz:", "'npz:' names no file", "npz:PATH"),
+        ("python:rows", "does not name a module and its function", "MODULE.py"),
+        ("python:../rows:f", "does not name a module", "python:MODULE:FUNCTION"),
+    ],
+)
+def test_bad_sources_say_what_is_wrong(text, message, hint):
+    with pytest.raises(DataError) as caught:
+        Source.parse(text)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("source", "inputs", "mapping", "expected"),
+    [
+        (
+            DIGITS,
+            {"image": "float32", "label": "int32"},
+            None,
+            {"image": "data", "label": "target"},
+        ),
+        (
+            DIGITS,
+            {"label": "int32", "images": "float32"},
+            None,
+            {"label": "target", "images": "images"},
+        ),
+        (
+            DIGITS,
+            {"image": "float32", "label": "int32"},
+            {"image": "images"},
+            {"image": "images", "label": "target"},
+        ),
+        (
+            DIABETES,
+            {"x": "float32", "y": "float32"},
+            {"y": "target"},
+            {"x": "data", "y": "target"},
+        ),
+        (
+            DIABETES,
+            {"x": "float64", "target": "float64"},
+            None,
+            {"x": "data", "target": "target"},
+        ),
+        (
+            NPZ,
+            {"a": "float32", "b": "float32"},
+            {"a": "x"},
+            {"a": "x", "b": "b"},
+        ),
+    ],
+)
+def test_the_column_of_each_input(source, inputs, mapping, expected):
+    assert assign(source, inputs, mapping) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "inputs", "mapping", "message", "hint"),
+    [
+        (
+            DIABETES,
+            {"x": "float32", "y": "float32"},
+            None,
+            "which column feeds the float inputs 'x', 'y'",
+            "columns: {x: data, y: target}",
+        ),
+        (
+            DIABETES,
+            {"x": "float32", "y": "float32"},
+            {"x": "data"},
+            "which column feeds the float input 'y'",
+            "columns: {y: target}",
+        ),
+        (
+            DIGITS,
+            {"a": "int32", "b": "int32"},
+            None,
+            "the other inputs 'a', 'b'",
+            "columns: {",
+        ),
+        (
+            DIGITS,
+            {"image": "float32"},
+            {"image": "dat"},
+            "sklearn:digits has no column 'dat' for input 'image'",
+            "did you mean 'data'?",
+        ),
+        (
+            DIGITS,
+            {"image": "float32"},
+            {"imag": "data"},
+            "'columns' names 'imag', which is not an input",
+            "did you mean 'image'?",
+        ),
+    ],
+)
+def test_an_unsettled_column_is_an_error(source, inputs, mapping, message, hint):
+    with pytest.raises(DataError) as caught:
+        assign(source, inputs, mapping)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_only_sklearn_sets_are_split():
+    check_split(DIGITS, "train")
+    check_split(NPZ, None)
+    with pytest.raises(DataError, match="'split' is for sklearn: sources"):
+        check_split(NPZ, "train")
+    with pytest.raises(DataError, match="unknown split 'tran'") as caught:
+        check_split(DIGITS, "tran")
+    assert caught.value.hint == "did you mean 'train'?"

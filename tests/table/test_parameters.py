@@ -1,0 +1,70 @@
+"""Files of whole parameters."""
+
+import numpy as np
+import pytest
+
+from placer.errors import DataError
+from placer.runtime import parameters
+
+GIVEN = {
+    "h1.w": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+    "gain": np.array(2.5, np.float64),
+    "a": np.zeros(0, np.float32),
+}
+DECLARED = {
+    "h1.w": ((3, 2), "float32"),
+    "gain": ((), "float64"),
+    "a": ((0,), "float32"),
+}
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    path = tmp_path / "p.safetensors"
+    parameters.save(path, GIVEN)
+    found = parameters.load(path)
+    assert found.keys() == GIVEN.keys()
+    for name, array in GIVEN.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        np.testing.assert_array_equal(found[name], array)
+    parameters.check(found, DECLARED)
+    assert [p.name for p in tmp_path.iterdir()] == ["p.safetensors"]
+
+
+def test_the_bytes_do_not_depend_on_the_order(tmp_path):
+    parameters.save(tmp_path / "a", GIVEN)
+    parameters.save(tmp_path / "b", dict(reversed(GIVEN.items())))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "p"
+    path.mkdir()
+    with pytest.raises(DataError, match="cannot be written"):
+        parameters.save(path, GIVEN)
+    with pytest.raises(DataError, match="cannot be written"):
+        parameters.save(tmp_path / "nowhere" / "p", GIVEN)
+    assert [p.name for p in tmp_path.iterdir()] == ["p"]
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match="there is no parameter file"):
+        parameters.load(tmp_path / "none")
+    (tmp_path / "bad").write_bytes(b"not safetensors at all")
+    with pytest.raises(DataError, match="cannot be read as parameters"):
+        parameters.load(tmp_path / "bad")
+
+
+def test_every_parameter_that_does_not_fit_is_named():
+    found = {
+        "h1.W": np.zeros((3, 2), np.float32),
+        "gain": np.zeros((), np.float32),
+        "a": np.zeros(1, np.float32),
+    }
+    with pytest.raises(DataError) as caught:
+        parameters.check(found, DECLARED)
+    message = caught.value.message
+    assert "parameter h1.w is missing" in message
+    assert "parameter h1.W is not in the model; did you mean 'h1.w'?" in message
+    assert "parameter gain is float32[], the model has float64[]" in message
+    assert "parameter a is float32[1], the model has float32[0]" in message

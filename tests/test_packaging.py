@@ -1,0 +1,136 @@
+"""placer's files are found from a wheel, an editable install and a bare checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from placer.errors import PlacerError
+from placer.files import find
+
+CHECKOUT = Path(__file__).parents[1]
+FOLDERS = ("grammar", "specs")
+
+# What a user does first: find a file that ships with placer, and read one through it.
+USE = """
+import sys
+from pathlib import Path
+import placer.files
+from placer.place import Place
+print(Path(placer.files.__file__).parent)
+print(Place.parse("/gpu:0,1"))
+for name in sys.argv[1:]:
+    print(placer.files.find(name).read_bytes().hex())
+"""
+
+
+def shipped() -> list[str]:
+    """The files of the checkout that ship beside the modules."""
+    return sorted(
+        path.relative_to(CHECKOUT).as_posix()
+        for folder in FOLDERS
+        for path in (CHECKOUT / folder).iterdir()
+        if path.is_file()
+    )
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout: building leaves files beside what it builds."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for name in ("placer", *FOLDERS):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(CHECKOUT / name, copy / name, ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "cli.py"):
+        shutil.copy(CHECKOUT / name, copy / name)
+    return copy
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """An environment of its own with all that this one has, apart from placer."""
+    venv = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", str(venv), cwd=tmp_path)
+    packages = site_packages(venv / "bin" / "python")
+    for key in ("purelib", "platlib"):
+        for entry in Path(sysconfig.get_path(key)).iterdir():
+            ours = entry.name.startswith(("placer", "__editable__"))
+            there = (packages / entry.name).exists()
+            if not ours and not there and entry.suffix != ".pth":
+                (packages / entry.name).symlink_to(entry)
+    return venv / "bin" / "python"
+
+
+def site_packages(python: Path) -> Path:
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(run(python, "-c", code, cwd=python.parent).strip())
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    result = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def uses(python: Path, cwd: Path) -> Path:
+    """Read every shipped file by name; where the package that did so stands."""
+    names = shipped()
+    package, place, *contents = run(python, "-c", USE, *names, cwd=cwd).splitlines()
+    assert place == "/gpu:0-1"
+    assert contents == [(CHECKOUT / name).read_bytes().hex() for name in names]
+    return Path(package)
+
+
+def test_a_wheel_carries_the_package_and_its_files_and_nothing_else(
+    checkout: Path, python: Path, tmp_path: Path
+) -> None:
+    build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path)
+    run(sys.executable, *build, cwd=checkout)
+    (wheel,) = tmp_path.glob("placer-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(site_packages(python))
+
+    metadata = "-".join(wheel.name.split("-")[:2]) + ".dist-info"
+    assert {name.split("/")[0] for name in names} == {"placer", metadata}
+    modules = {
+        path.relative_to(checkout).as_posix()
+        for path in (checkout / "placer").rglob("*.py")
+    }
+    assert modules | {"placer/py.typed"} <= names
+    assert {f"placer/_data/{name}" for name in shipped()} <= names
+
+    assert uses(python, tmp_path) == site_packages(python).resolve() / "placer"
+
+
+def test_an_editable_install_reads_the_files_of_the_checkout(
+    checkout: Path, python: Path, tmp_path: Path
+) -> None:
+    # What `pip install -e .` asks of the build backend, and installs.
+    build = "import setuptools.build_meta as b, sys; b.build_editable(sys.argv[1])"
+    run(sys.executable, "-c", build, tmp_path, cwd=checkout)
+    (wheel,) = tmp_path.glob("placer-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site_packages(python))
+
+    assert uses(python, tmp_path) == checkout.resolve() / "placer"
+
+
+def test_a_bare_checkout_needs_no_install(checkout: Path, python: Path) -> None:
+    assert uses(python, checkout) == checkout.resolve() / "placer"
+
+
+def test_a_file_that_does_not_ship_is_an_error_with_the_nearest_name() -> None:
+    with pytest.raises(PlacerError) as caught:
+        find("grammar/palce.lark")
+    assert caught.value.hint == "did you mean 'grammar/place.lark'?"
