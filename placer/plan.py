@@ -26,7 +26,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A part of the plan; reading one refuses unknown fields."""
 
 
-class Moved(Struct):
+class Moved(Struct, frozen=True):
     """One value of an edge: its name on both sides, its global type, and how it lies.
 
     `start` and `stop` are a flat range of elements of the operand, when only a block
@@ -46,7 +46,7 @@ class Moved(Struct):
     numel: int = 0
 
 
-class Edge(Struct):
+class Edge(Struct, frozen=True):
     """A message of every step (or evaluation batch; `once`: of every evaluation).
 
     `nbytes` is what all its messages of one step carry together.
@@ -60,7 +60,7 @@ class Edge(Struct):
     once: bool = False
 
 
-class Read(Struct):
+class Read(Struct, frozen=True):
     """An input as one node reads it: part `index` of `parts` of the global batch."""
 
     value: str
@@ -69,7 +69,7 @@ class Read(Struct):
     parts: int = 1
 
 
-class Phase(Struct):
+class Phase(Struct, frozen=True):
     """What one node does in a training step, or in an evaluation.
 
     `metrics` are the names it records with the metric's layout; a partial metric is
@@ -80,7 +80,7 @@ class Phase(Struct):
     metrics: dict[str, str] = {}
 
 
-class TableBlock(Struct):
+class TableBlock(Struct, frozen=True):
     """Elements [start, stop) of a parameter, in a table."""
 
     parameter: str
@@ -90,7 +90,7 @@ class TableBlock(Struct):
     shape: tuple[int, ...]
 
 
-class Table(Struct):
+class Table(Struct, frozen=True):
     """The parameters, or blocks of them, of one optimizer on one node.
 
     `rule` is None for parameters that are not trained.
@@ -103,7 +103,7 @@ class Table(Struct):
     blocks: tuple[TableBlock, ...]
 
 
-class Node(Struct):
+class Node(Struct, frozen=True):
     """One process of the run. FLOPs are declared, of one training step."""
 
     name: str
@@ -117,7 +117,7 @@ class Node(Struct):
     exchange_flops: int
 
 
-class Parameter(Struct):
+class Parameter(Struct, frozen=True):
     """A whole parameter. `holders` have all its blocks together; replicas are left
     out."""
 
@@ -130,7 +130,7 @@ class Parameter(Struct):
     """(node, table, index of the block in the table), in the order of the blocks."""
 
 
-class Data(Struct):
+class Data(Struct, frozen=True):
     """Where rows come from; as in the spec."""
 
     source: str
@@ -142,7 +142,7 @@ class Data(Struct):
     remainder: Literal["drop", "keep"]
 
 
-class Column(Struct):
+class Column(Struct, frozen=True):
     """One input: its dtype and the shape of one row."""
 
     name: str
@@ -150,14 +150,14 @@ class Column(Struct):
     shape: tuple[int, ...]
 
 
-class Choice(Struct):
+class Choice(Struct, frozen=True):
     """Something that placer chose or put in, and why (R3)."""
 
     what: str
     why: str
 
 
-class Plan(Struct):
+class Plan(Struct, frozen=True):
     """Everything of a build but its programs."""
 
     version: int

@@ -56,8 +56,7 @@ def define(name: str, parameters: Sequence[str], returns: str = "") -> list[str]
     if len(flat) <= WIDTH:
         return [flat]
     items = [
-        f"{INDENT}{item}," if item != "*" else f"{INDENT}*,"
-        for item in parameters
+        f"{INDENT}{item}," if item != "*" else f"{INDENT}*," for item in parameters
     ]
     return [f"def {name}(", *items, f"){returns}:"]
 

@@ -42,9 +42,7 @@ def units(graph: Graph, host: str) -> tuple[Unit, ...]:
     )
 
 
-def _groups(
-    mine: Sequence[Op], once: frozenset[str]
-) -> Iterator[tuple[Op, ...]]:
+def _groups(mine: Sequence[Op], once: frozenset[str]) -> Iterator[tuple[Op, ...]]:
     group: list[Op] = []
     for op in mine:
         if group and not _together(group[-1], op, once):

@@ -81,7 +81,9 @@ def make_plan(
 def make_tables(model: Model, step: Graph) -> dict[str, tuple[Table, ...]]:
     """What each host holds: one table for each optimizer, one for what is not trained."""
     recipes = {op.attrs["group"]: op for op in model.graph.of_kind("optimizer")}
-    groups = {op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)}
+    groups = {
+        op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
+    }
     held: dict[str, dict[int | None, list[Op]]] = {
         host: defaultdict(list) for host in step.cluster.all_hosts()
     }
@@ -150,7 +152,9 @@ def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
     for node in nodes:
         for table in node.tables:
             for i, block in enumerate(table.blocks):
-                holders[block.parameter].setdefault(block.start, (node.name, table.name, i))
+                holders[block.parameter].setdefault(
+                    block.start, (node.name, table.name, i)
+                )
     return tuple(
         Parameter(
             name=op.name,
@@ -180,7 +184,7 @@ def _phase(graph: Graph, host: str) -> Phase:
                     parts=len(hosts) if split else 1,
                 )
             )
-    metrics = {
+    metrics: dict[str, str] = {
         op.attrs["metric"]: graph.values[op.operands[0]].layout or "R"
         for op in mine
         if op.kind == "record"

@@ -45,8 +45,8 @@ def program(
     lines += ["from placer import runtime  # first: before jax loads", ""]
     if functions:
         lines += ["import jax", "", "from placer import ops", ""]
-    for made in functions:
-        lines += ["", *made.lines, ""]
+    for each in functions:
+        lines += ["", *each.lines, ""]
     for body in bodies:
         lines += ["", *body, ""]
     hooks = ", ".join(["step", "evaluate"][: len(phases)])
@@ -62,9 +62,7 @@ def _phase(
     for i, unit in enumerate(found):
         if unit.computed:
             name = names.fresh(purpose(unit, phase.evaluating))
-            functions[i] = function(
-                phase.graph, host, unit, name, names, phase.rows
-            )
+            functions[i] = function(phase.graph, host, unit, name, names, phase.rows)
     writer = _Writer(phase, host, names, tables, found)
     depth = 1
     lines: list[str] = []
@@ -228,7 +226,9 @@ def program_path(host: str) -> str:
 
 def opening(host: str, graph: Graph) -> str:
     """The first line of a program: whose it is."""
-    kinds = ", ".join(f"{k.count} {_plural(k.name, k.count)}" for k in graph.cluster.kinds)
+    kinds = ", ".join(
+        f"{k.count} {_plural(k.name, k.count)}" for k in graph.cluster.kinds
+    )
     return (
         f"{host} of {graph.name}: {kinds}. "
         "Compiled by placer; change the spec, not this file."

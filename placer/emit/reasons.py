@@ -33,7 +33,9 @@ def _why(op: Op, origin: Op | None, step: Graph) -> str | None:
         return _parameter(op, step)
     if op.kind == "send":
         names = ", ".join(op.operands)
-        return f"put in: {names} is needed at {op.attrs['to']} (edge {op.attrs['edge']})"
+        return (
+            f"put in: {names} is needed at {op.attrs['to']} (edge {op.attrs['edge']})"
+        )
     if is_conversion(op.kind):
         return f"put in: turns the layout of '{op.operands[0]}' into {op.result.layout}"
     if op.kind == "assemble":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, prod
 from typing import Literal
 
@@ -133,7 +134,7 @@ def merged(
     for name, numel in parameters:
         cuts = [c for c in range(share, begin + numel, share) if begin < c]
         edges = [begin, *cuts, begin + numel]
-        sizes = [b - a for a, b in zip(edges, edges[1:], strict=False)]
+        sizes = [b - a for a, b in pairwise(edges)]
         found += [
             (block, min((begin + block.start) // share, servers - 1))
             for block in _named(name, sizes)

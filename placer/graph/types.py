@@ -91,7 +91,7 @@ class TensorType:
 
     def sizes(self, batch: int) -> tuple[int, ...]:
         """The shape as ints, for a batch of that many rows."""
-        return tuple(batch if d == BATCH else d for d in self.shape)  # type: ignore[misc]
+        return tuple(batch if d == BATCH else d for d in self.shape)
 
     def numel(self, batch: int = 1) -> int:
         return prod(self.sizes(batch))

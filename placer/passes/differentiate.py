@@ -9,7 +9,7 @@ result (R5). Gradients of several uses are summed by `accumulate`, in program or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from placer import ops
@@ -29,9 +29,7 @@ def differentiate(graph: Graph) -> Graph:
     active = _active_operands(graph, loss)
     contributions = _contributions(graph, active)
     backward = tuple(_backward(graph, loss, active, contributions))
-    trained = [
-        op for op in graph.of_kind("parameter") if op.name in contributions
-    ]
+    trained = [op for op in graph.of_kind("parameter") if op.name in contributions]
     forward = [
         _with_residual(graph, op) if id(op) in active else op
         for op in graph.ops
@@ -115,7 +113,9 @@ def _backward(
     seed = {"value": 1.0, "dtype": kind.dtype, "shape": ()}
     yield Op("constant", (), (Value(f"{loss}.grad", kind),), seed)
     gradients = {
-        (op, use.index): use.gradient for uses in contributions.values() for op, use in uses
+        (op, use.index): use.gradient
+        for uses in contributions.values()
+        for op, use in uses
     }
     for op in reversed(graph.ops):
         for value in op.results:
@@ -169,7 +169,7 @@ def _updates(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op]:
 
 def _clipping(
     minimize: Op, optimizers: dict[int, Op], trained: Sequence[Op]
-) -> Iterator[Op]:
+) -> Generator[Op, None, dict[int, str]]:
     """Yield the ops that clip by global norm; return each group's scale, by name."""
     own = {g: op.attrs["clip"] for g, op in optimizers.items() if "clip" in op.attrs}
     everywhere = minimize.attrs.get("clip")

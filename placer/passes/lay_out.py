@@ -24,10 +24,13 @@ DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S"}
 """The layout of a cotangent: of R is P, of P is R, of S is S."""
 
 
+Layouts = tuple[Layout, ...]
+
+
 def lay_out(graph: Graph) -> Graph:
     layouts: dict[str, Layout] = {}
-    needs: list[tuple[Layout, ...]] = []
-    by_op: dict[str, tuple[Layout, ...]] = {}
+    needs: list[Layouts] = []
+    by_op: dict[str, Layouts] = {}
     for op in graph.ops:
         wanted, given = _layouts_of(graph, op, layouts, by_op)
         needs.append(wanted)
@@ -44,13 +47,14 @@ def _layouts_of(
     graph: Graph,
     op: Op,
     layouts: Mapping[str, Layout],
-    by_op: Mapping[str, tuple[Layout, ...]],
-) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    by_op: Mapping[str, Layouts],
+) -> tuple[Layouts, Layouts]:
     """What layout the op needs of each operand, and what its results have."""
     single = len(graph.hosts(op)) == 1
     if op.kind == "read":
-        rows = graph.tensor(op.name).has_rows
-        return (), ("S" if rows and not single else "R",)
+        return (), _all(
+            "S" if graph.tensor(op.name).has_rows and not single else "R", 1
+        )
     if op.kind == "record":
         return tuple(layouts[name] for name in op.operands), ()
     if op.is_gradient:
@@ -60,13 +64,13 @@ def _layouts_of(
     if op.kind == "cut":
         return (layouts[op.operands[0]],), (layouts[op.operands[0]],)
     if single or op.kind in STRUCTURAL or is_update(op.kind):
-        return ("R",) * len(op.operands), ("R",) * len(op.results)
+        return _all("R", len(op.operands)), _all("R", len(op.results))
     return _forward_layouts(graph, op, layouts)
 
 
 def _forward_layouts(
     graph: Graph, op: Op, layouts: Mapping[str, Layout]
-) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+) -> tuple[Layouts, Layouts]:
     """The batch rules of design 4, for an op on several hosts."""
     declaration = ops.find(op.kind)
     types = [graph.tensor(name) for name in op.operands]
@@ -79,18 +83,22 @@ def _forward_layouts(
     if "S" in have:
         rule = declaration.batch(types, attrs)
         if rule != "whole":
-            need: tuple[Layout, ...] = tuple(
-                "S" if kind.has_rows else "R" for kind in types
-            )
+            need: Layouts = tuple("S" if kind.has_rows else "R" for kind in types)
             result: Layout = "S" if rule == "rows" else "P"
-            return need, (result,) * len(declaration.results) + ("S",) * residuals
+            given = _all(result, len(declaration.results)) + _all("S", residuals)
+            return need, given
     elif "P" in have:
         partial = {i for i, layout in enumerate(have) if layout == "P"}
         for group in declaration.linear(types, attrs):
             if partial <= set(group):
                 need = tuple("P" if i in group else "R" for i in range(len(types)))
-                return need, ("P",) * len(declaration.results) + ("R",) * residuals
-    return ("R",) * len(types), ("R",) * len(op.results)
+                given = _all("P", len(declaration.results)) + _all("R", residuals)
+                return need, given
+    return _all("R", len(types)), _all("R", len(op.results))
+
+
+def _all(layout: Layout, count: int) -> Layouts:
+    return (layout,) * count
 
 
 def _arriving(
@@ -107,13 +115,13 @@ def _gradient_layouts(
     graph: Graph,
     op: Op,
     layouts: Mapping[str, Layout],
-    by_op: Mapping[str, tuple[Layout, ...]],
+    by_op: Mapping[str, Layouts],
     single: bool,
-) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+) -> tuple[Layouts, Layouts]:
     """A gradient op needs what its forward op had, and the dual of what that gave."""
     residual = op.operands[0]
     if single:
-        return ("R",) * len(op.operands), ("R",) * len(op.results)
+        return _all("R", len(op.operands)), _all("R", len(op.results))
     forward = graph.producers[residual]
     needed = by_op[forward.results[0].name]
     tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
@@ -126,7 +134,7 @@ def _gradient_layouts(
 
 def _accumulation_layouts(
     graph: Graph, op: Op, layouts: Mapping[str, Layout], single: bool
-) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+) -> tuple[Layouts, Layouts]:
     whole = graph.producers.get(op.name.removesuffix(".grad"))
     of_value = layouts[whole.result.name] if whole else "R"
     if whole is not None and len(whole.results) > 1:
@@ -165,7 +173,7 @@ class _Need:
 
 
 def _converted(
-    graph: Graph, layouts: Mapping[str, Layout], needs: Sequence[tuple[Layout, ...]]
+    graph: Graph, layouts: Mapping[str, Layout], needs: Sequence[Layouts]
 ) -> Graph:
     wanted: dict[str, list[tuple[Layout, Place, Op]]] = {}
     for op, need in zip(graph.ops, needs, strict=True):
@@ -193,9 +201,7 @@ def _converted(
     return graph.with_ops(out)
 
 
-def _satisfied(
-    graph: Graph, name: str, have: Layout, need: Layout, op: Op
-) -> bool:
+def _satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -> bool:
     producer = graph.producers[name]
     here, there = graph.hosts(op), graph.hosts(producer)
     if have != need:
@@ -256,7 +262,9 @@ def _conversions(
         n
         for n in plan
         if n.layout == need
-        and (here <= set(_hosts(graph, n.place)) if need == "R" else n.place == op.place)
+        and (
+            here <= set(_hosts(graph, n.place)) if need == "R" else n.place == op.place
+        )
     )
     whole = next(
         (
@@ -292,10 +300,9 @@ def _conversion(
     origin = graph.producers[of or name]
     kind = graph.values[of or name].type
     value = Value(need.result, kind, need.layout)
-    if origin.kind in ("read", "constant") and not origin.operands and of is None:
-        if origin.kind == "read":  # inputs are not sent: the whole batch is read
-            yield replace(origin, results=(value,), place=need.place)
-            return
+    if origin.kind == "read" and of is None:  # not sent: the whole batch is read
+        yield replace(origin, results=(value,), place=need.place)
+        return
     yield Op(
         CONVERSIONS[have, need.layout], (name,), (value,), {}, need.place, origin.source
     )

@@ -239,9 +239,7 @@ def _split_clipping(graph: Graph, placed: list[Op]) -> list[Op]:
             assert at is not None
             if len(squares) > 1:
                 at = first_host(graph.cluster, at)
-            out.append(
-                replace(op, operands=tuple(s.name for s in squares), place=at)
-            )
+            out.append(replace(op, operands=tuple(s.name for s in squares), place=at))
         else:
             out.append(op)
     return out

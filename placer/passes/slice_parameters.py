@@ -134,7 +134,6 @@ def _renamed(op: Op, names: Mapping[tuple[str, str], tuple[str, Place]]) -> Op:
     return op if operands == op.operands else replace(op, operands=operands)
 
 
-
 def _value(block: Block, whole: Value, suffix: str = "") -> Value:
     """The block as a value: flat, or the whole tensor when the parameter is not cut."""
     assert isinstance(whole.type, TensorType)
@@ -205,8 +204,10 @@ def _squares(op: Op, gradients: Mapping[str, Holding]) -> Iterator[Op]:
         for i, (_, at) in enumerate(held):
             parts[at].append(_gradient_name(name.removesuffix(".grad"), i, held))
     for i, (at, names) in enumerate(parts.items()):
-        value = op.result if len(parts) == 1 else replace(
-            op.result, name=f"{op.result.name}.{i}"
+        value = (
+            op.result
+            if len(parts) == 1
+            else replace(op.result, name=f"{op.result.name}.{i}")
         )
         yield replace(op, operands=tuple(names), results=(value,), place=at)
 

@@ -28,7 +28,8 @@ ALIGNMENT: Final = 64
 SHARED_BLOCK: Final = 64 << 10
 """Arrays smaller than this that come together share one buffer (`take_all`)."""
 POOLED: Final = 4 << 10
-"""Smaller buffers are not pooled: making one costs less than watching it."""
+"""Smaller arrays are cut from a slab that nobody watches: it goes with the last one."""
+SLAB: Final = 64 << 10
 
 Array = npt.NDArray[Any]
 
@@ -72,6 +73,8 @@ class Arena:
         self._idle_bytes = 0
         self._allocated = 0
         self._reused = 0
+        self._slab = memoryview(b"")
+        self._slab_used = 0
         # Finalizers run wherever the collector happens to, also inside `take` with the
         # lock held: they only append here, which is atomic and takes no lock.
         self._returned: deque[memoryview] = deque()
@@ -82,6 +85,13 @@ class Arena:
         nbytes = prod(shape) * kind.itemsize
         if nbytes == 0:
             return np.empty(tuple(shape), kind)
+        if nbytes < POOLED:
+            with self._lock:
+                offset = self._slab_used
+                if offset + nbytes > self._slab.nbytes:
+                    self._slab, offset = _aligned(SLAB), 0
+                self._slab_used = offset + -(-nbytes // ALIGNMENT) * ALIGNMENT
+                return np.ndarray(tuple(shape), kind, self._slab, offset)
         return self._owner(nbytes).view(kind).reshape(tuple(shape))
 
     def take_all(
@@ -94,7 +104,7 @@ class Arena:
         """
         wanted = [(np.dtype(dtype), tuple(shape)) for dtype, shape in types]
         sizes = [prod(shape) * dtype.itemsize for dtype, shape in wanted]
-        small = [i for i, size in enumerate(sizes) if 0 < size < SHARED_BLOCK]
+        small = [i for i, size in enumerate(sizes) if POOLED <= size < SHARED_BLOCK]
         arrays: dict[int, Array] = {}
         if len(small) > 1:
             room = {i: -(-sizes[i] // ALIGNMENT) * ALIGNMENT for i in small}
@@ -118,8 +128,6 @@ class Arena:
             return Statistics(self._allocated, self._reused, self._idle_bytes)
 
     def _owner(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        if nbytes < POOLED:
-            return np.frombuffer(_aligned(nbytes), np.uint8)
         block = self._block(size_class(nbytes))
         owner = np.frombuffer(block[:nbytes], np.uint8)
         weakref.finalize(owner, self._returned.append, block).atexit = False

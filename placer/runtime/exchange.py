@@ -111,9 +111,7 @@ class Exchange:
     ) -> tuple[Piece, ...]:
         return pieces(moved.layouts, edge.sources, edge.targets, target, count)
 
-    def _target(
-        self, moved: Moved, found: Sequence[Piece], count: int
-    ) -> Array | None:
+    def _target(self, moved: Moved, found: Sequence[Piece], count: int) -> Array | None:
         """The buffer that pieces are put into; None where one piece is the value."""
         if moved.whole is not None and len(found) == 1:
             whole = self._wholes.get(moved.whole)

@@ -184,7 +184,9 @@ def _tables(plan: Plan, me: NodePlan, options: Options) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     for held in me.tables:
         blocks = [
-            Block(b.parameter, b.name, b.shape, b.start, b.stop, wholes[b.parameter].shape)
+            Block(
+                b.parameter, b.name, b.shape, b.start, b.stop, wholes[b.parameter].shape
+            )
             for b in held.blocks
         ]
         table = Table(
@@ -222,7 +224,11 @@ def _batches(
         mapping = {k: v for k, v in (data.columns or {}).items() if k in inputs}
         where = folder if data.source.startswith("python:") else origin
         rows = open_source(
-            data.source, columns, mapping=mapping or None, split=data.split, folder=where
+            data.source,
+            columns,
+            mapping=mapping or None,
+            split=data.split,
+            folder=where,
         )
     count = rows.rows if rows is not None else data.batch
     return Batches(

@@ -200,4 +200,12 @@ class _beating:  # noqa: N801 - a context manager, used as a verb
             self._execution.tell(self._execution.state)
 
 
-__all__ = ["Options", "Report", "Result", "endpoints_of", "main", "run", "run_in_threads"]
+__all__ = [
+    "Options",
+    "Report",
+    "Result",
+    "endpoints_of",
+    "main",
+    "run",
+    "run_in_threads",
+]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as Counts
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from placer.errors import SpecError
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
-from placer.place import Cluster
 from placer.spec.build import Builder
 from placer.spec.decode import decode
+from placer.spec.events import MAX_BYTES, read, too_big
+from placer.spec.layers import Parameters, widened
 from placer.spec.names import Names, is_name
 from placer.spec.nodes import one_process, read_nodes
 from placer.spec.parameters import Rule, read_rules, unfit
@@ -21,7 +23,8 @@ from placer.spec.problems import Problems
 from placer.spec.schema import Spec
 from placer.spec.sources import read_data, read_inputs
 from placer.spec.train import Group, Training, read_train
-from placer.spec.tree import MAX_BYTES, Mapping, read, too_big
+from placer.spec.tree import Mapping
+from placer.spec.values import Values
 
 
 def load(
@@ -97,54 +100,38 @@ def _model(
     rows = read_data(good.get("data"), inputs, folder, problems)
     rules = read_rules(good.get("parameters"), problems)
     training = read_train(good.get("train"), places, rows.eval_given, problems)
-    precision = good.get("precision", "float32")
     section = good.get("inputs")
     spans = (
         {key: scalar.span for key, scalar in section.keys.items()}
         if isinstance(section, Mapping)
         else {}
     )
-    builder = Builder(
-        inputs,
-        spans,
-        rules,
-        training.groups,
-        places,
-        names,
-        precision == "float64",
-        problems,
-    )
+    wide = good.get("precision") == "float64"
+    typed = {key: type_ and widened(type_, wide) for key, type_ in inputs.items()}
+    values = Values(typed, spans, good.get("graph"), problems)
+    parameters = Parameters(values, rules, training.groups, wide, problems)
+    builder = Builder(values, parameters, places, names, wide, problems)
     builder.build(good.get("graph"))
-    recipe = _recipe(builder, training)
+    recipe = _recipe(values, training)
     if not problems:
-        _check_groups(builder, rules, training.groups, problems)
+        _check_groups(parameters, rules, training.groups, problems)
     if problems or cluster is None or rows.train is None or name is None:
         return None
-    ops = [*builder.ops, *recipe]
+    ops = [*values.ops, *recipe]
     if single_process:
-        cluster, ops = one_process(cluster), [_unplaced(op) for op in ops]
+        cluster, ops = one_process(cluster), [replace(op, place=None) for op in ops]
     return Model(
-        graph=_graph(name, cluster, rows.train.batch, ops),
-        inputs={n: t for n, t in builder.inputs.items() if t is not None},
+        graph=Graph(name, cluster, rows.train.batch, tuple(ops)),
+        inputs={key: type_ for key, type_ in typed.items() if type_ is not None},
         train=rows.train,
         eval=rows.eval,
         epochs=training.epochs,
         seed=good["seed"],
-        precision=precision,
+        precision=good["precision"],
         metrics=tuple(node.text for node in training.metrics),
         folder=folder,
         modules=rows.modules,
     )
-
-
-def _graph(name: str, cluster: Cluster, batch: int, ops: list[Op]) -> Graph:
-    return Graph(name, cluster, batch, tuple(ops))
-
-
-def _unplaced(op: Op) -> Op:
-    if op.place is None:
-        return op
-    return Op(op.kind, op.operands, op.results, op.attrs, None, op.source)
 
 
 def _name(root: Mapping, file: str, names: Names) -> str | None:
@@ -156,40 +143,40 @@ def _name(root: Mapping, file: str, names: Names) -> str | None:
     return stem if is_name(stem) else f"spec_{stem}"[:64]
 
 
-def _recipe(builder: Builder, training: Training) -> list[Op]:
+def _recipe(values: Values, training: Training) -> list[Op]:
     """What is recorded, how parameters are updated, what is minimised."""
     ops = []
     for node in training.metrics:
-        if builder.scalar(node, "loss" if node is training.minimize else "metric"):
+        if values.is_scalar(node, "loss" if node is training.minimize else "metric"):
             attrs: dict[str, Any] = {"metric": node.text}
             ops.append(Op("record", (node.text,), (), attrs, None, node.span))
     for group in training.groups:
         ops.append(Op("optimizer", (), (), group.attrs, group.place, group.span))
     loss = training.minimize
     # As a metric of its own it has been looked at.
-    if loss and (loss in training.metrics or builder.scalar(loss, "loss")):
+    if loss and (loss in training.metrics or values.is_scalar(loss, "loss")):
         attrs = {"clip": training.clip} if training.clip else {}
         ops.append(Op("minimize", (loss.text,), (), attrs, None, loss.span))
     return ops
 
 
 def _check_groups(
-    builder: Builder, rules: list[Rule], groups: list[Group], problems: Problems
+    parameters: Parameters, rules: list[Rule], groups: list[Group], problems: Problems
 ) -> None:
     """Every parameter has its optimizer, and every pattern its parameter."""
-    parameters = list(builder.parameters)
+    names = list(parameters.spans)
     patterns = [rule.pattern for rule in rules]
     patterns += [group.pattern for group in groups if group.pattern is not None]
-    unfit(patterns, parameters, problems)
-    if builder.untaken:
-        first, *rest = builder.untaken
+    unfit(patterns, names, problems)
+    if parameters.untaken:
+        first, *rest = parameters.untaken
         others = f" and {len(rest)} more" if rest else ""
         problems.add(
             f"no optimizer takes the parameter '{first}'{others}",
-            builder.parameters[first],
+            parameters.spans[first],
             "end with an optimizer without 'match', or set trainable: false",
         )
     for group in groups:
         if group.pattern is None and not group.taken:
-            hint = None if parameters else "the graph has no parameter to train"
+            hint = None if names else "the graph has no parameter to train"
             problems.add("this optimizer takes no parameter", group.span, hint)

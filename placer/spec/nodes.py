@@ -75,11 +75,11 @@ def _devices(
     if node is None:
         return (("cpu", 1),)
     if not isinstance(node, Mapping) or not node.entries:
-        found = "empty" if isinstance(node, Mapping) else shown(node.value)
-        message = f"'devices' in {where} must be a mapping, not {found}"
+        what = "empty" if isinstance(node, Mapping) else shown(node.value)
+        message = f"'devices' in {where} must be a mapping, not {what}"
         problems.add(message, node.span, "write for example {cpu: 1, gpu: 8}")
         return None
-    found = []
+    counted: list[tuple[str, int]] = []
     for name, value in node:
         if not _KIND.fullmatch(name):
             message = f"{quoted(name)} cannot name devices"
@@ -87,15 +87,15 @@ def _devices(
             continue
         count = _device_count(name, value, f"{where}.devices.{name}", problems)
         if count is not None:
-            found.append((name, count))
-    return tuple(found) if len(found) == len(node.entries) else None
+            counted.append((name, count))
+    return tuple(counted) if len(counted) == len(node.entries) else None
 
 
 def _device_count(name: str, node: Node, where: str, problems: Problems) -> int | None:
     if not isinstance(node, Mapping):
         field = fields(Device)["count"]
-        good = problem_free(name, node, field.type, field.info, problems)
-        return node.value if good else None  # type: ignore[return-value]
+        whole = problem_free(name, node, field.type, field.info, problems)
+        return int(node.value) if whole and isinstance(node.value, int) else None
     good = decode(node, Device, where, problems)
     memory = good.get("memory")
     if memory is not None and not _MEMORY.fullmatch(memory):

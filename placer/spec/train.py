@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 from typing import Any
 
 from placer.errors import Span, did_you_mean
 from placer.graph import optimizers, schedules
 from placer.graph.scalars import shown
 from placer.place import Place
-from placer.spec.decode import decode
+from placer.spec.decode import decode, fields
 from placer.spec.parameters import Pattern, frozen
 from placer.spec.places import Places
 from placer.spec.problems import Problems
@@ -33,17 +34,16 @@ class Training:
     """The section, read as far as it is good."""
 
     minimize: Scalar | None = None
-    metrics: list[Scalar] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
+    metrics: list[Scalar] = default(default_factory=list)
+    groups: list[Group] = default(default_factory=list)
     clip: dict[str, float] | None = None
     epochs: int = 1
-    eval: bool | None = None
 
 
 def read_train(
     section: Node | None, places: Places, eval_given: bool, problems: Problems
 ) -> Training:
-    """Read the section; `eval` says whether to evaluate, as data.eval allows."""
+    """Read the section; `eval_given` says whether there are rows to evaluate on."""
     good = decode(section, Train, "train", problems)
     training = Training(epochs=good.get("epochs", 1))
     if not isinstance(section, Mapping):
@@ -60,10 +60,9 @@ def read_train(
     training.clip = _clip(good.get("clip"), "train.clip", problems)
     slicing = decode(good.get("slicing"), Slicing, "train.slicing", problems)
     if not slicing:
-        slicing = {"min_block": 8192, "rounding": "ceil", "dispatch": "balanced"}
-    training.eval = eval_given
-    if (node := good.get("eval")) is not None:
-        decode(node, Eval, "train.eval", problems)
+        slicing = {key: field.default for key, field in fields(Slicing).items()}
+    if (when := good.get("eval")) is not None:
+        decode(when, Eval, "train.eval", problems)
         if not eval_given:
             message = "'eval' in train has no rows to evaluate on"
             problems.add(message, section.keys["eval"].span, "give data.eval a source")

@@ -105,13 +105,15 @@ def test_the_example_is_a_valid_line_of_a_spec(kind):
     line = yaml.safe_load(declaration.example)
     assert line.pop("op") == kind
     line.pop("name")
-    operands = [line.pop("in")] if isinstance(line["in"], str) else line.pop("in")
+    given = line.pop("in", [])
+    operands = [given] if isinstance(given, str) else given
     wanted = sum(not o.parameter for o in declaration.operands)
-    variadic = declaration.operands[-1].variadic
+    variadic = any(o.variadic for o in declaration.operands)
     assert len(operands) > wanted if variadic else len(operands) == wanted
-    attrs = complete(declaration, line, build=True)
-    for attr in declaration.attrs:
-        assert msgspec.convert(attrs[attr.name], attr.type) == attrs[attr.name]
+    complete(declaration, line, build=True)
+    types = {attr.name: attr.type for attr in declaration.attrs}
+    for name, value in line.items():
+        assert msgspec.convert(value, types[name]) == value
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from placer.ops.declarations import (
     activation,
     arithmetic,
+    constant,
     dense,
     embedding,
     inserted,
@@ -23,6 +24,7 @@ FAMILIES = {
     "reduction": reduction.DECLARATIONS,
     "loss": loss.DECLARATIONS,
     "metric": metric.DECLARATIONS,
+    "constant": constant.DECLARATIONS,
     "inserted": inserted.DECLARATIONS,
 }
 """The declarations by family, which names their file here and among the functions."""

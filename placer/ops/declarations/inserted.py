@@ -1,4 +1,4 @@
-"""What the compiler puts in: sums, clipping, rows of a part, constants."""
+"""What the compiler puts in: sums, clipping, rows of a part."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 from placer.errors import OpError
-from placer.graph.types import FLOATS, TensorType
+from placer.graph.types import TensorType
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -17,7 +17,6 @@ from placer.ops.declaration import (
     Types,
 )
 from placer.ops.declarations.checks import (
-    INTEGERS,
     arity,
     each_row,
     need_float,
@@ -199,50 +198,10 @@ PAD_ROWS = Declaration(
 )
 
 
-def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("constant", (), types)
-    dtype, value = attrs["dtype"], attrs["value"]
-    if dtype not in FLOATS | INTEGERS | {"bool"}:
-        raise OpError(f"constant cannot be of dtype '{dtype}'", attr="dtype")
-    fits = {
-        "bool": isinstance(value, bool),
-        "float": isinstance(value, int | float) and not isinstance(value, bool),
-        "int": isinstance(value, int) and not isinstance(value, bool),
-    }
-    family = "float" if dtype in FLOATS else "int" if dtype in INTEGERS else "bool"
-    if not fits[family]:
-        raise OpError(f"constant cannot hold {value!r} as {dtype}", attr="value")
-    shape = tuple(attrs["shape"])
-    if any(d < 0 for d in shape):
-        raise OpError(f"constant cannot have the shape {list(shape)}", attr="shape")
-    return (TensorType(dtype, shape),)
-
-
-CONSTANT = Declaration(
-    "constant",
-    "One number, everywhere in a shape. It is never sent: each place makes its own.",
-    (),
-    _infer_constant,
-    lambda types, attrs: "whole",
-    lambda types, attrs: 0,
-    _no_gradient,
-    attrs=(
-        Attr("value", bool | int | float, "the number", required=True),
-        Attr("dtype", str, "of the result", default="float32"),
-        Attr("shape", list[int], "of the result", default=()),
-    ),
-    differentiable=False,
-    inserted=True,
-    formula="out = value",
-    cases=(Case((), {"value": 1.0}),),
-    example="%loss.grad = constant() {value = 1.0}",
-)
-
 DECLARATIONS = (
     ACCUMULATE,
     SUM_OF_SQUARES,
     CLIP_SCALE,
     SPLIT_ROWS,
     PAD_ROWS,
-    CONSTANT,
 )

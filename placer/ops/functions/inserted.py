@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from operator import add
 
@@ -37,9 +36,3 @@ def pad_rows(x: jax.Array, *, index: int, parts: int, count: int) -> jax.Array:
         )
     widths = [(low, count - high), *[(0, 0)] * (x.ndim - 1)]
     return jnp.pad(x, widths)
-
-
-def constant(
-    *, value: bool | int | float, dtype: str = "float32", shape: Sequence[int] = ()
-) -> jax.Array:
-    return jnp.full(tuple(shape), value, dtype)

@@ -40,22 +40,10 @@ class Partial:
         arena: Arena,
         out: Sequence[Array | None] | None,
     ) -> None:
-        types = contents.types
-        given: list[Array | None] = [None] * len(types)
-        if out is not None and len(out) == len(types):
-            given = [
-                array if array is not None and fits(array, *kind) else None
-                for array, kind in zip(out, types, strict=True)
-            ]
-        taken = iter(
-            arena.take_all(
-                kind for array, kind in zip(given, types, strict=True) if array is None
-            )
-        )
         self.key: Key = contents.key
         self.total = total
         self.filled = 0
-        self.arrays = [array if array is not None else next(taken) for array in given]
+        self.arrays = _arrays(contents.types, arena, out)
         self._parts: list[npt.NDArray[np.uint8]] = []
         self._starts: list[int] = []
         start = 0
@@ -97,6 +85,26 @@ class Partial:
         ):
             self._at += 1
         return self.filled == self.total
+
+
+def _arrays(
+    types: Sequence[tuple[np.dtype[np.generic], tuple[int, ...]]],
+    arena: Arena,
+    out: Sequence[Array | None] | None,
+) -> list[Array]:
+    """The arrays to receive into: those of `out` that fit, the others fresh."""
+    if out is None or len(out) != len(types):
+        return arena.take_all(types)
+    given = [
+        array if array is not None and fits(array, *kind) else None
+        for array, kind in zip(out, types, strict=True)
+    ]
+    fresh = iter(
+        arena.take_all(
+            kind for array, kind in zip(given, types, strict=True) if array is None
+        )
+    )
+    return [array if array is not None else next(fresh) for array in given]
 
 
 class Incoming:

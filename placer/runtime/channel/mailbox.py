@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from placer.errors import RunError, did_you_mean
@@ -226,17 +225,6 @@ class Mailbox:
             del self._letters[address]
         return letter
 
-    @contextmanager
-    def _waiting_for(self, peer: str) -> Iterator[None]:
-        token = object()
-        with self._changed:
-            self._waits[token] = peer
-        try:
-            yield
-        finally:
-            with self._changed:
-                del self._waits[token]
-
     def _wait(
         self,
         peer: str,
@@ -254,7 +242,8 @@ class Mailbox:
         """
         start = time.monotonic()
         pause = self._beat
-        with self._waiting_for(peer):
+        token = object()
+        try:
             while True:
                 with self._changed:
                     if self.aborted is not None:
@@ -268,6 +257,7 @@ class Mailbox:
                         raise RunError(
                             f"{self.node} waited {self._deadline:g} s {late}"
                         )
+                    self._waits[token] = peer
                     held = list(self._held[peer])
                     if waited >= pause:
                         pause *= 2
@@ -275,6 +265,9 @@ class Mailbox:
                     if not held:
                         self._changed.wait(min(self._deadline, pause) - waited)
                 self._acknowledge(held)
+        finally:
+            with self._changed:
+                self._waits.pop(token, None)
 
     def _acknowledge(self, letters: Sequence[Letter]) -> None:
         totals: dict[str, int] = {}

@@ -92,6 +92,7 @@ class MemoryChannel:
 
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
         """Pass read-only views of `arrays` to node `to`; see `protocol.Channel`."""
+        self._check_open()
         what = f"{key} from {self.node} to {to}"
         views = []
         for array in payload.sendable(arrays, self._max_message, what):
@@ -106,6 +107,7 @@ class MemoryChannel:
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
     ) -> list[Array]:
         """Wait for a message of `source`; see `protocol.Channel`."""
+        self._check_open()
         return self.mailbox.take(source, key, out)
 
     def abort(self, cause: Cause) -> None:
@@ -127,6 +129,10 @@ class MemoryChannel:
         self._closed = True
         for other in self._others():
             other.mailbox.depart(self.node)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RunError(f"{self.node}: the channel is closed")
 
     def _others(self) -> list[MemoryChannel]:
         return [c for node, c in self._hub.channels.items() if node != self.node]

@@ -86,6 +86,9 @@ class Kind(IntEnum):
     ABORT = 7
 
 
+_KINDS: Final = {int(kind): kind for kind in Kind}
+
+
 class Refused(Exception):  # noqa: N818 - an outcome of a check, not an error of the run
     """A frame that does not pass a check; it is dropped and counted."""
 
@@ -172,6 +175,7 @@ class CauseBody(
     what: Text
 
 
+ITEM_BYTES: Final = tuple(dtype.itemsize for dtype in DTYPES)
 _ENCODER = msgspec.msgpack.Encoder()
 _HELLO = msgspec.msgpack.Decoder(Hello)
 _CONTENTS = msgspec.msgpack.Decoder(Contents)
@@ -191,10 +195,10 @@ def read_header(frame: bytes, job: bytes) -> Header:
     magic, kind, flags, source, incarnation, digest, a, b, c = HEADER.unpack_from(frame)
     if magic != MAGIC or digest != job:
         raise Refused("magic or job")
-    try:
-        return Header(Kind(kind), flags, source, incarnation, a, b, c)
-    except ValueError:
-        raise Refused("kind") from None
+    known = _KINDS.get(kind)
+    if known is None:
+        raise Refused("kind")
+    return Header(known, flags, source, incarnation, a, b, c)
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -239,11 +243,15 @@ def read_contents(frame: bytes | memoryview, nbytes: int, maximum: int) -> Conte
     contents = _read(_CONTENTS, frame)
     if nbytes > maximum:
         raise Refused("over the maximum")
-    if sum(prod(shape) * dtype.itemsize for dtype, shape in contents.types) != nbytes:
+    total = 0
+    for code, shape in contents.arrays:
+        size = prod(shape)
+        # numpy refuses an empty array whose other dimensions overflow: 0 x 2**63.
+        if size == 0 and prod(n for n in shape if n) > 2**48:
+            raise Refused("dimensions")
+        total += size * ITEM_BYTES[code]
+    if total != nbytes:
         raise Refused("sizes do not add up")
-    # numpy refuses an empty array whose other dimensions overflow: 0 x 2**48 x 2**48.
-    if any(prod(n for n in shape if n) > 2**48 for _, shape in contents.types):
-        raise Refused("dimensions")
     return contents
 
 

@@ -1,0 +1,103 @@
+"""One node's process as its launcher sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from placer.errors import RunError
+
+
+@dataclass(slots=True)
+class Child:
+    """A node's process. `reports` is our end of its pipe; `pidfd` is readable once it
+    has ended.
+
+    `status` is its exit status, -N after signal N, None while it runs.
+    """
+
+    node: str
+    log: Path
+    process: subprocess.Popen[bytes]
+    reports: int
+    pidfd: int
+    pending: bytes = b""
+    status: int | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.status is None
+
+    def read_lines(self) -> list[bytes] | None:
+        """The whole lines that have come, None once the pipe has ended."""
+        try:
+            data = os.read(self.reports, 1 << 16)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        *lines, self.pending = (self.pending + data).split(b"\n")
+        return lines
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process and all that it started."""
+        if self.running:
+            _signal_group(self.process.pid, number)
+
+    def is_stopped(self) -> bool:
+        """Whether the process is frozen, as by SIGSTOP."""
+        if not self.running:
+            return False
+        how = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.process.pid, how) is not None
+
+    def reap(self) -> None:
+        """Take note of the end of the process, and end what it left behind."""
+        # Before the process is waited for: until then its id, which is its group's
+        # too, is given to nobody else.
+        _signal_group(self.process.pid, signal.SIGKILL)
+        self.status = self.process.wait()
+
+    def close(self) -> None:
+        os.close(self.reports)
+        os.close(self.pidfd)
+
+
+def start(
+    node: str, command: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> Child:
+    """Start a node's process, its output in `log`.
+
+    `command` gets `--report-fd N` appended, the descriptor to write events to. The
+    process is the leader of a session of its own, so that Ctrl-C on the terminal
+    reaches the launcher only. Raises RunError when it cannot be started.
+    """
+    reports, end = os.pipe()
+    try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*command, "--report-fd", str(end)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                pass_fds=(end,),
+                start_new_session=True,
+            )
+    except OSError as error:
+        os.close(reports)
+        raise RunError(f"{node} cannot be started: {error}") from error
+    finally:
+        os.close(end)
+    os.set_blocking(reports, False)
+    return Child(node, log, process, reports, os.pidfd_open(process.pid))
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+        os.killpg(leader, number)

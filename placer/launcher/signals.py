@@ -1,0 +1,66 @@
+"""Signals to a launcher, as something it can wait for beside its processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks a launcher to end its run."""
+
+
+@dataclass(slots=True)
+class Signals:
+    """The signals that have come; `wake` becomes readable with each."""
+
+    wake: int
+    come: list[signal.Signals] = field(default_factory=list)
+
+    def heed(self) -> None:
+        """Do what the first that came asks for, once there is nothing left to end.
+
+        KeyboardInterrupt for Ctrl-C, SystemExit with status 128 + N for the others.
+        """
+        if not self.come:
+            return
+        if self.come[0] == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + self.come[0])
+
+
+@contextmanager
+def caught() -> Iterator[Signals]:
+    """Collect signals that end a run, instead of what they do otherwise.
+
+    One that the process ignores stays ignored. Only a program's main thread can ask
+    for this; in any other, signals do what they did.
+    """
+    wake, write = os.pipe()
+    signals = Signals(wake)
+    before: dict[signal.Signals, object] = {}
+    fd = -1
+    try:
+        if threading.current_thread() is threading.main_thread():
+            os.set_blocking(wake, False)
+            os.set_blocking(write, False)
+            fd = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+            def note(number: int, frame: FrameType | None) -> None:
+                signals.come.append(signal.Signals(number))
+
+            for number in ENDING:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    before[number] = signal.signal(number, note)
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # as it was
+        if threading.current_thread() is threading.main_thread():
+            signal.set_wakeup_fd(fd)
+        os.close(wake)
+        os.close(write)

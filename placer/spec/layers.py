@@ -1,0 +1,147 @@
+"""The parameters of the graph: those of layers, shared ones, those declared alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from placer.errors import OpError, Span, did_you_mean
+from placer.graph import inits
+from placer.graph.graph import Op, Value
+from placer.graph.scalars import shown
+from placer.graph.types import TensorType
+from placer.ops.declaration import LayerParameter
+from placer.spec.decode import decode, unknown_keys
+from placer.spec.names import quoted
+from placer.spec.parameters import Rule, frozen, rule_of
+from placer.spec.problems import Problems
+from placer.spec.schema import ParameterOp
+from placer.spec.train import Group
+from placer.spec.tree import Mapping, Scalar
+from placer.spec.values import Values
+
+
+class Parameters:
+    """Declares parameters: the first rule and the first group that fit one hold."""
+
+    def __init__(
+        self,
+        values: Values,
+        rules: list[Rule],
+        groups: list[Group],
+        wide: bool,
+        problems: Problems,
+    ) -> None:
+        self.spans: dict[str, Span] = {}
+        self.untaken: list[str] = []
+        self._values = values
+        self._rules = rules
+        self._groups = groups
+        self._wide = wide
+        self._problems = problems
+
+    def of_layer(
+        self, made: tuple[LayerParameter, ...], node: Mapping, name: str, span: Span
+    ) -> list[tuple[str, TensorType]] | None:
+        """Names and types of a layer's parameters, shared or declared here.
+
+        None when `params` is wrong; OpError when what it shares does not fit.
+        """
+        shared = self._shared(made, node, name)
+        if shared is None:
+            return None
+        found = []
+        for parameter in made:
+            type_ = widened(parameter.type, self._wide)
+            own = f"{name}.{parameter.operand}"
+            other = shared.get(parameter.operand)
+            if other is None:
+                self._declare(own, type_, parameter.init, span)
+            elif (given := self._values.types[other]) != type_:
+                raise OpError(
+                    f"needs '{parameter.operand}' {type_}, '{other}' is {given}",
+                    attr="params",
+                )
+            found.append((other or own, type_))
+        return found
+
+    def of_op(self, node: Mapping, name: str, span: Span) -> bool:
+        """Declare what an op of kind `parameter` says; False when it is wrong."""
+        where = f"op '{name}' (parameter)"
+        good = decode(node, ParameterOp, where, self._problems, ("place",))
+        if (place := node.keys.get("place")) is not None:
+            message = f"{where} has no place of its own"
+            hint = "a parameter stands with its optimizer: place that"
+            self._problems.add(message, place.span, hint)
+        init = good.get("init")
+        if init is not None and (problem := inits.check(init.value)):
+            self._problems.add(problem, init.span)
+            init = None
+        if init is None or "shape" not in good or "dtype" not in good:
+            return False
+        if min(good["shape"], default=1) < 1:
+            message = f"a dimension of {where} is less than 1"
+            self._problems.add(message, node.entries["shape"].span)
+            return False
+        type_ = TensorType(good["dtype"], tuple(good["shape"]))
+        self._declare(name, widened(type_, self._wide), frozen(init), span)
+        return True
+
+    def _declare(self, name: str, type_: TensorType, init: Any, span: Span) -> None:
+        rule = rule_of(name, self._rules)
+        if rule is not None and rule.init is not None:
+            init = rule.init
+        attrs = {"init": init}
+        if rule is not None and not rule.trainable:
+            attrs["trainable"] = False
+        elif (group := self._group(name)) is not None:
+            attrs["group"] = group.attrs["group"]
+        else:
+            self.untaken.append(name)
+        self.spans[name] = span
+        result = (Value(name, type_),)
+        self._values.add(Op("parameter", (), result, attrs, None, span))
+
+    def _group(self, name: str) -> Group | None:
+        for group in self._groups:
+            if group.pattern is None or group.pattern.fits(name):
+                group.taken = True
+                if group.pattern is not None:
+                    group.pattern.taken = True
+                return group
+        return None
+
+    def _shared(
+        self, made: tuple[LayerParameter, ...], node: Mapping, name: str
+    ) -> dict[str, str] | None:
+        """The parameters that `params` names, by operand; None when one is wrong."""
+        section = node.get("params")
+        if section is None:
+            return {}
+        if not isinstance(section, Mapping):
+            message = f"'params' must be a mapping, not {shown(section.value)}"
+            self._problems.add(message, section.span, "write {w: h1.w}")
+            return None
+        operands = [parameter.operand for parameter in made]
+        unknown_keys(section, operands, f"params of op '{name}'", self._problems)
+        shared = {}
+        for key, item in section:
+            if not isinstance(item, Scalar) or not isinstance(item.value, str):
+                message = f"'{key}' must name a parameter, not {shown(item.value)}"
+                self._problems.add(message, item.span)
+            elif item.text in self.spans:
+                shared[key] = item.text
+            elif item.text in self._values.types or item.text in self._values.inputs:
+                message = f"op '{name}': {quoted(item.text)} is not a parameter"
+                hint = did_you_mean(item.text, self.spans)
+                self._problems.add(message, item.inside, hint)
+            elif not self._values.is_spoilt(item.text):
+                self._values.unknown(item, name)
+        return (
+            shared if shared.keys() == section.entries.keys() <= set(operands) else None
+        )
+
+
+def widened(type_: TensorType, wide: bool) -> TensorType:
+    """The type, with float64 for any float where the precision is that."""
+    return replace(type_, dtype="float64") if wide and type_.is_float else type_

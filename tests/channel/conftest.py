@@ -1,0 +1,68 @@
+"""Runs of a few nodes over either carrier, each closed when its test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests_channel_support import free_addresses
+
+from placer.runtime.channel.memory import MemoryHub
+from placer.runtime.channel.protocol import Channel
+from placer.runtime.channel.zeromq import ZeroMQChannel
+
+Connect = Callable[..., Mapping[str, Any]]
+Spawn = Callable[..., "Future[Any]"]
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    """Run a call in a thread of its own; the future's `result` has its outcome."""
+    with ThreadPoolExecutor(16) as pool:
+        yield pool.submit
+
+
+@pytest.fixture
+def zeromq(spawn: Spawn) -> Iterator[Connect]:
+    """Joined ZeroMQ channels of the named nodes, all in this process."""
+    opened: list[ZeroMQChannel] = []
+
+    def connect(
+        *nodes: str,
+        addresses: Mapping[str, Mapping[str, str]] | None = None,
+        **options: Any,
+    ) -> Mapping[str, ZeroMQChannel]:
+        shared = free_addresses(nodes)
+        channels = {}
+        for node in nodes:
+            seen = addresses[node] if addresses else shared
+            channels[node] = ZeroMQChannel(node, seen, "test job", **options)
+            opened.append(channels[node])
+        for joined in [spawn(channel.join) for channel in channels.values()]:
+            joined.result(20)
+        return channels
+
+    yield connect
+    closing = [spawn(channel.close) for channel in opened]
+    for closed in closing:
+        closed.result(20)
+
+
+@pytest.fixture
+def memory() -> Connect:
+    """Channels of a memory hub."""
+
+    def connect(*nodes: str, **options: Any) -> Mapping[str, Channel]:
+        hub = MemoryHub(nodes, **options)
+        return {node: hub.channel(node) for node in nodes}
+
+    return connect
+
+
+@pytest.fixture(params=["memory", "zeromq"])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """Channels over each carrier in turn."""
+    made: Connect = request.getfixturevalue(request.param)
+    return made

@@ -1,0 +1,343 @@
+"""What every channel promises, over both carriers."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tests_channel_support import eventually
+
+from placer.errors import RunError
+from placer.runtime.channel.protocol import Aborted, Cause, Key
+
+RNG = np.random.default_rng(0)
+
+
+def same(got: np.ndarray, sent: np.ndarray) -> bool:
+    """Equal dtype, shape and bytes (so that NaNs and signed zeros count)."""
+    return (
+        got.dtype == sent.dtype
+        and got.shape == sent.shape
+        and got.tobytes() == sent.tobytes()
+    )
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32"),
+        *("int64", "uint64", "float16", "float32", "float64", ml_dtypes.bfloat16),
+    ],
+)
+def test_arrays_of_every_dtype_arrive_exactly(connect, dtype):
+    channels = connect("a:0", "b:0")
+    kind = np.dtype(dtype)
+    raw = RNG.integers(0, 2 if kind == np.bool_ else 256, 7 * 5 * 8, dtype=np.uint8)
+    square = raw.view(kind)[:35].reshape(7, 5)
+    sent = [
+        square,
+        square.T,
+        square[::2, 1:4],
+        np.asfortranarray(square),
+        np.array(square[3, 2]),
+        np.empty((0,), kind),
+        np.empty((3, 0, 2), kind),
+    ]
+    channels["a:0"].send("b:0", Key(1, 1), sent)
+    got = channels["b:0"].receive("a:0", Key(1, 1))
+    assert len(got) == len(sent)
+    assert all(same(g, s) for g, s in zip(got, sent, strict=True))
+
+
+def test_a_message_may_have_no_arrays(connect):
+    channels = connect("a:0", "b:0")
+    channels["a:0"].send("b:0", Key(-1, 0), [])
+    assert channels["b:0"].receive("a:0", Key(-1, 0)) == []
+
+
+def test_small_and_large_arrays_share_a_message(connect):
+    channels = connect("a:0", "b:0")
+    sizes = [3, 200_000, 0, 5, 7, 40_000, 2_500_001, 1, 90_000, 11]
+    sent = [RNG.integers(0, 256, n, dtype=np.uint8) for n in sizes]
+    channels["a:0"].send("b:0", Key(1, 1), sent)
+    got = channels["b:0"].receive("a:0", Key(1, 1))
+    assert all(same(g, s) for g, s in zip(got, sent, strict=True))
+    assert channels["a:0"].bytes_sent == sum(sizes)
+    assert channels["b:0"].bytes_received == sum(sizes)
+
+
+def test_a_message_of_64_megabytes_arrives_in_out_and_without(connect):
+    channels = connect("a:0", "b:0")
+    sent = np.arange(8 << 20, dtype=np.int64)
+    channels["a:0"].send("b:0", Key(1, 1), [sent])
+    assert np.array_equal(channels["b:0"].receive("a:0", Key(1, 1))[0], sent)
+    out = np.zeros_like(sent)
+    channels["a:0"].send("b:0", Key(1, 2), [sent])
+    assert channels["b:0"].receive("a:0", Key(1, 2), out=[out])[0] is out
+    assert np.array_equal(out, sent)
+
+
+def test_out_is_filled_when_the_receive_waits_first(connect, spawn):
+    channels = connect("a:0", "b:0")
+    out = [np.zeros(300_000), None, np.zeros((2, 2), np.float32)]
+    got = spawn(channels["b:0"].receive, "a:0", Key(1, 1), out=out)
+    eventually(lambda: channels["b:0"].waiting() == ("a:0",))
+    sent = [RNG.random(300_000), np.arange(3), np.ones((2, 2), np.float32)]
+    channels["a:0"].send("b:0", Key(1, 1), sent)
+    arrays = got.result(10)
+    assert arrays[0] is out[0]
+    assert arrays[2] is out[2]
+    assert all(same(g, s) for g, s in zip(arrays, sent, strict=True))
+
+
+def test_out_that_does_not_fit_is_an_error(connect):
+    channels = connect("a:0", "b:0")
+    channels["a:0"].send("b:0", Key(1, 1), [np.ones(3)])
+    with pytest.raises(RunError, match=r"array 0 is float64\[3\].* float32\[3\]"):
+        channels["b:0"].receive("a:0", Key(1, 1), out=[np.ones(3, np.float32)])
+
+
+def test_messages_are_addressed_by_source_edge_step_and_microbatch(connect):
+    channels = connect("a:0", "b:0", "c:0")
+    keys = [Key(e, s, m) for e in (-2, 3) for s in (1, 2) for m in (0, 1)]
+    for source in ("a:0", "c:0"):
+        for i, key in enumerate(keys):
+            channels[source].send("b:0", key, [np.array([i, ord(source[0])])])
+    for i, key in reversed(list(enumerate(keys))):
+        for source in ("c:0", "a:0"):
+            (got,) = channels["b:0"].receive(source, key)
+            assert got.tolist() == [i, ord(source[0])]
+
+
+def test_messages_of_one_key_come_in_the_order_sent(connect):
+    channels = connect("a:0", "b:0")
+    for i in range(5):
+        channels["a:0"].send("b:0", Key(1, 1), [np.array(i)])
+    got = [int(channels["b:0"].receive("a:0", Key(1, 1))[0]) for _ in range(5)]
+    assert got == [0, 1, 2, 3, 4]
+
+
+def test_a_fast_sender_waits_until_the_receiver_has_taken_something(connect, spawn):
+    channels = connect("a:0", "b:0", bound=1000)
+    block = np.zeros(400, np.uint8)
+    for step in (1, 2):
+        channels["a:0"].send("b:0", Key(1, step), [block])
+    third = spawn(channels["a:0"].send, "b:0", Key(1, 3), [block])
+    eventually(lambda: channels["a:0"].waiting() == ("b:0",))
+    assert not third.done()
+    channels["b:0"].receive("a:0", Key(1, 1))
+    third.result(10)
+    assert channels["a:0"].waiting() == ()
+    for step in (2, 3):
+        channels["b:0"].receive("a:0", Key(1, step))
+
+
+def test_messages_without_bytes_are_bounded_too(connect, spawn):
+    channels = connect("a:0", "b:0", bound=640)
+    for step in range(10):
+        channels["a:0"].send("b:0", Key(1, step), [])
+    more = spawn(channels["a:0"].send, "b:0", Key(1, 10), [])
+    eventually(lambda: channels["a:0"].waiting() == ("b:0",))
+    assert not more.done()
+    channels["b:0"].receive("a:0", Key(1, 0))
+    more.result(10)
+
+
+def test_a_message_over_the_bound_goes_when_nothing_else_is_on_its_way(connect, spawn):
+    channels = connect("a:0", "b:0", bound=1 << 20)
+    big = np.zeros(3 << 20, np.uint8)
+    channels["a:0"].send("b:0", Key(1, 1), [big])
+    second = spawn(channels["a:0"].send, "b:0", Key(1, 2), [big])
+    eventually(lambda: channels["a:0"].waiting() == ("b:0",))
+    channels["b:0"].receive("a:0", Key(1, 1))
+    second.result(10)
+    assert channels["b:0"].receive("a:0", Key(1, 2))[0].nbytes == big.nbytes
+
+
+def test_a_sender_that_needs_all_of_the_bound_is_not_kept_until_the_next_beat(
+    connect, spawn
+):
+    channels = connect("a:0", "b:0", bound=1 << 20, beat=3.5, deadline=3.0)
+    channels["a:0"].send("b:0", Key(1, 1), [np.zeros(10)])
+    channels["b:0"].receive("a:0", Key(1, 1))
+    channels["a:0"].send("b:0", Key(1, 2), [np.zeros(2 << 20, np.uint8)])
+    assert channels["b:0"].receive("a:0", Key(1, 2))[0].nbytes == 2 << 20
+
+
+def test_two_nodes_may_send_to_each_other_before_they_receive(connect, spawn):
+    channels = connect("a:0", "b:0", bound=4 << 20, deadline=10)
+    block = np.arange(3 << 20, dtype=np.uint8)
+
+    def exchange(me: str, other: str) -> np.ndarray:
+        channels[me].send(other, Key(1, 1), [block])
+        return channels[me].receive(other, Key(1, 1))[0]
+
+    first, second = spawn(exchange, "a:0", "b:0"), spawn(exchange, "b:0", "a:0")
+    assert same(first.result(20), block)
+    assert same(second.result(20), block)
+
+
+def test_receiving_the_last_message_first_does_not_deadlock_on_the_bound(
+    connect, spawn
+):
+    channels = connect("a:0", "b:0", bound=1000, deadline=10)
+
+    def send_all() -> None:
+        for step in range(8):
+            channels["a:0"].send("b:0", Key(1, step), [np.full(800, step, np.uint8)])
+
+    sending = spawn(send_all)
+    for step in reversed(range(8)):
+        assert channels["b:0"].receive("a:0", Key(1, step))[0][0] == step
+    sending.result(10)
+
+
+def test_a_circle_of_three_does_not_deadlock_on_the_bound(connect, spawn):
+    channels = connect("a:0", "b:0", "c:0", bound=1000, beat=0.05, deadline=10)
+    block = np.zeros(800, np.uint8)
+
+    def first() -> None:
+        for step in (1, 2):
+            channels["a:0"].send("b:0", Key(1, step), [block])
+        channels["a:0"].send("c:0", Key(1, 3), [block])
+
+    def third() -> None:
+        channels["c:0"].receive("a:0", Key(1, 3))
+        channels["c:0"].send("b:0", Key(1, 4), [block])
+
+    ends = [spawn(first), spawn(third)]
+    channels["b:0"].receive("c:0", Key(1, 4))
+    for step in (1, 2):
+        channels["b:0"].receive("a:0", Key(1, step))
+    for end in ends:
+        end.result(10)
+
+
+def test_a_receive_past_its_deadline_names_whom_it_waited_for(connect):
+    channels = connect("a:0", "b:0", deadline=0.2)
+    with pytest.raises(
+        RunError, match=r"^b:0 waited 0.2 s for edge 3, step 12 from a:0$"
+    ):
+        channels["b:0"].receive("a:0", Key(3, 12))
+    assert channels["b:0"].waiting() == ()
+
+
+def test_a_send_past_its_deadline_names_whom_it_waited_for(connect):
+    channels = connect("a:0", "b:0", bound=100, deadline=0.2)
+    channels["a:0"].send("b:0", Key(3, 1), [np.zeros(90, np.uint8)])
+    with pytest.raises(
+        RunError,
+        match=r"^a:0 waited 0.2 s for b:0 to receive .* edge 3, step 2, microbatch 1$",
+    ):
+        channels["a:0"].send("b:0", Key(3, 2, 1), [np.zeros(90, np.uint8)])
+
+
+def test_abort_brings_its_cause_to_every_waiting_and_later_call(connect, spawn):
+    channels = connect("a:0", "b:0", "c:0", bound=100)
+    channels["a:0"].send("b:0", Key(1, 1), [np.zeros(90, np.uint8)])
+    stuck_send = spawn(channels["a:0"].send, "b:0", Key(1, 2), [np.zeros(90)])
+    stuck_receive = spawn(channels["b:0"].receive, "c:0", Key(1, 1))
+    eventually(lambda: channels["a:0"].waiting() == ("b:0",))
+    eventually(lambda: channels["b:0"].waiting() == ("c:0",))
+    cause = Cause("c:0", "step 12, op 'h1'", "ValueError: é" + "x" * 50)
+    channels["c:0"].abort(cause)
+    channels["c:0"].abort(Cause("c:0", "later", "another"))
+    for stuck in (stuck_send, stuck_receive):
+        with pytest.raises(Aborted) as raised:
+            stuck.result(10)
+        assert raised.value.cause == cause
+        assert str(raised.value) == f"c:0: step 12, op 'h1': {cause.what}"
+    for channel in channels.values():
+        assert channel.aborted == cause
+        with pytest.raises(Aborted):
+            channel.receive("b:0" if channel.node == "a:0" else "a:0", Key(1, 9))
+        with pytest.raises(Aborted):
+            channel.send("b:0" if channel.node == "a:0" else "a:0", Key(1, 9), [])
+
+
+def test_on_abort_is_called_on_the_others_only(connect):
+    channels = connect("a:0", "b:0")
+    heard = {node: [] for node in channels}
+    for node, channel in channels.items():
+        channel.on_abort = heard[node].append
+    cause = Cause("a:0", "step 1", "failed")
+    channels["a:0"].abort(cause)
+    eventually(lambda: bool(heard["b:0"]))
+    assert heard == {"a:0": [], "b:0": [cause]}
+
+
+@pytest.mark.parametrize("close_first", [True, False])
+def test_waiting_for_a_node_that_closed_fails_at_once(connect, spawn, close_first):
+    channels = connect("a:0", "b:0")
+    channels["a:0"].send("b:0", Key(1, 1), [np.arange(5)])
+    if close_first:
+        channels["a:0"].close()
+        waiting = spawn(channels["b:0"].receive, "a:0", Key(1, 2))
+    else:
+        waiting = spawn(channels["b:0"].receive, "a:0", Key(1, 2))
+        eventually(lambda: channels["b:0"].waiting() == ("a:0",))
+        channels["a:0"].close()
+    with pytest.raises(RunError, match=r"edge 1, step 2 from a:0, which has ended"):
+        waiting.result(10)
+    assert channels["b:0"].receive("a:0", Key(1, 1))[0].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(RunError, match=r"a:0 has ended its run"):
+        channels["b:0"].send("a:0", Key(1, 1), [])
+    channels["a:0"].close()
+    with pytest.raises(RunError, match="channel is closed"):
+        channels["a:0"].send("b:0", Key(1, 3), [])
+    with pytest.raises(RunError, match="channel is closed"):
+        channels["a:0"].receive("b:0", Key(1, 3))
+
+
+def test_messages_that_may_not_be_sent_are_refused_at_once(connect):
+    channels = connect("a:0", "b:0", max_message=1000)
+    a = channels["a:0"]
+    with pytest.raises(RunError, match="1001 bytes is over the maximum of 1000"):
+        a.send("b:0", Key(1, 1), [np.zeros(1001, np.uint8)])
+    with pytest.raises(RunError, match="dtype object"):
+        a.send("b:0", Key(1, 1), [np.array([{}])])
+    with pytest.raises(RunError, match="dtype >i4"):
+        a.send("b:0", Key(1, 1), [np.zeros(2, ">i4")])
+    with pytest.raises(RunError, match="is a list"):
+        a.send("b:0", Key(1, 1), [[1, 2]])
+    with pytest.raises(RunError, match="no peer 'b:1'"):
+        a.send("b:1", Key(1, 1), [])
+    with pytest.raises(RunError, match="no peer 'a:0'"):
+        a.receive("a:0", Key(1, 1))
+    assert a.bytes_sent == 0
+
+
+def test_many_threads_may_use_one_channel(connect, spawn):
+    channels = connect("a:0", "b:0", bound=4096)
+
+    def send(edge: int) -> None:
+        for step in range(50):
+            channels["a:0"].send("b:0", Key(edge, step), [np.full(100, edge)])
+
+    def receive(edge: int) -> int:
+        arrays = [channels["b:0"].receive("a:0", Key(edge, s))[0] for s in range(50)]
+        return sum(int(array.sum()) for array in arrays)
+
+    sends = [spawn(send, edge) for edge in range(4)]
+    sums = [spawn(receive, edge) for edge in range(4)]
+    for sent in sends:
+        sent.result(20)
+    assert [total.result(20) for total in sums] == [0, 5000, 10000, 15000]
+
+
+def test_memory_passes_arrays_without_a_copy_and_read_only(memory):
+    channels = memory("a:0", "b:0")
+    sent = np.arange(10)
+    channels["a:0"].send("b:0", Key(1, 1), [sent])
+    (got,) = channels["b:0"].receive("a:0", Key(1, 1))
+    assert np.shares_memory(got, sent)
+    assert not got.flags.writeable
+    assert sent.flags.writeable
+
+
+def test_zeromq_puts_arrays_into_the_aligned_arena(zeromq):
+    channels = zeromq("a:0", "b:0")
+    sent = [np.ones(n, np.float32) for n in (1, 3, 1000, 30_000, 400_000)]
+    channels["a:0"].send("b:0", Key(1, 1), sent)
+    got = channels["b:0"].receive("a:0", Key(1, 1))
+    assert [array.ctypes.data % 64 for array in got] == [0] * 5
