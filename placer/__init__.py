@@ -1,3 +1,96 @@
-"""placer: one model, place strings on its ops, one readable JAX program per node."""
+"""placer: one model, place strings on its ops, one readable JAX program per node.
+
+import placer
+
+placer.compile("specs/digits.yaml", "build")
+result = placer.launch("build")
+print(result.eval["accuracy"])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placer.compiler import compile as compile
+    from placer.errors import BuildError as BuildError
+    from placer.errors import DataError as DataError
+    from placer.errors import GraphError as GraphError
+    from placer.errors import OpError as OpError
+    from placer.errors import PlaceError as PlaceError
+    from placer.errors import PlacerError as PlacerError
+    from placer.errors import RunError as RunError
+    from placer.errors import SpecError as SpecError
+    from placer.errors import SpecErrors as SpecErrors
+    from placer.graph.blocks import slice_sizes as slice_sizes
+    from placer.launcher.local import launch as launch
+    from placer.place import Cluster as Cluster
+    from placer.place import NodeKind as NodeKind
+    from placer.place import Place as Place
+    from placer.plan import Plan as Plan
+    from placer.runtime.process import Options as Options
+    from placer.runtime.process import Result as Result
+    from placer.runtime.process import run as run
 
 __version__ = "0.1.0"
+
+# Looked up when first asked for: `import placer` and the command line's help need
+# neither JAX nor numpy.
+_HOMES = {
+    "BuildError": "placer.errors",
+    "Cluster": "placer.place",
+    "DataError": "placer.errors",
+    "GraphError": "placer.errors",
+    "NodeKind": "placer.place",
+    "OpError": "placer.errors",
+    "Options": "placer.runtime.process",
+    "Place": "placer.place",
+    "PlaceError": "placer.errors",
+    "PlacerError": "placer.errors",
+    "Plan": "placer.plan",
+    "Result": "placer.runtime.process",
+    "RunError": "placer.errors",
+    "SpecError": "placer.errors",
+    "SpecErrors": "placer.errors",
+    "compile": "placer.compiler",
+    "launch": "placer.launcher.local",
+    "run": "placer.runtime.process",
+    "slice_sizes": "placer.graph.blocks",
+}
+
+__all__ = [
+    "BuildError",
+    "Cluster",
+    "DataError",
+    "GraphError",
+    "NodeKind",
+    "OpError",
+    "Options",
+    "Place",
+    "PlaceError",
+    "PlacerError",
+    "Plan",
+    "Result",
+    "RunError",
+    "SpecError",
+    "SpecErrors",
+    "__version__",
+    "compile",
+    "launch",
+    "run",
+    "slice_sizes",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'placer' has no attribute '{name}'")
+    from importlib import import_module
+
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

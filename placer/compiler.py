@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+import msgspec
 
 from placer.emit.planning import make_plan, make_tables
 from placer.emit.program import Phase, opening, program, program_path, sources
@@ -99,7 +100,8 @@ def _sources(model: Model, step: Graph, out: Path) -> str:
     spec = next((op.source.file for op in step.ops if op.source), f"{step.name}.yaml")
     place = Path(os.path.relpath(model.folder / Path(spec).name, out)).as_posix()
     places = {name: [line, column] for name, _, line, column in sources(step)}
-    return json.dumps({"spec": place, "ops": places}, indent=0) + "\n"
+    found = msgspec.json.encode({"spec": place, "ops": places})
+    return msgspec.json.format(found, indent=1).decode() + "\n"
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

@@ -196,8 +196,8 @@ class Plan(Struct, frozen=True):
 
 
 def to_json(plan: Plan) -> str:
-    """The plan as it is written: sorted by field, indented, the same every time."""
-    return json.dumps(msgspec.to_builtins(plan), indent=1, ensure_ascii=False) + "\n"
+    """The plan as it is written: indented, fields in their order, the same every time."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=1).decode() + "\n"
 
 
 def sealed(plan: Plan) -> Plan:
@@ -220,7 +220,7 @@ def read_plan(folder: Path, *, check: bool = True) -> Plan:
         )
     data = file.read_bytes()
     try:
-        head = json.loads(data)
+        head = msgspec.json.decode(data)
         version = head.get("version") if isinstance(head, dict) else None
         if version != VERSION:
             raise BuildError(
@@ -228,7 +228,7 @@ def read_plan(folder: Path, *, check: bool = True) -> Plan:
                 hint="compile the spec again",
             )
         plan = msgspec.convert(head, Plan, strict=True)
-    except (ValueError, msgspec.ValidationError) as error:
+    except (ValueError, msgspec.MsgspecError) as error:
         raise BuildError(f"'{file}' cannot be read: {error}") from error
     if check:
         check_files(folder, plan)

@@ -305,12 +305,15 @@ def _costs(graph: Graph) -> dict[str, _Cost]:
         split = len(hosts) > 1 and any(
             graph.values[name].layout == "S" for name in op.operands
         )
+        found: dict[int, tuple[int, bool]] = {}
         for i, host in enumerate(hosts):
             rows = graph.batch
             if split:
                 low, high = part(graph.batch, i, len(hosts))
                 rows = high - low
-            flops, exchanged = _flops(graph, op, rows)
+            if rows not in found:
+                found[rows] = _flops(graph, op, rows)
+            flops, exchanged = found[rows]
             if exchanged:
                 costs[host].exchange += flops
             elif split or i == 0:
@@ -321,10 +324,19 @@ def _costs(graph: Graph) -> dict[str, _Cost]:
         for value in edge.values:
             if value.layouts[0] == "P":
                 for target in edge.targets:
-                    kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
-                    adds = len(edge.sources) - 1
-                    costs[target].exchange += adds * kind.numel(graph.batch)
+                    costs[target].exchange += _additions(edge, value, target, graph)
     return costs
+
+
+def _additions(edge: Edge, value: Moved, target: str, graph: Graph) -> int:
+    """What it takes to add up the parts of a value that come to one host."""
+    kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
+    found = pieces(value.layouts, edge.sources, edge.targets, target, graph.batch)
+    numel = kind.numel(graph.batch)
+    return sum(
+        numel if piece.whole else numel // graph.batch * (piece.high - piece.low)
+        for piece in found[1:]
+    )
 
 
 def _flops(graph: Graph, op: Op, rows: int) -> tuple[int, bool]:

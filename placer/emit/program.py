@@ -61,8 +61,10 @@ def _phase(
     functions: dict[int, Function] = {}
     for i, unit in enumerate(found):
         if unit.computed:
-            name = names.fresh(purpose(unit, phase.evaluating))
-            functions[i] = function(phase.graph, host, unit, name, names, phase.rows)
+            wish = purpose(unit, phase.evaluating)
+            made = function(phase.graph, host, unit, wish, names, phase.rows)
+            if made is not None:
+                functions[i] = made
     writer = _Writer(phase, host, names, tables, found)
     depth = 1
     lines: list[str] = []
@@ -73,7 +75,7 @@ def _phase(
             depth = 2
         if i in functions:
             lines += writer.segment(unit, functions[i], depth)
-        else:
+        elif not unit.computed:
             lines += writer.statements(unit, depth)
     name = "evaluate" if phase.evaluating else "step"
     head = f"def {name}(node: runtime.Node) -> None:"
@@ -99,6 +101,7 @@ class _Writer:
         self.opened: set[str] = set()
         self.remaining = _updates_left(found, self.table_of)
         self.gradients: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.sends = {op.attrs["edge"]: op for op in phase.graph.of_kind("send")}
         self.used = {name for unit in found for op in unit.ops for name in op.operands}
 
     def segment(self, unit: Unit, made: Function, depth: int) -> list[str]:
@@ -160,8 +163,8 @@ class _Writer:
         if len(targets) == 1:
             targets = [f"({targets[0]},)"]
         note = f"{INDENT * depth}# edge {edge}: from {origin}"
-        how = {_how(self.graph, edge, value.layout) for value in op.results}
-        note += f", {', '.join(sorted(how))}" if how != {""} else ""
+        how = _how(self.graph, self.sends[edge], op)
+        note += "".join(f", {each}" for each in how)
         return [note, *call(targets, "node.receive", [str(edge)], depth)]
 
     def _send(self, op: Op, depth: int) -> list[str]:
@@ -207,16 +210,13 @@ def _updates_left(
     return left
 
 
-def _how(graph: Graph, edge: int, layout: str | None) -> str:
+def _how(graph: Graph, send: Op, listen: Op) -> list[str]:
     """How what came is put together, where it is not simply taken."""
-    (send,) = (op for op in graph.of_kind("send") if op.attrs["edge"] == edge)
-    several = len(graph.hosts(send)) > 1
-    sent = graph.values[send.operands[0]].layout
-    if sent == "P" and layout == "R" and several:
-        return "summed in their order"
-    if sent == "S" and several:
-        return "rows put together"
-    return ""
+    if len(graph.hosts(send)) == 1:
+        return []
+    layouts = {graph.values[name].layout for name in send.operands}
+    found = {"P": "sums in their order", "S": "rows put together"}
+    return [text for layout, text in found.items() if layout in layouts]
 
 
 def program_path(host: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +15,12 @@ from placer.graph.rows import pieces
 from placer.graph.structure import is_conversion
 from placer.graph.types import TensorType
 from placer.ops.attributes import complete
+from placer.ops.declaration import never
 
 INSERTED = frozenset({"accumulate", "constant", "sum_of_squares", "clip_scale"})
 """Computed ops that are neither forward nor backward."""
+
+_COUNT = re.compile(r"\bcount\b")  # a reserved name: no value goes by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,10 @@ def purpose(unit: Unit, evaluating: bool) -> str:
 
 
 def function(
-    graph: Graph, host: str, unit: Unit, name: str, names: Names, rows: int | None
-) -> Function:
-    """The unit's ops as one jitted function of its inputs.
+    graph: Graph, host: str, unit: Unit, wish: str, names: Names, rows: int | None
+) -> Function | None:
+    """The unit's ops as one jitted function of its inputs, by the wished name or one
+    like it. None where nothing is computed here: each result is an operand as it is.
 
     `rows` is the number of rows of the global batch where every batch is full, else
     None: then the function takes `count`, which is static.
@@ -55,7 +60,10 @@ def function(
     body: list[str] = []
     for op in unit.ops:
         body.extend(_statement(graph, host, op, names, rows))
-    counts = rows is None and any("count" in line for line in body if "=count" in line)
+    if not body:
+        return None
+    name = names.fresh(wish)
+    counts = rows is None and any(_COUNT.search(line) for line in body)
     parameters = [names.of(value) for value in unit.inputs]
     if counts:
         parameters += ["*", "count"]
@@ -80,14 +88,17 @@ def _statement(
         yield from _gradient(graph, op, names, operands)
     elif op.kind == "accumulate" and len(operands) == 1:
         names.alias(op.name, operands[0])
+    elif op.kind == "accumulate" and not operands:  # no part of the sum is here
+        yield from _zeros(op.result.type, names.of(op.name), count)  # type: ignore[arg-type]
     elif is_conversion(op.kind):
         yield from _conversion(graph, host, op, names, operands, count)
     else:
         declaration = ops.find(op.kind)
-        types = [graph.tensor(n) for n in op.operands]
         arguments = [*operands, *_keywords(op)]
-        if declaration.counts(types, complete(declaration, _attrs(op))):
-            arguments.append(f"count={count}")
+        if declaration.counts is not never:
+            types = [graph.tensor(n) for n in op.operands]
+            if declaration.counts(types, complete(declaration, _attrs(op))):
+                arguments.append(f"count={count}")
         targets = [names.of(value.name) for value in op.results]
         saves = len(op.results) > len(declaration.results)
         verb = f"ops.{op.kind}.forward" if saves else f"ops.{op.kind}"

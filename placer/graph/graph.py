@@ -7,7 +7,7 @@ name is defined once, and an op's operands are defined before it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -65,8 +65,29 @@ class Op:
         """The kind without `.grad`: the declaration that the op belongs to."""
         return self.kind.removesuffix(".grad")
 
+    # A pass makes most ops anew, so these are written out: `dataclasses.replace` takes
+    # several times as long.
+
+    def at(self, place: Place | None) -> Op:
+        """The op at another place."""
+        return Op(
+            self.kind, self.operands, self.results, self.attrs, place, self.source
+        )
+
+    def of(self, operands: tuple[str, ...], results: tuple[Value, ...]) -> Op:
+        """The op on other operands, with other results."""
+        return Op(self.kind, operands, results, self.attrs, self.place, self.source)
+
     def with_attrs(self, **attrs: Any) -> Op:
-        return replace(self, attrs={**self.attrs, **attrs})
+        """The op with these attributes beside its own."""
+        return Op(
+            self.kind,
+            self.operands,
+            self.results,
+            {**self.attrs, **attrs},
+            self.place,
+            self.source,
+        )
 
 
 @dataclass(frozen=True)
@@ -112,8 +133,17 @@ class Graph:
 
     def hosts(self, op: Op) -> tuple[str, ...]:
         """The hosts (`worker:0`, …) of a placed op, in the order of the places."""
-        assert op.place is not None, op
-        return self.cluster.hosts(op.place)
+        found = self._hosts.get(id(op.place))
+        if found is None:
+            assert op.place is not None, op
+            found = self._hosts[id(op.place)] = self.cluster.hosts(op.place)
+        return found
+
+    @cached_property
+    def _hosts(self) -> dict[int, tuple[str, ...]]:
+        """Hosts by the identity of a place, which the ops keep alive: asked for often,
+        and hashing a place costs more than looking."""
+        return {}
 
     def of_kind(self, *kinds: str) -> tuple[Op, ...]:
         return tuple(op for op in self.ops if op.kind in kinds)

@@ -8,18 +8,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
-from placer.errors import GraphError, Span
+from placer.errors import GraphError, PlacerError, Span
 from placer.files import find
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.types import ResidualType, TensorType
 from placer.place import Cluster, Place
 
+T = TypeVar("T")
+
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 _RESERVED = {"true": True, "false": False, "none": None}
+_NUMBERS = frozenset({"inf", "nan"})
 
 
 def print_graph(graph: Graph, *, positions: bool = False) -> str:
@@ -64,7 +68,7 @@ def _term(term: Any) -> str:
     if isinstance(term, Place):
         return str(term)
     if isinstance(term, str):
-        plain = _WORD.match(term) and term not in _RESERVED
+        plain = _WORD.match(term) and term not in _RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
     if isinstance(term, Mapping):
         return "{" + ", ".join(f"{k} = {_term(v)}" for k, v in term.items()) + "}"
@@ -89,23 +93,28 @@ def parse_graph(text: str, file: str = "<graph>") -> Graph:
 
 
 def parse_graphs(text: str, file: str = "<graph>") -> tuple[Graph, ...]:
-    """Read the text of one or more graphs."""
+    """Read the text of one or more graphs; GraphError points at what is wrong."""
     from lark.exceptions import UnexpectedEOF, UnexpectedInput
 
     try:
         tree = _parser().parse(text)
+        return tuple(_Reader(text, file).graph(node) for node in tree.children)
     except UnexpectedEOF as error:
         raise GraphError("the graph's text ends too early") from error
     except UnexpectedInput as error:
+        token = getattr(error, "token", None)
+        if token is not None and token.type == "$END":
+            raise GraphError("the graph's text ends too early") from error
         span = _span(text, file, error.line, error.column)
         raise GraphError("this is not the text of a graph", span=span) from error
-    return tuple(_graph(node) for node in tree.children)
+    except RecursionError as error:
+        raise GraphError("the graph's text is nested too deeply") from error
 
 
-def _span(text: str, file: str, line: int, column: int) -> Span:
-    lines = text.splitlines()
+def _span(text: str, file: str, line: int, column: int, length: int = 1) -> Span:
+    lines = text.split("\n")
     source = lines[line - 1] if 0 < line <= len(lines) else ""
-    return Span(file, line, column, 1, source)
+    return Span(file, line, column, length, source)
 
 
 @cache
@@ -116,53 +125,75 @@ def _parser() -> Any:
     return Lark(grammar, parser="lalr", maybe_placeholders=True)
 
 
-def _graph(tree: Any) -> Graph:
-    name, nodes, batch, *ops = tree.children
-    return Graph(
-        str(name), Cluster.parse(str(nodes)), int(batch[6:-1]), tuple(map(_op, ops))
-    )
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Turns the parser's trees into graphs; what a word means is checked here."""
+
+    text: str
+    file: str
+
+    def graph(self, tree: Any) -> Graph:
+        name, nodes, batch, *ops = tree.children
+        cluster = self._meaning(nodes, Cluster.parse)
+        rows = self._meaning(batch, lambda text: int(text[6:-1]))
+        return Graph(str(name), cluster, rows, tuple(map(self._op, ops)))
+
+    def _op(self, tree: Any) -> Op:
+        results, kind, operands, attrs, place = tree.children
+        return Op(
+            kind=str(kind),
+            operands=tuple(str(v)[1:] for v in operands.children) if operands else (),
+            results=tuple(map(self._value, results.children)) if results else (),
+            attrs=self._mapping(attrs) if attrs else {},
+            place=self._place(place, 1) if place else None,
+        )
+
+    def _value(self, tree: Any) -> Value:
+        name, kind, layout = tree.children
+        value_type: TensorType | ResidualType
+        if kind.data == "tensor":
+            value_type = self._meaning(kind.children[0], TensorType.parse)
+        else:
+            parts = [part for part in kind.children if part is not None]
+            value_type = ResidualType(
+                tuple(self._meaning(part, TensorType.parse) for part in parts)
+            )
+        return Value(str(name)[1:], value_type, str(layout) if layout else None)  # type: ignore[arg-type]
+
+    def _mapping(self, tree: Any) -> dict[str, Any]:
+        pairs = [pair for pair in tree.children if pair is not None]
+        return {str(key): self._term(term) for key, term in (p.children for p in pairs)}
+
+    def _term(self, tree: Any) -> Any:
+        children = [child for child in tree.children if child is not None]
+        match tree.data:
+            case "number":
+                return self._meaning(children[0], _number)
+            case "string":
+                return self._meaning(children[0], json.loads)
+            case "place":
+                return self._place(children[0])
+            case "word":
+                word = str(children[0])
+                return _RESERVED.get(word, word)
+            case "list":
+                return tuple(map(self._term, children))
+            case _:
+                return self._mapping(children[0])
+
+    def _place(self, token: Any, skipped: int = 0) -> Place:
+        return self._meaning(token, lambda text: Place.parse(text[skipped:]))
+
+    def _meaning(self, token: Any, read: Callable[[str], T]) -> T:
+        """What a token says; GraphError at the token when it says nothing."""
+        try:
+            return read(str(token))
+        except (ValueError, PlacerError) as error:
+            at = _span(self.text, self.file, token.line, token.column, len(token))
+            message = error.message if isinstance(error, PlacerError) else str(error)
+            hint = error.hint if isinstance(error, PlacerError) else None
+            raise GraphError(message, span=at, hint=hint) from error
 
 
-def _op(tree: Any) -> Op:
-    results, kind, operands, attrs, place = tree.children
-    return Op(
-        kind=str(kind),
-        operands=tuple(str(v)[1:] for v in operands.children) if operands else (),
-        results=tuple(map(_read_value, results.children)) if results else (),
-        attrs=_mapping(attrs) if attrs else {},
-        place=Place.parse(str(place)[1:]) if place else None,
-    )
-
-
-def _read_value(tree: Any) -> Value:
-    name, kind, layout = tree.children
-    if kind.data == "tensor":
-        value_type: TensorType | ResidualType = TensorType.parse(str(kind.children[0]))
-    else:
-        parts = [part for part in kind.children if part is not None]
-        value_type = ResidualType(tuple(TensorType.parse(str(p)) for p in parts))
-    return Value(str(name)[1:], value_type, str(layout) if layout else None)  # type: ignore[arg-type]
-
-
-def _mapping(tree: Any) -> dict[str, Any]:
-    pairs = [pair for pair in tree.children if pair is not None]
-    return {str(key): _read_term(term) for key, term in (p.children for p in pairs)}
-
-
-def _read_term(tree: Any) -> Any:
-    children = [child for child in tree.children if child is not None]
-    match tree.data:
-        case "number":
-            text = str(children[0])
-            return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
-        case "string":
-            return json.loads(children[0])
-        case "place":
-            return Place.parse(str(children[0]))
-        case "word":
-            word = str(children[0])
-            return _RESERVED.get(word, word)
-        case "list":
-            return tuple(map(_read_term, children))
-        case _:
-            return _mapping(children[0])
+def _number(text: str) -> int | float:
+    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)

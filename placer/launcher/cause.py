@@ -49,6 +49,12 @@ def of_end(child: Child) -> Finding:
     return Finding(child.node, f"{child.node} {text}", True)
 
 
+def of_delay(child: Child, seconds: float) -> Finding:
+    """A process that goes on when the run is over."""
+    text = f"{child.node} did not end within {seconds:g} s of the run's result"
+    return Finding(child.node, text, True)
+
+
 def choose(found: list[Finding]) -> Finding | None:
     """The first that was seen first-hand, else the first that was heard of."""
     return next((f for f in found if f.seen), found[0] if found else None)
@@ -59,7 +65,9 @@ def error(finding: Finding, log: Path | None, *, frozen: bool) -> RunError:
     text = finding.text
     if frozen:
         text += "\n  its process is frozen: it was stopped by a signal"
-    return RunError(text, hint=f"its log is {log}" if log else None)
+    if log is not None:
+        text += f"\n  log: {log}"
+    return RunError(text)
 
 
 def last_line(log: Path) -> str:

@@ -15,8 +15,8 @@ from placer.errors import RunError
 
 @dataclass(slots=True)
 class Child:
-    """A node's process. `reports` is our end of its pipe; `pidfd` is readable once it
-    has ended.
+    """A node's process. `reports` is our end of its pipe, `deaf` once that has ended;
+    `pidfd` is readable once the process has ended.
 
     `status` is its exit status, -N after signal N, None while it runs.
     """
@@ -27,22 +27,24 @@ class Child:
     reports: int
     pidfd: int
     pending: bytes = b""
+    deaf: bool = False
     status: int | None = None
 
     @property
     def running(self) -> bool:
         return self.status is None
 
-    def read_lines(self) -> list[bytes] | None:
-        """The whole lines that have come, None once the pipe has ended."""
+    def read(self) -> tuple[list[bytes], bool]:
+        """The whole lines that one read gives, and whether there may be more."""
+        if self.deaf:
+            return [], False
         try:
             data = os.read(self.reports, 1 << 16)
         except BlockingIOError:
-            return []
-        if not data:
-            return None
+            return [], False
+        self.deaf = not data
         *lines, self.pending = (self.pending + data).split(b"\n")
-        return lines
+        return lines, bool(data)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process and all that it started."""
@@ -53,11 +55,12 @@ class Child:
         """Whether the process is frozen, as by SIGSTOP."""
         if not self.running:
             return False
-        how = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.process.pid, how) is not None
+        how = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
+        change = os.waitid(os.P_PID, self.process.pid, how)
+        return change is not None and change.si_code == os.CLD_STOPPED
 
     def reap(self) -> None:
-        """Take note of the end of the process, and end what it left behind."""
+        """End the process and all that it started, and take note of its status."""
         # Before the process is waited for: until then its id, which is its group's
         # too, is given to nobody else.
         _signal_group(self.process.pid, signal.SIGKILL)

@@ -42,9 +42,7 @@ def free_endpoints(nodes: Sequence[str]) -> dict[str, str]:
             f"this machine has {len(found)} free ports and {len(nodes)} nodes need one",
             hint="name others with --base-port, or run with fewer nodes",
         )
-    return {
-        node: f"127.0.0.1:{port}" for node, port in zip(nodes, found, strict=True)
-    }
+    return {node: f"127.0.0.1:{port}" for node, port in zip(nodes, found, strict=True)}
 
 
 def _candidates() -> list[int]:

@@ -19,11 +19,11 @@ from placer.launcher.signals import Signals
 Watch = Callable[[Event], None]
 
 # A node that is lost is named by its peers after 10 s without a heartbeat. With these
-# the run has ended, and all its processes, within 20 s of any failure.
-ROOT_GRACE = 2.0
-"""Seconds for the others to end by themselves once the root cause is known."""
-HEARD_GRACE = 5.0
+# three the run has ended, and all its processes, within 20 s of any failure.
+HEARD_GRACE = 3.0
 """Seconds for the root cause to be reported once somebody has heard of it."""
+ROOT_GRACE = 1.5
+"""Seconds for the others to end by themselves once the root cause is known."""
 TERM_GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 RESULT_GRACE = 30.0
@@ -75,6 +75,8 @@ class _Run:
         if self.finished and not self.found and not self.signals.come:
             until = time.monotonic() + RESULT_GRACE
             self._wait(until, lambda: bool(self.found or self.signals.come))
+            if not self.signals.come:
+                self.found += [cause.of_delay(c, RESULT_GRACE) for c in self.running]
         if self.found and not self.signals.come:
             self._let_them_end()
 
@@ -138,17 +140,14 @@ class _Run:
                     self._take_end(key.data)
 
     def _take_reports(self, child: Child) -> bool:
-        """One read's worth of events; whether there may be more."""
-        if child.reports not in self.selector.get_map():
-            return False
-        lines = child.read_lines()
-        if lines is None:
-            self.selector.unregister(child.reports)
-            return False
+        """Take one read's worth of events; whether there may be more."""
+        lines, more = child.read()
         for line in lines:
             if not self.ending:
                 self._take_event(child, read_event(child.node, line))
-        return bool(lines)
+        if child.deaf and child.reports in self.selector.get_map():
+            self.selector.unregister(child.reports)
+        return more
 
     def _take_event(self, child: Child, event: Event) -> None:
         match event:

@@ -66,6 +66,11 @@ class Case:
     attrs: Attrs = field(default_factory=dict)
 
 
+def never(types: Types, attrs: Attrs) -> bool:
+    """What `counts` is for an op whose function never takes `count`."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """All that the compiler knows of an op kind.
@@ -109,7 +114,7 @@ class Declaration:
     residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = field(
         default=lambda types, attrs: ()
     )
-    counts: Callable[[Types, Attrs], bool] = field(default=lambda types, attrs: False)
+    counts: Callable[[Types, Attrs], bool] = field(default=never)
     parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
     differentiable: bool = True
     metric: bool = False

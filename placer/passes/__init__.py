@@ -14,6 +14,7 @@ from placer.passes.segment import segment
 from placer.passes.slice_parameters import slice_parameters
 from placer.passes.transfer import transfer
 from placer.passes.verify import Stage, verify
+from placer.passes.verify_types import Known
 
 Pass = Callable[[Graph], Graph]
 
@@ -41,24 +42,25 @@ def lower(graph: Graph, eval_batch: int | None) -> Iterator[tuple[str, Graph]]:
     The graph is verified before and after every pass. The evaluation's graph comes
     under the names `transfer` and `segment`, after the training step's.
     """
-    verify(graph, Stage.WRITTEN)
+    known = Known()
+    verify(graph, Stage.WRITTEN, known)
     for name, apply, stage in SHARED:
         graph = apply(graph)
-        verify(graph, stage)
+        verify(graph, stage, known)
         yield name, graph
     evaluation = evaluate(graph, eval_batch) if eval_batch else None
     for name, apply, stage in STEP:
         graph = apply(graph)
-        verify(graph, stage)
+        verify(graph, stage, known)
         yield name, graph
     if evaluation is None:
         return
-    verify(evaluation, Stage.LAID_OUT)
+    verify(evaluation, Stage.LAID_OUT, known)
     edges = len(graph.of_kind("send"))
     for name, apply, stage in (
         ("transfer", partial(transfer, first_edge=edges + 1), Stage.TRANSFERRED),
         ("segment", segment, Stage.TRANSFERRED),
     ):
         evaluation = apply(evaluation)
-        verify(evaluation, stage)
+        verify(evaluation, stage, known)
         yield name, evaluation

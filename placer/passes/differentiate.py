@@ -10,7 +10,7 @@ result (R5). Gradients of several uses are summed by `accumulate`, in program or
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from placer import ops
 from placer.errors import GraphError
@@ -100,7 +100,7 @@ def _with_residual(graph: Graph, op: Op) -> Op:
     types = [graph.tensor(name) for name in op.operands]
     parts = declaration.residuals(types, complete(declaration, op.attrs))
     residual = Value(f"{op.name}.res", ResidualType(tuple(parts)))
-    return replace(op, results=(*op.results, residual))
+    return op.of(op.operands, (*op.results, residual))
 
 
 def _backward(

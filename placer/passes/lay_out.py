@@ -135,10 +135,7 @@ def _gradient_layouts(
 def _accumulation_layouts(
     graph: Graph, op: Op, layouts: Mapping[str, Layout], single: bool
 ) -> tuple[Layouts, Layouts]:
-    whole = graph.producers.get(op.name.removesuffix(".grad"))
-    of_value = layouts[whole.result.name] if whole else "R"
-    if whole is not None and len(whole.results) > 1:
-        of_value = layouts[op.name.removesuffix(".grad")]
+    of_value = layouts.get(op.name.removesuffix(".grad"), "R")
     layout: Layout = "R" if single else DUAL[of_value]
     return (layout,) * len(op.operands), (layout,)
 
@@ -196,8 +193,8 @@ def _converted(
                     graph, name, layouts[name], layout, op, plans[name], made
                 )
                 out.extend(made_now)
-        results = tuple(replace(v, layout=layouts[v.name]) for v in op.results)
-        out.append(replace(op, operands=tuple(operands), results=results))
+        results = tuple(Value(v.name, v.type, layouts[v.name]) for v in op.results)
+        out.append(op.of(tuple(operands), results))
     return graph.with_ops(out)
 
 
@@ -208,7 +205,7 @@ def _satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -> b
         return False
     if have == "R":
         return set(here) <= set(there)
-    if op.kind == "accumulate" and set(there) <= set(here):
+    if have == "P" and op.kind == "accumulate" and set(there) <= set(here):
         return True  # a host without a part adds nothing
     return here == there
 

@@ -26,7 +26,7 @@ def place(graph: Graph) -> Graph:
     everywhere |= _accumulation_places(graph, everywhere)
     everywhere |= _optimizer_places(graph, everywhere)
     placed = [
-        replace(op, place=everywhere[id(op)])
+        op.at(everywhere[id(op)])
         for op in graph.ops
         if id(op) in everywhere
     ]
@@ -73,14 +73,14 @@ def _forward_places(graph: Graph) -> dict[int, Place]:
     first_kind = Place(cluster.kinds[0].name)
     places: dict[int, Place] = {}
     where: dict[str, Place] = {}
-    cache: dict[tuple[Place | None, Place], Place] = {}
+    cache: dict[tuple[int, int], Place] = {}  # by identity: the ops keep them alive
     for op in graph.ops:
         if op.kind in STRUCTURAL or is_update(op.kind) or op.is_gradient:
             continue
         if op.kind in _WITH_OTHERS or (op.kind == "constant" and op.place is None):
             continue
         near = next((where[o] for o in op.operands if o in where), first_kind)
-        key = op.place, near
+        key = id(op.place), id(near)
         if key not in cache:
             written = near if op.place is None else op.place
             cache[key] = complete(cluster, written, near)
@@ -274,6 +274,6 @@ def _one_copy_a_place(graph: Graph) -> Graph:
                 copies[name][op.place] if name in copies else name
                 for name in op.operands
             )
-            op = replace(op, operands=operands)
+            op = op.of(operands, op.results)
         out.append(op)
     return graph.with_ops(out)

@@ -19,14 +19,13 @@ def segment(graph: Graph) -> Graph:
     once = constants_of_evaluation(graph)
     early = _early(graph)
     late = _late(graph, early)
-    busy: dict[Place | None, set[int]] = {}
-    for op, level in zip(graph.ops, late, strict=True):
-        busy.setdefault(op.place, set()).add(level)
+    busy = _busy(graph, early, late)
     timed = []
     for op, first, last in zip(graph.ops, early, late, strict=True):
         level = first
         if op.kind not in ("send", "listen_and_serv"):
-            level = next(i for i in range(first, last + 1) if i in busy[op.place])
+            work = busy.get(op.place, ())
+            level = next((i for i in range(first, last) if i in work), last)
         varying = not is_once(op, once)
         if is_computed(op):
             op = op.with_attrs(segment=level)
@@ -35,13 +34,32 @@ def segment(graph: Graph) -> Graph:
     return graph.with_ops(op for *_, op in timed)
 
 
+def _busy(
+    graph: Graph, early: Sequence[int], late: Sequence[int]
+) -> dict[Place | None, set[int]]:
+    """The levels at which each place has work: what is wanted then, and what comes in
+    then feeds."""
+    busy: dict[Place | None, set[int]] = {}
+    fresh: set[str] = set()
+    for op, first, last in zip(graph.ops, early, late, strict=True):
+        fed = not fresh.isdisjoint(op.operands)
+        if is_computed(op):
+            busy.setdefault(op.place, set()).update((first, last) if fed else (last,))
+        elif op.kind == "listen_and_serv" or (fed and op.kind == "assemble"):
+            fresh.update(value.name for value in op.results)
+    return busy
+
+
 def is_computed(op: Op) -> bool:
     """Whether the op is part of a jitted function."""
     return op.kind not in STRUCTURAL and not is_update(op.kind)
 
 
 def is_once(op: Op, once: frozenset[str]) -> bool:
-    """Whether all that the op makes, or takes when it makes nothing, is in `once`."""
+    """Whether all that the op makes, or takes when it makes nothing, is in `once`. A
+    metric is recorded for every batch: it counts by the rows of each."""
+    if op.kind == "record":
+        return False
     names = [value.name for value in op.results] or op.operands
     return all(name in once for name in names)
 

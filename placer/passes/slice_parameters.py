@@ -131,7 +131,7 @@ def _renamed(op: Op, names: Mapping[tuple[str, str], tuple[str, Place]]) -> Op:
     operands = tuple(
         names[name, kind][0] if (name, kind) in names else name for name in op.operands
     )
-    return op if operands == op.operands else replace(op, operands=operands)
+    return op if operands == op.operands else op.of(operands, op.results)
 
 
 def _value(block: Block, whole: Value, suffix: str = "") -> Value:

@@ -119,7 +119,8 @@ def _grouped(
             edges.setdefault(key, []).append(item)
         else:
             names = [v.name for v in item.results] or item.operands
-            timed.append((not all(name in once for name in names), level, 1, item))
+            early = item.kind != "record" and all(name in once for name in names)
+            timed.append((not early, level, 1, item))
     order = sorted(edges, key=lambda e: (not e.once, e.level))
     for number, key in enumerate(order, first_edge):
         send, listen = _messages(number, key, edges[key])

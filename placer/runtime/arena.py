@@ -44,10 +44,10 @@ class Statistics:
 
 
 def size_class(nbytes: int) -> int:
-    """The buffer size that serves `nbytes`: eighths of a power of two, at least 64.
+    """The buffer size that serves `nbytes`: quarters between powers of two, at least 64.
 
     >>> [size_class(n) for n in (1, 64, 65, 1000, 1025, 1_000_000)]
-    [64, 64, 128, 1024, 1152, 1048576]
+    [64, 64, 128, 1024, 1280, 1048576]
     """
     step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 3))
     return max(1, -(-nbytes // step)) * step

@@ -205,6 +205,8 @@ def _tables(plan: Plan, me: NodePlan, options: Options) -> dict[str, Table]:
                     for b in blocks
                 ]
             )
+        if held.rule is not None:
+            table.warm()
         tables[held.name] = table
     return tables
 

@@ -46,7 +46,6 @@ class Node:
     where: str = "start"
     count: int = 0
     records: dict[str, float] = field(default_factory=dict)
-    evaluated_rows: int = 0
     _step: int = 0
     _position: tuple[int, int] = (1, 0)
     _microbatch: int = 0
@@ -110,7 +109,6 @@ class Node:
             self._microbatch = batch
             self._position = (1, batch)
             self.count = _rows_of(order, batch)
-            self.evaluated_rows += self.count
             yield batch
 
     # What the executor calls.
@@ -127,10 +125,17 @@ class Node:
     def enter_evaluation(self, step: int) -> None:
         """Begin the evaluation that follows a training step."""
         self.where = f"evaluation after step {step}"
-        self._evaluation, self._microbatch, self.evaluated_rows = True, 0, 0
+        self._evaluation, self._microbatch = True, 0
         self.count = 0
         self.records = {}
         self.exchange.new_step()
+
+    @property
+    def evaluated_rows(self) -> int:
+        """How many rows an evaluation goes through, on all nodes together."""
+        assert self.evaluating is not None
+        order = self.evaluating.order
+        return min(order.rows, order.steps_per_epoch * order.batch)
 
     @property
     def _phase(self) -> Phase:

@@ -35,6 +35,7 @@ def zeromq(spawn: Spawn) -> Iterator[Connect]:
         **options: Any,
     ) -> Mapping[str, ZeroMQChannel]:
         shared = free_addresses(nodes)
+        options.setdefault("join_timeout", 15.0)
         channels = {}
         for node in nodes:
             seen = addresses[node] if addresses else shared

@@ -27,3 +27,76 @@ def eventually(happened: Callable[[], bool], within: float = 10.0) -> None:
     while not happened():
         assert time.monotonic() < limit, "it never happened"
         never.wait(0.002)
+
+
+class Cut:
+    """A way to a port that breaks its first connection after so many bytes."""
+
+    def __init__(self, port: int, lose_after: int) -> None:
+        self.connections = 0
+        self._target = port
+        self._left = lose_after
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Cut:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Connections end when the channels close; the server when it is shut down.
+        self._server.shutdown(socket.SHUT_RDWR)
+        for sock in self._sockets:
+            _shut(sock)
+        for thread in self._threads:
+            thread.join(10)
+        self._server.close()
+        for sock in self._sockets:
+            sock.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:  # the node does not listen yet
+                client.close()
+                continue
+            self.connections += 1
+            self._sockets += [client, server]
+            breaks = self.connections == 1
+            for source, sink, counted in (
+                (client, server, breaks),
+                (server, client, False),
+            ):
+                thread = threading.Thread(
+                    target=self._pass, args=(source, sink, counted)
+                )
+                self._threads.append(thread)
+                thread.start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+        try:
+            while block := source.recv(65536):
+                if counted:
+                    block = block[: self._left]
+                    self._left -= len(block)
+                sink.sendall(block)
+                if counted and self._left == 0:
+                    break
+        except OSError:
+            pass  # the other direction has shut this connection
+        _shut(source)
+        _shut(sink)
+
+
+def _shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it was shut before

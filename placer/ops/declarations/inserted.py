@@ -55,7 +55,8 @@ def _infer_accumulate(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 ACCUMULATE = Declaration(
     "accumulate",
-    "The sum of values of one type, added in the order of the operands (R2).",
+    "The sum of values of one type, added in the order of the operands, so that a"
+    " run repeats bit for bit.",
     _SUMMANDS,
     _infer_accumulate,
     each_row,

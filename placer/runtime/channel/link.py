@@ -43,6 +43,9 @@ class Link:
         # Queue for a live connection only: what was meant for one that broke is sent
         # again in order, never some of it by the socket and some by us.
         socket.setsockopt(zmq.IMMEDIATE, 1)
+        # Milliseconds: a peer that is just starting is found soon.
+        socket.setsockopt(zmq.RECONNECT_IVL, 20)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
         socket.connect(endpoint)
         self._socket = socket
 

@@ -8,6 +8,7 @@ a copy, runs of small ones are joined into one piece.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Final
 
 import ml_dtypes
@@ -23,6 +24,8 @@ JOIN: Final = 64 << 10
 
 MAX_RANK: Final = 32
 MAX_ARRAYS: Final = 16384
+MAX_EXTENT: Final = 2**48
+"""The largest product of the dimensions of an array that are not 0."""
 
 Piece = bytes | memoryview
 
@@ -67,6 +70,9 @@ def sendable(arrays: Sequence[Array], maximum: int, what: str) -> list[Array]:
             raise RunError(
                 f"{what}: array {i} has dtype {array.dtype}, which no value has"
             )
+        extent = array.size or prod(n for n in array.shape if n)
+        if array.ndim > MAX_RANK or extent > MAX_EXTENT:
+            raise RunError(f"{what}: array {i} has shape {list(array.shape)}")
         checked.append(np.asarray(array, order="C"))
     total = sum(array.nbytes for array in checked)
     if total > maximum:

@@ -60,8 +60,14 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from placer.errors import RunError
-from placer.runtime.channel.payload import CHUNK, CODES, DTYPES, MAX_ARRAYS, MAX_RANK
+from placer.runtime.channel.payload import (
+    CHUNK,
+    CODES,
+    DTYPES,
+    MAX_ARRAYS,
+    MAX_EXTENT,
+    MAX_RANK,
+)
 from placer.runtime.channel.protocol import Array, Cause, Key
 
 MAGIC: Final = b"PLC1"
@@ -147,7 +153,7 @@ class Contents(
             tuple[
                 Annotated[int, msgspec.Meta(ge=0, lt=len(DTYPES))],
                 Annotated[
-                    tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**48)], ...],
+                    tuple[Annotated[int, msgspec.Meta(ge=0, le=MAX_EXTENT)], ...],
                     msgspec.Meta(max_length=MAX_RANK),
                 ],
             ]
@@ -224,13 +230,11 @@ def read_cause(frame: bytes) -> Cause:
 
 
 def encode_contents(key: Key, arrays: list[Array]) -> bytes:
-    """The body of a MESSAGE; RunError when it does not fit into one frame."""
+    """The body of a MESSAGE of arrays that passed `payload.sendable`."""
     types = [(CODES[array.dtype], array.shape) for array in arrays]
     body = _ENCODER.encode(Contents(key.edge, key.step, key.microbatch, types))
-    if len(body) > MAX_BODY:
-        raise RunError(
-            f"{key}: the shapes of {len(arrays)} arrays need {len(body)} bytes"
-        )
+    # 49 bytes an array at most: dimensions whose product is bounded need 44 for 32.
+    assert len(body) <= MAX_BODY
     return body
 
 
@@ -247,7 +251,7 @@ def read_contents(frame: bytes | memoryview, nbytes: int, maximum: int) -> Conte
     for code, shape in contents.arrays:
         size = prod(shape)
         # numpy refuses an empty array whose other dimensions overflow: 0 x 2**63.
-        if size == 0 and prod(n for n in shape if n) > 2**48:
+        if size == 0 and prod(n for n in shape if n) > MAX_EXTENT:
             raise Refused("dimensions")
         total += size * ITEM_BYTES[code]
     if total != nbytes:

@@ -29,6 +29,8 @@ from placer.runtime.channel.protocol import Aborted, Array, Cause, Key
 from placer.runtime.channel.wire import Kind, Refused
 
 WAKE: Final = "inproc://wake"
+HELLO_PAUSE: Final = 0.02
+"""Seconds between HELLOs until all have joined."""
 LEAVE: Final = 1.0
 """Seconds that last words (GOODBYE, ABORT) get to leave the process in `close`."""
 
@@ -290,6 +292,7 @@ class ZeroMQChannel:
 
     def _run(self) -> None:
         due = beat_due = 0.0
+        pause = HELLO_PAUSE
         try:
             while not self._stopping:
                 try:
@@ -300,7 +303,10 @@ class ZeroMQChannel:
                     self._accept(first)
                 now = time.monotonic()
                 if now >= due:
-                    due = now + self._tick
+                    if self._joined and pause != self._tick:
+                        pause = self._tick
+                        self._listen_for(pause)
+                    due = now + pause
                     beats = now >= beat_due
                     if beats:
                         beat_due = now + self._beat
@@ -450,7 +456,7 @@ class ZeroMQChannel:
         socket = self._socket
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_FRAME)
-        socket.setsockopt(zmq.RCVTIMEO, max(1, int(self._tick * 1000)))
+        self._listen_for(HELLO_PAUSE)
         socket.setsockopt(zmq.IPV6, int("[" in endpoint))
         try:
             socket.bind(endpoint)
@@ -469,6 +475,9 @@ class ZeroMQChannel:
             | zmq.EVENT_HANDSHAKE_FAILED_AUTH
         )
         self._monitor = socket.get_monitor_socket(failures)
+
+    def _listen_for(self, seconds: float) -> None:
+        self._socket.setsockopt(zmq.RCVTIMEO, max(1, int(seconds * 1000)))
 
     def _count_failed_handshakes(self) -> None:
         """Connections by something that does not speak ZeroMQ were turned away."""

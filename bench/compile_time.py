@@ -1,0 +1,109 @@
+"""How long a spec takes to become a build folder, in a cold process.
+
+Prints one line a size: seconds of the whole process, ops of the spec per second, peak
+memory. The spec is a chain of small layers (a quarter of its ops are fc, each with two
+parameters) over 2 workers and 2 servers; every pass is verified, as always. Each size is
+compiled several times; the fastest counts, because the machine is shared.
+
+    python bench/compile_time.py            # 1,000 and 20,000 ops
+    python bench/compile_time.py 1000 5000 20000 --runs 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HEAD = """\
+name: chain
+nodes:
+  worker: {count: 2}
+  ps: {count: 2}
+inputs:
+  x: float32[batch, 64]
+  y: float32[batch, 64]
+data:
+  train: {source: "npz:rows.npz", batch: 128}
+graph:
+  - place: /node:worker/cpu
+    ops:
+"""
+TAIL = """\
+      - {name: loss, op: mean_squared_error, in: [LAST, y]}
+train:
+  minimize: loss
+  epochs: 1
+  metrics: [loss]
+  clip: {global_norm: 1.0}
+  optimizer: {op: adam, learning_rate: 1.0e-3, place: /node:ps/cpu}
+"""
+
+
+def spec(ops: int) -> str:
+    """A chain of `ops` ops: fc, tanh, scale, add with what went into the fc, again."""
+    lines, last = [], "x"
+    for i in range((ops - 1) // 4):
+        lines += [
+            f"      - {{name: fc{i}, op: fc, in: {last}, size: 64}}\n",
+            f"      - {{name: act{i}, op: tanh, in: fc{i}}}\n",
+            f"      - {{name: half{i}, op: scale, in: act{i}, factor: 0.5}}\n",
+            f"      - {{name: out{i}, op: add, in: [half{i}, {last}]}}\n",
+        ]
+        last = f"out{i}"
+    return HEAD + "".join(lines) + TAIL.replace("LAST", last)
+
+
+def compile_once(file: Path, out: Path) -> tuple[float, float, float]:
+    """Seconds, CPU seconds and peak MiB of `placer compile` on this spec."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.perf_counter()
+    command = ["-m", "placer.command", "compile", str(file), "--out", str(out)]
+    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+    seconds = time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, cpu, after.ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("ops", nargs="*", type=int, default=[1000, 20000])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    figures = []
+    with tempfile.TemporaryDirectory() as folder:
+        for ops in arguments.ops:
+            file = Path(folder) / f"chain{ops}.yaml"
+            file.write_text(spec(ops), encoding="utf-8")
+            runs = [
+                compile_once(file, Path(folder) / f"build{ops}")
+                for _ in range(arguments.runs)
+            ]
+            seconds, cpu, memory = min(runs)
+            figures.append(
+                {
+                    "ops": ops,
+                    "seconds": seconds,
+                    "cpu_seconds": cpu,
+                    "ops_per_second": ops / seconds,
+                    "peak_mib": memory,
+                }
+            )
+            if not arguments.json:
+                print(
+                    f"{ops:>7} ops  {seconds:6.2f} s  {ops / seconds:7.0f} ops/s"
+                    f"  {cpu:6.2f} CPU s  {memory:6.0f} MiB"
+                )
+    if arguments.json:
+        print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+from placer.command import main
+
+main()

@@ -1,0 +1,85 @@
+"""`placer compile`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from placer.command.options import (
+    debug_option,
+    nodes_option,
+    single_process_option,
+    spec_argument,
+)
+
+if TYPE_CHECKING:
+    from placer.graph.graph import Graph
+
+
+def _pass_names(
+    context: click.Context, parameter: click.Parameter, given: Sequence[str]
+) -> tuple[str, ...]:
+    """The given names of passes, checked; the compiler is imported only for that."""
+    if given:
+        from placer.errors import did_you_mean
+        from placer.passes import NAMES
+
+        for name in given:
+            if name not in NAMES:
+                hint = did_you_mean(name, NAMES)
+                raise click.BadParameter(
+                    f"no pass is named '{name}'; {hint}", context, parameter
+                )
+    return tuple(given)
+
+
+@click.command(
+    "compile", short_help="Compile a spec into a folder: a program for each node."
+)
+@spec_argument
+@click.option(
+    "--out",
+    required=True,
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The build folder, new, empty or of an earlier compilation.",
+)
+@nodes_option
+@single_process_option
+@click.option(
+    "--print-after",
+    multiple=True,
+    metavar="PASS",
+    callback=_pass_names,
+    help="Print the graph after this pass: differentiate, place, slice, layout, "
+    "transfer or segment. May be given more than once.",
+)
+@debug_option
+def compile_command(
+    spec: Path,
+    out: Path,
+    nodes: dict[str, int] | None,
+    single_process: bool,
+    print_after: tuple[str, ...],
+) -> None:
+    """Compile SPEC into a build folder: one readable JAX program for each node.
+
+    The folder is all that `placer launch` and `placer run` need.
+    """
+    from placer.compiler import compile
+    from placer.graph.text import print_graph
+    from placer.report.outcome import plan_line
+
+    def watch(name: str, graph: Graph) -> None:
+        if name in print_after:
+            click.echo(print_graph(graph))
+
+    plan = compile(
+        spec, out, nodes=nodes, single_process=single_process, after_pass=watch
+    )
+    # A graph that was asked for is all there is on stdout, so that it can be read back.
+    click.echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
+    click.echo(f"  in {out}; run it with: placer launch {out}", err=bool(print_after))

@@ -1,0 +1,111 @@
+"""How the command line begins and ends: the commands in order, errors, statuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+import placer
+from placer.command.checking import check_command, schema_command
+from placer.command.compiling import compile_command
+from placer.command.explaining import explain_command
+from placer.command.launching import launch_command
+from placer.command.options import DEBUG, debug_option
+from placer.command.running import run_command
+from placer.command.showing import show_command
+from placer.errors import PlacerError
+
+INTERRUPTED = 130
+
+
+class InOrder(click.Group):
+    """Lists its commands in the order in which a newcomer meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=InOrder,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
+    epilog="Each command says more with --help.",
+)
+@click.version_option(placer.__version__, prog_name="placer")
+@debug_option
+def commands() -> None:
+    """Write one model, say where each op lives, get one JAX program per node.
+
+    \b
+      placer compile specs/digits.yaml --out build/    one program per node
+      placer launch build/                             train, on this machine
+      placer show build/                               what runs where
+      placer explain build/ h1.w                       and why
+    """
+
+
+for command in (
+    compile_command,
+    launch_command,
+    show_command,
+    explain_command,
+    check_command,
+    run_command,
+    schema_command,
+):
+    commands.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line (by default this process's) and exit with its status.
+
+    0 for success, 2 for a user's mistake, 1 for a failure at run time, 130 on Ctrl-C.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(_status(given, debug=DEBUG in given))
+
+
+def _status(arguments: list[str], *, debug: bool) -> int:
+    try:
+        # With standalone_mode off it returns the status of --help and --version.
+        status = commands.main(arguments, prog_name="placer", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except PlacerError as error:
+        if debug:
+            traceback.print_exc()
+        print(error, file=sys.stderr)
+        return error.exit_status
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            return _reader_left()
+        return _unexpected(error, debug=debug)
+    except Exception as error:
+        return _unexpected(error, debug=debug)
+
+
+def _reader_left() -> int:
+    """Who read our output has closed it, as `head` does: nothing more to say."""
+    # Python flushes stdout once more at exit, which must not fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _unexpected(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    else:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        print(f"  hint: {DEBUG} shows where it came from", file=sys.stderr)
+    return 1

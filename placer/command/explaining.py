@@ -1,0 +1,33 @@
+"""`placer explain`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from placer.command.options import build_or_spec_argument, debug_option
+
+
+@click.command(
+    "explain", short_help="Why an op or a parameter is where it is, what crosses."
+)
+@build_or_spec_argument
+@click.argument("name", required=False)
+@debug_option
+def explain_command(build: Path, name: str | None) -> None:
+    """Say why NAME, an op or a parameter, is where it is, and what of it crosses.
+
+    Without a NAME: all that was chosen or put in, rather than written.
+    """
+    from placer.command.opened import opened
+    from placer.report.explanation import Build, all_choices, explanation
+
+    with opened(build) as found:
+        if name is None:
+            lines = list(all_choices(found.plan))
+        else:
+            drawn = Build(found.plan, found.graphs, found.written)
+            lines = list(explanation(drawn, name))
+    for line in lines:
+        click.echo(line)

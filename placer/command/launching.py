@@ -1,0 +1,83 @@
+"""`placer launch`"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from placer.command.options import build_argument, debug_option, run_options
+
+
+@click.command(
+    "launch", short_help="Run all nodes of a build on this machine, and watch them."
+)
+@build_argument
+@run_options
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="End with the result as one JSON object, alone on standard output.",
+)
+@click.option(
+    "--logs",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where each node's output goes; by default a new temporary folder.",
+)
+@click.option(
+    "--in-process",
+    is_flag=True,
+    help="The nodes are threads of one process, with the same programs.",
+)
+@debug_option
+def launch_command(
+    build: Path,
+    steps: int | None,
+    history: Path | None,
+    save_params: Path | None,
+    init_params: Path | None,
+    base_port: int | None,
+    join_timeout: float,
+    as_json: bool,
+    logs: Path | None,
+    in_process: bool,
+) -> None:
+    """Run all nodes of BUILD on this machine until the run ends.
+
+    Each node is a process of its own. A failure of one ends all, and the last line
+    says what its cause was. Ctrl-C ends all.
+    """
+    from placer.launcher.local import launch, new_logs
+    from placer.plan import read_plan
+    from placer.report.outcome import result_json, result_lines
+    from placer.report.progress import progress
+
+    plan = read_plan(build)
+    shown = sys.stderr if as_json else sys.stdout
+    if not in_process:
+        logs = logs or new_logs(plan.name)
+        click.echo(f"{plan.name}: logs in {logs}", file=shown)
+    nodes = [node.name for node in plan.nodes]
+    # Threads report to nobody.
+    view = nullcontext() if in_process else progress(plan.name, nodes, steps, shown)
+    with view as watch:
+        result = launch(
+            build,
+            steps=steps,
+            history=history,
+            save_params=save_params,
+            init_params=init_params,
+            in_process=in_process,
+            base_port=base_port,
+            join_timeout=join_timeout,
+            logs=logs,
+            watch=watch,
+        )
+    for line in result_lines(result):
+        click.echo(line, file=shown)
+    if as_json:
+        click.echo(result_json(result))

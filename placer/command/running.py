@@ -1,0 +1,71 @@
+"""`placer run`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from placer.command.options import (
+    Endpoints,
+    build_argument,
+    debug_option,
+    run_options,
+)
+
+
+@click.command("run", short_help="Be one node of a build, as launch starts them all.")
+@build_argument
+@click.option(
+    "--node", required=True, metavar="NAME:ID", help="Which node to be: worker:0."
+)
+@click.option(
+    "--endpoints",
+    type=Endpoints(),
+    help="Where nodes listen: worker:0=127.0.0.1:4000,… The rest keep their places.",
+)
+@run_options
+@click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
+@click.option("--job", hidden=True)
+@debug_option
+def run_command(
+    build: Path,
+    node: str,
+    endpoints: dict[str, str] | None,
+    steps: int | None,
+    history: Path | None,
+    save_params: Path | None,
+    init_params: Path | None,
+    base_port: int | None,
+    join_timeout: float,
+    report_fd: int | None,
+    job: str | None,
+) -> None:
+    """Be one node of BUILD until the run ends.
+
+    All nodes of a build run at once, each started like this, in any order, with the
+    same options. The first node of the build prints the result.
+    """
+    from placer.launcher.local import check_written
+    from placer.plan import read_plan
+    from placer.report.outcome import result_lines
+    from placer.runtime.process import Options, endpoints_of, run
+
+    plan = read_plan(build)
+    plan.node(node)
+    places = endpoints_of(plan, base_port)
+    for name, address in (endpoints or {}).items():
+        places[plan.node(name).name] = address
+    options = Options(
+        steps=steps,
+        history=check_written(history),
+        save_params=check_written(save_params),
+        init_params=init_params,
+        join_timeout=join_timeout,
+    )
+    result = run(
+        build, node, endpoints=places, options=options, report_fd=report_fd, job=job
+    )
+    if result is not None:
+        for line in result_lines(result):
+            click.echo(line)

@@ -1,0 +1,74 @@
+"""`placer show`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from placer.command.options import build_or_spec_argument, debug_option
+
+if TYPE_CHECKING:
+    from placer.command.opened import Opened
+
+
+@click.command("show", short_help="Show the placed graph, the tables, or a program.")
+@build_or_spec_argument
+@click.option(
+    "--tables", is_flag=True, help="Which node holds which blocks, and how evenly."
+)
+@click.option("--node", metavar="NAME:ID", help="The program of this node.")
+@debug_option
+def show_command(build: Path, tables: bool, node: str | None) -> None:
+    """Show the placed graph of a build, or of a spec, coloured by place.
+
+    Off a terminal it is the text of the graph as it stands in the build.
+    """
+    if tables and node is not None:
+        raise click.UsageError("--tables and --node show different things; give one")
+    from placer.command.opened import opened
+
+    with opened(build) as found:
+        if node is not None:
+            _program(found, node)
+        elif tables:
+            _tables(found)
+        else:
+            _graphs(found)
+
+
+def _graphs(found: Opened) -> None:
+    from placer.report.consoles import console
+    from placer.report.placed_graph import coloured, legend
+
+    graphs = found.graphs
+    screen = console(sys.stdout)
+    for line in coloured(graphs):
+        screen.print(line, soft_wrap=True)
+    if screen.is_terminal:
+        screen.print(legend(graphs))
+
+
+def _tables(found: Opened) -> None:
+    from placer.report.consoles import console
+    from placer.report.server_tables import table_views
+
+    screen = console(sys.stdout)
+    for view in table_views(found.plan):
+        screen.print(view, soft_wrap=not screen.is_terminal)
+
+
+def _program(found: Opened, node: str) -> None:
+    from placer.report.consoles import console
+
+    program = found.plan.node(node).program
+    text = (found.folder / program).read_text(encoding="utf-8")
+    screen = console(sys.stdout)
+    if screen.is_terminal:
+        from rich.syntax import Syntax
+
+        screen.print(Syntax(text, "python", background_color="default"))
+    else:
+        click.echo(text, nl=False)

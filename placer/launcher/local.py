@@ -1,0 +1,150 @@
+"""All nodes of a build on this machine: a process each, or threads of this one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from placer.errors import PlacerError, RunError
+from placer.launcher.child import Child, start
+from placer.launcher.command import environment, node_command
+from placer.launcher.events import Event, Finished
+from placer.launcher.ports import free_endpoints
+from placer.launcher.signals import caught
+from placer.launcher.supervise import Watch, supervise
+from placer.plan import Plan, read_plan
+
+if TYPE_CHECKING:
+    from placer.runtime.process import Result
+
+Paths = str | Path
+
+
+def launch(
+    build: Paths,
+    *,
+    steps: int | None = None,
+    history: Paths | None = None,
+    save_params: Paths | None = None,
+    init_params: Paths | None = None,
+    in_process: bool = False,
+    base_port: int | None = None,
+    join_timeout: float = 600.0,
+    logs: Paths | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Run all nodes of a build on this machine until the run ends.
+
+    Each node is a process of its own, on loopback ports that are free, or on
+    `base_port` and those after it; its output goes to `logs`/worker-0.log, by default
+    in a new temporary folder. With `in_process` the nodes are threads of this process.
+    `steps` runs exactly that many, whatever the spec's epochs say; `history` gets a
+    JSON line per step, `save_params` the whole parameters at the end and `init_params`
+    gives those at the beginning, both as safetensors. `join_timeout` is how long, in
+    seconds, nodes wait for each other at the start. `watch` is shown each event of
+    the nodes' processes.
+
+    Raises BuildError for an edited build, RunError with the root cause when a node
+    fails; all processes have ended by then. SIGINT, SIGTERM and SIGHUP end them too,
+    as KeyboardInterrupt and SystemExit, if this is the program's main thread.
+    """
+    folder = Path(build)
+    options = {
+        "steps": steps,
+        "history": check_written(history),
+        "save_params": check_written(save_params),
+        "init_params": Path(init_params) if init_params is not None else None,
+        "join_timeout": join_timeout,
+    }
+    if in_process:
+        from placer.runtime.process import Options, run_in_threads
+
+        return run_in_threads(folder, Options(**options))  # type: ignore[arg-type]
+    plan = read_plan(folder)
+    nodes = [node.name for node in plan.nodes]
+    endpoints = _endpoints(plan, base_port)
+    job = uuid.uuid4().hex
+
+    def command(node: str) -> list[str]:
+        return node_command(folder, node, endpoints=endpoints, job=job, options=options)
+
+    where = Path(logs) if logs is not None else new_logs(plan.name)
+    finished = launch_nodes(nodes, command, where, environment(), watch or _unseen)
+    from placer.runtime.process import Result
+
+    return Result(**msgspec.structs.asdict(finished))
+
+
+def launch_nodes(
+    nodes: Sequence[str],
+    command: Callable[[str], Sequence[str]],
+    logs: Path,
+    env: Mapping[str, str],
+    watch: Watch,
+) -> Finished:
+    """Start a process for each node and watch them until all have ended.
+
+    `command(node)` is the command line of a node; it speaks `placer.launcher.events`
+    on the descriptor that its appended `--report-fd` names. Raises as `launch`.
+    """
+    if not hasattr(os, "pidfd_open"):
+        raise RunError(
+            "processes can be watched over on Linux only", hint="use --in-process"
+        )
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PlacerError(f"cannot make the logs' folder: {error}") from error
+    with caught() as signals, ExitStack() as opened:
+        children: list[Child] = []
+        try:
+            for node in nodes:
+                child = start(node, command(node), log_path(logs, node), env)
+                children.append(child)
+                opened.callback(child.close)
+        except BaseException:
+            for child in children:
+                child.reap()
+            raise
+        return supervise(children, watch, signals)
+
+
+def log_path(logs: Path, node: str) -> Path:
+    """The file that a node's output goes to: `worker-0.log`."""
+    return logs / f"{node.replace(':', '-')}.log"
+
+
+def new_logs(name: str) -> Path:
+    """A new temporary folder for the logs of a run of the model of that name."""
+    return Path(tempfile.mkdtemp(prefix=f"placer-{name}-"))
+
+
+def check_written(path: Paths | None) -> Path | None:
+    """The path of a file that the run will write; PlacerError if it cannot be."""
+    if path is None:
+        return None
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise PlacerError(f"cannot write '{path}': there is no folder '{path.parent}'")
+    if path.is_dir():
+        raise PlacerError(f"cannot write '{path}': it is a folder")
+    return path
+
+
+def _endpoints(plan: Plan, base_port: int | None) -> dict[str, str]:
+    if base_port is None:
+        return free_endpoints([node.name for node in plan.nodes])
+    from placer.runtime.process import endpoints_of
+
+    return endpoints_of(plan, base_port)
+
+
+def _unseen(event: Event) -> None:
+    """What a launch shows when nobody watches."""

@@ -1,0 +1,1 @@
+"""What a person looks at: tables, graphs, explanations, a run in progress."""

@@ -1,0 +1,54 @@
+"""The result of a run and of a compilation, in a few lines or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from placer.plan import Plan
+from placer.report.words import count, measured, plural, size
+
+if TYPE_CHECKING:
+    from placer.runtime.process import Result
+
+
+def result_lines(result: Result) -> Iterator[str]:
+    """What came of a run, for a person."""
+    sent = size(sum(result.bytes_sent.values()))
+    rate = count(result.samples_per_second)
+    yield f"{plural(result.steps, 'step')}, {rate} samples/s, {sent} sent"
+    yield f"  last epoch  {measured(result.metrics)}"
+    if result.eval:
+        yield f"  evaluation  {measured(result.eval)}"
+
+
+def result_json(result: Result) -> str:
+    """What came of a run as one JSON object on one line.
+
+    A number that JSON lacks, as the loss of a run that diverged, is null.
+    """
+    return json.dumps(
+        {
+            "steps": result.steps,
+            "metrics": _finite(result.metrics),
+            "eval": _finite(result.eval),
+            "samples_per_second": result.samples_per_second,
+            "bytes_sent": result.bytes_sent,
+        },
+        allow_nan=False,
+    )
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, Any]:
+    return {k: v if math.isfinite(v) else None for k, v in metrics.items()}
+
+
+def plan_line(plan: Plan) -> str:
+    """What a compilation made, in one line."""
+    programs = plural(len(plan.nodes), "program")
+    nodes = ", ".join(node.name for node in plan.nodes)
+    edges = plural(len(plan.step_edges), "edge")
+    nbytes = plural(sum(edge.nbytes for edge in plan.step_edges), "byte")
+    return f"{programs} ({nodes}), {edges}, {nbytes} a step"

@@ -1,0 +1,55 @@
+"""The placed graph for a person: its text, coloured by place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from placer.graph.graph import Graph
+from placer.graph.text import print_graph
+
+_STYLES = (
+    "cyan",
+    "yellow",
+    "green",
+    "magenta",
+    "blue",
+    "red",
+    "bright_cyan",
+    "bright_yellow",
+    "bright_green",
+    "bright_magenta",
+    "bright_blue",
+    "bright_red",
+)
+
+
+def coloured(graphs: Sequence[Graph]) -> Iterator[Text]:
+    """The lines of the graphs' text, each op in the colour of its place.
+
+    Without the colours it is the text that `placer.graph.text` reads back.
+    """
+    styles = place_styles(graphs)
+    for i, graph in enumerate(graphs):
+        if i:
+            yield Text()
+        head, *lines, end = print_graph(graph).splitlines()
+        yield Text(head, "bold")
+        for op, line in zip(graph.ops, lines, strict=True):
+            yield Text(line, styles.get(str(op.place), ""))
+        yield Text(end, "bold")
+
+
+def legend(graphs: Sequence[Graph]) -> Text:
+    """The places in their colours, in one line."""
+    styles = place_styles(graphs)
+    return Text("  ").join(Text(place, style) for place, style in styles.items())
+
+
+def place_styles(graphs: Sequence[Graph]) -> dict[str, str]:
+    """A colour for each place, in the order in which the graphs name them."""
+    places = dict.fromkeys(
+        str(op.place) for graph in graphs for op in graph.ops if op.place is not None
+    )
+    return {place: _STYLES[i % len(_STYLES)] for i, place in enumerate(places)}

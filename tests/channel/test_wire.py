@@ -1,0 +1,149 @@
+"""Frames: what is sent reads back, and nothing else gets past the checks."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer.errors import RunError
+from placer.runtime.channel import payload, wire
+from placer.runtime.channel.protocol import Cause, Key
+from placer.runtime.channel.wire import Kind, Refused
+
+JOB = wire.job_digest("test job")
+STAMP = wire.Stamp(source=1, incarnation=7, job=JOB)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def opening(contents: object) -> bytes:
+    return STAMP.header(Kind.MESSAGE) + msgspec.msgpack.encode(contents)
+
+
+@given(
+    kind=st.sampled_from(Kind),
+    numbers=st.tuples(*[st.integers(0, 2**64 - 1)] * 3),
+    flags=st.integers(0, 255),
+)
+@settings(derandomize=True, deadline=None)
+def test_headers_read_back(kind, numbers, flags):
+    frame = STAMP.header(kind, *numbers, flags=flags)
+    assert len(frame) == wire.HEADER.size == 56
+    assert wire.read_header(frame, JOB) == (kind, flags, 1, 7, *numbers)
+
+
+@given(key=st.builds(Key, INT64, INT64, INT64), rows=st.integers(0, 5))
+@settings(derandomize=True, deadline=None)
+def test_contents_read_back(key, rows):
+    arrays = [np.zeros((rows, 3), np.float32), np.array(1), np.zeros((0, 2**40), "?")]
+    frame = STAMP.header(Kind.MESSAGE) + wire.encode_contents(key, arrays)
+    nbytes = sum(array.nbytes for array in arrays)
+    contents = wire.read_contents(frame, nbytes, 1000)
+    assert contents.key == key
+    assert contents.types == [(array.dtype, array.shape) for array in arrays]
+
+
+@given(st.binary(max_size=200))
+@settings(derandomize=True, deadline=None, max_examples=300)
+def test_arbitrary_bytes_are_refused(junk):
+    with pytest.raises(Refused):
+        wire.read_header(junk, JOB)
+    valid = STAMP.header(Kind.MESSAGE)
+    for read in (
+        wire.read_hello,
+        wire.read_cause,
+        lambda frame: wire.read_contents(frame, 12, 1000),
+    ):
+        with pytest.raises(Refused):
+            read(valid + b"\x93" + junk)
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        pytest.param([1, 1, 0, [[10, [2**40, 2**40]]]], id="product overflows"),
+        pytest.param([1, 1, 0, [[10, [-3]]]], id="negative dimension"),
+        pytest.param([1, 1, 0, [[10, [2**48]]]], id="dimension too large"),
+        pytest.param([1, 1, 0, [[10, [0, 2**47, 2**47]]]], id="empty but overflows"),
+        pytest.param([1, 1, 0, [[10, [1] * 33]]], id="rank"),
+        pytest.param([1, 1, 0, [[13, [3]]]], id="dtype"),
+        pytest.param([1, 1, 0, [[10, [4]]]], id="sizes do not add up"),
+        pytest.param([1, 1, 0, [[10, [3]]] * 16385], id="too many arrays"),
+        pytest.param([2**63, 1, 0, [[10, [3]]]], id="edge out of range"),
+        pytest.param([1, 1, 0, [[10, [3]]], 5], id="a field too many"),
+        pytest.param({"edge": 1}, id="not an array"),
+        pytest.param([1, 1, 0, [["float32", [3]]]], id="wrong type"),
+    ],
+)
+def test_contents_that_would_allocate_wrongly_are_refused(contents):
+    with pytest.raises(Refused):
+        wire.read_contents(opening(contents), 12, 1 << 30)
+
+
+def test_the_well_formed_neighbour_of_the_refused_contents_is_read():
+    contents = wire.read_contents(opening([1, 1, 0, [[10, [3]]]]), 12, 1 << 30)
+    assert contents.types == [(np.dtype(np.float32), (3,))]
+
+
+def test_contents_over_the_maximum_are_refused():
+    with pytest.raises(Refused, match="maximum"):
+        wire.read_contents(opening([1, 1, 0, [[10, [3]]]]), 12, 11)
+
+
+def test_frames_of_another_job_kind_or_length_are_refused():
+    good = STAMP.header(Kind.BEAT)
+    assert wire.read_header(good, JOB).kind is Kind.BEAT
+    for bad in (
+        good[:-1],
+        good + bytes(wire.MAX_BODY + 1),
+        b"PLC2" + good[4:],
+        good[:4] + b"\x00" + good[5:],
+        good[:4] + b"\x08" + good[5:],
+        wire.Stamp(1, 7, wire.job_digest("another")).header(Kind.BEAT),
+    ):
+        with pytest.raises(Refused):
+            wire.read_header(bad, JOB)
+
+
+def test_long_causes_are_cut_so_that_they_can_be_read():
+    cause = Cause("worker:0", "step 1", "é" * 100_000)
+    frame = STAMP.header(Kind.ABORT) + wire.encode_cause(cause)
+    assert wire.read_cause(frame) == Cause("worker:0", "step 1", "é" * wire.MAX_TEXT)
+
+
+def test_the_contents_of_the_most_and_longest_shapes_fit_into_a_frame():
+    longest = np.zeros((2**32, 2**16, *[1] * 29, 0), "?")
+    arrays = payload.sendable([longest] * payload.MAX_ARRAYS, 0, "it")
+    body = wire.encode_contents(Key(2**62, 2**62, 2**62), arrays)
+    assert 780_000 < len(body) <= wire.MAX_BODY
+    frame = STAMP.header(Kind.MESSAGE) + body
+    assert len(wire.read_contents(frame, 0, 0).arrays) == payload.MAX_ARRAYS
+
+
+@pytest.mark.parametrize("shape", [(1,) * 33, (2**48 + 1, 0)])
+def test_shapes_that_a_receiver_would_refuse_are_not_sent(shape):
+    with pytest.raises(RunError, match="it: array 0 has shape"):
+        payload.sendable([np.zeros(shape, "?")], 1000, "it")
+
+
+def test_more_arrays_than_a_receiver_would_take_are_not_sent():
+    with pytest.raises(RunError, match="16385 arrays are too many"):
+        payload.sendable([np.zeros(0)] * 16385, 1000, "it")
+
+
+@given(st.lists(st.integers(0, 3 << 20), max_size=6))
+@settings(derandomize=True, deadline=None, max_examples=30)
+def test_cut_pieces_are_the_payload_in_order(sizes):
+    arrays = [np.arange(n, dtype=np.uint32).view(np.uint8)[:n] for n in sizes]
+    pieces = payload.cut(arrays)
+    assert b"".join(pieces) == b"".join(array.tobytes() for array in arrays)
+    assert all(0 < len(piece) <= payload.CHUNK for piece in pieces)
+
+
+def test_large_arrays_are_cut_without_a_copy():
+    array = np.zeros(5 << 20, np.uint8)
+    pieces = payload.cut([array])
+    assert len(pieces) == 5
+    assert all(np.shares_memory(array, np.frombuffer(p, np.uint8)) for p in pieces)

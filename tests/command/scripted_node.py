@@ -1,0 +1,93 @@
+"""A node that does what its script says, word by word, and speaks the events.
+
+python scripted_node.py NODE WORD… --report-fd N
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+node, *words, _, descriptor = sys.argv[1:]
+
+
+def report(event, **fields):
+    line = json.dumps({"event": event, **fields}) + "\n"
+    os.write(int(descriptor), line.encode())
+
+
+def failed(blamed, what, root):
+    cause = {"node": blamed, "where": "step 1", "what": what}
+    report("failed", cause=cause, root=root, message=what)
+
+
+def wait():
+    """For ever, but not longer than the launcher lives."""
+    while os.getppid() != 1 and os.getppid() == PARENT:
+        time.sleep(0.05)
+
+
+def is_frozen(log):
+    """Whether the process that wrote its pid into the log is stopped."""
+    found = (
+        re.search(r"pid (\d+)", Path(log).read_text()) if Path(log).exists() else None
+    )
+    if not found:
+        return False
+    return (
+        Path(f"/proc/{found[1]}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+    )
+
+
+PARENT = os.getppid()
+for word in words:
+    match word.split("="):
+        case ["say", text]:
+            print(text)
+        case ["state", state]:
+            report("state", node=node, state=state, step=1, waiting=["ps:0"])
+        case ["step", number]:
+            report("step", step=int(number), epoch=1, metrics={"loss": float("nan")})
+        case ["result"]:
+            report(
+                "result",
+                steps=1,
+                metrics={"loss": 0.5},
+                eval={},
+                samples_per_second=10.0,
+                bytes_sent={node: 8},
+            )
+        case ["fail", what]:
+            failed(node, what, root=True)
+        case ["hear", blamed]:
+            failed(blamed, "lost: no heartbeat", root=False)
+        case ["garbage"]:
+            os.write(int(descriptor), b"not an event\n")
+        case ["flood"]:
+            for number in range(20_000):
+                report("step", step=number, epoch=1, metrics={"loss": 1.0})
+        case ["exit", status]:
+            sys.exit(int(status))
+        case ["kill", name]:
+            os.kill(os.getpid(), signal.Signals[name])
+        case ["deaf"]:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        case ["quiet"]:  # its pipe ends, the process does not
+            os.close(int(descriptor))
+        case ["child"]:  # which holds on to the pipe
+            code = "import time; time.sleep(600)"
+            child = subprocess.Popen([sys.executable, "-c", code], close_fds=False)
+            print(f"child {child.pid}", flush=True)
+        case ["wait"]:
+            wait()
+        case ["pid"]:
+            print(f"pid {os.getpid()}", flush=True)
+        case ["frozen", log]:
+            while not is_frozen(log):
+                time.sleep(0.02)
+        case _:
+            raise ValueError(word)

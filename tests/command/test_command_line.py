@@ -1,0 +1,395 @@
+"""The command line: what it prints, where, and the status it exits with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import placer
+from placer.command.entry import commands, main
+from placer.files import find
+from placer.graph.text import parse_graph, parse_graphs
+from placer.passes import NAMES
+from placer.report import server_tables
+
+DIGITS = find("specs/digits.yaml")
+BROKEN = """\
+nodes: {worker: {count: 2}, ps: {count: 1}}
+inputs: {image: "float32[batch, 64]", label: "int32[batch]"}
+data:
+  train: {source: "sklearn:digits", batch: 128}
+graph:
+  - {name: h1, op: fcc, in: image, size: 128}
+  - {name: loss, op: softmax_cross_entropy, in: [image, label], reduc: mean}
+train:
+  minimize: loss
+  metrics: [loss]
+  optimizer: {op: sgd, learning_rate: 0.1}
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a command line wrote, and its exit status."""
+
+    status: object
+    out: str
+    err: str
+
+
+Tell = Callable[..., Told]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """digits, compiled for two workers and two servers."""
+    folder = tmp_path_factory.mktemp("digits") / "build"
+    placer.compile(DIGITS, folder)
+    return folder
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    spec = tmp_path / "broken.yaml"
+    spec.write_text(BROKEN)
+    return spec
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
+    def run(*arguments: object) -> Told:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Told(ended.value.code, out, err)
+
+    return run
+
+
+def test_help_shows_the_way_in_order(tell: Tell) -> None:
+    told = tell("--help")
+    assert told.status == 0
+    listed = told.out.split("Commands:")[1].splitlines()
+    names = [line.split()[0] for line in listed if line.startswith("  ")]
+    assert names[:7] == [
+        "compile",
+        "launch",
+        "show",
+        "explain",
+        "check",
+        "run",
+        "schema",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(commands.commands))
+def test_each_command_says_what_its_arguments_are(tell: Tell, name: str) -> None:
+    told = tell(name, "--help")
+    assert told.status == 0
+    assert f"Usage: placer {name}" in told.out
+    for parameter in commands.commands[name].params:
+        if not getattr(parameter, "hidden", False):
+            assert (
+                getattr(parameter, "help", "") or parameter.human_readable_name
+            ) in (" ".join(told.out.split()))
+
+
+HEAVY = """
+import sys
+from placer.command import main
+try:
+    main(sys.argv[1:])
+finally:
+    print({"jax", "numpy", "rich", "zmq"} & set(sys.modules), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("name", ["", *sorted(commands.commands)])
+def test_help_imports_nothing_heavy(name: str) -> None:
+    told = heavy(*([name] if name else []), "--help")
+    assert told.returncode == 0
+    assert told.stderr == "set()\n"
+
+
+@pytest.mark.parametrize("command", ["check", "compile"])
+def test_a_spec_error_imports_neither_jax_nor_numpy(
+    command: str, broken: Path, tmp_path: Path
+) -> None:
+    out = ["--out", str(tmp_path / "build")] if command == "compile" else []
+    told = heavy(command, str(broken), *out)
+    assert told.returncode == 2
+    assert told.stderr.endswith("set()\n")
+
+
+def heavy(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", HEAVY, *arguments], capture_output=True, text=True
+    )
+
+
+def test_version(tell: Tell) -> None:
+    told = tell("--version")
+    assert (told.status, told.out) == (0, f"placer, version {placer.__version__}\n")
+
+
+def test_compile_says_what_it_made(tell: Tell, tmp_path: Path) -> None:
+    out = tmp_path / "build"
+    told = tell("compile", DIGITS, "--out", out, "--nodes", "worker=4,ps=1")
+    assert told.status == 0
+    assert told.out.startswith(
+        "digits: 5 programs (worker:0, worker:1, worker:2, worker:3, ps:0), "
+    )
+    assert f"placer launch {out}" in told.out
+    assert (out / "worker-3" / "program.py").is_file()
+
+
+def test_compile_for_a_single_process(tell: Tell, tmp_path: Path) -> None:
+    told = tell("compile", DIGITS, "--out", tmp_path / "b", "--single-process")
+    assert told.out.startswith(
+        "digits: 1 program (worker:0), 0 edges, 0 bytes a step\n"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_graph_after_a_pass_is_all_there_is_on_stdout(
+    tell: Tell, tmp_path: Path, name: str
+) -> None:
+    told = tell("compile", DIGITS, "--out", tmp_path / "b", f"--print-after={name}")
+    assert told.status == 0
+    graphs = parse_graphs(told.out)
+    # What comes after the passes that a step shares with its evaluation runs twice.
+    assert len(graphs) == (2 if name in ("transfer", "segment") else 1)
+    assert "digits: 4 programs" in told.err
+
+
+def test_the_passes_are_named_in_the_help_and_for_a_typo(
+    tell: Tell, tmp_path: Path
+) -> None:
+    told = tell("compile", "--help")
+    assert f"{', '.join(NAMES[:-1])} or {NAMES[-1]}." in " ".join(told.out.split())
+    told = tell("compile", DIGITS, "--out", tmp_path / "b", "--print-after=plaec")
+    assert told.status == 2
+    assert "no pass is named 'plaec'; did you mean 'place'?" in told.err
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        ("--nodes", "worker", "'worker' is not KIND=N"),
+        ("--nodes", "worker=two", "'worker=two' is not KIND=N"),
+        ("--nodes", "worker=1,worker=2", "'worker' is given twice"),
+    ],
+)
+def test_a_wrong_option_is_the_users_mistake(
+    tell: Tell, option: str, text: str, message: str
+) -> None:
+    told = tell("check", DIGITS, option, text)
+    assert told.status == 2
+    assert message in told.err
+
+
+def test_check_tells_all_mistakes_with_their_places(tell: Tell, broken: Path) -> None:
+    told = tell("check", broken)
+    assert (told.status, told.out) == (2, "")
+    assert f"{broken}:6:" in told.err
+    assert "did you mean 'fc'?" in told.err
+    assert f"{broken}:7:" in told.err
+    assert "did you mean 'reduce'?" in told.err
+    assert "Traceback" not in told.err
+
+
+def test_check_of_a_good_spec(tell: Tell) -> None:
+    told = tell("check", DIGITS)
+    assert told.status == 0
+    assert told.out.startswith(f"{DIGITS}: ok: 4 programs (worker:0, ")
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_debug_shows_the_traceback(tell: Tell, broken: Path, at: int) -> None:
+    arguments = ["check", str(broken)]
+    arguments.insert(at, "--debug")
+    told = tell(*arguments)
+    assert told.status == 2
+    assert "Traceback (most recent call last)" in told.err
+
+
+def test_an_unexpected_error_is_one_line_and_a_hint(
+    tell: Tell, build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(plan: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(server_tables, "table_views", fail)
+    told = tell("show", build, "--tables")
+    assert told.status == 1
+    assert told.err == (
+        "ZeroDivisionError: by zero\n  hint: --debug shows where it came from\n"
+    )
+    assert "Traceback" in tell("show", build, "--tables", "--debug").err
+
+
+def test_an_interrupt_exits_with_130(
+    tell: Tell, build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(plan: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server_tables, "table_views", interrupt)
+    assert tell("show", build, "--tables").status == 130
+
+
+def test_a_reader_that_leaves_is_no_error(build: Path) -> None:
+    command = [sys.executable, "-m", "placer.command", "show", str(build)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as shown:
+        assert shown.stdout is not None
+        assert shown.stderr is not None
+        shown.stdout.close()
+        assert shown.stderr.read() == b""
+        assert shown.wait() == 1
+
+
+def test_schema_is_json(tell: Tell) -> None:
+    told = tell("schema")
+    assert told.status == 0
+    assert json.loads(told.out) == placer_schema()
+
+
+def placer_schema() -> object:
+    from placer.spec import json_schema
+
+    return json.loads(json.dumps(json_schema()))
+
+
+def test_show_off_a_terminal_is_the_graph_of_the_build(tell: Tell, build: Path) -> None:
+    told = tell("show", build)
+    assert told.status == 0
+    assert told.out == (build / "graph.txt").read_text()
+
+
+def test_show_of_a_spec_is_that_of_its_build(tell: Tell, build: Path) -> None:
+    assert tell("show", DIGITS).out == tell("show", build).out
+
+
+def test_show_of_a_node_is_its_program(tell: Tell, build: Path) -> None:
+    told = tell("show", build, "--node", "ps:1")
+    assert told.out == (build / "ps-1" / "program.py").read_text()
+    assert tell("show", build, "--node", "ps:7").err.startswith(
+        "this build has no node 'ps:7'"
+    )
+
+
+def test_show_tables_lists_every_block_and_the_balance(tell: Tell, build: Path) -> None:
+    lines = [line.split() for line in tell("show", build, "--tables").out.splitlines()]
+    assert ["h1.w", "h1.w", "0-8,191", "[64,", "128]", "32,768"] in lines
+    assert ["logits.b", "logits.b", "0-9", "[10]", "40"] in lines
+    heads = [line[:3] for line in lines if line and line[0].startswith("ps:")]
+    assert heads == [["ps:0", "dense", "1"], ["ps:1", "dense", "3"]]
+    # 32,768 of 38,440 bytes are on one of two servers.
+    assert lines[-1][-1] == "1.705"
+
+
+def test_a_server_without_a_block_says_so(tell: Tell, tmp_path: Path) -> None:
+    tell("compile", DIGITS, "--out", tmp_path / "b", "--nodes", "ps=9")
+    assert "ps:8 holds no block\n" in tell("show", tmp_path / "b", "--tables").out
+
+
+def test_explain_a_parameter(tell: Tell, build: Path) -> None:
+    assert tell("explain", build, "h1.w").out == (
+        "h1.w: parameter float32[64, 128], trained\n"
+        "  written at digits.yaml:28:16\n"
+        "  begins as xavier_uniform\n"
+        "  stands on ps:0: a parameter stands where its optimizer (adam) does\n"
+        "    h1.w: elements 0-8,191, 32,768 bytes, on ps:0 in table 'dense' (adam)\n"
+        "  dense: adam: learning rate cosine: {init: 0.01, steps: 220}, b1 0.9, "
+        "b2 0.999, eps 1e-08; keeps mu and nu of each element\n"
+        "  the parameter crosses between nodes:\n"
+        "    edge 1: ps:0 -> worker:0, worker:1, h1.w R -> R, 65,536 bytes a step\n"
+        "    edge 7: ps:0 -> worker:0, worker:1, h1.w R -> R, "
+        "65,536 bytes an evaluation\n"
+        "  its gradient crosses between nodes:\n"
+        "    edge 3: worker:0, worker:1 -> ps:0, h1.w.grad P -> R, summed in the "
+        "order of the nodes, 65,536 bytes a step\n"
+    )
+
+
+def test_explain_an_op(tell: Tell, build: Path) -> None:
+    lines = tell("explain", build, "logits.grad").out.splitlines()
+    graph = parse_graphs((build / "graph.txt").read_text())[0]
+    assert parse_graph_op(lines[0]) == graph.producers["logits.grad"]
+    assert lines[1:4] == [
+        "  written at digits.yaml:30:16",
+        "  stands at /node:worker/cpu (worker:0, worker:1): "
+        "a gradient op stands where its forward op does",
+        "  logits.grad is split: each has its rows of the batch",
+    ]
+    assert lines[-1] == "  logits.grad does not cross between nodes"
+
+
+def parse_graph_op(line: str) -> object:
+    nodes = "nodes(worker: 2, ps: 2)"
+    return parse_graph(f"graph @g {nodes} batch(128) {{\n  {line}\n}}\n").ops[0]
+
+
+def test_explain_an_inserted_op(tell: Tell, build: Path) -> None:
+    told = tell("explain", build, "send.h1.w.grad")
+    assert "put in: h1.w.grad is needed at /node:ps:0/cpu (edge 3)" in told.out
+
+
+def test_explain_without_a_name_lists_all_choices(tell: Tell, build: Path) -> None:
+    plan = json.loads((build / "plan.json").read_text())
+    lines = tell("explain", build).out.splitlines()
+    assert lines == [f"{choice['what']}: {choice['why']}" for choice in plan["choices"]]
+    assert len(lines) > 10
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("h1.ww", "did you mean 'h1.w'?"),
+        ("worker:0", "it is a node: see `placer show --node worker:0`"),
+        ("qqqqqq", "`placer show` lists the names"),
+    ],
+)
+def test_explain_an_unknown_name(tell: Tell, build: Path, name: str, hint: str) -> None:
+    told = tell("explain", build, name)
+    assert (told.status, told.out) == (2, "")
+    assert told.err == f"'digits' has no op and no parameter '{name}'\n  hint: {hint}\n"
+
+
+@pytest.mark.parametrize("command", [["launch"], ["run", "--node", "worker:0"]])
+def test_an_edited_build_is_refused_before_anything_starts(
+    tell: Tell, tmp_path: Path, command: list[str]
+) -> None:
+    build = tmp_path / "build"
+    placer.compile(DIGITS, build)
+    with (build / "ps-0" / "program.py").open("a") as program:
+        program.write("# edited\n")
+    told = tell(*command, build)
+    assert told.status == 2
+    assert "program.py' is not as it was compiled" in told.err
+
+
+@pytest.mark.parametrize("option", ["--history", "--save-params"])
+@pytest.mark.parametrize("command", [["launch"], ["run", "--node", "worker:0"]])
+def test_a_file_that_cannot_be_written_is_told_before_training(
+    tell: Tell, build: Path, command: list[str], option: str, tmp_path: Path
+) -> None:
+    told = tell(*command, build, option, tmp_path / "no" / "file")
+    assert told.status == 2
+    assert f"there is no folder '{tmp_path / 'no'}'" in told.err
+
+
+def test_endpoints_of_unknown_nodes_are_refused(tell: Tell, build: Path) -> None:
+    command = ["run", build, "--node", "worker:0", "--endpoints"]
+    told = tell(*command, "worker:9=127.0.0.1:4000")
+    assert told.status == 2
+    assert "this build has no node 'worker:9'" in told.err
+    assert "is not NODE=HOST:PORT" in tell(*command, "worker:0").err

@@ -1,0 +1,61 @@
+"""`launch` runs the nodes of a build as processes, with this very placer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import placer
+from placer.files import find
+
+CHECKOUT = Path(placer.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits") / "build"
+    placer.compile(find("specs/digits.yaml"), folder, nodes={"worker": 1, "ps": 1})
+    return folder
+
+
+@pytest.mark.skipif(
+    not (CHECKOUT / "cli.py").exists(), reason="cli.py is not installed"
+)
+def test_a_bare_checkout_launches_from_any_folder(build: Path, tmp_path: Path) -> None:
+    # Modules of the folder one works in are not to take the place of others.
+    (tmp_path / "json.py").write_text("raise ImportError('the wrong json')\n")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [sys.executable, CHECKOUT / "cli.py", "launch", build, "--json"]
+    command += ["--steps=2", "--logs", "logs", "--history", "history.jsonl"]
+    told = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert told.returncode == 0, told.stderr
+    (line,) = told.stdout.splitlines()
+    result = json.loads(line)
+    assert result["steps"] == 2
+    assert sorted(result["metrics"]) == sorted(result["eval"]) == ["accuracy", "loss"]
+    assert sorted(result["bytes_sent"]) == ["ps:0", "worker:0"]
+    assert min(result["bytes_sent"].values()) > 0
+    assert "\x1b" not in told.stderr
+    assert "evaluation after step 2 " in told.stderr
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+    assert sorted(log.name for log in (tmp_path / "logs").iterdir()) == [
+        "ps-0.log",
+        "worker-0.log",
+    ]
+
+
+def test_threads_of_one_process_give_the_same_result(
+    build: Path, tmp_path: Path
+) -> None:
+    processes = placer.launch(build, steps=2, logs=tmp_path)
+    threads = placer.launch(build, steps=2, in_process=True)
+    assert threads.metrics == processes.metrics
+    assert threads.eval == processes.eval

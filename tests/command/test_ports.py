@@ -1,0 +1,42 @@
+"""Ports for a run are free, distinct, and not those of outgoing connections."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from placer.errors import RunError
+from placer.launcher import ports
+from placer.launcher.ports import free_endpoints
+
+RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def test_each_node_gets_a_port_that_can_be_listened_on() -> None:
+    endpoints = free_endpoints([f"worker:{i}" for i in range(20)])
+    assert len(set(endpoints.values())) == 20
+    with ExitStack() as held:
+        for address in endpoints.values():
+            host, port = address.split(":")
+            held.enter_context(socket.socket()).bind((host, int(port)))
+
+
+def test_a_port_that_is_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    (address,) = free_endpoints(["worker:0"]).values()
+    taken = int(address.split(":")[1])
+    monkeypatch.setattr(ports, "_candidates", lambda: [taken, taken + 1])
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", taken))
+        assert free_endpoints(["worker:0"]) == {"worker:0": f"127.0.0.1:{taken + 1}"}
+        with pytest.raises(RunError, match="1 free ports and 2 nodes need one"):
+            free_endpoints(["worker:0", "ps:0"])
+
+
+@pytest.mark.skipif(not RANGE.exists(), reason="Linux tells its range of ports")
+def test_ports_of_outgoing_connections_are_left_alone() -> None:
+    low, high = map(int, RANGE.read_text().split())
+    for address in free_endpoints([f"ps:{i}" for i in range(50)]).values():
+        assert not low <= int(address.split(":")[1]) <= high

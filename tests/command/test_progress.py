@@ -1,0 +1,141 @@
+"""What a run in progress looks like: a live table on a terminal, plain lines off it."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+
+import pytest
+from rich.console import Console
+
+from placer.launcher.events import State, Step
+from placer.report import progress
+from placer.report.progress import LiveTable, PlainLines, Seen
+
+NODES = ("worker:0", "ps:0")
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def step(number: int, accuracy: float | None = None) -> Step:
+    evaluated = None if accuracy is None else {"accuracy": accuracy}
+    return Step(number, 1, {"loss": 1 / number}, evaluated, 1234.5)
+
+
+def test_plain_lines_tell_a_step_a_second_and_the_last() -> None:
+    out, clock = io.StringIO(), Clock()
+    with PlainLines(Seen(NODES, steps=9), out, clock) as see:
+        for number in range(1, 10):
+            see(step(number))
+            clock.now += 0.3
+    assert [line.split("  ")[0] for line in out.getvalue().splitlines()] == [
+        "step 1 of 9",
+        "step 5 of 9",
+        "step 9 of 9",
+    ]
+
+
+def test_plain_lines_tell_every_evaluation_with_its_step() -> None:
+    out = io.StringIO()
+    with PlainLines(Seen(NODES), out, Clock()) as see:
+        see(step(1))
+        see(step(2, accuracy=0.5))
+        see(step(3, accuracy=0.75))
+    assert out.getvalue().splitlines() == [
+        "step 1  epoch 1  loss 1  1,234 samples/s",
+        "step 2  epoch 1  loss 0.5  1,234 samples/s",
+        "evaluation after step 2  accuracy 0.5",
+        "step 3  epoch 1  loss 0.3333  1,234 samples/s",
+        "evaluation after step 3  accuracy 0.75",
+    ]
+
+
+def test_plain_lines_tell_who_waits_for_whom_when_nothing_moves() -> None:
+    out, clock = io.StringIO(), Clock()
+    with PlainLines(Seen(NODES), out, clock) as see:
+        for _ in range(12):
+            see(State("worker:0", "joining", 0, ("ps:0",)))
+            clock.now += 0.5
+    assert out.getvalue() == "worker:0 joining (waits for ps:0)  ps:0 starting\n"
+
+
+@pytest.fixture
+def terminal() -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=True, color_system="standard", width=90
+    )
+
+
+def drawn(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_live_table_shows_each_node_and_the_run(terminal: Console) -> None:
+    with LiveTable("digits", Seen(NODES, steps=1200), terminal) as see:
+        see(step(7, accuracy=0.5))
+        see(State("worker:0", "running", 7, ("ps:0",), 1_500_000))
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn(terminal))
+    last = [line.split() for line in text.split("digits")[-1].splitlines()]
+    assert " ".join(last[0]) == "step 7 of 1,200 epoch 1 loss 0.1429 1,234 samples/s"
+    assert last[1] == ["node", "state", "step", "sent", "waits", "for"]
+    assert last[2] == ["worker:0", "running", "7", "1.5", "MB", "ps:0"]
+    assert last[3] == ["ps:0", "starting"]
+    assert last[4] == ["evaluation", "after", "step", "7", "accuracy", "0.5"]
+
+
+def test_the_live_table_gives_the_cursor_back_after_an_error(
+    terminal: Console,
+) -> None:
+    with pytest.raises(KeyboardInterrupt), LiveTable("d", Seen(NODES), terminal):
+        raise KeyboardInterrupt
+    hide, show = "\x1b[?25l", "\x1b[?25h"
+    assert drawn(terminal).rfind(show) > drawn(terminal).rfind(hide) >= 0
+
+
+def test_the_live_table_is_not_drawn_for_every_event(
+    terminal: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "monotonic", Clock())
+    with LiveTable("digits", Seen(NODES), terminal) as see:
+        for number in range(1, 1000):
+            see(step(number))
+    assert "step 999 " in drawn(terminal)
+    assert drawn(terminal).count("digits") < 5
+
+
+class Stream(io.StringIO):
+    """Text to a terminal, or not."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+@pytest.mark.parametrize(
+    ("terminal", "term", "shown"),
+    [
+        (True, "xterm-256color", LiveTable),
+        (True, "dumb", PlainLines),
+        (False, "xterm-256color", PlainLines),
+    ],
+)
+def test_the_table_is_for_terminals_only(
+    terminal: bool, term: str, shown: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    # rich's own wish for colour does not make a file a terminal.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    view = progress.progress("digits", NODES, None, Stream(terminal))
+    assert isinstance(view, shown)

@@ -1,0 +1,227 @@
+"""The emitted programs as text: formatted, clean, legal, deterministic."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from small_models import model, two_layers
+
+from placer.compiler import compile as compile_model
+from placer.emit.names import RESERVED, Names
+from placer.files import find
+from placer.spec import load
+
+SPECS = sorted(path.stem for path in find("specs").glob("*.yaml"))
+LONG = "a" + "b" * 62 + "c"
+AWKWARD_NAMES = [
+    *["node", "ops", "jax", "step", "count", "evaluate", "runtime", "functools"],
+    *["print", "list", "type", "match", "case", "_", "__", "None_", "d", "res", "h1_w"],
+    *["d_h", "h_res", "out_w", "grad", "forward", "backward", "forward_backward"],
+    *["combine", "predict", "annotations", "placer", "dense", "copy", "x_copy", LONG],
+    *["copy_2", "split", "Exception", "self", "True_", "h_2"],
+]
+
+
+def chain(names, spread=False):
+    """A spec whose ops have these names, each the next one's input."""
+    places = ["/node:worker", "/node:worker:0"] if spread else ["/node:worker"]
+    lines, last = [], "h"
+    for i, name in enumerate(names):
+        at = places[i % len(places)]
+        fc = f"{{name: {name}, op: fc, in: {last}, size: 16, place: '{at}'}}"
+        lines.append(f"  - {fc}")
+        last = name
+    lines.append(f"  - {{name: total, op: reduce_sum, in: {last}}}")
+    lines.append("  - {name: all, op: add, in: [loss, total]}")
+    return two_layers(extra="\n".join(lines)).replace("minimize: loss", "minimize: all")
+
+
+def with_evaluation(text):
+    return text.replace(
+        "graph:\n", '  eval: {source: "npz:rows.npz", batch: 6}\ngraph:\n', 1
+    )
+
+
+ODD = {
+    "awkward names": with_evaluation(chain(AWKWARD_NAMES)),
+    "awkward names on two places": with_evaluation(chain(AWKWARD_NAMES, spread=True)),
+    "sixty layers": chain([f"layer{i}" for i in range(60)]),
+    "long names": chain([f"{LONG[:60]}{i}" for i in range(6)]),
+    "long names, sliced": two_layers(
+        width=128, train="  slicing: {min_block: 20}", nodes="{worker: {count: 2},"
+        " ps: {count: 9}}"
+    ).replace("{name: h,", f"{{name: {LONG},").replace("in: h,", f"in: {LONG},"),
+    "awkward metrics": two_layers(
+        train="", extra="  - {name: node, op: reduce_sum, in: out}\n"
+        "  - {name: match, op: sqrt, in: loss}\n"
+        f"  - {{name: {LONG}, op: reduce_mean, in: out}}",
+    ).replace("metrics: [loss]", f"metrics: [loss, node, match, {LONG}]"),
+    "one process": two_layers(nodes="{worker: {count: 1}}"),
+    "more servers than blocks": two_layers(
+        nodes="{worker: {count: 1}, ps: {count: 6}}"
+    ),
+    "two optimizers": two_layers(
+        optimizer="[{op: adam, learning_rate: 0.1, match: 'h.*',"
+        " clip: {global_norm: 1.0}}, {op: sgd, learning_rate: 0.1}]"
+    ),
+    "a frozen layer": two_layers(
+        extra="parameters:\n  - {match: 'h.*', trainable: false}"
+    ),
+    "constants of every kind": two_layers(
+        extra="  - {name: k, op: constant, value: -1.5, shape: [4]}\n"
+        "  - {name: tiny, op: constant, value: 1.0e-30}\n"
+        "  - {name: s, op: scale, in: out, factor: 1.0e+20}\n"
+        "  - {name: t, op: mul, in: [s, k]}\n"
+        "  - {name: v, op: mul, in: [t, tiny]}\n"
+        "  - {name: r, op: reshape, in: v, shape: [batch, 2, 2]}\n"
+        "  - {name: cat, op: concat, in: [r, r], axis: 1}\n"
+        "  - {name: sum, op: reduce_sum, in: cat}\n"
+        "  - {name: most, op: reduce_mean, in: sum}\n"
+        "  - {name: all, op: add, in: [loss, most]}"
+    ).replace("minimize: loss", "minimize: all"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory):
+    """All builds side by side, so that the formatter runs once."""
+    root = tmp_path_factory.mktemp("builds")
+    for name in SPECS:
+        compile_model(load(find(f"specs/{name}.yaml")), root / name)
+        single = load(find(f"specs/{name}.yaml"), single_process=True)
+        compile_model(single, root / f"{name}-single")
+    for name, text in ODD.items():
+        compile_model(model(text), root / name.replace(" ", "-"))
+    return root
+
+
+def programs(root):
+    found = sorted(root.glob("*/*/program.py"))
+    assert len(found) > 30
+    return found
+
+
+def ruff(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "ruff", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_programs_are_as_the_formatter_leaves_them(builds):
+    done = ruff("format", "--check", "--isolated", "--diff", str(builds))
+    assert done.returncode == 0, done.stdout[:4000] + done.stderr[-400:]
+
+
+def test_programs_have_no_lint(builds):
+    rules = ("--select", "F,E9,E7,W", "--ignore", "E501")
+    done = ruff("check", "--isolated", *rules, str(builds))
+    assert done.returncode == 0, done.stdout[:4000]
+
+
+def test_programs_compile_without_a_warning(builds):
+    for file in programs(builds):
+        compile(file.read_text(encoding="utf-8"), str(file), "exec")
+
+
+def test_a_program_takes_no_name_that_means_something_else(builds):
+    for file in programs(builds):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for function in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
+            stored = {
+                name.id
+                for name in ast.walk(function)
+                if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+            }
+            arguments = {
+                a.arg for a in (*function.args.args, *function.args.kwonlyargs)
+            }
+            arguments -= {"node", "count"}
+            assert not (stored - {"_"}) & RESERVED, file
+            assert not arguments & RESERVED, file
+            assert len(function.args.args) == len({a.arg for a in function.args.args})
+
+
+def test_names_that_would_collide_are_kept_apart():
+    names = Names()
+    found = [names.of(v) for v in ("h1.w", "h1_w", "h1.w.grad", "d_h1_w", "jax", "_")]
+    assert found == ["h1_w", "h1_w_2", "d_h1_w", "d_h1_w_2", "jax_2", "_2"]
+    assert names.of("h1.w") == "h1_w"
+
+
+def test_programs_hold_no_path_of_the_machine(builds):
+    here = [os.sep + "tmp", os.getcwd(), str(builds), str(find("specs").parent)]
+    for file in sorted(builds.rglob("*")):
+        if file.is_file():
+            text = file.read_text(encoding="utf-8")
+            if file.name == "sources.json":
+                spec = json.loads(text)["spec"]
+                assert not os.path.isabs(spec)
+                continue
+            assert not [path for path in here if path in text], file
+
+
+def test_sources_point_at_the_spec(builds):
+    file = builds / "digits" / "sources.json"
+    held = json.loads(file.read_text())
+    spec = (file.parent / held["spec"]).resolve()
+    assert spec == find("specs/digits.yaml").resolve()
+    line, column = held["ops"]["h1"]
+    assert spec.read_text().splitlines()[line - 1][column - 1 :].startswith("h1")
+
+
+def test_every_process_emits_the_same_bytes(tmp_path):
+    script = (
+        "import sys; from placer.compiler import compile;"
+        "[compile(s, f'{sys.argv[1]}/{i}') for i, s in enumerate(sys.argv[2:])]"
+    )
+    spec = tmp_path / "odd.yaml"
+    spec.write_text(ODD["awkward names on two places"])
+    specs = [
+        str(find("specs/digits.yaml")),
+        str(find("specs/diabetes.yaml")),
+        str(spec),
+    ]
+    found = []
+    for seed in ("1", "2"):
+        out = tmp_path / seed
+        out.mkdir()
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run(
+            [sys.executable, "-c", script, str(out), *specs],
+            check=True,
+            env=environment,
+        )
+        found.append(
+            {
+                str(file.relative_to(out)): file.read_bytes()
+                for file in sorted(out.rglob("*"))
+                if file.is_file()
+            }
+        )
+    assert len(found[0]) > 15
+    assert found[0] == found[1]
+
+
+def test_a_program_says_whose_it_is(builds):
+    text = (builds / "digits/worker-1/program.py").read_text()
+    assert text.startswith(
+        '"""worker:1 of digits: 2 workers, 2 servers.'
+        " Compiled by placer; change the spec, not this file."
+    )
+    single = (builds / "digits-single/worker-0/program.py").read_text()
+    assert single.startswith('"""worker:0 of digits: 1 worker.')
+
+
+def test_nodes_that_do_the_same_differ_only_in_the_first_line(builds):
+    a, b = (
+        (builds / f"digits/worker-{i}/program.py").read_text().split("\n", 1)
+        for i in (0, 1)
+    )
+    assert a[0] != b[0]
+    assert a[1] == b[1]

@@ -1,0 +1,254 @@
+"""Where things stand that nobody placed (the table of design 4), and what is refused."""
+
+import pytest
+from small_models import model, two_layers
+
+from placer.compiler import lowered
+from placer.errors import GraphError
+from placer.graph.structure import is_update
+
+W, W0, W1 = "/node:worker/cpu", "/node:worker:0/cpu", "/node:worker:1/cpu"
+
+
+def after(name, text):
+    """The graph after a pass, before the passes that follow."""
+    seen = {}
+    lowered(model(text), lambda at, graph: seen.setdefault(at, graph))
+    return seen[name]
+
+
+def places(text, at="place"):
+    graph = after(at, text)
+    return {op.name: str(op.place) for op in graph.ops}
+
+
+def test_an_op_without_a_place_stands_in_its_block():
+    text = two_layers(first=None, second=None)
+    inside = text.replace(
+        "  - {name: h,", "  - place: /node:worker:1\n    ops:\n      - {name: h,"
+    )
+    assert places(inside)["h"] == W1
+
+
+def test_an_op_at_top_level_stands_with_its_first_placed_input():
+    found = places(two_layers(first=W1, second=None))
+    assert found["out"] == found["loss"] == W1
+
+
+def test_an_op_of_nothing_placed_stands_on_the_first_node_kind():
+    text = two_layers(
+        nodes="{back: {count: 1}, worker: {count: 2}}", first=None, second=None
+    )
+    found = places(text)
+    assert {found[name] for name in ("h", "out", "loss")} == {"/node:back/cpu"}
+
+
+@pytest.mark.parametrize(
+    ("devices", "best"),
+    [("{cpu: 1, gpu: 1}", "gpu"), ("{cpu: 1}", "cpu"), ("{tpu: 1, cpu: 1}", "tpu")],
+)
+def test_a_place_without_a_device_is_on_the_best_that_its_node_has(devices, best):
+    text = two_layers(
+        nodes=f"{{worker: {{count: 2, devices: {devices}}}, ps: {{count: 1}}}}",
+        first="/node:worker",
+        second="/node:worker",
+    )
+    found = places(text)
+    assert found["h"] == f"/node:worker/{best}"
+
+
+def test_a_server_without_a_device_is_on_its_cpu():
+    text = two_layers(
+        nodes="{worker: {count: 2}, ps: {count: 1, devices: {gpu: 1, cpu: 1}}}",
+        optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps}",
+    )
+    assert places(text)["h.w"] == "/node:ps/cpu"
+
+
+def test_a_place_without_a_node_is_on_its_first_placed_input():
+    text = two_layers(
+        nodes="{worker: {count: 2, devices: {cpu: 1, gpu: 1}}, ps: {count: 1}}",
+        first="/node:worker:1/cpu",
+        second="/gpu",
+    )
+    found = places(text)
+    assert found["out"] == "/node:worker:1/gpu"
+
+
+def test_a_gradient_stands_with_its_forward_op():
+    graph = after("place", two_layers(first=W0, second=W1))
+    for op in graph.ops:
+        if op.is_gradient:
+            forward = graph.producers[op.operands[0]]
+            assert op.place == forward.place
+
+
+@pytest.mark.parametrize(
+    "at", ["/node:ps/cpu", "/node:ps:1/cpu", "/node:worker/cpu", "/node:worker:1/cpu"]
+)
+def test_a_parameter_and_its_update_stand_where_the_optimizer_stands(at):
+    graph = after(
+        "place",
+        two_layers(optimizer=f"{{op: adam, learning_rate: 0.1, place: '{at}'}}"),
+    )
+    kinds = ("parameter", "adam", "store")
+    held = [op for op in graph.ops if op.kind in kinds]
+    assert len(held) == 12
+    assert {str(op.place) for op in held} == {at}
+
+
+def test_a_parameter_of_a_named_server_is_whole_there():
+    graph = after(
+        "slice",
+        two_layers(
+            width=128,
+            optimizer="{op: sgd, learning_rate: 0.1, place: '/node:ps:1'}",
+            train="  slicing: {min_block: 100}",
+        ),
+    )
+    found = {op.name: str(op.place) for op in graph.of_kind("parameter")}
+    assert found == dict.fromkeys(["h.w", "h.b", "out.w", "out.b"], "/node:ps:1/cpu")
+
+
+def test_a_parameter_of_some_servers_is_sliced_over_exactly_these():
+    graph = after(
+        "slice",
+        two_layers(
+            nodes="{worker: {count: 1}, ps: {count: 4}}",
+            width=128,
+            optimizer="{op: sgd, learning_rate: 0.1, place: '/node:ps:1,3'}",
+        ),
+    )
+    found = {graph.hosts(op) for op in graph.of_kind("parameter")}
+    assert found == {("ps:1",), ("ps:3",)}
+    blocks = [op.name for op in graph.of_kind("parameter") if ".block" in op.name]
+    assert blocks == ["h.w.block0", "h.w.block1"]
+
+
+def test_an_optimizer_without_a_place_stands_on_the_servers():
+    graph = after("place", two_layers())
+    assert {str(op.place) for op in graph.ops if is_update(op.kind)} == {"/node:ps/cpu"}
+
+
+def test_without_servers_an_optimizer_stands_with_the_first_op_of_its_parameter():
+    text = two_layers(nodes="{worker: {count: 2}}", first=W0, second=W1)
+    found = places(text)
+    assert {found[f"h.{p}.new"] for p in "wb"} == {W0}
+    assert {found[f"out.{p}.new"] for p in "wb"} == {W1}
+
+
+def test_a_parameter_of_two_workers_without_servers_stands_with_the_first():
+    text = two_layers(
+        nodes="{worker: {count: 2}}",
+        first=W0,
+        second=W1,
+        extra=f"  - {{name: again, op: fc, in: x, size: 16, params: {{w: h.w, b: h.b}},"
+        f" place: '{W1}'}}",
+    )
+    assert places(text)["h.w"] == W0
+
+
+def test_a_metric_stands_with_what_it_records():
+    assert places(two_layers(first=W0, second=W1))["record.loss"] == W1
+
+
+def test_what_is_chosen_is_told_in_the_plan(tmp_path):
+    from placer.compiler import compile as compile_model
+
+    plan = compile_model(model(two_layers(first=None, second=None)), tmp_path)
+    told = {choice.what: choice.why for choice in plan.choices}
+    assert told["h (fc) at /node:worker/cpu"] == (
+        "nothing was written: with its first placed input, else the first node"
+    )
+    assert told["h.w (parameter) at /node:ps:0/cpu"] == (
+        "a parameter stands where its optimizer (sgd) does"
+    )
+    sends = [what for what in told if "(send)" in what]
+    assert len(sends) == 4
+    assert "the short tail of a training epoch" in told
+
+
+REFUSED = {
+    "a forward op on a server": (
+        two_layers(second="/node:ps/cpu"),
+        "11:12: 'out' (fc) stands on /node:ps/cpu, and takes 'h' of model.yaml:10:12; "
+        "forward ops run on workers",
+        "place it on a worker; only parameters and optimizers stand on ps",
+    ),
+    "several devices of a node": (
+        two_layers(
+            nodes="{worker: {count: 2, devices: {gpu: 8}}, ps: {count: 1}}",
+            first="/node:worker/gpu",
+            second=None,
+        ),
+        "10:12: 'h' (fc) runs on more than one device of worker:0: /node:worker/gpu, "
+        "and takes 'x' of model.yaml:5:3",
+        "name one device, for example gpu:0",
+    ),
+    "an optimizer on several devices": (
+        two_layers(
+            nodes="{worker: {count: 2}, ps: {count: 1, devices: {gpu: 2}}}",
+            optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps/gpu}",
+        ),
+        "10:12: the optimizer of 'h.w' stands on more than one device of a node: "
+        "/node:ps/gpu",
+        "name one device, for example cpu",
+    ),
+    "a batch that cannot be split": (
+        two_layers(nodes="{worker: {count: 3}, ps: {count: 1}}"),
+        "5:3: a batch of 8 rows cannot be split evenly over the 3 nodes of "
+        "/node:worker/cpu, as 'x' needs",
+        "the nearest batch sizes are 6 or 9",
+    ),
+    "a way that is none": (
+        two_layers(
+            nodes="{worker: {count: 4}, ps: {count: 1}}",
+            first="/node:worker:0-1",
+            second="/node:worker:2-3",
+        ),
+        "11:12: 'h' cannot go from /node:worker:0-1/cpu (line 10) to "
+        "/node:worker:2-3/cpu (line 11), where 'out' needs it",
+        "a value moves between all nodes of a kind and some of them, or between two "
+        "single nodes",
+    ),
+    "a parameter on two node kinds": (
+        two_layers(
+            nodes="{worker: {count: 1}, other: {count: 1}}",
+            second="/node:other",
+            extra="  - {name: again, op: fc, in: x, size: 16, place: /node:other,"
+            " params: {w: h.w, b: h.b}}\n"
+            "  - {name: sum, op: reduce_sum, in: again}\n"
+            "  - {name: both, op: add, in: [loss, sum]}",
+        ).replace("minimize: loss", "minimize: both"),
+        "10:12: 'h.b' is used on /node:worker/cpu and on /node:other/cpu, nodes of "
+        "different kinds",
+        "use a parameter of its own on each, or put both on one kind",
+    ),
+    "nothing to train": (
+        two_layers(
+            extra="  - {name: other, op: reduce_mean, in: y}",
+        ).replace("minimize: loss", "minimize: other"),
+        "13:12: 'other' depends on no trainable parameter: there is nothing to "
+        "minimize",
+        None,
+    ),
+    "two clips": (
+        two_layers(
+            train="  clip: {global_norm: 1.0}",
+            optimizer="{op: sgd, learning_rate: 0.1, clip: {global_norm: 2.0}}",
+        ),
+        "19:15: both train.clip and an optimizer's own clip are given",
+        "keep one: train.clip is one norm over all optimizers",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_a_model_that_cannot_be_placed_is_refused(mistake):
+    text, message, hint = REFUSED[mistake]
+    with pytest.raises(GraphError) as caught:
+        lowered(model(text))
+    error = caught.value
+    assert f"{error.span.line}:{error.span.column}: {error.message}" == message
+    assert error.hint == hint
+    assert error.span.text == text.splitlines()[error.span.line - 1]

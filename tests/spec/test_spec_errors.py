@@ -1,0 +1,133 @@
+"""Broken specs, each with the whole message that a person reads.
+
+A file of `broken/` is a spec, a line `---- expected`, and the message.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from placer.errors import SpecError, SpecErrors
+from placer.spec import load, load_text
+
+CASES = sorted((Path(__file__).parent / "broken").glob("*.txt"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+def test_a_broken_spec_is_told_in_full(case, tmp_path):
+    spec, expected = case.read_text(encoding="utf-8").split("---- expected\n")
+    with pytest.raises(SpecError) as caught:
+        load_text(spec, "model.yaml", tmp_path)
+    assert str(caught.value) + "\n" == expected
+
+
+def test_there_are_at_least_twenty():
+    assert len(CASES) >= 20
+
+
+def test_independent_mistakes_are_told_together_in_the_files_order(tmp_path):
+    spec, _ = (
+        (Path(__file__).parent / "broken" / "several.txt")
+        .read_text(encoding="utf-8")
+        .split("---- expected\n")
+    )
+    with pytest.raises(SpecErrors) as caught:
+        load_text(spec, "model.yaml", tmp_path)
+    lines = [error.span.line for error in caught.value.errors]
+    assert len(lines) == 4
+    assert lines == sorted(lines)
+
+
+def test_what_depends_on_a_mistake_is_not_told(tmp_path):
+    lines = ["- {name: h0, op: fx, in: x}"]
+    lines += [f"- {{name: h{i}, op: relu, in: h{i - 1}}}" for i in range(1, 10)]
+    lines += ["- {name: loss, op: reduce_mean, in: h9}"]
+    with pytest.raises(SpecError, match="unknown op 'fx'") as caught:
+        load_text(_spec(graph=lines), "model.yaml", tmp_path)
+    assert not isinstance(caught.value, SpecErrors)
+
+
+def test_very_many_mistakes_are_counted(tmp_path):
+    lines = [f"- {{name: h{i}, op: relu, in: nothing}}" for i in range(70)]
+    with pytest.raises(SpecErrors) as caught:
+        load_text(_spec(graph=lines), "model.yaml", tmp_path)
+    assert len(caught.value.errors) == 51
+    assert str(caught.value).endswith("and 21 more mistakes")
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"wroker": 2}, "no node 'wroker' in this spec"),
+        ({"worker": 0}, "the number of nodes 'worker' must be at least 1, not 0"),
+    ],
+)
+def test_node_counts_that_do_not_fit(counts, message, tmp_path):
+    with pytest.raises(SpecError, match=message):
+        load_text(_spec(), "model.yaml", tmp_path, nodes=counts)
+
+
+def test_the_nearest_node_is_named_for_a_count(tmp_path):
+    with pytest.raises(SpecError) as caught:
+        load_text(_spec(), "model.yaml", tmp_path, nodes={"wroker": 2})
+    assert caught.value.hint == "did you mean 'worker'?"
+
+
+def test_a_place_is_held_against_the_counts_that_are_asked_for(tmp_path):
+    graph = ["- {name: h, op: fc, in: x, size: 1, place: '/node:worker:1'}"]
+    graph += ["- {name: loss, op: reduce_mean, in: h}"]
+    spec = _spec(graph=graph)
+    assert load_text(spec, "model.yaml", tmp_path, nodes={"worker": 2})
+    with pytest.raises(SpecError, match="no 'worker:1' in this cluster"):
+        load_text(spec, "model.yaml", tmp_path, nodes={"worker": 1})
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(SpecError, match=r"cannot read .*none\.yaml: No such file"):
+        load(tmp_path / "none.yaml")
+
+
+def test_a_file_that_is_not_utf_8(tmp_path):
+    path = tmp_path / "latin.yaml"
+    path.write_bytes(b"name: x\n# caf\xe9\n")
+    with pytest.raises(SpecError, match="line 2 is not UTF-8"):
+        load(path)
+
+
+def test_a_file_that_is_too_big_is_not_read(tmp_path):
+    path = tmp_path / "big.yaml"
+    with path.open("wb") as file:
+        file.truncate(5 << 20)
+    with pytest.raises(SpecError, match="over 4 MB"):
+        load(path)
+
+
+def test_more_than_a_million_values(tmp_path):
+    text = "[" + "a," * 1_000_001 + "]"
+    with pytest.raises(SpecError, match="more than 1,000,000 values"):
+        load_text(text, "model.yaml", tmp_path)
+
+
+@pytest.mark.parametrize("opener", ["[", "{a: ", "- ", "? "])
+def test_deep_nesting_is_refused_and_does_not_crash(opener, tmp_path):
+    with pytest.raises(
+        SpecError, match=r"nested deeper|a key must be a name|',' or '}'"
+    ):
+        load_text(opener * 100_000, "model.yaml", tmp_path)
+
+
+def _spec(
+    graph=(
+        "- {name: h, op: fc, in: x, size: 1}",
+        "- {name: loss, op: reduce_mean, in: h}",
+    ),
+):
+    """A small spec, good unless its graph is not."""
+    return (
+        "nodes: {worker: {count: 1}}\n"
+        "inputs: {x: 'float32[batch, 4]'}\n"
+        "data: {train: {source: 'npz:rows.npz', batch: 8}}\n"
+        "graph:\n" + "".join(f"  {line}\n" for line in graph) + "train:\n"
+        "  minimize: loss\n"
+        "  optimizer: {op: sgd, learning_rate: 0.1}\n"
+    )

@@ -1,0 +1,69 @@
+"""The public names are these, and no module takes one of them away."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import placer
+
+NAMES = [
+    "BuildError",
+    "Cluster",
+    "DataError",
+    "GraphError",
+    "NodeKind",
+    "OpError",
+    "Options",
+    "Place",
+    "PlaceError",
+    "PlacerError",
+    "Plan",
+    "Result",
+    "RunError",
+    "SpecError",
+    "SpecErrors",
+    "__version__",
+    "compile",
+    "launch",
+    "run",
+    "slice_sizes",
+]
+
+
+def test_these_are_the_public_names() -> None:
+    assert placer.__all__ == NAMES
+    assert set(NAMES) <= set(dir(placer))
+
+
+def test_each_public_name_says_what_it_is() -> None:
+    found = {name: getattr(placer, name) for name in NAMES if name != "__version__"}
+    assert all(inspect.getdoc(thing) for thing in found.values())
+    functions = [name for name, thing in found.items() if inspect.isfunction(thing)]
+    assert functions == ["compile", "launch", "run", "slice_sizes"]
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(placer, "no_such_name")
+
+
+def test_no_module_has_the_name_of_a_public_function() -> None:
+    # Importing such a module would put it in the place of the function.
+    modules = {
+        found.name.rpartition(".")[2]
+        for found in pkgutil.walk_packages(placer.__path__, "placer.")
+    }
+    assert not modules & set(NAMES)
+
+
+def test_importing_placer_brings_neither_jax_nor_numpy() -> None:
+    code = (
+        "import sys, placer; placer.Place, placer.compile, placer.launch; "
+        "print({'jax', 'numpy'} & set(sys.modules))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "set()\n"
