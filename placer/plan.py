@@ -200,6 +200,12 @@ def to_json(plan: Plan) -> str:
     return msgspec.json.format(msgspec.json.encode(plan), indent=1).decode() + "\n"
 
 
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of plan.json, in the 2020-12 dialect."""
+    schema = msgspec.json.schema(Plan)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
 def sealed(plan: Plan) -> Plan:
     """The plan with its digest."""
     bare = msgspec.structs.replace(plan, digest="")

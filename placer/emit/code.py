@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 WIDTH = 88
@@ -24,8 +25,10 @@ def literal(value: Any) -> str:
     if isinstance(value, dict):
         pairs = ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items())
         return "{" + pairs + "}"
+    if isinstance(value, float) and not isfinite(value):
+        return f'float("{value}")'
     if value is None or isinstance(value, bool | int | float):
-        return repr(value)
+        return repr(value).replace("e+", "e")
     raise TypeError(f"{type(value).__name__} has no text in a program")
 
 
@@ -39,8 +42,11 @@ def call(
     if len(flat) <= WIDTH:
         return [flat]
     opened = f"{pad}{left}{function}("
-    if len(opened) <= WIDTH or len(targets) < 2:
+    if len(opened) <= WIDTH or not targets:
         return [opened, *_items(arguments, depth + 1), f"{pad})"]
+    if len(targets) == 1:
+        inner = call((), function, arguments, depth + 1)
+        return [f"{pad}{left}(", *inner, f"{pad})"]
     closing = f"{pad}) = {function}({', '.join(arguments)})"
     head = [f"{pad}(", *_items(targets, depth + 1)]
     if len(closing) <= WIDTH:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.graph.graph import Graph, Op
+from placer.graph.rows import pieces
+from placer.graph.structure import is_conversion
 from placer.passes.segment import constants_of_evaluation, is_computed, is_once
 
 
@@ -27,19 +29,47 @@ class Unit:
 
 def units(graph: Graph, host: str) -> tuple[Unit, ...]:
     """The host's part of a segmented graph. Empty when it has none."""
-    mine = [op for op in graph.ops if host in graph.hosts(op)]
+    mine = _used(graph, host)
     once = constants_of_evaluation(graph)
     groups = list(_groups(mine, once))
     here = {value.name for op in mine for value in op.results}
     last_use: dict[str, int] = {}
     for i, group in enumerate(groups):
         for op in group:
-            for name in op.operands:
+            for name in _taken(graph, host, op):
                 last_use[name] = i
     return tuple(
-        _unit(group, i, here, last_use, is_once(group[0], once))
+        _unit(graph, host, group, i, here, last_use, is_once(group[0], once))
         for i, group in enumerate(groups)
     )
+
+
+def _used(graph: Graph, host: str) -> list[Op]:
+    """The host's ops, without those that make what nobody on it takes."""
+    used: set[str] = set()
+    found: list[Op] = []
+    for op in reversed(graph.ops):
+        if host not in graph.hosts(op):
+            continue
+        pure = is_computed(op) or op.kind in ("read", "assemble", "cut")
+        if not pure or any(value.name in used for value in op.results):
+            found.append(op)
+            used.update(_taken(graph, host, op))
+    found.reverse()
+    return found
+
+
+def _taken(graph: Graph, host: str, op: Op) -> tuple[str, ...]:
+    """The operands that this host needs: a conversion may give it nothing but zeros."""
+    if not is_conversion(op.kind):
+        return op.operands
+    operand, result = graph.values[op.operands[0]], op.result
+    assert operand.layout is not None
+    assert result.layout is not None
+    layouts = operand.layout, result.layout
+    sources = graph.hosts(graph.producers[operand.name])
+    found = pieces(layouts, sources, graph.hosts(op), host, graph.batch)
+    return op.operands if found else ()
 
 
 def _groups(mine: Sequence[Op], once: frozenset[str]) -> Iterator[tuple[Op, ...]]:
@@ -62,7 +92,13 @@ def _together(a: Op, b: Op, once: frozenset[str]) -> bool:
 
 
 def _unit(
-    group: tuple[Op, ...], at: int, here: set[str], last_use: dict[str, int], once: bool
+    graph: Graph,
+    host: str,
+    group: tuple[Op, ...],
+    at: int,
+    here: set[str],
+    last_use: dict[str, int],
+    once: bool,
 ) -> Unit:
     if not is_computed(group[0]):
         return Unit(group, computed=False, once=once)
@@ -70,7 +106,7 @@ def _unit(
     inputs = dict.fromkeys(
         name
         for op in group
-        for name in op.operands
+        for name in _taken(graph, host, op)
         if name not in made and name in here
     )
     outputs = tuple(

@@ -150,7 +150,7 @@ def test_a_program_takes_no_name_that_means_something_else(builds):
 def test_names_that_would_collide_are_kept_apart():
     names = Names()
     found = [names.of(v) for v in ("h1.w", "h1_w", "h1.w.grad", "d_h1_w", "jax", "_")]
-    assert found == ["h1_w", "h1_w_2", "d_h1_w", "d_h1_w_2", "jax_2", "_2"]
+    assert found == ["h1_w", "h1_w_2", "d_h1_w", "d_h1_w_2", "jax_2", "__2"]
     assert names.of("h1.w") == "h1_w"
 
 
