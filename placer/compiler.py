@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from placer.emit.memory import check_memory
 from placer.emit.planning import make_plan, make_tables
 from placer.emit.program import Phase, opening, program, program_path, sources
 from placer.errors import BuildError
@@ -47,6 +48,7 @@ def compile(
         files = build_files(spec, step, evaluation, tables)
         hashes = {path: sha256(text.encode()) for path, text in files.items()}
         plan = sealed(make_plan(spec, step, evaluation, tables, hashes))
+        check_memory(plan, spec)
         files[FILE] = to_json(plan)
         files[SOURCES] = _sources(spec, step, Path(out))
         _write(Path(out), files)

@@ -104,7 +104,8 @@ class Table(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """One process of the run. FLOPs are declared, of one training step."""
+    """One process of the run. FLOPs are declared, of one training step; `peak_bytes` is
+    what its tables and the values of a step that are alive at once take at most."""
 
     name: str
     program: str
@@ -112,6 +113,7 @@ class Node(Struct, frozen=True):
     step: Phase
     evaluation: Phase | None
     tables: tuple[Table, ...]
+    peak_bytes: int
     flops: int
     replicated_flops: int
     exchange_flops: int

@@ -9,6 +9,7 @@ from typing import Any
 
 import placer
 from placer import ops
+from placer.emit.memory import peak_bytes
 from placer.emit.program import program_path
 from placer.emit.reasons import choices
 from placer.graph import optimizers
@@ -51,6 +52,7 @@ def make_plan(
             step=_phase(step, host),
             evaluation=_phase(evaluation, host) if evaluation else None,
             tables=tables[host],
+            peak_bytes=peak_bytes(step, host, tables[host]),
             flops=costs[host].model,
             replicated_flops=costs[host].replicated,
             exchange_flops=costs[host].exchange,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from placer.errors import Span
 from placer.graph.graph import Graph
 from placer.graph.types import TensorType
 
@@ -22,6 +23,14 @@ class Source:
     shuffle: bool = False
     seed: int = 0
     remainder: Literal["drop", "keep"] = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """How many bytes one device holds, and where the spec says so."""
+
+    nbytes: int
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +51,4 @@ class Model:
     metrics: tuple[str, ...]
     folder: Path
     modules: tuple[str, ...] = ()
+    memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

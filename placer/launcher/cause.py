@@ -31,7 +31,8 @@ def of_report(event: Failed) -> Finding:
     cause = event.cause
     said = [part.strip() for part in (cause.where, cause.what) if part.strip()]
     text = ": ".join(said) or event.message
-    text = text.removeprefix(f"{cause.node}: ")
+    # Some say themselves whom they speak of.
+    text = text.removeprefix(cause.node).lstrip(": ")
     return Finding(cause.node, f"{cause.node} failed: {text}", event.root)
 
 

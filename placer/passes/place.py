@@ -25,11 +25,7 @@ def place(graph: Graph) -> Graph:
     everywhere = {**forward, **_gradient_places(graph, forward)}
     everywhere |= _accumulation_places(graph, everywhere)
     everywhere |= _optimizer_places(graph, everywhere)
-    placed = [
-        op.at(everywhere[id(op)])
-        for op in graph.ops
-        if id(op) in everywhere
-    ]
+    placed = [op.at(everywhere[id(op)]) for op in graph.ops if id(op) in everywhere]
     return _one_copy_a_place(graph.with_ops(_split_clipping(graph, placed)))
 
 

@@ -16,7 +16,7 @@ from placer.spec.decode import decode
 from placer.spec.events import MAX_BYTES, read, too_big
 from placer.spec.layers import Parameters, widened
 from placer.spec.names import Names, is_name
-from placer.spec.nodes import one_process, read_nodes
+from placer.spec.nodes import one_process, read_memory, read_nodes
 from placer.spec.parameters import Rule, read_rules, unfit
 from placer.spec.places import Places
 from placer.spec.problems import Problems
@@ -131,6 +131,7 @@ def _model(
         metrics=tuple(node.text for node in training.metrics),
         folder=folder,
         modules=rows.modules,
+        memory={} if single_process else read_memory(good.get("nodes")),
     )
 
 

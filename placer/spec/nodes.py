@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping as Counts
 
 from placer.errors import PlaceError, SpecError, did_you_mean
+from placer.graph.model import Memory
 from placer.graph.scalars import shown, whole
 from placer.place import Cluster, NodeKind
 from placer.spec.decode import decode, fields, problem_free
@@ -41,6 +42,31 @@ def read_nodes(
         return None
     cluster = Cluster(tuple(kinds))
     return _with_counts(cluster, counts) if counts else cluster
+
+
+def read_memory(section: Node | None) -> dict[tuple[str, str], Memory]:
+    """What one device of a node kind holds, by (node, device), where the spec says.
+
+    The section has been read without a mistake.
+    """
+    found: dict[tuple[str, str], Memory] = {}
+    if not isinstance(section, Mapping):
+        return found
+    for name, node in section:
+        devices = node.entries.get("devices") if isinstance(node, Mapping) else None
+        if isinstance(devices, Mapping):
+            for device, entry in devices:
+                size = (
+                    entry.entries.get("memory") if isinstance(entry, Mapping) else None
+                )
+                if isinstance(size, Scalar):
+                    found[name, device] = Memory(_bytes(size.text), size.span)
+    return found
+
+
+def _bytes(size: str) -> int:
+    number, unit = size[:-3], size[-3:]
+    return int(number) << {"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}[unit]
 
 
 def one_process(cluster: Cluster) -> Cluster:

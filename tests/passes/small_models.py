@@ -30,7 +30,7 @@ def two_layers(
     """x -> fc -> fc -> mean squared error, each layer at its own place."""
 
     def at(place: str | None) -> str:
-        return f", place: {place}" if place else ""
+        return f", place: '{place}'" if place else ""
 
     return f"""\
 name: small

@@ -64,7 +64,10 @@ def test_sends_stand_where_the_optimizer_stood():
     assert all(single.ops.index(op) > last for op in updates)
     split = step_of("seed_ctr")
     sent = [
-        name for op in at(split, "worker:0") if op.kind == "send" for name in op.operands
+        name
+        for op in at(split, "worker:0")
+        if op.kind == "send"
+        for name in op.operands
     ]
     assert sent == [op.operands[1] for op in updates]
 

@@ -139,7 +139,9 @@ BROKEN = {
     "no place": (Stage.PLACED, f"it has no place:\n    {X}", [X]),
     "a place that the cluster has not": (
         Stage.PLACED,
-        "no 'worker:7' in this cluster, which declares worker: 2:\n    " + X + " @/node:worker:7/cpu",
+        "no 'worker:7' in this cluster, which declares worker: 2:\n    "
+        + X
+        + " @/node:worker:7/cpu",
         [X + " @/node:worker:7/cpu"],
     ),
     "a block outside its parameter": (

@@ -1,0 +1,72 @@
+"""How much memory a step needs on a host, and whether the spec's devices have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from placer.errors import SpecError
+from placer.graph import optimizers
+from placer.graph.graph import Graph, Value
+from placer.graph.model import Model
+from placer.graph.rows import part
+from placer.graph.structure import FLAT
+from placer.graph.types import ITEM_BYTES
+from placer.plan import Plan, Table
+
+
+def peak_bytes(graph: Graph, host: str, tables: Sequence[Table]) -> int:
+    """Bytes of the host's tables, and of the values of a step that live at once.
+
+    A value lives from the op that makes it to the last that uses it. What XLA does
+    inside a segment, such as fusing or reusing a buffer, is not counted.
+    """
+    mine = [op for op in graph.ops if host in graph.hosts(op)]
+    last = {name: i for i, op in enumerate(mine) for name in op.operands}
+    ends: dict[int, int] = {}
+    alive = peak = 0
+    for i, op in enumerate(mine):
+        if op.kind not in FLAT and op.kind != "parameter":  # views, and tables' own
+            hosts = graph.hosts(op)
+            for value in op.results:
+                size = _local_bytes(value, hosts.index(host), len(hosts), graph.batch)
+                alive += size
+                end = max(last.get(value.name, i), i)
+                ends[end] = ends.get(end, 0) + size
+        peak = max(peak, alive)
+        alive -= ends.pop(i, 0)
+    return peak + sum(_table_bytes(graph, table) for table in tables)
+
+
+def _local_bytes(value: Value, index: int, parts: int, batch: int) -> int:
+    rows = batch
+    if value.layout == "S":
+        low, high = part(batch, index, parts)
+        rows = high - low
+    return value.type.nbytes(rows)
+
+
+def _table_bytes(graph: Graph, table: Table) -> int:
+    """Values, slots, the gradient, and the new values of an update."""
+    copies = 1
+    if table.rule is not None:
+        copies += 2 + len(optimizers.find(table.rule).slots)
+    return copies * sum(
+        prod(block.shape) * ITEM_BYTES[graph.tensor(block.name).dtype]
+        for block in table.blocks
+    )
+
+
+def check_memory(plan: Plan, model: Model) -> None:
+    """Raise SpecError at the device's memory that a step does not fit into."""
+    for node in plan.nodes:
+        kind = node.name.split(":")[0]
+        for (name, device), memory in model.memory.items():
+            used = (name, device) in {(kind, each) for each in node.devices}
+            if used and node.peak_bytes > memory.nbytes:
+                raise SpecError(
+                    f"a step on {node.name} needs {node.peak_bytes:,} bytes, and each "
+                    f"{device} holds {memory.nbytes:,}",
+                    span=memory.span,
+                    hint="use a smaller batch, or more nodes",
+                )
