@@ -18,8 +18,9 @@ from placer.graph.graph import Layout
 VERSION = 1
 FILE = "plan.json"
 SOURCES = "sources.json"
-BASE_PORT = 47600
-"""Node k of a plan listens on this port + k unless it is told otherwise."""
+BASE_PORT = 27600
+"""Node k of a plan listens on this port + k unless it is told otherwise. It is below
+the ports that systems give to outgoing connections."""
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -32,7 +32,8 @@ def of_report(event: Failed) -> Finding:
     said = [part.strip() for part in (cause.where, cause.what) if part.strip()]
     text = ": ".join(said) or event.message
     # Some say themselves whom they speak of.
-    text = text.removeprefix(cause.node).lstrip(": ")
+    for prefix in (f"{cause.node}: ", f"{cause.node} "):
+        text = text.removeprefix(prefix)
     return Finding(cause.node, f"{cause.node} failed: {text}", event.root)
 
 

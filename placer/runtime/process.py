@@ -69,7 +69,7 @@ def run(
         with _beating(execution):
             return _attempt(execution)
     except BaseException as error:
-        report(failure(node, error))
+        report(failure(node, error, channel))
         raise
     finally:
         if channel is not None:
@@ -159,18 +159,19 @@ def _program_line(trace: TracebackType | None) -> str | None:
     return found
 
 
-def failure(node: str, error: BaseException) -> dict[str, object]:
+def failure(
+    node: str, error: BaseException, channel: Channel | None
+) -> dict[str, object]:
     """The event of a node that failed. `root` is false when it only heard of it."""
-    cause = error.cause if isinstance(error, Aborted) else None
-    here = cause is None
+    cause = Cause(node, "start", describe(error))
+    if isinstance(error, Aborted):
+        cause = error.cause
+    elif channel is not None and channel.aborted is not None:
+        cause = channel.aborted  # this node's own: it says where
     return {
         "event": "failed",
-        "cause": {
-            "node": node if cause is None else cause.node,
-            "where": "" if cause is None else cause.where,
-            "what": describe(error) if cause is None else cause.what,
-        },
-        "root": here,
+        "cause": {"node": cause.node, "where": cause.where, "what": cause.what},
+        "root": not isinstance(error, Aborted),
         "message": str(error),
         "traceback": "".join(traceback.format_exception(error)),
     }

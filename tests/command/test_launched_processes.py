@@ -15,7 +15,8 @@ import pytest
 
 from placer.errors import RunError
 from placer.launcher import supervise
-from placer.launcher.events import Event, Finished, State, Step
+from placer.launcher.cause import of_report
+from placer.launcher.events import Blame, Event, Failed, Finished, State, Step
 from placer.launcher.local import launch_nodes, log_path
 
 SCRIPTED = Path(__file__).with_name("scripted_node.py")
@@ -123,6 +124,12 @@ def test_a_node_that_reports_its_failure_is_the_root_cause(tmp_path: Path) -> No
     )
     log = log_path(tmp_path, "worker:1")
     assert told == f"worker:1 failed: step 1: ValueError\n  log: {log}"
+
+
+@pytest.mark.parametrize("said", ["worker:1 is full", "worker:1: is full", "is full"])
+def test_a_node_is_named_once(said: str) -> None:
+    found = of_report(Failed(Blame("worker:1", "", said), root=True))
+    assert found.text == "worker:1 failed: is full"
 
 
 def test_a_killed_node_is_named_with_its_signal(tmp_path: Path) -> None:
