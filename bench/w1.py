@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 SPEC = Path(__file__).parent.parent / "specs" / "seed_ctr.yaml"
@@ -45,7 +46,7 @@ def plain(steps: int) -> float:
             random.normal(0, (1 / a) ** 0.5, (a, b)).astype(np.float32),
             np.zeros(b, np.float32),
         )
-        for a, b in zip(SIZES, SIZES[1:], strict=False)
+        for a, b in pairwise(SIZES)
     ]
     table = random.normal(0, 0.05, (1000, 128)).astype(np.float32)
     parameters = jax.device_put((table, layers))

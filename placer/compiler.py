@@ -18,7 +18,7 @@ from placer.graph.graph import Graph
 from placer.graph.model import Model
 from placer.graph.text import print_graph
 from placer.passes import lower
-from placer.plan import FILE, SOURCES, Plan, Table, sealed, sha256, to_json
+from placer.plan import FILE, SOURCES, Plan, Table, read_plan, sealed, sha256, to_json
 
 Watch = Callable[[str, Graph], None]
 
@@ -114,12 +114,23 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
                 f"'{folder}' holds other files and no build",
                 hint="name an empty or a new folder",
             )
+        for path in _old_files(folder):
+            if path not in files:
+                (folder / path).unlink(missing_ok=True)
         for path, text in files.items():
             file = folder / path
             file.parent.mkdir(exist_ok=True)
             file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise BuildError(f"cannot write '{folder}': {error}") from error
+
+
+def _old_files(folder: Path) -> tuple[str, ...]:
+    """What an earlier build of this folder wrote: programs of nodes that may be gone."""
+    try:
+        return tuple(read_plan(folder).files)
+    except BuildError:
+        return ()  # no build, or one that was changed by hand: nothing is taken away
 
 
 @contextmanager

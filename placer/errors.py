@@ -66,7 +66,7 @@ class SpecError(PlacerError):
     """A spec that cannot be compiled."""
 
 
-class SpecErrors(SpecError):
+class SpecErrors(SpecError):  # noqa: N818 - several errors, not one
     """Several independent mistakes of one spec, told together in the file's order."""
 
     def __init__(self, errors: Iterable[PlacerError]) -> None:

@@ -24,12 +24,18 @@ def peak_bytes(graph: Graph, host: str, tables: Sequence[Table]) -> int:
     mine = [op for op in graph.ops if host in graph.hosts(op)]
     last = {name: i for i, op in enumerate(mine) for name in op.operands}
     ends: dict[int, int] = {}
+    sizes: dict[tuple[int, str | None, int, int], int] = {}  # by a type's identity
     alive = peak = 0
     for i, op in enumerate(mine):
         if op.kind not in FLAT and op.kind != "parameter":  # views, and tables' own
             hosts = graph.hosts(op)
+            index = hosts.index(host)
             for value in op.results:
-                size = _local_bytes(value, hosts.index(host), len(hosts), graph.batch)
+                key = id(value.type), value.layout, index, len(hosts)
+                size = sizes.get(key)
+                if size is None:
+                    size = _local_bytes(value, index, len(hosts), graph.batch)
+                    sizes[key] = size
                 alive += size
                 end = max(last.get(value.name, i), i)
                 ends[end] = ends.get(end, 0) + size

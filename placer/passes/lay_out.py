@@ -151,12 +151,12 @@ def check_rows(graph: Graph) -> None:
 def _uneven(graph: Graph, op: Op, value: Value) -> GraphError:
     parts = len(graph.hosts(op))
     below = graph.batch - graph.batch % parts
-    near = f"{below} or {below + parts}" if below else f"{parts}"
+    near = f"sizes are {below} or {below + parts}" if below else f"size is {parts}"
     return GraphError(
         f"a batch of {graph.batch} rows cannot be split evenly over the {parts} nodes "
         f"of {op.place}, as '{value.name}' needs",
         span=op.source,
-        hint=f"the nearest batch sizes are {near}",
+        hint=f"the nearest batch {near}",
     )
 
 
@@ -173,11 +173,13 @@ def _converted(
     graph: Graph, layouts: Mapping[str, Layout], needs: Sequence[Layouts]
 ) -> Graph:
     wanted: dict[str, list[tuple[Layout, Place, Op]]] = {}
-    for op, need in zip(graph.ops, needs, strict=True):
-        for name, layout in zip(op.operands, need, strict=True):
-            assert op.place is not None
+    unmet: dict[int, list[int]] = {}  # operands of an op that need a conversion
+    for at, (op, need) in enumerate(zip(graph.ops, needs, strict=True)):
+        for i, (name, layout) in enumerate(zip(op.operands, need, strict=True)):
             if not _satisfied(graph, name, layouts[name], layout, op):
+                assert op.place is not None
                 wanted.setdefault(name, []).append((layout, op.place, op))
+                unmet.setdefault(at, []).append(i)
     taken = set(graph.values)
     plans = {
         name: _plan(graph, name, layouts[name], found, taken)
@@ -185,24 +187,29 @@ def _converted(
     }
     out: list[Op] = []
     made: set[str] = set()
-    for op, need in zip(graph.ops, needs, strict=True):
-        operands = list(op.operands)
-        for i, (name, layout) in enumerate(zip(op.operands, need, strict=True)):
-            if name in plans and not _satisfied(graph, name, layouts[name], layout, op):
-                made_now, operands[i] = _conversions(
-                    graph, name, layouts[name], layout, op, plans[name], made
+    for at, (op, need) in enumerate(zip(graph.ops, needs, strict=True)):
+        operands = op.operands
+        if at in unmet:
+            names = list(operands)
+            for i in unmet[at]:
+                name = names[i]
+                made_now, names[i] = _conversions(
+                    graph, name, layouts[name], need[i], op, plans[name], made
                 )
                 out.extend(made_now)
-        results = tuple(Value(v.name, v.type, layouts[v.name]) for v in op.results)
-        out.append(op.of(tuple(operands), results))
+            operands = tuple(names)
+        results = tuple([Value(v.name, v.type, layouts[v.name]) for v in op.results])
+        out.append(op.of(operands, results))
     return graph.with_ops(out)
 
 
 def _satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -> bool:
     producer = graph.producers[name]
-    here, there = graph.hosts(op), graph.hosts(producer)
     if have != need:
         return False
+    here, there = graph.hosts(op), graph.hosts(producer)
+    if here is there:
+        return True
     if have == "R":
         return set(here) <= set(there)
     if have == "P" and op.kind == "accumulate" and set(there) <= set(here):

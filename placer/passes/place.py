@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import STRUCTURAL, is_update
-from placer.place import Cluster, Place
+from placer.graph.structure import ENTRIES, STRUCTURAL, is_update
+from placer.place import Cluster, Location, Place
 
 SERVER = "ps"
 """The node kind that holds parameters unless the spec says otherwise (seed 004)."""
@@ -26,6 +26,7 @@ def place(graph: Graph) -> Graph:
     everywhere |= _accumulation_places(graph, everywhere)
     everywhere |= _optimizer_places(graph, everywhere)
     placed = [op.at(everywhere[id(op)]) for op in graph.ops if id(op) in everywhere]
+    _check_devices(graph, placed)
     return _one_copy_a_place(graph.with_ops(_split_clipping(graph, placed)))
 
 
@@ -140,17 +141,25 @@ def _accumulation_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, 
         if source.kind != "parameter":
             places[id(op)] = known[id(source)]
             continue
-        parts = [known[id(producers[name])] for name in op.operands]
+        users = [producers[name] for name in op.operands]
+        parts = [known[id(user)] for user in users]
         whole = joined(graph.cluster, parts)
         if whole is None:
+            kinds = [(place.node, place.device) for place in parts]
+            other = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
             raise GraphError(
-                f"'{source.name}' is used on {parts[0]} and on {parts[-1]}, "
-                "nodes of different kinds",
+                f"'{source.name}' is used on {_use(users[0], parts[0])} and on "
+                f"{_use(users[other], parts[other])}, places of different kinds",
                 span=source.source,
                 hint="use a parameter of its own on each, or put both on one kind",
             )
         places[id(op)] = whole
     return places
+
+
+def _use(op: Op, place: Place) -> str:
+    """Where an op stands, and the line that says so."""
+    return f"{place}{_line(op)}"
 
 
 def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Place]:
@@ -200,12 +209,45 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
 
 def _check_one_device(graph: Graph, op: Op, place: Place) -> None:
     if len(graph.cluster.resolve(place)) > len(graph.cluster.hosts(place)):
+        recipes = graph.of_kind("optimizer")
+        said = next(r for r in recipes if r.attrs["group"] == op.attrs["group"])
+        where = f", of {op.source}," if op.source else ""
         raise GraphError(
-            f"the optimizer of '{op.operands[0]}' stands on more than one device of a "
-            f"node: {place}",
-            span=op.source,
+            f"the optimizer of '{op.operands[0]}'{where} stands on more than one "
+            f"device of a node: {place}",
+            span=said.source,
             hint="name one device, for example cpu",
         )
+
+
+def _check_devices(graph: Graph, placed: Iterable[Op]) -> None:
+    """Raise GraphError where two ops stand on different devices of one node."""
+    firsts: dict[Place, Op] = {}
+    for op in placed:
+        assert op.place is not None
+        if op.kind not in ENTRIES:  # they stand with those that use or update them
+            firsts.setdefault(op.place, op)
+    held: dict[tuple[str, int], tuple[Location, Op]] = {}
+    for place, op in firsts.items():
+        for at in graph.cluster.resolve(place):
+            other, first = held.setdefault((at.node, at.node_id), (at, op))
+            if (at.device, at.device_id) == (other.device, other.device_id):
+                continue
+            raise GraphError(
+                f"{_who(op)} stands on {at.device}:{at.device_id} of {at.node}:"
+                f"{at.node_id}, and {_who(first)}{_line(first)} on "
+                f"{other.device}:{other.device_id}; a node computes on one device",
+                span=op.source,
+                hint="name the same device for both",
+            )
+
+
+def _who(op: Op) -> str:
+    return "an optimizer" if op.kind == "optimizer" else f"'{op.name}' ({op.kind})"
+
+
+def _line(op: Op) -> str:
+    return f" (line {op.source.line})" if op.source else ""
 
 
 def _split_clipping(graph: Graph, placed: list[Op]) -> list[Op]:

@@ -9,6 +9,7 @@ place has other work in, else where it is first used, so none is cut for it alon
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from placer.graph.graph import Graph, Op
 from placer.graph.structure import STRUCTURAL, is_update
@@ -21,11 +22,15 @@ def segment(graph: Graph) -> Graph:
     late = _late(graph, early)
     busy = _busy(graph, early, late)
     timed = []
+    chosen: dict[str, int] = {}
     for op, first, last in zip(graph.ops, early, late, strict=True):
         level = first
         if op.kind not in ("send", "listen_and_serv"):
             work = busy.get(op.place, ())
-            level = next((i for i in range(first, last) if i in work), last)
+            # An operand that another place makes may have been put off.
+            level = max((first, *(chosen[name] for name in op.operands)))
+            level = next((i for i in range(level, last) if i in work), last)
+        chosen.update((value.name, level) for value in op.results)
         varying = not is_once(op, once)
         if is_computed(op):
             op = op.with_attrs(segment=level)
@@ -55,10 +60,10 @@ def is_computed(op: Op) -> bool:
     return op.kind not in STRUCTURAL and not is_update(op.kind)
 
 
-def is_once(op: Op, once: frozenset[str]) -> bool:
+def is_once(op: Op, once: AbstractSet[str]) -> bool:
     """Whether all that the op makes, or takes when it makes nothing, is in `once`. A
     metric is recorded for every batch: it counts by the rows of each."""
-    if op.kind == "record":
+    if not once or op.kind == "record":
         return False
     names = [value.name for value in op.results] or op.operands
     return all(name in once for name in names)

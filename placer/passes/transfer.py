@@ -16,6 +16,7 @@ from placer.graph.graph import Graph, Op, Value
 from placer.graph.rows import is_local
 from placer.graph.structure import is_conversion
 from placer.passes.place import first_host
+from placer.passes.segment import is_once
 from placer.place import Place
 
 
@@ -118,9 +119,7 @@ def _grouped(
             key = _Edge(early, level, item.origin, item.target)
             edges.setdefault(key, []).append(item)
         else:
-            names = [v.name for v in item.results] or item.operands
-            early = item.kind != "record" and all(name in once for name in names)
-            timed.append((not early, level, 1, item))
+            timed.append((not is_once(item, once), level, 1, item))
     order = sorted(edges, key=lambda e: (not e.once, e.level))
     for number, key in enumerate(order, first_edge):
         send, listen = _messages(number, key, edges[key])

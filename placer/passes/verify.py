@@ -35,7 +35,8 @@ def verify(graph: Graph, stage: Stage, known: Known | None = None) -> None:
     """
     check_types(graph, Known() if known is None else known)
     if stage >= Stage.PLACED:
-        for op in graph.ops:
+        first_at = {id(op.place): op for op in reversed(graph.ops)}
+        for op in reversed(first_at.values()):
             _check_place(graph, op)
     if stage >= Stage.DIFFERENTIATED and graph.of_kind("minimize"):
         raise GraphError("a differentiated graph still says minimize")

@@ -329,7 +329,7 @@ class _Lines:
             try:
                 self._file = execution.options.history.open("w", encoding="utf-8")
             except OSError as error:
-                raise RunError(f"the history cannot be written: {error}") from error
+                raise _unwritten(error) from error
 
     def __call__(self, line: Line) -> None:
         import json
@@ -349,8 +349,11 @@ class _Lines:
             self._eval = line.eval
             said["eval"] = line.eval
         if self._file is not None:
-            self._file.write(json.dumps(said) + "\n")
-            self._file.flush()
+            try:
+                self._file.write(json.dumps(said) + "\n")
+                self._file.flush()
+            except OSError as error:
+                raise _unwritten(error) from error
         rate = self._execution.timing.rate
         self._execution.report({"event": "step", **said, "samples_per_second": rate})
 
@@ -375,6 +378,13 @@ class _Lines:
             }
         )
         return result
+
+
+def _unwritten(error: OSError) -> RunError:
+    return RunError(
+        f"the history cannot be written: {error}",
+        hint="name a file in a folder that exists and has room",
+    )
 
 
 def _save(execution: Execution, node: Node, path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import runpy
+import sys
 import threading
 import traceback
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from placer.errors import PlacerError, RunError
-from placer.plan import BASE_PORT, FILE, Plan, read_plan
+from placer.plan import BASE_PORT, Plan, read_plan
 from placer.runtime.channel.protocol import Aborted, Cause, Channel
 from placer.runtime.events import Pipe, Report, nobody
 from placer.runtime.executor import Execution, Hook, Options, Result, execute
@@ -108,18 +110,16 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
 
 
 def main(file: str, step: Hook, evaluate: Hook | None = None) -> None:
-    """Run the program of this file as its node, as `placer run` does."""
+    """Be the node that this program is of: just what `placer run` does, options too.
+
+    The file's hash is checked and its `step` and `evaluate` loaded by that command.
+    """
     program = Path(file).resolve()
-    folder = program.parent.parent
-    plan = read_plan(folder)
-    place = f"{program.parent.name}/{program.name}"
-    node = next((n.name for n in plan.nodes if n.program == place), None)
-    if node is None:
-        raise SystemExit(f"{place} is no program of {folder / FILE}")
-    try:
-        run(folder, node)
-    except PlacerError as error:
-        raise SystemExit(f"{error}") from error
+    kind, _, number = program.parent.name.rpartition("-")
+    folder, node = str(program.parent.parent), f"{kind}:{number}"
+    sys.argv = ["placer", "run", folder, "--node", node, *sys.argv[1:]]
+    # As `python -m`: the runtime stands below the command line and imports none of it.
+    runpy.run_module("placer.command", run_name="__main__")
 
 
 def _attempt(execution: Execution) -> Result | None:
@@ -143,6 +143,8 @@ def describe(error: BaseException) -> str:
     """What happened, in a line or two; in a program, with the line it happened on."""
     if isinstance(error, PlacerError):
         return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "it was interrupted"
     what = f"{type(error).__name__}: {error}".strip()
     line = _program_line(error.__traceback__)
     return f"{what}\n  at {line}" if line else what

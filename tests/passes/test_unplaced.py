@@ -68,7 +68,7 @@ def test_a_server_without_a_device_is_on_its_cpu():
 def test_a_place_without_a_node_is_on_its_first_placed_input():
     text = two_layers(
         nodes="{worker: {count: 2, devices: {cpu: 1, gpu: 1}}, ps: {count: 1}}",
-        first="/node:worker:1/cpu",
+        first="/node:worker:1/gpu",
         second="/gpu",
     )
     found = places(text)
@@ -190,8 +190,8 @@ REFUSED = {
             nodes="{worker: {count: 2}, ps: {count: 1, devices: {gpu: 2}}}",
             optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps/gpu}",
         ),
-        "10:12: the optimizer of 'h.w' stands on more than one device of a node: "
-        "/node:ps/gpu",
+        "19:15: the optimizer of 'h.w', of model.yaml:10:12, stands on more than one "
+        "device of a node: /node:ps/gpu",
         "name one device, for example cpu",
     ),
     "a batch that cannot be split": (
@@ -220,8 +220,8 @@ REFUSED = {
             "  - {name: sum, op: reduce_sum, in: again}\n"
             "  - {name: both, op: add, in: [loss, sum]}",
         ).replace("minimize: loss", "minimize: both"),
-        "10:12: 'h.b' is used on /node:worker/cpu and on /node:other/cpu, nodes of "
-        "different kinds",
+        "10:12: 'h.b' is used on /node:worker/cpu (line 10) and on /node:other/cpu "
+        "(line 13), places of different kinds",
         "use a parameter of its own on each, or put both on one kind",
     ),
     "nothing to train": (
