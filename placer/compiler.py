@@ -12,7 +12,7 @@ import msgspec
 
 from placer.emit.memory import check_memory
 from placer.emit.planning import make_plan, make_tables
-from placer.emit.program import Phase, opening, program, program_path, sources
+from placer.emit.program import Phase, opening, program_path, programs, sources
 from placer.errors import BuildError
 from placer.graph.graph import Graph
 from placer.graph.model import Model
@@ -88,9 +88,9 @@ def build_files(
         phases.append(Phase(evaluation, rows, evaluating=True))
         text += "\n" + print_graph(evaluation)
     files = {"graph.txt": text}
-    for host in step.cluster.all_hosts():
-        title = opening(host, step)
-        files[program_path(host)] = program(host, title, phases, tables[host])
+    titles = {host: opening(host, step) for host in step.cluster.all_hosts()}
+    for host, program in programs(titles, phases, tables).items():
+        files[program_path(host)] = program
     for module in model.modules:
         path = model.folder / f"{module}.py"
         files[f"{module}.py"] = path.read_text(encoding="utf-8")

@@ -48,9 +48,7 @@ def _used(graph: Graph, host: str) -> list[Op]:
     """The host's ops, without those that make what nobody on it takes."""
     used: set[str] = set()
     found: list[Op] = []
-    for op in reversed(graph.ops):
-        if host not in graph.hosts(op):
-            continue
+    for op in reversed(graph.on(host)):
         pure = is_computed(op) or op.kind in ("read", "assemble", "cut")
         if not pure or any(value.name in used for value in op.results):
             found.append(op)

@@ -21,7 +21,7 @@ def peak_bytes(graph: Graph, host: str, tables: Sequence[Table]) -> int:
     A value lives from the op that makes it to the last that uses it. What XLA does
     inside a segment, such as fusing or reusing a buffer, is not counted.
     """
-    mine = [op for op in graph.ops if host in graph.hosts(op)]
+    mine = graph.on(host)
     last = {name: i for i, op in enumerate(mine) for name in op.operands}
     ends: dict[int, int] = {}
     sizes: dict[tuple[int, str | None, int, int], int] = {}  # by a type's identity

@@ -43,7 +43,8 @@ def make_plan(
     files: Mapping[str, str],
 ) -> Plan:
     """The plan of a build, given the final graphs and the hashes of its files."""
-    costs = _costs(step)
+    edges = _edges(step)
+    costs = _costs(step, edges)
     nodes = tuple(
         Node(
             name=host,
@@ -71,7 +72,7 @@ def make_plan(
         train=_data(model.train),
         evaluation=_data(model.eval) if model.eval else None,
         nodes=nodes,
-        step_edges=_edges(step),
+        step_edges=edges,
         evaluation_edges=_edges(evaluation) if evaluation else (),
         parameters=_parameters(model, nodes),
         choices=choices(model, step),
@@ -172,11 +173,10 @@ def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
 
 
 def _phase(graph: Graph, host: str) -> Phase:
-    mine = [op for op in graph.ops if host in graph.hosts(op)]
     reads = []
-    for op in mine:
-        if op.kind == "read":
-            hosts = graph.hosts(op)
+    for op in graph.of_kind("read"):
+        hosts = graph.hosts(op)
+        if host in hosts:
             split = op.result.layout == "S"
             reads.append(
                 Read(
@@ -188,8 +188,8 @@ def _phase(graph: Graph, host: str) -> Phase:
             )
     metrics: dict[str, str] = {
         op.attrs["metric"]: graph.values[op.operands[0]].layout or "R"
-        for op in mine
-        if op.kind == "record"
+        for op in graph.of_kind("record")
+        if host in graph.hosts(op)
     }
     return Phase(reads=tuple(reads), metrics=metrics)
 
@@ -298,31 +298,32 @@ class _Cost:
     exchange: int = 0
 
 
-def _costs(graph: Graph) -> dict[str, _Cost]:
+def _costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, _Cost]:
     """Declared FLOPs of one step by host: of the model, of what is computed again on
     other hosts, and of the exchange itself (R5)."""
     costs = {host: _Cost() for host in graph.cluster.all_hosts()}
+    known: dict[tuple[object, ...], int] = {}
     for op in graph.ops:
+        if op.kind in STRUCTURAL or is_conversion(op.kind):
+            continue
         hosts = graph.hosts(op)
         split = len(hosts) > 1 and any(
             graph.values[name].layout == "S" for name in op.operands
         )
-        found: dict[int, tuple[int, bool]] = {}
+        exchanged = op.kind == "clip_scale"
         for i, host in enumerate(hosts):
             rows = graph.batch
             if split:
                 low, high = part(graph.batch, i, len(hosts))
                 rows = high - low
-            if rows not in found:
-                found[rows] = _flops(graph, op, rows)
-            flops, exchanged = found[rows]
+            flops = _flops(graph, op, rows, known)
             if exchanged:
                 costs[host].exchange += flops
             elif split or i == 0:
                 costs[host].model += flops
             else:
                 costs[host].replicated += flops
-    for edge in _edges(graph):
+    for edge in edges:
         for value in edge.values:
             if value.layouts[0] == "P":
                 for target in edge.targets:
@@ -341,22 +342,27 @@ def _additions(edge: Edge, value: Moved, target: str, graph: Graph) -> int:
     )
 
 
-def _flops(graph: Graph, op: Op, rows: int) -> tuple[int, bool]:
-    """Declared FLOPs of an op over some rows, and whether they are the exchange's."""
+def _flops(
+    graph: Graph, op: Op, rows: int, known: dict[tuple[object, ...], int]
+) -> int:
+    """Declared FLOPs of an op over some rows. `known` are those that were asked for."""
     if is_update(op.kind):
         each = optimizers.find(op.kind).flops
-        return each * graph.tensor(op.operands[0]).numel(), False
-    if op.kind in STRUCTURAL or is_conversion(op.kind):
-        return 0, False
-    declaration = ops.find(op.forward_kind)
-    if op.is_gradient:
-        forward = graph.producers[op.operands[0]]
-        types = [graph.tensor(name).at(rows) for name in forward.operands]
-        attrs = complete(declaration, _plain(forward.attrs))
-        return declaration.grad_flops(types, attrs, op.attrs["wrt"]), False
-    types = [graph.tensor(name).at(rows) for name in op.operands]
-    attrs = complete(declaration, _plain(op.attrs))
-    return declaration.flops(types, attrs), op.kind == "clip_scale"
+        return each * graph.tensor(op.operands[0]).numel()
+    forward = graph.producers[op.operands[0]] if op.is_gradient else op
+    given = _plain(forward.attrs)
+    wrt = op.attrs.get("wrt", ())
+    types = [graph.tensor(name) for name in forward.operands]
+    key = op.kind, rows, wrt, repr(given) if given else "", *types
+    if key not in known:
+        declaration = ops.find(forward.kind)
+        full = [kind.at(rows) for kind in types]
+        attrs = complete(declaration, given)
+        if op.is_gradient:
+            known[key] = declaration.grad_flops(full, attrs, wrt)
+        else:
+            known[key] = declaration.flops(full, attrs)
+    return known[key]
 
 
 def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from placer.emit.host import Unit, units
 from placer.emit.names import Names
 from placer.emit.segments import Function, function, purpose
 from placer.graph.graph import Graph, Op
-from placer.graph.structure import is_update
+from placer.graph.structure import is_conversion, is_update
 from placer.graph.types import TensorType
 from placer.plan import Table
 
@@ -28,10 +28,32 @@ class Phase:
     evaluating: bool
 
 
-def program(
-    host: str, title: str, phases: Sequence[Phase], tables: Sequence[Table]
-) -> str:
-    """The text of `worker-0/program.py`, formatted."""
+def programs(
+    titles: Mapping[str, str],
+    phases: Sequence[Phase],
+    tables: Mapping[str, Sequence[Table]],
+) -> dict[str, str]:
+    """The program of every host of `titles`. Hosts that run the same ops in the same
+    way have the same text but for the title, which is written once."""
+    bodies: dict[object, str] = {}
+    found: dict[str, str] = {}
+    for host, title in titles.items():
+        key = _likeness(host, phases)
+        if key not in bodies:
+            bodies[key] = _body(host, phases, tables[host])
+        found[host] = f'"""{title}"""\n{bodies[key]}'
+    return found
+
+
+def _likeness(host: str, phases: Sequence[Phase]) -> object:
+    """What two hosts with the same program have in common: their ops, and nothing that
+    a host does in its own way."""
+    mine = [op for phase in phases for op in phase.graph.on(host)]
+    own = any(op.kind == "accumulate" or is_conversion(op.kind) for op in mine)
+    return host if own or not mine else tuple(map(id, mine))
+
+
+def _body(host: str, phases: Sequence[Phase], tables: Sequence[Table]) -> str:
     names = Names()
     functions: list[Function] = []
     bodies: list[list[str]] = []
@@ -39,7 +61,7 @@ def program(
         made, body = _phase(host, phase, names, tables)
         functions += made
         bodies.append(body)
-    lines = [f'"""{title}"""', ""]
+    lines = [""]
     if any(made.counts for made in functions):
         lines += ["import functools", ""]
     lines += ["from placer import runtime  # first: before jax loads", ""]

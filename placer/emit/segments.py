@@ -82,7 +82,7 @@ def function(
 def _statement(
     graph: Graph, host: str, op: Op, names: Names, rows: int | None
 ) -> Iterator[str]:
-    operands = [names.of(n) for n in op.operands if host in _hosts_of(graph, n)]
+    operands = [names.of(n) for n in op.operands if _is_here(graph, host, op, n)]
     count = "count" if rows is None else str(rows)
     if op.is_gradient:
         yield from _gradient(graph, op, names, operands)
@@ -103,6 +103,13 @@ def _statement(
         saves = len(op.results) > len(declaration.results)
         verb = f"ops.{op.kind}.forward" if saves else f"ops.{op.kind}"
         yield from call(targets, verb, arguments, 1)
+
+
+def _is_here(graph: Graph, host: str, op: Op, name: str) -> bool:
+    """Whether the host has an operand: sums and conversions may do without."""
+    if op.kind != "accumulate" and not is_conversion(op.kind):
+        return True
+    return host in _hosts_of(graph, name)
 
 
 def _hosts_of(graph: Graph, name: str) -> tuple[str, ...]:

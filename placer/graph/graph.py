@@ -145,5 +145,17 @@ class Graph:
         and hashing a place costs more than looking."""
         return {}
 
+    def on(self, host: str) -> tuple[Op, ...]:
+        """The ops of a placed graph that one host runs, in program order."""
+        return self._by_host.get(host, ())
+
+    @cached_property
+    def _by_host(self) -> dict[str, tuple[Op, ...]]:
+        found: dict[str, list[Op]] = {}
+        for op in self.ops:
+            for host in self.hosts(op):
+                found.setdefault(host, []).append(op)
+        return {host: tuple(ops) for host, ops in found.items()}
+
     def of_kind(self, *kinds: str) -> tuple[Op, ...]:
         return tuple(op for op in self.ops if op.kind in kinds)

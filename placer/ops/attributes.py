@@ -18,6 +18,8 @@ def complete(
     what `declaration.parameters` is asked with. OpError names an attribute that the op
     does not have, one that is missing, and a value that is none of the choices.
     """
+    if not given and not build and declaration.kind in _DEFAULTS:
+        return dict(_DEFAULTS[declaration.kind])
     attrs = [a for a in declaration.attrs if build or not a.build]
     names = [a.name for a in attrs]
     for name in given:
@@ -27,7 +29,14 @@ def complete(
                 attr=name,
                 hint=did_you_mean(name, names),
             )
-    return {a.name: _value(declaration.kind, a, given) for a in attrs}
+    full = {a.name: _value(declaration.kind, a, given) for a in attrs}
+    if not given and not build:
+        _DEFAULTS[declaration.kind] = dict(full)
+    return full
+
+
+_DEFAULTS: dict[str, dict[str, Any]] = {}
+"""Attributes of ops that are written without any, which most are."""
 
 
 def _value(kind: str, attr: Attr, given: Mapping[str, Any]) -> Any:

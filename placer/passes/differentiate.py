@@ -26,6 +26,11 @@ def differentiate(graph: Graph) -> Graph:
         return graph
     minimize = recipes[0]
     loss = minimize.operands[0]
+    if graph.producers[loss].kind == "parameter":
+        raise GraphError(
+            f"'{loss}' is a parameter: an op must compute what is minimized",
+            span=minimize.source,
+        )
     active = _active_operands(graph, loss)
     contributions = _contributions(graph, active)
     backward = tuple(_backward(graph, loss, active, contributions))

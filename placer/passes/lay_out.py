@@ -106,7 +106,10 @@ def _arriving(
 ) -> Layout:
     """The layout in which an operand comes. Rows of a value that stands on one other
     host are dealt out, so that the work is shared."""
-    there = graph.hosts(graph.producers[name])
+    producer = graph.producers[name]
+    if producer.place is op.place:
+        return layouts[name]
+    there = graph.hosts(producer)
     alone = len(there) == 1 and there != graph.hosts(op)
     return "S" if alone and kind.has_rows else layouts[name]
 
@@ -204,9 +207,11 @@ def _converted(
 
 
 def _satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -> bool:
-    producer = graph.producers[name]
     if have != need:
         return False
+    producer = graph.producers[name]
+    if producer.place is op.place:
+        return True
     here, there = graph.hosts(op), graph.hosts(producer)
     if here is there:
         return True

@@ -168,6 +168,7 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
     servers = next((kind.name for kind in cluster.kinds if kind.name == SERVER), None)
     places: dict[int, Place] = {}
     of_group: dict[int, Place] = {}
+    first_kind = Place(cluster.kinds[0].name)
 
     def users(name: str) -> list[Place]:
         return [known[id(op)] for op in graph.uses.get(name, ()) if id(op) in known]
@@ -181,22 +182,29 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
             _check_one_device(graph, op, chosen)
             places[id(op)] = places[id(parameter)] = chosen
             of_group.setdefault(op.attrs["group"], chosen)
+    anywhere = first_host(cluster, complete(cluster, first_kind, first_kind))
+    for op in graph.of_kind("record"):
+        source = producers[op.operands[0]]
+        if id(source) in known:
+            places[id(op)] = known[id(source)]
+        else:  # a parameter or a constant
+            at = users(op.operands[0])
+            places[id(op)] = first_host(cluster, at[0]) if at else anywhere
     for op in graph.ops:
         if op.kind == "parameter" and id(op) not in places:
-            at = users(op.name)
-            if at:
-                places[id(op)] = joined(cluster, at) or at[0]
+            at = users(op.name) or [anywhere]
+            places[id(op)] = joined(cluster, at) or at[0]
         elif op.kind == "store":
             places[id(op)] = places[id(producers[op.operands[1]])]
         elif op.kind == "optimizer":
-            default = Place(servers) if servers else Place(cluster.kinds[0].name)
+            default = Place(servers) if servers else first_kind
             places[id(op)] = of_group.get(
                 op.attrs["group"], complete(cluster, op.place or default, default)
             )
-        elif op.kind == "record":
-            places[id(op)] = known[id(producers[op.operands[0]])]
         elif op.kind in ("read", "constant") and id(op) not in known:
-            at = users(op.result.name)
+            users_here = graph.uses.get(op.result.name, ())
+            at = [places[id(u)] for u in users_here if u.kind == "record"]
+            at = users(op.result.name) or at
             if at:
                 places[id(op)] = at[0]
     for op in graph.of_kind("sum_of_squares"):
@@ -292,8 +300,6 @@ def _one_copy_a_place(graph: Graph) -> Graph:
         if op.kind == "read" or (op.kind == "constant" and not op.operands)
     }
     for op in graph.ops:
-        if op.kind == "record":
-            continue
         for name in op.operands:
             if name in sources:
                 assert op.place is not None
@@ -306,7 +312,7 @@ def _one_copy_a_place(graph: Graph) -> Graph:
                 value = replace(op.results[0], name=name)
                 out.append(replace(op, results=(value,), place=at))
             continue
-        if any(name in copies for name in op.operands) and op.kind != "record":
+        if any(name in copies for name in op.operands):
             assert op.place is not None
             operands = tuple(
                 copies[name][op.place] if name in copies else name

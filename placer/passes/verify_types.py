@@ -24,6 +24,9 @@ from placer.ops.attributes import complete
 class Known:
     """What has been found right, so that each combination is worked out once.
 
+    `attrs` holds what types depend on of attributes, by identity: most passes keep
+    them.
+
     A type has a number; types that are equal have the same. `right` holds the kinds,
     attributes and types of ops that fit; `objects` finds a type's number by identity,
     which is quicker, and holds the type so that it stays the same object.
@@ -32,6 +35,13 @@ class Known:
     numbers: dict[ValueType, int] = field(default_factory=dict)
     objects: dict[int, tuple[int, ValueType]] = field(default_factory=dict)
     right: set[tuple[object, ...]] = field(default_factory=set)
+    attrs: dict[int, tuple[object, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def written(self, attrs: Mapping[str, Any]) -> object:
+        found = self.attrs.get(id(attrs))
+        if found is None:
+            found = self.attrs[id(attrs)] = _written(attrs), attrs
+        return found[0]
 
     def number(self, kind: ValueType) -> int:
         found = self.objects.get(id(kind))
@@ -46,7 +56,7 @@ def check_types(graph: Graph, known: Known) -> None:
     has not the type that its op gives."""
     defined: dict[str, int] = {}
     forward: dict[str, tuple[int, ...]] = {}
-    number, right = known.number, known.right
+    number, right, written = known.number, known.right, known.written
     for op in graph.ops:
         try:
             takes = [defined[name] for name in op.operands]
@@ -60,7 +70,7 @@ def check_types(graph: Graph, known: Known) -> None:
             gives.append(found)
         if op.kind in _FREE:
             continue
-        key = (op.kind, _written(op.attrs), *takes, None, *gives)
+        key = (op.kind, written(op.attrs), *takes, None, *gives)
         if len(gives) > 1 and isinstance(op.results[-1].type, ResidualType):
             forward[op.results[-1].name] = (*takes, *gives)
         elif op.is_gradient and op.operands:

@@ -91,7 +91,7 @@ class Execution:
 
     @property
     def where(self) -> str:
-        return self.node.where if self.node is not None else "start"
+        return self.node.where if self.node is not None else ""
 
 
 def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result | None:
@@ -112,7 +112,7 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         finally:
             with _first_error_stands():
                 metrics.close()
-        node.where = "end"
+        node.where = "after the last step"
         if execution.options.save_params is not None:
             execution.tell("saving")
             _save(execution, node, execution.options.save_params)
@@ -329,7 +329,7 @@ class _Lines:
             try:
                 self._file = execution.options.history.open("w", encoding="utf-8")
             except OSError as error:
-                raise _unwritten(error) from error
+                raise _unwritten(execution.options.history, error) from error
 
     def __call__(self, line: Line) -> None:
         import json
@@ -353,7 +353,7 @@ class _Lines:
                 self._file.write(json.dumps(said) + "\n")
                 self._file.flush()
             except OSError as error:
-                raise _unwritten(error) from error
+                raise _unwritten(Path(self._file.name), error) from error
         rate = self._execution.timing.rate
         self._execution.report({"event": "step", **said, "samples_per_second": rate})
 
@@ -380,9 +380,9 @@ class _Lines:
         return result
 
 
-def _unwritten(error: OSError) -> RunError:
+def _unwritten(history: Path, error: OSError) -> RunError:
     return RunError(
-        f"the history cannot be written: {error}",
+        f"the history cannot be written to {history}: {error.strerror}",
         hint="name a file in a folder that exists and has room",
     )
 

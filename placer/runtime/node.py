@@ -43,7 +43,7 @@ class Node:
     training: Batches
     evaluating: Batches | None
     phases: tuple[Phase, Phase | None]
-    where: str = "start"
+    where: str = ""
     count: int = 0
     records: dict[str, float] = field(default_factory=dict)
     _step: int = 0

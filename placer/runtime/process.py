@@ -10,11 +10,11 @@ import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType, TracebackType
 
 from placer.errors import PlacerError, RunError
 from placer.plan import BASE_PORT, Plan, read_plan
 from placer.runtime.channel.protocol import Aborted, Cause, Channel
+from placer.runtime.culprit import culprit
 from placer.runtime.events import Pipe, Report, nobody
 from placer.runtime.executor import Execution, Hook, Options, Result, execute
 from placer.runtime.program import load_program
@@ -132,40 +132,31 @@ def _attempt(execution: Execution) -> Result | None:
     except Aborted:
         raise
     except BaseException as error:
-        channel.abort(Cause(channel.node, execution.where, describe(error)))
+        what = describe(error)
+        line = culprit(execution.folder, execution.me.program, error.__traceback__)
+        if line is not None and isinstance(error, Exception):
+            what += f"\n  {line}"
+        cause = Cause(channel.node, execution.where, what)
+        channel.abort(cause)
         if isinstance(error, PlacerError) or not isinstance(error, Exception):
             raise
-        where = f"{channel.node}: {execution.where}: {describe(error)}"
-        raise RunError(where) from error
+        raise RunError(str(cause)) from error
 
 
 def describe(error: BaseException) -> str:
-    """What happened, in a line or two; in a program, with the line it happened on."""
+    """What happened, in a line or two."""
     if isinstance(error, PlacerError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "it was interrupted"
-    what = f"{type(error).__name__}: {error}".strip()
-    line = _program_line(error.__traceback__)
-    return f"{what}\n  at {line}" if line else what
-
-
-def _program_line(trace: TracebackType | None) -> str | None:
-    found = None
-    while trace is not None:
-        frame: FrameType = trace.tb_frame
-        if frame.f_code.co_filename.endswith("program.py"):
-            name = "/".join(Path(frame.f_code.co_filename).parts[-2:])
-            found = f"{name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
+    return f"{type(error).__name__}: {error}".strip()
 
 
 def failure(
     node: str, error: BaseException, channel: Channel | None
 ) -> dict[str, object]:
     """The event of a node that failed. `root` is false when it only heard of it."""
-    cause = Cause(node, "start", describe(error))
+    cause = Cause(node, "", describe(error))
     if isinstance(error, Aborted):
         cause = error.cause
     elif channel is not None and channel.aborted is not None:

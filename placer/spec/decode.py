@@ -148,32 +148,36 @@ def problem_free(
     key: str, node: Node, type_: Any, info: inspect.Type, problems: Problems
 ) -> bool:
     """Whether the node's value is of the type; if not, say so at the value."""
-    try:
-        msgspec.convert(node.value, type_)
-    except msgspec.ValidationError:
-        pass
-    else:
+    if _is_of(node.value, type_):
         return True
-    options = _options(info)
-    if isinstance(node, Sequence) and _has(options, inspect.ListType):
-        for item in node.items:
-            _text(f"an item of '{key}'", item, problems)
-    elif isinstance(node, Mapping) and _has(options, inspect.DictType):
-        for name, item in node:
-            _text(f"'{name}' in '{key}'", item, problems)
-    else:
+    misfits: list[tuple[str, Node, inspect.Type]] = []
+    for option in _options(info):
+        if isinstance(node, Sequence) and isinstance(option, inspect.ListType):
+            misfits += (
+                (f"an item of '{key}'", item, option.item_type)
+                for item in node.items
+                if not _is_of([item.value], type_)
+            )
+        elif isinstance(node, Mapping) and isinstance(option, inspect.DictType):
+            misfits += (
+                (f"'{name}' in '{key}'", item, option.value_type)
+                for name, item in node
+                if not _is_of({name: item.value}, type_)
+            )
+    for what, item, wanted in misfits:
+        message = f"{what} must be {expected(wanted)}, not {shown(item.value)}"
+        problems.add(message, item.span)
+    if not misfits:
         wrong(key, node, info, problems)
     return False
 
 
-def _has(options: list[inspect.Type], container: type[inspect.Type]) -> bool:
-    return any(isinstance(option, container) for option in options)
-
-
-def _text(what: str, node: Node, problems: Problems) -> None:
-    """A flat field that holds several holds text."""
-    if not isinstance(node.value, str):
-        problems.add(f"{what} must be text, not {shown(node.value)}", node.span)
+def _is_of(value: Any, type_: Any) -> bool:
+    try:
+        msgspec.convert(value, type_)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def wrong(key: str, node: Node, info: inspect.Type, problems: Problems) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plain
 import yaml
-from drawn_graphs import Drawn
 from safetensors.numpy import load_file, save_file
 
 from placer.compiler import compile
@@ -26,7 +26,7 @@ class _NoAnchors(yaml.SafeDumper):
 
 
 def run_build(
-    spec: Path, out: Path, steps: int, initial: Path, *, single_process: bool
+    spec: Path, out: Path, initial: Path, *, single_process: bool
 ) -> plain.Trace:
     """Compile and run a spec, from the parameters of a file."""
     compile(spec, out, single_process=single_process)
@@ -34,40 +34,51 @@ def run_build(
     result = run_in_threads(
         out,
         Options(
-            steps=steps,
+            steps=STEPS,
             history=history,
             save_params=saved,
             init_params=initial,
             deadline=60.0,
         ),
     )
-    assert result.steps == steps
+    assert result.steps == STEPS
     lines = [json.loads(line) for line in history.read_text().splitlines()]
-    assert [line["step"] for line in lines] == list(range(1, steps + 1))
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     evaluations = {line["step"]: line["eval"] for line in lines if "eval" in line}
-    assert result.eval == evaluations.get(steps, {})
-    return plain.Trace([line["metrics"] for line in lines], evaluations, load_file(saved))
+    assert result.eval == evaluations.get(STEPS, {})
+    return plain.Trace(
+        [line["metrics"] for line in lines], evaluations, load_file(saved)
+    )
 
 
-def run_drawn(drawn: Drawn, folder: Path) -> dict[str, plain.Trace]:
-    """A drawn model run three ways, under their names."""
-    file = folder / "drawn.yaml"
-    file.write_text(yaml.dump(drawn.spec, Dumper=_NoAnchors, sort_keys=False))
-    rows = {which: drawn.rows(which) for which in ("train", "eval")}
+def run_three_ways(
+    spec: dict[str, Any],
+    rows: dict[str, dict[str, np.ndarray]],
+    initial: dict[str, np.ndarray],
+    folder: Path,
+) -> dict[str, plain.Trace]:
+    """A model run as placed, as one process and as plain JAX, by these names.
+
+    `rows` are the columns of `train` and `eval`, which the spec reads from train.npz
+    and eval.npz.
+    """
+    file, start = folder / "model.yaml", folder / "initial.safetensors"
+    file.write_text(yaml.dump(spec, Dumper=_NoAnchors, sort_keys=False))
     for which, columns in rows.items():
         np.savez(folder / f"{which}.npz", **columns)
-    initial = folder / "initial.safetensors"
-    save_file(drawn.initial(), initial)
-    spec: Any = yaml.safe_load(file.read_text())
+    save_file(initial, start)
+    read: Any = yaml.safe_load(file.read_text())
     return {
-        "plain": plain.run(spec, rows["train"], rows["eval"], drawn.initial(), STEPS),
-        "placed": run_build(
-            file, folder / "placed", STEPS, initial, single_process=False
-        ),
-        "one process": run_build(
-            file, folder / "one", STEPS, initial, single_process=True
-        ),
+        "plain": plain.run(read, rows["train"], rows["eval"], initial, STEPS),
+        "placed": run_build(file, folder / "placed", start, single_process=False),
+        "one process": run_build(file, folder / "one", start, single_process=True),
     }
+
+
+def check_alike(traces: dict[str, plain.Trace]) -> None:
+    """R1 between all three."""
+    for one, other in combinations(traces, 2):
+        check_same(traces[other], traces[one], f"{other} against {one}")
 
 
 def check_same(found: plain.Trace, wanted: plain.Trace, how: str) -> None:

@@ -332,14 +332,18 @@ def concat(s: Sketch) -> Value | None:
         return None
     axis = s.pick(axes)
     fits = s.sources(
-        lambda v: len(v.shape) == len(a.shape)
-        and v.shape[axis] != BATCH
-        and _without(v.shape, axis) == _without(a.shape, axis)
+        lambda v: (
+            len(v.shape) == len(a.shape)
+            and v.shape[axis] != BATCH
+            and _without(v.shape, axis) == _without(a.shape, axis)
+        )
     )
     others = [s.pick(fits) for _ in range(s.pick((1, 1, 2)))]
     width = sum(int(v.shape[axis]) for v in (a, *others))
     shape = (*a.shape[:axis], width, *a.shape[axis + 1 :])
-    return s.op("concat", [a, *others], shape, max(v.bound for v in (a, *others)), axis=axis)
+    return s.op(
+        "concat", [a, *others], shape, max(v.bound for v in (a, *others)), axis=axis
+    )
 
 
 def _without(shape: Shape, axis: int) -> Shape:
@@ -377,9 +381,7 @@ def embedding(s: Sketch) -> Value | None:
         width = s.pick((2, 3))
         shared, own = {}, {"table": (VOCABULARY, width)}
     size = [VOCABULARY, width]
-    return s.op(
-        "embedding", [ids], (*ids.shape, width), 1.0, shared, own, size=size
-    )
+    return s.op("embedding", [ids], (*ids.shape, width), 1.0, shared, own, size=size)
 
 
 def constant(s: Sketch) -> Value | None:
@@ -424,7 +426,9 @@ KINDS = (
 def _error(s: Sketch) -> tuple[Value | None, list[str]]:
     """The loss against the data, and the metrics that go with it."""
     task = s.pick(("classes", "click", "regression"))
-    x = s.pick(s.sources(lambda v: len(v.shape) == 2 and v.shape[0] == BATCH != v.shape[1]))
+    x = s.pick(
+        s.sources(lambda v: len(v.shape) == 2 and v.shape[0] == BATCH != v.shape[1])
+    )
     how = s.pick(("mean", "sum", "none"))
     size = CLASSES if task == "classes" else 1
     out = fc(s, x, size, "none")
@@ -445,7 +449,9 @@ def _error(s: Sketch) -> tuple[Value | None, list[str]]:
         target = s.input("click" if task == "click" else "y")
         kind = "sigmoid_cross_entropy" if task == "click" else "mean_squared_error"
     bound = 4.0 * (s.cluster.batch if how == "sum" else 1)
-    loss = s.op(kind, [out, target], (BATCH,) if how == "none" else (), bound, reduce=how)
+    loss = s.op(
+        kind, [out, target], (BATCH,) if how == "none" else (), bound, reduce=how
+    )
     if loss is not None and loss.shape:
         which = s.pick(("reduce_mean", "reduce_sum"))
         loss = s.op(which, [loss], (), 4.0)
@@ -484,6 +490,7 @@ def models(draw: Any) -> Drawn:
     if loss is None:
         loss = _fallback(sketch)
     scalars = [v.name for v in sketch.values if v.shape == () and v.name != loss.name]
+    scalars += [name for name, shape in sketch.shapes.items() if shape == ()]
     if scalars:
         metrics += draw(st.lists(st.sampled_from(scalars), max_size=2, unique=True))
     return _spec(sketch, loss.name, [loss.name, *dict.fromkeys(metrics)])
@@ -506,7 +513,9 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> Drawn:
         for name in INPUTS
         if any(name in _listed(entry.get("in", [])) for entry in s.ops)
     ]
-    frozen = [n for n in s.shapes if n.endswith(".b")][: draw(st.sampled_from((0, 0, 1)))]
+    frozen = [n for n in s.shapes if n.endswith(".b")][
+        : draw(st.sampled_from((0, 0, 1)))
+    ]
     tails = st.integers(0, batch - 1)
     eval_batch = draw(st.sampled_from((batch, 2 * batch)))
     train: dict[str, Any] = {
@@ -520,7 +529,9 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> Drawn:
         "name": "drawn",
         "nodes": s.cluster.nodes,
         "precision": "float64",
-        "inputs": {n: f"{INPUTS[n][0]}[{', '.join(map(str, INPUTS[n][1]))}]" for n in read},
+        "inputs": {
+            n: f"{INPUTS[n][0]}[{', '.join(map(str, INPUTS[n][1]))}]" for n in read
+        },
         "data": {
             "train": train,
             "eval": {"source": "npz:eval.npz", "batch": eval_batch},

@@ -45,7 +45,9 @@ def training(
     }
     entries = [draw(_entry(cluster))]
     if len(trained) > 1 and draw(st.booleans()):
-        entries.insert(0, {**draw(_entry(cluster)), "match": draw(st.sampled_from(trained))})
+        entries.insert(
+            0, {**draw(_entry(cluster)), "match": draw(st.sampled_from(trained))}
+        )
     if clip == "group":
         entries[-1]["clip"] = {"global_norm": draw(st.sampled_from(NORMS))}
     one = len(entries) == 1 and draw(st.booleans())

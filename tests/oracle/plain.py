@@ -68,7 +68,9 @@ def run(
         trace.history.append({name: float(told[name]) for name in metrics})
         ends = index + 1 == order.steps_per_epoch or number + 1 == steps
         if eval_rows is not None and ends:
-            tests = _order({**data["train"], **_EVAL, **data["eval"]}, eval_rows, "keep")
+            tests = _order(
+                {**data["train"], **_EVAL, **data["eval"]}, eval_rows, "keep"
+            )
             found = _evaluated(predict, trained, eval_rows, tests)
             trace.evaluations[number + 1] = {name: found[name] for name in metrics}
     trace.parameters = {k: np.asarray(v) for k, v in {**trained, **frozen}.items()}
@@ -135,7 +137,9 @@ def forward(
         if kind == "parameter":
             continue
         inputs = entry.get("in", [])
-        operands = [values[i] for i in ([inputs] if isinstance(inputs, str) else inputs)]
+        operands = [
+            values[i] for i in ([inputs] if isinstance(inputs, str) else inputs)
+        ]
         shared = entry.get("params", {})
         if kind in _LAYERS:
             for operand in _LAYERS[kind]:

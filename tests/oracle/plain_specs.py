@@ -31,7 +31,13 @@ class Program:
 
 
 def train(program: Program, initial: dict[str, np.ndarray], steps: int) -> Any:
-    """Metrics of every step, and the parameters after the last."""
+    """Metrics of every step, and the parameters after the last. Floats are as wide as
+    the initial values."""
+    wide = next(iter(initial.values())).dtype
+    columns = {
+        name: column.astype(wide) if column.dtype.kind == "f" else column
+        for name, column in program.columns.items()
+    }
     parameters = {name: jnp.asarray(value) for name, value in initial.items()}
     state = program.optimizer.init(parameters)
 
@@ -42,12 +48,12 @@ def train(program: Program, initial: dict[str, np.ndarray], steps: int) -> Any:
         changes, state = program.optimizer.update(gradients, state)
         return optax.apply_updates(parameters, changes), state, metrics
 
-    order = program.order(len(next(iter(program.columns.values()))))
+    order = program.order(len(next(iter(columns.values()))))
     history = []
     for number in range(steps):
         epoch, index = divmod(number, order.steps_per_epoch)
         at = order.indices(epoch + 1, index)
-        rows = {name: column[at] for name, column in program.columns.items()}
+        rows = {name: column[at] for name, column in columns.items()}
         parameters, state, metrics = step(parameters, state, rows)
         history.append({name: float(value) for name, value in metrics.items()})
     return history, {name: np.asarray(value) for name, value in parameters.items()}
@@ -57,13 +63,21 @@ def _train_part(bunch: Any) -> tuple[np.ndarray, np.ndarray]:
     """The rows of a set that are not its last fifth, after one fixed permutation."""
     rows = len(bunch.target)
     kept = np.random.default_rng(0).permutation(rows)[: rows - rows // 5]
-    return bunch.data[kept].astype(np.float32), bunch.target[kept]
+    return bunch.data[kept], bunch.target[kept]
 
 
 def _classes(logits: Any, label: Any) -> tuple[Any, dict[str, Any]]:
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, label)
     right = jnp.argmax(logits, axis=1) == label
-    return losses.mean(), {"loss": losses.mean(), "accuracy": right.mean()}
+    return losses.mean(), {
+        "loss": losses.mean(),
+        "accuracy": right.astype(logits.dtype).mean(),
+    }
+
+
+def _real(count: Any) -> Any:
+    """A step, from 0, as a float of the widest kind that is on."""
+    return jnp.asarray(count, float)
 
 
 def digits() -> Program:
@@ -79,7 +93,7 @@ def digits() -> Program:
         loss,
         optax.chain(
             optax.clip_by_global_norm(1.0),
-            optax.adam(optax.cosine_decay_schedule(1e-2, 220)),
+            optax.adam(lambda count: 5e-3 * (1 + jnp.cos(jnp.pi * _real(count) / 220))),
         ),
     )
 
@@ -94,15 +108,12 @@ def diabetes() -> Program:
         total = rmse + 1e-3 * jnp.sum(p["h1.w"] ** 2)
         return total, {"loss": total, "rmse": rmse}
 
-    rate = optax.join_schedules(
-        [
-            optax.linear_schedule(0.0, 0.02, 20),
-            optax.exponential_decay(0.02, transition_steps=200, decay_rate=0.9),
-        ],
-        [20],
-    )
+    def rate(count: Any) -> Any:
+        risen = 0.02 * _real(count) / 20
+        return jnp.where(count < 20, risen, 0.02 * 0.9 ** ((_real(count) - 20) / 200))
+
     return Program(
-        {"x": data, "y": target.astype(np.float32)},
+        {"x": data, "y": target.astype(float)},
         lambda rows: Order(rows, 32, True, 11, "drop"),
         loss,
         optax.adam(rate),

@@ -1,13 +1,11 @@
 """R1: placement never changes the mathematics, for drawn models and placements."""
 
-import contextlib
 import tempfile
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
-from both_ways import check_same, run_drawn
+from both_ways import check_alike, run_three_ways
 from drawn_graphs import Drawn, models
 from hypothesis import HealthCheck, assume, given, settings
 
@@ -18,26 +16,17 @@ SETTINGS = settings(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Small graphs compile for longer than they run: XLA need not optimize them."""
-    with contextlib.ExitStack() as ways:
-        jax.config.update("jax_disable_most_optimizations", True)
-        ways.callback(jax.config.update, "jax_disable_most_optimizations", False)
-        ways.enter_context(jax.enable_x64(True))
-        yield
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def holds(drawn: Drawn) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        traces = run_drawn(drawn, Path(folder))
-    wanted = traces["plain"]
-    numbers = [value for line in wanted.history for value in line.values()]
+        rows = {which: drawn.rows(which) for which in ("train", "eval")}
+        traces = run_three_ways(drawn.spec, rows, drawn.initial(), Path(folder))
+    numbers = [value for line in traces["plain"].history for value in line.values()]
     # Where training runs away, differences of rounding do too.
     assume(np.all(np.isfinite(numbers)) and np.max(np.abs(numbers)) < 1e3)
-    check_same(traces["placed"], wanted, "placed against plain")
-    check_same(traces["one process"], wanted, "one process against plain")
-    check_same(traces["placed"], traces["one process"], "placed against one process")
+    check_alike(traces)
 
 
 @given(models())

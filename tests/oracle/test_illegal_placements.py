@@ -1,0 +1,166 @@
+"""What cannot be placed is refused, with the lines that do not fit together."""
+
+from pathlib import Path
+
+import pytest
+
+from placer.compiler import compile
+from placer.errors import GraphError
+
+HEAD = """\
+nodes:
+  worker: {count: 4, devices: {cpu: 1, gpu: 2}}
+  front: {count: 2}
+  ps: {count: 2}
+inputs: {x: "float32[batch, 3]", y: "float32[batch, 1]"}
+data: {train: {source: "npz:rows.npz", batch: BATCH}}
+graph:
+"""
+TAIL = """
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1OPTIMIZER}}
+"""
+
+
+def message(ops, tmp_path, batch=12, optimizer=""):
+    """What the compiler says of a graph, without the folder it lies in."""
+    head = HEAD.replace("BATCH", str(batch))
+    lines = "".join(f"  - {{{op}}}\n" for op in ops)
+    spec = tmp_path / "bad.yaml"
+    spec.write_text(head + lines + TAIL.replace("OPTIMIZER", optimizer))
+    with pytest.raises(GraphError) as caught:
+        compile(spec, tmp_path / "build")
+    assert not (tmp_path / "build").exists()
+    return str(caught.value).replace(f"{Path(tmp_path)}/", "")
+
+
+H = "name: h, op: fc, in: x, size: 1"
+LOSS = "name: loss, op: mean_squared_error, in: [h, y]"
+
+
+def test_a_value_between_sets_that_only_overlap_names_both_lines(tmp_path):
+    ops = [
+        f'{H}, place: "/node:worker:0-1/cpu"',
+        f'{LOSS}, place: "/node:worker:1-2/cpu"',
+    ]
+    assert message(ops, tmp_path) == (
+        "bad.yaml:9:12: 'h' cannot go from /node:worker:0-1/cpu (line 8) to"
+        " /node:worker:1-2/cpu (line 9), where 'loss' needs it\n"
+        "  9 |   - {name: loss, op: mean_squared_error, in: [h, y],"
+        ' place: "/node:worker:1-2/cpu"}\n'
+        "    |            ^^^^\n"
+        "  hint: a value moves between all nodes of a kind and some of them, or between"
+        " two single nodes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("/node:worker:2-3/cpu", "/node:worker:2-3/cpu"),
+        ("/node:front", "/node:front/cpu"),
+        ("/node:front:1", "/node:front:1/cpu"),
+    ],
+)
+def test_a_value_between_unlike_sets_is_refused(place, said, tmp_path):
+    ops = [f'{H}, place: "/node:worker:0-1/cpu"', f'{LOSS}, place: "{place}"']
+    assert message(ops, tmp_path).startswith(
+        "bad.yaml:9:12: 'h' cannot go from /node:worker:0-1/cpu (line 8) to"
+        f" {said} (line 9), where 'loss' needs it\n"
+    )
+
+
+def test_a_forward_op_on_a_server_names_both_lines(tmp_path):
+    assert message([f'{H}, place: "/node:ps"', LOSS], tmp_path) == (
+        "bad.yaml:8:12: 'h' (fc) stands on /node:ps/cpu, and takes 'x' of"
+        " bad.yaml:5:10; forward ops run on workers\n"
+        '  8 |   - {name: h, op: fc, in: x, size: 1, place: "/node:ps"}\n'
+        "    |            ^\n"
+        "  hint: place it on a worker; only parameters and optimizers stand on ps"
+    )
+
+
+def test_an_op_on_two_devices_of_a_node_is_refused(tmp_path):
+    ops = [f'{H}, place: "/node:worker/gpu:0-1"', LOSS]
+    assert message(ops, tmp_path) == (
+        "bad.yaml:8:12: 'h' (fc) runs on more than one device of worker:0:"
+        " /node:worker/gpu, and takes 'x' of bad.yaml:5:10\n"
+        '  8 |   - {name: h, op: fc, in: x, size: 1, place: "/node:worker/gpu:0-1"}\n'
+        "    |            ^\n"
+        "  hint: name one device, for example gpu:0"
+    )
+
+
+def test_two_ops_on_two_devices_of_a_node_are_refused(tmp_path):
+    ops = [
+        f'{H}, place: "/node:worker:1/cpu"',
+        f'{LOSS}, place: "/node:worker/gpu:1"',
+    ]
+    assert message(ops, tmp_path) == (
+        "bad.yaml:9:12: 'loss' (mean_squared_error) stands on gpu:1 of worker:1, and"
+        " 'h' (fc) (line 8) on cpu:0; a node computes on one device\n"
+        "  9 |   - {name: loss, op: mean_squared_error, in: [h, y],"
+        ' place: "/node:worker/gpu:1"}\n'
+        "    |            ^^^^\n"
+        "  hint: name the same device for both"
+    )
+
+
+def test_an_op_and_an_optimizer_on_two_devices_of_a_node_are_refused(tmp_path):
+    ops = [f'{H}, place: "/node:worker/cpu"', LOSS]
+    found = message(ops, tmp_path, optimizer=', place: "/node:worker/gpu:0"')
+    assert found.startswith(
+        "bad.yaml:11:37: an optimizer stands on gpu:0 of worker:0, and 'h' (fc)"
+        " (line 8) on cpu:0; a node computes on one device\n"
+    )
+
+
+def test_an_optimizer_on_two_devices_of_a_node_is_refused(tmp_path):
+    ops = [f'{H}, place: "/node:worker/cpu"', LOSS]
+    found = message(ops, tmp_path, optimizer=', place: "/node:worker/gpu"')
+    assert found.startswith(
+        "bad.yaml:11:37: the optimizer of 'h.w', of bad.yaml:8:12, stands on more than"
+        " one device of a node: /node:worker/gpu\n"
+    )
+    assert found.endswith("\n  hint: name one device, for example cpu")
+
+
+@pytest.mark.parametrize(
+    ("batch", "near"),
+    [(2, "size is 4"), (9, "sizes are 8 or 12"), (14, "sizes are 12 or 16")],
+)
+def test_a_batch_that_cannot_be_shared_names_the_nearest_sizes(batch, near, tmp_path):
+    ops = [f'{H}, place: "/node:worker/cpu"', LOSS]
+    assert message(ops, tmp_path, batch=batch) == (
+        f"bad.yaml:5:10: a batch of {batch} rows cannot be split evenly over the 4"
+        " nodes of /node:worker/cpu, as 'x' needs\n"
+        '  5 | inputs: {x: "float32[batch, 3]", y: "float32[batch, 1]"}\n'
+        "    |          ^\n"
+        f"  hint: the nearest batch {near}"
+    )
+
+
+def test_a_parameter_on_two_kinds_of_nodes_names_both_lines(tmp_path):
+    ops = [
+        f'{H}, place: "/node:worker:0/cpu"',
+        'name: g, op: fc, in: x, size: 1, params: {w: h.w}, place: "/node:front:0"',
+        "name: loss, op: mean_squared_error, in: [h, g]",
+    ]
+    assert message(ops, tmp_path).startswith(
+        "bad.yaml:8:12: 'h.w' is used on /node:worker:0/cpu (line 8) and on"
+        " /node:front:0/cpu (line 9), places of different kinds\n"
+    )
+
+
+def test_a_loss_that_no_parameter_enters_is_refused(tmp_path):
+    ops = [H, "name: loss, op: mean_squared_error, in: [y, y]"]
+    assert message(ops, tmp_path).startswith(
+        "bad.yaml:9:12: 'loss' depends on no trainable parameter: there is nothing to"
+        " minimize\n"
+    )
+
+
+def test_a_clip_of_all_and_a_clip_of_one_group_is_refused(tmp_path):
+    optimizer = ", clip: {global_norm: 1.0}}, clip: {global_norm: 2.0"
+    assert message([H, LOSS], tmp_path, optimizer=optimizer).startswith(
+        "bad.yaml:11:37: both train.clip and an optimizer's own clip are given\n"
+    )

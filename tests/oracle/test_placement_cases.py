@@ -1,0 +1,148 @@
+"""R1 for placements in which something is missing somewhere: rows, parts, work."""
+
+import numpy as np
+import pytest
+from both_ways import check_alike, run_three_ways
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+ALL, W0, W1, W012 = (
+    "/node:worker",
+    "/node:worker:0",
+    "/node:worker:1",
+    "/node:worker:0-2",
+)
+W = (3, 1)
+
+
+def op(name, kind, inputs=None, place=None, **attrs):
+    """One entry of a spec's graph."""
+    entry = {"name": name, "op": kind, **attrs}
+    if inputs is not None:
+        entry["in"] = inputs
+    return entry if place is None else {**entry, "place": place}
+
+
+def weight(shape=W):
+    return op("w", "parameter", shape=list(shape), init="zeros")
+
+
+CASES = {
+    "a metric that takes no rows": (
+        {"w": W},
+        [
+            weight(),
+            op("squares", "mul", ["w", "w"], W1),
+            op("penalty", "reduce_sum", "squares"),
+            op("h", "matmul", ["x", "w"], ALL),
+            op("error", "mean_squared_error", ["h", "y"]),
+            op("loss", "add", ["error", "penalty"]),
+        ],
+        ["loss", "penalty"],
+    ),
+    "the first node has nothing to do": (
+        {"h.w": W, "h.b": (1,)},
+        [
+            op("h", "fc", "x", W1, size=1),
+            op("loss", "mean_squared_error", ["h", "y"], W1),
+        ],
+        ["loss"],
+    ),
+    "rows of a value used on all nodes and on three": (
+        {"h.w": W, "h.b": (1,), "g.w": (1, 1)},
+        [
+            op("h", "fc", "x", ALL, size=1, activation="tanh"),
+            op("g", "fc", "h", W012, size=1, bias=False),
+            op("d", "sub", ["g", "y"], W012),
+            op("error", "reduce_sum", "d"),
+            op("mean", "reduce_mean", "h", ALL),
+            op("product", "mul", ["error", "mean"], ALL),
+            op("loss", "sigmoid", "product"),
+        ],
+        ["loss", "mean"],
+    ),
+    "a sum of gradients that come from some of the nodes": (
+        {"w": W},
+        [
+            weight(),
+            op("c", "mul", ["w", "w"], ALL),
+            op("h", "matmul", ["x", "c"], "/node:worker:0-1"),
+            op("mean", "reduce_mean", "h"),
+            op("norm", "reduce_sum", "c", "/node:worker:0-1"),
+            op("loss", "add", ["mean", "norm"]),
+        ],
+        ["loss"],
+    ),
+    "a whole value that goes to one node, and a short batch": (
+        {"h.w": W, "h.b": (1,)},
+        [
+            op("h", "fc", "x", ALL, size=1),
+            op("p", "softmax", "h", ALL, axis=0),
+            op("t", "tanh", "p", W0),
+            op("v", "mul", ["t", "y"], W0),
+            op("loss", "reduce_sum", "v", W0),
+        ],
+        ["loss"],
+    ),
+    "an operand that its node puts off": (
+        {"g.w": W, "g.b": (1,), "k.w": W, "k.b": (1,)},
+        [
+            op("m", "reduce_mean", "x", W1),
+            op("k", "fc", "x", ALL, size=1, activation="tanh"),
+            op("n", "reduce_mean", "k", ALL),
+            op("q", "tanh", "n", "/node:worker:2"),
+            op("g", "fc", "x", W0, size=1),
+            op("error", "mean_squared_error", ["g", "y"], ALL),
+            op("both", "add", ["error", "m"], ALL),
+            op("loss", "add", ["both", "q"], "/node:worker:2"),
+        ],
+        ["loss"],
+    ),
+    "a parameter and a constant as metrics, and a parameter that nothing uses": (
+        {"w": (), "idle": (2, 2), "h.w": W, "h.b": (1,)},
+        [
+            weight(()),
+            op("idle", "parameter", shape=[2, 2], init="ones"),
+            op("half", "constant", value=0.5),
+            op("h", "fc", "x", "/node:worker:2", size=1),
+            op("g", "mul", ["h", "w"], "/node:worker:2"),
+            op("loss", "mean_squared_error", ["g", "y"], W1),
+        ],
+        ["loss", "w", "half"],
+    ),
+}
+
+
+@pytest.mark.parametrize("servers", [0, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_a_case_trains_as_plain_jax_does(case, servers, tmp_path):
+    shapes, ops, metrics = CASES[case]
+    random = np.random.default_rng(3)
+
+    def rows(count):
+        return {
+            "x": random.uniform(-1, 1, (count, 3)),
+            "y": random.uniform(-1, 1, (count, 1)),
+        }
+
+    columns = {"train": rows(29), "eval": rows(17)}
+    spec = {
+        "nodes": {"worker": {"count": 4}, **({"ps": {"count": 2}} if servers else {})},
+        "precision": "float64",
+        "inputs": {"x": "float32[batch, 3]", "y": "float32[batch, 1]"},
+        "data": {
+            "train": {"source": "npz:train.npz", "batch": 12, "remainder": "keep"},
+            "eval": {"source": "npz:eval.npz"},
+        },
+        "graph": ops,
+        "train": {
+            "minimize": "loss",
+            "metrics": metrics,
+            "clip": {"global_norm": 0.5},
+            "slicing": {"min_block": 1},
+            "optimizer": {"op": "momentum", "learning_rate": 0.05},
+        },
+    }
+    initial = {name: random.uniform(-1, 1, shape) for name, shape in shapes.items()}
+    initial = {name: np.asarray(value) for name, value in initial.items()}
+    check_alike(run_three_ways(spec, columns, initial, tmp_path))

@@ -1,0 +1,276 @@
+"""Whatever goes wrong on one node ends all, and its cause is the last thing told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from real_runs import (
+    FOR_EVER,
+    Ended,
+    by_hand,
+    command,
+    launch,
+    launch_command,
+    processes,
+    small,
+    started,
+)
+from safetensors.numpy import save_file
+
+from placer.compiler import compile
+from placer.errors import RunError
+from placer.launcher.ports import free_endpoints
+from placer.ops.function import Function
+from placer.runtime.process import Options, run_in_threads
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small(tmp_path_factory.mktemp("small"))
+
+
+def check_failed(ended: Ended, build: Path, message: str, node: str = "") -> None:
+    """All have ended, with this message once, and with the failed node's log."""
+    log = f"\n  log: {build.parent / 'logs'}/{node.replace(':', '-')}.log"
+    assert ended.last == message + (log if node else "")
+    assert ended.err.count(message.splitlines()[0]) == 1
+    assert "Traceback" not in ended.err
+    assert (ended.status, ended.out) == (1, "")
+    assert not processes(build)
+
+
+# Readers.
+
+
+RAISED = "reader python:rows:train failed at row 17: ValueError: no such patient"
+
+
+def test_a_reader_that_raises_is_named_with_its_row(tmp_path: Path) -> None:
+    raises = (
+        "if i == 17 and 'worker:1' in sys.argv: raise ValueError('no such patient')"
+    )
+    build = small(tmp_path, workers=2, at_row=raises)
+    message = f"worker:1 failed: {RAISED}\n  hint: see rows.py, line 16"
+    check_failed(launch(build), build, message, "worker:1")
+
+
+def test_every_node_started_by_hand_tells_what_a_reader_raised(tmp_path: Path) -> None:
+    raises = (
+        "if i == 17 and 'worker:1' in sys.argv:"
+        # A node that has not come yet could not be told.
+        " wait_for('worker:0'); wait_for('ps:0'); raise ValueError('no such patient')"
+    )
+    build = small(tmp_path, workers=2, at_row=raises)
+    told = f"{RAISED}\n  hint: see rows.py, line 16\n"
+    with by_hand(build) as runs:
+        ends = {node: run.end() for node, run in runs.items()}
+    for node, end in ends.items():
+        said = told if node == "worker:1" else f"worker:1: {told}"
+        assert (end.status, end.out, end.err) == (1, "", said)
+
+
+def test_nodes_that_read_different_rows_are_told_so(tmp_path: Path) -> None:
+    only = "if i == 60 and 'worker:1' in sys.argv: return"
+    build = small(tmp_path, workers=2, at_row=only)
+    check_failed(
+        launch(build),
+        build,
+        "worker:0 failed: the nodes do not read the same data: training rows differ: "
+        "worker:0: 64, worker:1: 60\n"
+        "  hint: a source must give the same rows on every node",
+        "worker:0",
+    )
+
+
+# Builds.
+
+
+@pytest.mark.parametrize(
+    ("file", "edit"),
+    [
+        ("worker-0/program.py", lambda text: text + "print('executed')\n"),
+        ("ps-0/program.py", lambda text: text.replace("node.update", "node.forget")),
+        ("plan.json", lambda text: text.replace('"epochs": 1', '"epochs": 2')),
+        ("rows.py", lambda text: text.replace("range(64)", "range(32)")),
+    ],
+)
+def test_an_edited_build_is_refused_before_anything_runs(
+    build: Path, tmp_path: Path, file: str, edit: Callable[[str], str]
+) -> None:
+    edited = Path(shutil.copytree(build, tmp_path / "build"))
+    text = (edited / file).read_text()
+    assert edit(text) != text
+    (edited / file).write_text(edit(text))
+    refused = (
+        f"'{edited / file}' is not as it was compiled\n"
+        "  hint: change the spec, not the build, and compile again\n"
+    )
+    ended = launch(edited, f"--history={tmp_path / 'history'}")
+    assert (ended.status, ended.out, ended.err) == (2, "", refused)
+    for node in ("worker:0", "ps:0"):
+        ended = command("run", edited, "--node", node)
+        assert (ended.status, ended.out, ended.err) == (2, "", refused)
+    assert not (tmp_path / "logs").exists()
+
+
+# Ports.
+
+
+def test_a_port_in_use_is_named_with_the_node(build: Path) -> None:
+    (address,) = free_endpoints(["ps:0"]).values()
+    host, port = address.split(":")
+    with socket.create_server((host, int(port))):
+        ended = launch(build, f"--base-port={int(port) - 1}")
+    check_failed(
+        ended,
+        build,
+        f"ps:0 failed: cannot listen at {address}: the port is in use\n"
+        "  hint: another run may still be going; end it or choose another port",
+        "ps:0",
+    )
+
+
+# Files.
+
+
+def test_parameters_of_other_shapes_are_told_apart_by_name(
+    build: Path, tmp_path: Path
+) -> None:
+    given = tmp_path / "given"
+    save_file(
+        {
+            "h1.w": np.zeros((4, 9), np.float32),
+            "h1.b": np.zeros(8, np.float32),
+            "out.w": np.zeros((8, 1), np.float64),
+            "out.c": np.zeros(1, np.float32),
+        },
+        given,
+    )
+    check_failed(
+        launch(build, f"--init-params={given}"),
+        build,
+        "ps:0 failed: the parameters do not fit the model: "
+        "parameter h1.w is float32[4, 9], the model has float32[4, 8]; "
+        "parameter out.b is missing; "
+        "parameter out.c is not in the model; did you mean 'out.b'?; "
+        "parameter out.w is float64[8, 1], the model has float32[8, 1]\n"
+        "  hint: use a file that the same model saved with --save-params",
+        "ps:0",
+    )
+
+
+def test_a_file_that_holds_no_parameters_is_named(build: Path) -> None:
+    rows = build / "rows.py"
+    ended = launch(build, f"--init-params={rows}")
+    assert ended.last.startswith(f"ps:0 failed: {rows} cannot be read as parameters: ")
+    check_failed(ended, build, ended.last)
+
+
+def test_a_full_disk_ends_the_run_when_parameters_are_saved(tmp_path: Path) -> None:
+    build = small(tmp_path, size=100_000)
+    line = launch_command(build, "--steps=2", f"--save-params={tmp_path / 'saved'}")
+    # As a disk that has room for some 64 KiB more in any file.
+    with started(["sh", "-c", 'ulimit -f 128; exec "$@"', "sh", *line]) as run:
+        ended = run.end()
+    check_failed(
+        ended,
+        build,
+        "worker:0 failed: after the last step: parameters cannot be written to "
+        f"{tmp_path / 'saved'}: Error while serializing: I/O error: "
+        "File too large (os error 27)\n"
+        "  hint: name a file in a folder that exists and has room",
+        "worker:0",
+    )
+    assert not list(tmp_path.glob("*saved*"))
+
+
+def test_a_full_disk_ends_the_run_when_its_history_is_written(build: Path) -> None:
+    ended = launch(build, FOR_EVER, "--history=/dev/full")
+    first, *rest = ended.last.splitlines()
+    assert re.fullmatch(
+        r"worker:0 failed: step \d+: the history cannot be written to /dev/full: "
+        "No space left on device",
+        first,
+    )
+    assert rest[0] == "  hint: name a file in a folder that exists and has room"
+    check_failed(ended, build, ended.last)
+
+
+# Programs.
+
+
+OUTER = """
+name: outer
+nodes:
+  worker: {count: 1}
+  ps: {count: 1}
+inputs:
+  x: float32[batch, 4]
+data:
+  train: {source: "python:rows:train", batch: 8, columns: {x: x}}
+graph:
+  - place: /node:worker/cpu
+    ops:
+      - {name: h, op: fc, in: x, size: 1000000}
+      - {name: column, op: reshape, in: h, shape: [batch, 1000000, 1]}
+      - {name: row, op: constant, value: 1.0, shape: [1, 8000000]}
+      - {name: product, op: matmul, in: [column, row]}
+      - {name: squashed, op: tanh, in: product}
+      - {name: loss, op: reduce_mean, in: squashed}
+train:
+  minimize: loss
+  epochs: 1
+  metrics: [loss]
+  optimizer: {op: sgd, learning_rate: 0.01, place: /node:ps/cpu}
+"""
+
+
+def test_a_step_that_fails_is_named_with_its_line_and_its_ops(tmp_path: Path) -> None:
+    small(tmp_path)  # for its rows
+    (tmp_path / "outer.yaml").write_text(OUTER)
+    build = tmp_path / "outer"
+    compile(tmp_path / "outer.yaml", build)
+    ended = launch(build)
+    what, where, _ = ended.last.splitlines()
+    # 8 x 1,000,000 x 8,000,000 float32
+    assert re.fullmatch(
+        r"worker:0 failed: step 1: \w+: RESOURCE_EXHAUSTED: "
+        r"Out of memory allocating 256\d{12} bytes\.",
+        what,
+    )
+    assert re.fullmatch(
+        r"  at worker-0/program\.py:\d+, forward_backward: "
+        r"ops h at outer\.yaml:13:16 to loss at outer\.yaml:18:16",
+        where,
+    )
+    check_failed(ended, build, ended.last)
+
+
+@pytest.mark.parametrize(
+    ("way", "op"),
+    [("forward", "h1 at small.yaml:13:16"), ("backward", "loss at small.yaml:16:16")],
+)
+def test_an_op_that_fails_is_named_with_its_place_in_the_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, op: str
+) -> None:
+    def fail(*arguments: object, **attributes: object) -> None:
+        raise ValueError("no such thing")
+
+    build = small(tmp_path)
+    monkeypatch.setattr(Function, way, fail)
+    with pytest.raises(RunError) as caught:
+        run_in_threads(build, Options(steps=1, deadline=60.0))
+    what, where = str(caught.value).splitlines()
+    assert what == "worker:0: step 1: ValueError: no such thing"
+    program = (build / "worker-0" / "program.py").read_text().splitlines()
+    found = re.fullmatch(
+        rf"  at worker-0/program\.py:(\d+), forward_backward: op {re.escape(op)}", where
+    )
+    assert found, where
+    assert f".{way}(" in program[int(found[1]) - 1]

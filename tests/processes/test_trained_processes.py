@@ -1,0 +1,219 @@
+"""Training by real processes: the numbers are those of one plain JAX program."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import plain_specs
+import pytest
+from real_runs import Ended, by_hand, command, launch, small
+from safetensors.numpy import load_file, save_file
+
+from placer.plan import Plan, read_plan
+
+KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
+
+
+def compiled(
+    model: str, folder: Path, *options: str, precision: str = "float32"
+) -> Path:
+    """A spec of `specs/`, compiled by the command line into `folder`/build."""
+    for file in plain_specs.SPECS.glob("*.py"):
+        shutil.copy(file, folder)
+    spec = folder / f"{model}.yaml"
+    text = (plain_specs.SPECS / spec.name).read_text()
+    spec.write_text(f"{text}\nprecision: {precision}\n")
+    done = command("compile", spec, "--out", folder / "build", *options)
+    assert done.status == 0, done.err
+    return folder / "build"
+
+
+def drawn_parameters(plan: Plan) -> dict[str, np.ndarray]:
+    """Small values, from which training does not magnify rounding."""
+    random = np.random.default_rng(4)
+    values = {}
+    for parameter in plan.parameters:
+        shape, size = parameter.shape, 0.1
+        if len(shape) > 1 and not parameter.name.endswith(".table"):
+            size = 0.3 * shape[0] ** -0.5
+        mean = 150.0 if parameter.name == "out.b" else 0.0
+        values[parameter.name] = random.normal(mean, size, shape).astype(
+            parameter.dtype
+        )
+    return values
+
+
+def result_of(run: Ended) -> dict[str, Any]:
+    """The last line of stdout, the only one."""
+    assert run.status == 0, run.err
+    (line,) = run.out.splitlines()
+    result: dict[str, Any] = json.loads(line)
+    assert list(result) == KEYS
+    return result
+
+
+def lines_of(history: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in history.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "nodes"),
+    [
+        ("digits", "float32", ["worker:0", "worker:1", "ps:0", "ps:1"]),
+        ("diabetes", "float64", ["worker:0", "ps:0", "ps:1", "ps:2"]),
+        ("two_workers", "float64", ["worker:0", "worker:1"]),
+        pytest.param(
+            "seed_ctr",
+            "float32",
+            ["worker:0", "worker:1", "ps:0", "ps:1"],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_processes_train_as_a_plain_jax_program_does(
+    model: str, precision: str, nodes: list[str], tmp_path: Path
+) -> None:
+    kinds = [node.split(":")[0] for node in nodes]
+    counts = ",".join(f"{kind}={kinds.count(kind)}" for kind in dict.fromkeys(kinds))
+    build = compiled(model, tmp_path, "--nodes", counts, precision=precision)
+    plan = read_plan(build)
+    initial = drawn_parameters(plan)
+    save_file(initial, tmp_path / "initial")
+    steps = 100
+
+    def run(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        done = launch(
+            build,
+            f"--steps={steps}",
+            f"--history={tmp_path / name}.jsonl",
+            f"--save-params={tmp_path / name}",
+            f"--init-params={tmp_path / 'initial'}",
+        )
+        return result_of(done), lines_of(tmp_path / f"{name}.jsonl")
+
+    result, lines = run("first")
+    with jax.enable_x64(precision == "float64"):
+        program = getattr(plain_specs, model)()
+        wanted, parameters = plain_specs.train(program, initial, steps)
+
+    assert [line["step"] for line in lines] == list(range(1, steps + 1))
+    for line, expected in zip(lines, wanted, strict=True):
+        assert list(line["metrics"]) == list(plan.metrics)
+        check_metrics(line, expected, precision)
+    saved = load_file(tmp_path / "first")
+    assert saved.keys() == parameters.keys()
+    for name, value in parameters.items():
+        check_parameter(name, saved[name], value, precision)
+
+    order = program.order(len(next(iter(program.columns.values()))))
+    check_epochs(lines, order.steps_per_epoch)
+    assert result["steps"] == steps
+    assert result["eval"] == lines[-1]["eval"]
+    assert list(result["eval"]) == list(plan.metrics)
+    assert list(result["bytes_sent"]) == nodes
+    assert min(result["bytes_sent"].values()) > 0
+    assert result["samples_per_second"] > 0
+    last = [line["metrics"] for line in lines if line["epoch"] == lines[-1]["epoch"]]
+    for name in plan.metrics:
+        mean = np.mean([metrics[name] for metrics in last])
+        assert result["metrics"][name] == pytest.approx(mean, rel=1e-12)
+
+    # R2: the same again, to the bit.
+    again, lines_again = run("second")
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+    assert lines_again == lines
+    assert [again["metrics"], again["eval"]] == [result["metrics"], result["eval"]]
+
+
+def check_metrics(
+    line: Mapping[str, Any], wanted: Mapping[str, float], precision: str
+) -> None:
+    """R1 for the metrics of a step."""
+    assert line["metrics"].keys() == wanted.keys()
+    for name, value in wanted.items():
+        close = {"rel": 1e-9}
+        if precision == "float32":
+            # A row whose two largest logits agree may count either way.
+            close = {"abs": 0.01} if name == "accuracy" else {"rel": 1e-5, "abs": 1e-6}
+        got = line["metrics"][name]
+        assert got == pytest.approx(value, **close), (line["step"], name)
+
+
+def check_parameter(
+    name: str, found: np.ndarray, wanted: np.ndarray, precision: str
+) -> None:
+    """R1 for a parameter at the end."""
+    if precision == "float64":
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-7, err_msg=name)
+    else:
+        distance = np.linalg.norm(found - wanted)
+        assert distance <= 1e-4 * np.linalg.norm(wanted), name
+
+
+def check_epochs(lines: list[Mapping[str, Any]], per_epoch: int) -> None:
+    """Each line says its epoch; an evaluation runs at an epoch's end and at the end."""
+    for line in lines:
+        step = line["step"]
+        assert line["epoch"] == (step - 1) // per_epoch + 1
+        evaluated = step % per_epoch == 0 or step == len(lines)
+        extra = ["eval"] if evaluated else []
+        assert list(line) == ["step", "epoch", "metrics", *extra]
+
+
+def test_digits_are_learned_by_processes_and_by_one_process(tmp_path: Path) -> None:
+    found = {}
+    for how in ("placed", "single-process"):
+        folder = tmp_path / how
+        folder.mkdir()
+        options = ["--single-process"] if how == "single-process" else []
+        build = compiled("digits", folder, *options)
+        result = result_of(launch(build, f"--save-params={folder / 'saved'}"))
+        found[how] = result, load_file(folder / "saved")
+        assert result["steps"] == 220
+        assert result["eval"]["accuracy"] > 0.95
+    (placed, parameters), (one, expected) = found["placed"], found["single-process"]
+    assert list(one["bytes_sent"]) == ["worker:0"]
+    assert placed["metrics"] == pytest.approx(one["metrics"], rel=1e-4, abs=1e-4)
+    assert placed["eval"] == pytest.approx(one["eval"], rel=1e-4, abs=1e-4)
+    assert parameters.keys() == expected.keys()
+    for name, value in expected.items():
+        check_parameter(name, parameters[name], value, "float32")
+
+
+def test_saved_parameters_are_those_one_began_with_where_the_rate_is_zero(
+    tmp_path: Path,
+) -> None:
+    build = small(tmp_path, rate=0.0)
+    initial = drawn_parameters(read_plan(build))
+    save_file(initial, tmp_path / "initial")
+    given = f"--init-params={tmp_path / 'initial'}"
+    result_of(launch(build, given, f"--save-params={tmp_path / 'saved'}", "--steps=3"))
+    saved = load_file(tmp_path / "saved")
+    assert saved.keys() == initial.keys()
+    for name, value in initial.items():
+        np.testing.assert_array_equal(saved[name], value, err_msg=name)
+
+
+def test_a_program_started_by_hand_is_the_node_that_placer_run_is(
+    tmp_path: Path,
+) -> None:
+    build = small(tmp_path, workers=2)
+    told = {}
+    for programs in (False, True):
+        saved = tmp_path / f"{programs}.safetensors"
+        options = ["--steps=5", f"--save-params={saved}"]
+        with by_hand(build, *options, programs=programs) as nodes:
+            ends = {node: run.end() for node, run in nodes.items()}
+        assert [end.status for end in ends.values()] == [0, 0, 0], ends
+        assert [end.err for end in ends.values()] == ["", "", ""]
+        assert [bool(end.out) for end in ends.values()] == [True, False, False]
+        said = ends["worker:0"].out.splitlines()
+        assert said[0].startswith("5 steps, ")
+        told[programs] = said[1:], saved.read_bytes()
+    assert told[True] == told[False]
