@@ -96,9 +96,11 @@ class Sketch:
         return Value(name, shape, None, 1.0)
 
     def sources(self, fits: Callable[[Value], bool] = lambda v: True) -> list[Value]:
-        """Float values that an op may take: inputs, and results so far."""
+        """Float values that an op may take: inputs, and results so far, which stand
+        there several times so that most ops are on a way to the loss."""
         inputs = [self.input(n) for n, (t, _) in INPUTS.items() if t == "float32"]
-        return [v for v in (*inputs, *self.values) if fits(v)]
+        values = [v for v in self.values if v.name not in self.used]
+        return [v for v in (*inputs, *self.values, *values, *values) if fits(v)]
 
     def parameter(self, name: str, shape: tuple[int, ...]) -> Value:
         self.shapes[name] = shape
@@ -115,7 +117,9 @@ class Sketch:
         """A place for an op: legal for what it takes. Its text, or None, and hosts."""
         given = [v.hosts for v in operands if v.hosts is not None]
         near = given[0] if given and not self.block else self.cluster.everywhere
+        everywhere = (self.pick(("/node:worker", "/node:worker/cpu", "/node:worker:*")),)
         choices: list[tuple[str | None, Hosts]] = [(None, near)] * 4
+        choices += [(text, self.cluster.everywhere) for text in everywhere * 3]
         choices += places_of_ops(self.cluster).items()
         legal = [
             (text, hosts)
@@ -305,6 +309,23 @@ def softmax(s: Sketch) -> Value | None:
     return s.op("softmax", [x], x.shape, 1.0, axis=axis)
 
 
+def attention(s: Sketch) -> Value | None:
+    """Rows that look at all other rows of the batch."""
+    x = s.pick(s.sources(lambda v: len(v.shape) == 2 and v.shape[0] == BATCH))
+    if x.shape[1] == BATCH:
+        return None
+    all_pairs = (BATCH, BATCH)
+    width = int(x.shape[1])
+    scores = s.op("matmul", [x, x], all_pairs, width * x.bound**2, transpose_b=True)
+    if scores is None:
+        return None
+    axis = s.pick((0, -1))
+    weights = s.op("softmax", [scores], all_pairs, 1.0, axis=axis)
+    if weights is None or s.pick((True, False)):
+        return weights
+    return s.op("matmul", [weights, x], x.shape, x.bound * s.cluster.batch)
+
+
 def reshape(s: Sketch) -> Value | None:
     x = s.pick(s.sources())
     known = [int(d) for d in x.shape if d != BATCH]
@@ -418,8 +439,8 @@ def penalty(s: Sketch) -> Value | None:
 
 KINDS = (
     fc, fc, fc, matmul, matmul, pair, pair, pair, div, sqrt, scale, activation,
-    softmax, reshape, concat, reduction, reduction, embedding, embedding, constant,
-    loss_of_values, penalty,
+    softmax, attention, attention, reshape, concat, reduction, reduction, embedding, embedding,
+    constant, loss_of_values, penalty, penalty,
 )  # fmt: skip
 
 
@@ -427,7 +448,8 @@ def _error(s: Sketch) -> tuple[Value | None, list[str]]:
     """The loss against the data, and the metrics that go with it."""
     task = s.pick(("classes", "click", "regression"))
     x = s.pick(
-        s.sources(lambda v: len(v.shape) == 2 and v.shape[0] == BATCH != v.shape[1])
+        s.sources(lambda v: len(v.shape) == 2 and v.shape[0] == BATCH != v.shape[1])[1:]
+        or [s.input("x")]
     )
     how = s.pick(("mean", "sum", "none"))
     size = CLASSES if task == "classes" else 1
@@ -480,12 +502,12 @@ def models(draw: Any) -> Drawn:
     """A model with a legal placement."""
     cluster = draw(clusters())
     sketch = Sketch(draw, cluster, block=draw(st.booleans()))
-    for _ in range(draw(st.integers(1, 7))):
+    for _ in range(draw(st.integers(2, 8))):
         sketch.pick(KINDS)(sketch)
     loss, metrics = _error(sketch)
     unused = [v for v in sketch.values if v.name not in sketch.used]
     unused = [v for v in unused if loss is None or v.name != loss.name]
-    for term in unused[: draw(st.integers(0, 3))]:
+    for term in unused[-draw(st.integers(1, 4)) :]:
         loss = _joined(sketch, loss, term)
     if loss is None:
         loss = _fallback(sketch)
