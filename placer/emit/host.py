@@ -82,7 +82,7 @@ def _groups(mine: Sequence[Op], once: frozenset[str]) -> Iterator[tuple[Op, ...]
 
 
 def _together(a: Op, b: Op, once: frozenset[str]) -> bool:
-    if is_once(a, once) != is_once(b, once):
+    if once and is_once(a, once) != is_once(b, once):
         return False
     if is_computed(a) and is_computed(b):
         return bool(a.attrs["segment"] == b.attrs["segment"])

@@ -41,6 +41,11 @@ def is_conversion(kind: str) -> bool:
     return kind in _CONVERSION_KINDS
 
 
+def is_structural(kind: str) -> bool:
+    """Whether the kind is no computation: it is not declared in `placer.ops`."""
+    return kind in _STRUCTURAL
+
+
 def is_update(kind: str) -> bool:
     """Whether the kind is an optimizer rule."""
     return kind in _UPDATES
@@ -49,3 +54,4 @@ def is_update(kind: str) -> bool:
 _CONVERSION_KINDS = frozenset(CONVERSIONS.values())
 _UPDATES = frozenset(optimizers.names())
 STRUCTURAL = ENTRIES | RECIPES | EXITS | MESSAGES | FLAT
+_STRUCTURAL = STRUCTURAL | _UPDATES

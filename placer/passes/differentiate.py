@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from placer import ops
 from placer.errors import GraphError
@@ -104,8 +105,14 @@ def _with_residual(graph: Graph, op: Op) -> Op:
     declaration = ops.find(op.kind)
     types = [graph.tensor(name) for name in op.operands]
     parts = declaration.residuals(types, complete(declaration, op.attrs))
-    residual = Value(f"{op.name}.res", ResidualType(tuple(parts)))
+    residual = Value(f"{op.name}.res", _residual_type(tuple(parts)))
     return op.of(op.operands, (*op.results, residual))
+
+
+@lru_cache
+def _residual_type(parts: tuple[TensorType, ...]) -> ResidualType:
+    """Equal types are one object: few are."""
+    return ResidualType(parts)
 
 
 def _backward(

@@ -31,8 +31,9 @@ def lay_out(graph: Graph) -> Graph:
     layouts: dict[str, Layout] = {}
     needs: list[Layouts] = []
     by_op: dict[str, Layouts] = {}
+    known: dict[tuple[object, ...], tuple[Layouts, Layouts]] = {}
     for op in graph.ops:
-        wanted, given = _layouts_of(graph, op, layouts, by_op)
+        wanted, given = _layouts_of(graph, op, layouts, by_op, known)
         needs.append(wanted)
         if op.results:
             by_op[op.results[0].name] = wanted
@@ -48,6 +49,7 @@ def _layouts_of(
     op: Op,
     layouts: Mapping[str, Layout],
     by_op: Mapping[str, Layouts],
+    known: dict[tuple[object, ...], tuple[Layouts, Layouts]],
 ) -> tuple[Layouts, Layouts]:
     """What layout the op needs of each operand, and what its results have."""
     single = len(graph.hosts(op)) == 1
@@ -65,20 +67,24 @@ def _layouts_of(
         return (layouts[op.operands[0]],), (layouts[op.operands[0]],)
     if single or op.kind in STRUCTURAL or is_update(op.kind):
         return _all("R", len(op.operands)), _all("R", len(op.results))
-    return _forward_layouts(graph, op, layouts)
-
-
-def _forward_layouts(
-    graph: Graph, op: Op, layouts: Mapping[str, Layout]
-) -> tuple[Layouts, Layouts]:
-    """The batch rules of design 4, for an op on several hosts."""
-    declaration = ops.find(op.kind)
     types = [graph.tensor(name) for name in op.operands]
-    attrs = complete(declaration, op.attrs)
     have = [
         _arriving(graph, op, name, kind, layouts)
         for name, kind in zip(op.operands, types, strict=True)
     ]
+    written = repr(op.attrs) if op.attrs else ""
+    key = op.kind, written, len(op.results), *have, *types
+    if key not in known:
+        known[key] = _by_rule(op, types, have)
+    return known[key]
+
+
+def _by_rule(
+    op: Op, types: Sequence[TensorType], have: Sequence[Layout]
+) -> tuple[Layouts, Layouts]:
+    """The batch rules of design 4, for an op on several hosts."""
+    declaration = ops.find(op.kind)
+    attrs = complete(declaration, op.attrs)
     residuals = len(op.results) - len(declaration.results)
     if "S" in have:
         rule = declaration.batch(types, attrs)

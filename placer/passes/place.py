@@ -81,8 +81,8 @@ def _forward_places(graph: Graph) -> dict[int, Place]:
         if key not in cache:
             written = near if op.place is None else op.place
             cache[key] = complete(cluster, written, near)
+            _check_legal(graph, op, cache[key])
         places[id(op)] = cache[key]
-        _check_legal(graph, op, cache[key])
         for value in op.results:
             where[value.name] = cache[key]
     return places

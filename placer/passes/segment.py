@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from placer.graph.graph import Graph, Op
-from placer.graph.structure import STRUCTURAL, is_update
+from placer.graph.structure import is_structural
 from placer.place import Place
 
 
@@ -57,7 +57,7 @@ def _busy(
 
 def is_computed(op: Op) -> bool:
     """Whether the op is part of a jitted function."""
-    return op.kind not in STRUCTURAL and not is_update(op.kind)
+    return not is_structural(op.kind)
 
 
 def is_once(op: Op, once: AbstractSet[str]) -> bool:
@@ -105,7 +105,7 @@ def _early(graph: Graph) -> list[int]:
         if op.kind == "listen_and_serv":
             level = sent[op.attrs["edge"]] + 1
         else:
-            level = max((known[name] for name in op.operands), default=0)
+            level = max([known[name] for name in op.operands], default=0)
         if op.kind == "send":
             sent[op.attrs["edge"]] = level
         levels.append(level)

@@ -92,7 +92,7 @@ def _levels(items: Sequence[Op | _Move]) -> list[int]:
             levels.append(known[item.operand.name])
             known[item.result.name] = levels[-1] + 1
         else:
-            levels.append(max((known[name] for name in item.operands), default=0))
+            levels.append(max([known[name] for name in item.operands], default=0))
             for value in item.results:
                 known[value.name] = levels[-1]
     return levels

@@ -24,8 +24,7 @@ from placer.ops.attributes import complete
 class Known:
     """What has been found right, so that each combination is worked out once.
 
-    `attrs` holds what types depend on of attributes, by identity: most passes keep
-    them.
+    Attributes have numbers, too: `texts` by what types depend on, `attrs` by identity.
 
     A type has a number; types that are equal have the same. `right` holds the kinds,
     attributes and types of ops that fit; `objects` finds a type's number by identity,
@@ -35,12 +34,14 @@ class Known:
     numbers: dict[ValueType, int] = field(default_factory=dict)
     objects: dict[int, tuple[int, ValueType]] = field(default_factory=dict)
     right: set[tuple[object, ...]] = field(default_factory=set)
-    attrs: dict[int, tuple[object, Mapping[str, Any]]] = field(default_factory=dict)
+    attrs: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    texts: dict[object, int] = field(default_factory=dict)
 
-    def written(self, attrs: Mapping[str, Any]) -> object:
+    def written(self, attrs: Mapping[str, Any]) -> int:
         found = self.attrs.get(id(attrs))
         if found is None:
-            found = self.attrs[id(attrs)] = _written(attrs), attrs
+            number = self.texts.setdefault(_written(attrs), len(self.texts))
+            found = self.attrs[id(attrs)] = number, attrs
         return found[0]
 
     def number(self, kind: ValueType) -> int:
@@ -62,18 +63,19 @@ def check_types(graph: Graph, known: Known) -> None:
             takes = [defined[name] for name in op.operands]
         except KeyError as error:
             raise broken(op, f"{error} is used before it is defined") from None
-        gives = []
-        for value in op.results:
+        results = op.results
+        gives = [number(value.type) for value in results]
+        for value, found in zip(results, gives, strict=True):
             if value.name in defined:
                 raise broken(op, f"'{value.name}' is defined twice")
-            found = defined[value.name] = number(value.type)
-            gives.append(found)
-        if op.kind in _FREE:
+            defined[value.name] = found
+        kind = op.kind
+        if kind in _FREE:
             continue
-        key = (op.kind, written(op.attrs), *takes, None, *gives)
-        if len(gives) > 1 and isinstance(op.results[-1].type, ResidualType):
-            forward[op.results[-1].name] = (*takes, *gives)
-        elif op.is_gradient and op.operands:
+        key = (kind, written(op.attrs), *takes, -1, *gives)
+        if len(gives) > 1 and isinstance(results[-1].type, ResidualType):
+            forward[results[-1].name] = (*takes, *gives)
+        elif takes and op.is_gradient:
             key = (*key, *forward.get(op.operands[0], ()))
         if key not in right:
             _check(graph, op)

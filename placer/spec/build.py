@@ -40,6 +40,7 @@ class Builder:
         self._names = names
         self._wide = wide
         self._problems = problems
+        self._types: dict[TensorType, TensorType] = {}
 
     def build(self, section: Node | None) -> None:
         """Build every op of the section."""
@@ -136,7 +137,10 @@ class Builder:
         outs = self._outs(node, name, declaration.results[: len(results)])
         if outs is None:
             return False
-        values = tuple(map(Value, outs, results))
+        same = self._types.setdefault  # equal types are one object: few are
+        values = tuple(
+            [Value(o, same(t, t)) for o, t in zip(outs, results, strict=True)]
+        )
         self._values.add(Op(declaration.kind, tuple(names), values, held, place, span))
         return True
 

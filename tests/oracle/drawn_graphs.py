@@ -211,6 +211,10 @@ def fc(s: Sketch, x: Value | None = None, size: int = 0, act: str = "") -> Value
     return s.op("fc", [x], shape, bound, {}, {"w": (width, size), **own}, **attrs)
 
 
+def _is_rows(v: Value) -> bool:
+    return len(v.shape) == 2 and v.shape[0] == BATCH != v.shape[1]
+
+
 def _has_width(v: Value) -> bool:
     return len(v.shape) >= 2 and v.shape[-1] != BATCH
 
@@ -304,15 +308,15 @@ def activation(s: Sketch) -> Value | None:
 
 
 def softmax(s: Sketch) -> Value | None:
-    x = s.pick(s.sources(lambda v: len(v.shape) > 0))
+    x = s.pick([v for v in s.values if v.shape] or s.sources(lambda v: v.shape != ()))
     axis = s.pick(range(-len(x.shape), len(x.shape)))
     return s.op("softmax", [x], x.shape, 1.0, axis=axis)
 
 
 def attention(s: Sketch) -> Value | None:
     """Rows that look at all other rows of the batch."""
-    x = s.pick(s.sources(lambda v: len(v.shape) == 2 and v.shape[0] == BATCH))
-    if x.shape[1] == BATCH:
+    x = fc(s, s.pick(s.sources(_is_rows)))
+    if x is None:
         return None
     all_pairs = (BATCH, BATCH)
     width = int(x.shape[1])
@@ -439,7 +443,7 @@ def penalty(s: Sketch) -> Value | None:
 
 KINDS = (
     fc, fc, fc, matmul, matmul, pair, pair, pair, div, sqrt, scale, activation,
-    softmax, attention, attention, reshape, concat, reduction, reduction, embedding, embedding,
+    softmax, softmax, attention, attention, reshape, concat, reduction, reduction, embedding, embedding,
     constant, loss_of_values, penalty, penalty,
 )  # fmt: skip
 
@@ -447,10 +451,7 @@ KINDS = (
 def _error(s: Sketch) -> tuple[Value | None, list[str]]:
     """The loss against the data, and the metrics that go with it."""
     task = s.pick(("classes", "click", "regression"))
-    x = s.pick(
-        s.sources(lambda v: len(v.shape) == 2 and v.shape[0] == BATCH != v.shape[1])[1:]
-        or [s.input("x")]
-    )
+    x = s.pick(s.sources(_is_rows)[1:] or [s.input("x")])
     how = s.pick(("mean", "sum", "none"))
     size = CLASSES if task == "classes" else 1
     out = fc(s, x, size, "none")
