@@ -105,7 +105,8 @@ class Table(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """One process of the run. FLOPs are declared, of one training step; `peak_bytes` is
+    """One process of the run. `device` is the one it computes on (`cpu:0`), None where
+    it holds nothing. FLOPs are declared, of one training step; `peak_bytes` is
     what its tables and the values of a step that are alive at once take at most."""
 
     name: str
@@ -114,6 +115,7 @@ class Node(Struct, frozen=True):
     step: Phase
     evaluation: Phase | None
     tables: tuple[Table, ...]
+    device: str | None
     peak_bytes: int
     flops: int
     replicated_flops: int

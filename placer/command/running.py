@@ -26,7 +26,7 @@ from placer.command.options import (
 )
 @run_options
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
-@click.option("--job", hidden=True)
+@click.option("--job", envvar="PLACER_JOB", hidden=True)
 @debug_option
 def run_command(
     build: Path,

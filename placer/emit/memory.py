@@ -49,7 +49,7 @@ def _local_bytes(value: Value, index: int, parts: int, batch: int) -> int:
     if value.layout == "S":
         low, high = part(batch, index, parts)
         rows = high - low
-    return value.type.nbytes(rows)
+    return value.type.nbytes(batch, rows)
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:
@@ -68,7 +68,7 @@ def check_memory(plan: Plan, model: Model) -> None:
     for node in plan.nodes:
         kind = node.name.split(":")[0]
         for (name, device), memory in model.memory.items():
-            used = (name, device) in {(kind, each) for each in node.devices}
+            used = name == kind and (node.device or "").startswith(f"{device}:")
             if used and node.peak_bytes > memory.nbytes:
                 raise SpecError(
                     f"a step on {node.name} needs {node.peak_bytes:,} bytes, and each "

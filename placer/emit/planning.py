@@ -50,6 +50,7 @@ def make_plan(
             name=host,
             program=program_path(host),
             devices=dict(step.cluster.kind(host.split(":")[0]).devices),
+            device=_device(step, host),
             step=_phase(step, host),
             evaluation=_phase(evaluation, host) if evaluation else None,
             tables=tables[host],
@@ -82,31 +83,35 @@ def make_plan(
 
 
 def make_tables(model: Model, step: Graph) -> dict[str, tuple[Table, ...]]:
-    """What each host holds: one table for each optimizer, one for what is not trained."""
+    """What each host holds: one table for each optimizer, one for what is not trained,
+    and of each one for every dtype."""
     recipes = {op.attrs["group"]: op for op in model.graph.of_kind("optimizer")}
     groups = {
         op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
     }
-    held: dict[str, dict[int | None, list[Op]]] = {
+    held: dict[str, dict[tuple[str, int | None], list[Op]]] = {
         host: defaultdict(list) for host in step.cluster.all_hosts()
     }
     for op in step.of_kind("parameter"):
+        group = groups.get(op.name)
+        name = "frozen" if group is None else "dense"
+        name += str(group) if group is not None and len(recipes) > 1 else ""
+        dtype = step.tensor(op.name).dtype
+        name += f"_{dtype}" if dtype != model.precision else ""
         for host in step.hosts(op):
-            held[host][groups.get(op.name)].append(op)
-    shapes = {op.name: op for op in model.graph.of_kind("parameter")}
+            held[host][name, group].append(op)
+    wholes = {op.name: op for op in model.graph.of_kind("parameter")}
     return {
         host: tuple(
-            _table(model.graph, recipes, group, found, shapes)
-            for group, found in sorted(
-                of_host.items(), key=lambda item: (item[0] is None, item[0] or 0)
-            )
+            _table(name, recipes, group, of_host[name, group], wholes)
+            for name, group in sorted(of_host, key=lambda key: key[0])
         )
         for host, of_host in held.items()
     }
 
 
 def _table(
-    graph: Graph,
+    name: str,
     recipes: Mapping[int, Op],
     group: int | None,
     found: Sequence[Op],
@@ -114,9 +119,7 @@ def _table(
 ) -> Table:
     blocks = tuple(_block(op, wholes) for op in found)
     if group is None:
-        return Table(
-            name="frozen", rule=None, hyper={}, learning_rate=0.0, blocks=blocks
-        )
+        return Table(name=name, rule=None, hyper={}, learning_rate=0.0, blocks=blocks)
     recipe = recipes[group]
     rule = recipe.attrs["rule"]
     named = optimizers.find(rule).hyper
@@ -124,7 +127,7 @@ def _table(
         rule, {name: v for name, v in recipe.attrs.items() if name in named}
     )
     return Table(
-        name="dense" if len(recipes) == 1 else f"dense{group}",
+        name=name,
         rule=rule,
         hyper=hyper,
         learning_rate=recipe.attrs["learning_rate"],
@@ -170,6 +173,15 @@ def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
         for op in model.graph.of_kind("parameter")
         if isinstance(op.result.type, TensorType)
     )
+
+
+def _device(graph: Graph, host: str) -> str | None:
+    for op in graph.on(host):
+        assert op.place is not None
+        for at in graph.cluster.resolve(op.place):
+            if at.host == host:
+                return f"{at.device}:{at.device_id}"
+    return None
 
 
 def _phase(graph: Graph, host: str) -> Phase:
@@ -356,7 +368,7 @@ def _flops(
     key = op.kind, rows, wrt, repr(given) if given else "", *types
     if key not in known:
         declaration = ops.find(forward.kind)
-        full = [kind.at(rows) for kind in types]
+        full = [kind.at(graph.batch, rows) for kind in types]
         attrs = complete(declaration, given)
         if op.is_gradient:
             known[key] = declaration.grad_flops(full, attrs, wrt)

@@ -96,7 +96,7 @@ def _phase(
             lines.append(f"{INDENT}for _ in node.batches():")
             depth = 2
         if i in functions:
-            lines += writer.segment(unit, functions[i], depth)
+            lines += _called(functions[i], depth)
         elif not unit.computed:
             lines += writer.statements(unit, depth)
     name = "evaluate" if phase.evaluating else "step"
@@ -105,6 +105,11 @@ def _phase(
         nothing = "this server holds no block" if host.startswith("ps") else "no op"
         lines = [f'{INDENT}"""Nothing to do: {nothing}."""']
     return list(functions.values()), [head, *lines]
+
+
+def _called(made: Function, depth: int) -> list[str]:
+    arguments = [*made.arguments, *(["count=node.count"] if made.counts else [])]
+    return call(made.results, made.name, arguments, depth)
 
 
 class _Writer:
@@ -125,14 +130,6 @@ class _Writer:
         self.gradients: dict[str, dict[str, tuple[str, ...]]] = {}
         self.sends = {op.attrs["edge"]: op for op in phase.graph.of_kind("send")}
         self.used = {name for unit in found for op in unit.ops for name in op.operands}
-
-    def segment(self, unit: Unit, made: Function, depth: int) -> list[str]:
-        arguments = [self.names.of(name) for name in unit.inputs]
-        if made.counts:
-            arguments.append("count=node.count")
-        return call(
-            [self.names.of(name) for name in unit.outputs], made.name, arguments, depth
-        )
 
     def statements(self, unit: Unit, depth: int) -> list[str]:
         op = unit.ops[0]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.graph.structure import is_conversion, is_update
+from placer.passes.place import SERVER
 from placer.plan import Choice
 
 
@@ -22,7 +23,20 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
             what="the short tail of a training epoch",
             why="left out: data.train.remainder is drop unless the spec says keep",
         )
+    for name in model.narrowed:
+        yield Choice(
+            what=f"input {name} as {model.inputs[name]}",
+            why="64-bit integers need precision: float64; the reader checks their range",
+        )
+    if model.eval is not None:
+        rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"
+        yield Choice(what="an evaluation's batches", why=rows)
+    unplaced = {
+        op.attrs["group"] for op in model.graph.of_kind("optimizer") if op.place is None
+    }
     for op in step.ops:
+        if is_update(op.kind) and op.attrs["group"] in unplaced:
+            yield Choice(what=f"{op.name} ({op.kind}) at {op.place}", why=_unplaced(op))
         why = _why(op, written.get(op.name), step)
         if why:
             yield Choice(what=f"{op.name} ({op.kind}) at {op.place}", why=why)
@@ -49,6 +63,14 @@ def _why(op: Op, origin: Op | None, step: Graph) -> str | None:
     if origin.place != op.place and origin.kind == op.kind:
         return f"written as {origin.place}; what it leaves open was completed"
     return None
+
+
+def _unplaced(op: Op) -> str:
+    """Why an optimizer stands where it does that nobody placed."""
+    assert op.place is not None
+    if op.place.node == SERVER:
+        return "nothing was written: parameters stand on the servers, by size"
+    return "nothing was written, and there is no server: with its parameter's first op"
 
 
 def _parameter(op: Op, step: Graph) -> str:

@@ -25,10 +25,13 @@ _COUNT = re.compile(r"\bcount\b")  # a reserved name: no value goes by it
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An emitted function: its text, and whether it takes the number of rows."""
+    """An emitted function: its text, the names it takes and gives, and whether it
+    takes the number of rows."""
 
     name: str
     lines: tuple[str, ...]
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
     counts: bool
 
 
@@ -52,7 +55,7 @@ def function(
     graph: Graph, host: str, unit: Unit, wish: str, names: Names, rows: int | None
 ) -> Function | None:
     """The unit's ops as one jitted function of its inputs, by the wished name or one
-    like it. None where nothing is computed here: each result is an operand as it is.
+    like it. None where it gives nothing but operands as they are.
 
     `rows` is the number of rows of the global batch where every batch is full, else
     None: then the function takes `count`, which is static.
@@ -60,23 +63,26 @@ def function(
     body: list[str] = []
     for op in unit.ops:
         body.extend(_statement(graph, host, op, names, rows))
-    if not body:
+    # A value that a conversion leaves as it is goes by the name that it had.
+    arguments = tuple(dict.fromkeys(map(names.of, unit.inputs)))
+    made = dict.fromkeys(map(names.of, unit.outputs))
+    results = tuple(result for result in made if result not in arguments)
+    if not results:
         return None
     name = names.fresh(wish)
     counts = rows is None and any(_COUNT.search(line) for line in body)
-    parameters = [names.of(value) for value in unit.inputs]
+    parameters = [*arguments]
     if counts:
         parameters += ["*", "count"]
         head = '@functools.partial(jax.jit, static_argnames="count")'
     else:
         head = "@jax.jit"
-    outputs = [names.of(value) for value in unit.outputs]
-    returned = give(outputs, 1)
-    if len(outputs) == 1 and body[-1].startswith(f"{INDENT}{outputs[0]} = "):
-        body[-1] = body[-1].replace(f"{outputs[0]} = ", "return ", 1)
+    returned = give(results, 1)
+    if len(results) == 1 and body[-1].startswith(f"{INDENT}{results[0]} = "):
+        body[-1] = body[-1].replace(f"{results[0]} = ", "return ", 1)
         returned = []
     lines = [head, *define(name, parameters), *body, *returned]
-    return Function(name, tuple(lines), counts)
+    return Function(name, tuple(lines), arguments, results, counts)
 
 
 def _statement(

@@ -136,12 +136,12 @@ class Graph:
         found = self._hosts.get(id(op.place))
         if found is None:
             assert op.place is not None, op
-            found = self._hosts[id(op.place)] = self.cluster.hosts(op.place)
-        return found
+            found = self._hosts[id(op.place)] = self.cluster.hosts(op.place), op.place
+        return found[0]
 
     @cached_property
-    def _hosts(self) -> dict[int, tuple[str, ...]]:
-        """Hosts by the identity of a place, which the ops keep alive: asked for often,
+    def _hosts(self) -> dict[int, tuple[tuple[str, ...], Place]]:
+        """Hosts by the identity of a place, which is kept: this is asked for often,
         and hashing a place costs more than looking."""
         return {}
 

@@ -51,4 +51,6 @@ class Model:
     metrics: tuple[str, ...]
     folder: Path
     modules: tuple[str, ...] = ()
+    narrowed: tuple[str, ...] = ()
+    """Inputs declared with 64-bit integers that the graph takes as 32-bit ones."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

@@ -81,23 +81,26 @@ class TensorType:
         """Whether any dimension is the batch."""
         return BATCH in self.shape
 
-    def at(self, batch: int) -> TensorType:
-        """This type with `batch` written out as a number of rows."""
+    def at(self, batch: int, rows: int | None = None) -> TensorType:
+        """This type with `batch` written out, as `sizes` does."""
         if BATCH not in self.shape:
             return self
-        return TensorType(
-            self.dtype, tuple(batch if d == BATCH else d for d in self.shape)
-        )
+        return TensorType(self.dtype, self.sizes(batch, rows))
 
-    def sizes(self, batch: int) -> tuple[int, ...]:
-        """The shape as ints, for a batch of that many rows."""
-        return tuple(batch if d == BATCH else d for d in self.shape)
+    def sizes(self, batch: int, rows: int | None = None) -> tuple[int, ...]:
+        """The shape as ints, for a batch of that many rows.
 
-    def numel(self, batch: int = 1) -> int:
-        return prod(self.sizes(batch))
+        A part of a split value has only `rows` of them: its leading dimension, while
+        any other that is the batch stays whole.
+        """
+        found = tuple(batch if d == BATCH else d for d in self.shape)
+        return (rows, *found[1:]) if rows is not None and self.has_rows else found
 
-    def nbytes(self, batch: int = 1) -> int:
-        return self.numel(batch) * ITEM_BYTES[self.dtype]
+    def numel(self, batch: int = 1, rows: int | None = None) -> int:
+        return prod(self.sizes(batch, rows))
+
+    def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
+        return self.numel(batch, rows) * ITEM_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +112,8 @@ class ResidualType:
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.parts))})"
 
-    def nbytes(self, batch: int = 1) -> int:
-        return sum(part.nbytes(batch) for part in self.parts)
+    def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
+        return sum(part.nbytes(batch, rows) for part in self.parts)
 
 
 ValueType = TensorType | ResidualType

@@ -17,7 +17,6 @@ def node_command(
     node: str,
     *,
     endpoints: Mapping[str, str],
-    job: str,
     options: Mapping[str, object],
 ) -> list[str]:
     """`placer run BUILD --node NODE …` with this interpreter.
@@ -28,7 +27,7 @@ def node_command(
     # -P: the working folder's modules are not to take the place of installed ones;
     # -u: a log is whole even if its process is killed.
     command = [sys.executable, "-P", "-u", "-X", "faulthandler", "-m", "placer.command"]
-    command += ["run", str(build), "--node", node, "--job", job]
+    command += ["run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     command += ["--endpoints", listed]
     for name, value in options.items():
@@ -37,12 +36,14 @@ def node_command(
     return command
 
 
-def environment() -> dict[str, str]:
+def environment(job: str) -> dict[str, str]:
     """This process's environment, in which the same placer is found.
+
+    It also holds the run's secret, which no other user of the machine can read there.
 
     A bare checkout is no installed package: there PYTHONPATH begins with it.
     """
-    found = dict(os.environ)
+    found = {**os.environ, "PLACER_JOB": job}
     root = Path(placer.__file__).resolve().parents[1]
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     installed.append(site.getusersitepackages())

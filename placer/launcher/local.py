@@ -73,10 +73,10 @@ def launch(
     job = uuid.uuid4().hex
 
     def command(node: str) -> list[str]:
-        return node_command(folder, node, endpoints=endpoints, job=job, options=options)
+        return node_command(folder, node, endpoints=endpoints, options=options)
 
     where = Path(logs) if logs is not None else new_logs(plan.name)
-    finished = launch_nodes(nodes, command, where, environment(), watch or _unseen)
+    finished = launch_nodes(nodes, command, where, environment(job), watch or _unseen)
     from placer.runtime.process import Result
 
     return Result(**msgspec.structs.asdict(finished))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ class Signals:
             return
         if self.come[0] == signal.SIGINT:
             raise KeyboardInterrupt
+        print(f"ended by {self.come[0].name}", file=sys.stderr)
         raise SystemExit(128 + self.come[0])
 
 

@@ -7,6 +7,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from placer.ast_lock import AST_LOCK
 from placer.errors import DataError
 from placer.graph.sources import Source
 
@@ -19,7 +20,7 @@ def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray
     path = folder / source.path
     try:
         # numpy leaves the file open when the archive turns out to be torn.
-        with path.open("rb") as opened:
+        with path.open("rb") as opened, AST_LOCK:
             file = np.load(opened, allow_pickle=False)
             if isinstance(file, np.ndarray):
                 raise DataError(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from placer.plan import Plan
 from placer.report.words import count, measured, plural, size
+from placer.runtime.events import finite
 
 if TYPE_CHECKING:
     from placer.runtime.process import Result
@@ -32,17 +32,13 @@ def result_json(result: Result) -> str:
     return json.dumps(
         {
             "steps": result.steps,
-            "metrics": _finite(result.metrics),
-            "eval": _finite(result.eval),
+            "metrics": finite(result.metrics),
+            "eval": finite(result.eval),
             "samples_per_second": result.samples_per_second,
             "bytes_sent": result.bytes_sent,
         },
         allow_nan=False,
     )
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, Any]:
-    return {k: v if math.isfinite(v) else None for k, v in metrics.items()}
 
 
 def plan_line(plan: Plan) -> str:

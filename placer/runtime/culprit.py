@@ -10,6 +10,7 @@ from typing import TypeAlias, TypeGuard
 
 import msgspec
 
+from placer.ast_lock import AST_LOCK
 from placer.plan import SOURCES
 
 Function: TypeAlias = ast.FunctionDef
@@ -34,7 +35,8 @@ def culprit(folder: Path, program: str, trace: TracebackType | None) -> str | No
         return None
     text = f"at {program}:{line}"
     try:
-        module = ast.parse((folder / program).read_bytes())
+        with AST_LOCK:
+            module = ast.parse((folder / program).read_bytes())
         sources = msgspec.json.decode((folder / SOURCES).read_bytes(), type=_Sources)
     except (OSError, ValueError, SyntaxError):
         return text  # which says the most of it

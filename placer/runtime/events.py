@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Report = Callable[[dict[str, Any]], None]
 """Takes one event; see `placer.launcher` for what is made of them."""
+
+
+def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Metrics as JSON has numbers: what is not finite is null."""
+    return {k: v if math.isfinite(v) else None for k, v in metrics.items()}
 
 
 def nobody(event: dict[str, Any]) -> None:

@@ -135,10 +135,10 @@ def _address(array: Array) -> int:
 
 
 def _local_shape(moved: Moved, found: Sequence[Piece], count: int) -> tuple[int, ...]:
-    rows = count
+    sizes = [count if d == "batch" else int(d) for d in moved.shape]
     if moved.layouts[1] == "S":
-        rows = max((p.into + p.high - p.low for p in found), default=0)
-    return tuple(rows if d == "batch" else int(d) for d in moved.shape)
+        sizes[0] = max((p.into + p.high - p.low for p in found), default=0)
+    return tuple(sizes)
 
 
 def _cut(array: Array, moved: Moved, piece: Piece) -> Array:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from placer.errors import RunError
-from placer.plan import Data, Plan, read_sources
+from placer.plan import Data, Plan, read_sources, sha256
 from placer.plan import Node as NodePlan
 from placer.readers import Column, Order, Rows, open_source
 from placer.runtime import parameters as files
-from placer.runtime.channel.protocol import Channel, Key
-from placer.runtime.events import Report
+from placer.runtime.channel.protocol import Aborted, Channel, Key
+from placer.runtime.events import Report, finite
 from placer.runtime.exchange import Exchange
 from placer.runtime.node import Batches, Node
 from placer.runtime.schedules import schedule
@@ -74,20 +76,23 @@ class Execution:
     step: int = 0
     node: Node | None = None
     timing: _Timing = field(default_factory=lambda: _Timing())
+    telling: threading.Lock = field(default_factory=threading.Lock)
 
-    def tell(self, state: str) -> None:
-        """Report a new state, or the present one once more."""
-        self.state = state
-        self.report(
-            {
-                "event": "state",
-                "node": self.me.name,
-                "state": state,
-                "step": self.step,
-                "waiting": list(self.channel.waiting()),
-                "bytes_sent": self.channel.bytes_sent,
-            }
-        )
+    def tell(self, state: str | None = None) -> None:
+        """Report a new state, or the present one once more. From any thread."""
+        with self.telling:
+            if state is not None:
+                self.state = state
+            self.report(
+                {
+                    "event": "state",
+                    "node": self.me.name,
+                    "state": self.state,
+                    "step": self.step,
+                    "waiting": list(self.channel.waiting()),
+                    "bytes_sent": self.channel.bytes_sent,
+                }
+            )
 
     @property
     def where(self) -> str:
@@ -100,18 +105,14 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
     The control node returns the Result, the others None.
     """
     plan = execution.plan
-    with _precision(plan):
+    with _device(execution.me), _precision(plan), _Lines(execution) as lines:
         node = execution.node = _prepare(execution)
         execution.tell("joining")
         execution.channel.join()
-        _agree_on_data(execution, node)
-        lines = _Lines(execution)
+        _agree(execution, node)
         metrics = Metrics(plan, execution.channel, lines)
-        try:
-            _train(execution, node, metrics, step, evaluate)
-        finally:
-            with _first_error_stands():
-                metrics.close()
+        _train(execution, node, metrics, step, evaluate)
+        metrics.close()  # after a failure the channel's abort ends it
         node.where = "after the last step"
         if execution.options.save_params is not None:
             execution.tell("saving")
@@ -127,17 +128,26 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
 
 
 @contextlib.contextmanager
-def _first_error_stands() -> Iterator[None]:
-    """Let the error that is on its way out stand before one of the clean-up."""
-    import sys
+def _device(me: NodePlan) -> Iterator[None]:
+    """Compute on the device that the plan says; RunError where it is not there."""
+    import jax
 
-    underway = sys.exception()
-    try:
+    if me.device is None:
         yield
-    except BaseException as error:
-        if underway is None:
-            raise
-        underway.add_note(f"while ending: {error}")
+        return
+    kind, _, number = me.device.partition(":")
+    try:
+        devices = jax.devices(kind)
+    except RuntimeError:
+        devices = []
+    if int(number) >= len(devices):
+        found = dict.fromkeys(device.platform for device in jax.devices())
+        raise RunError(
+            f"there is no {me.device} here, only {', '.join(found)}",
+            hint="run the node on a machine that has it, or place its ops elsewhere",
+        )
+    with jax.default_device(devices[int(number)]):
+        yield
 
 
 @contextlib.contextmanager
@@ -219,9 +229,7 @@ def _batches(
     if reads:
         inputs = {read.input for read in reads}
         columns = [
-            Column(c.name, _host_dtype(c.dtype, plan), c.shape)
-            for c in plan.columns
-            if c.name in inputs
+            Column(c.name, c.dtype, c.shape) for c in plan.columns if c.name in inputs
         ]
         mapping = {k: v for k, v in (data.columns or {}).items() if k in inputs}
         where = folder if data.source.startswith("python:") else origin
@@ -238,22 +246,23 @@ def _batches(
     )
 
 
-def _host_dtype(dtype: str, plan: Plan) -> str:
-    """Without x64, XLA would cut int64 to int32 in silence; the reader checks it."""
-    return "int32" if dtype == "int64" and plan.precision == "float32" else dtype
-
-
-def _agree_on_data(execution: Execution, node: Node) -> None:
-    """Every node learns how many rows there are, so that all count the same steps."""
-    plan = execution.plan
+def _agree(execution: Execution, node: Node) -> None:
+    """Every node learns how many rows there are, so that all count the same steps; and
+    that all were asked to run the same way."""
+    plan, options = execution.plan, execution.options
     sides = {"training rows": node.training, "evaluation rows": node.evaluating}
-    told = {
+    told: dict[str, Any] = {
         what: batches.rows.rows if batches is not None and batches.rows else None
         for what, batches in sides.items()
     }
+    told["build"] = plan.digest
+    told["--steps"] = options.steps or 0
+    told["--save-params"] = options.save_params is not None
+    told["--init-params"] = _fingerprint(options.init_params)
     heard = barrier(plan, execution.channel, told, READY)
-    for what, batches in sides.items():
+    for what in told:
         rows = agree(plan, heard, what)
+        batches = sides.get(what)
         if batches is None or rows is None:
             continue
         order = batches.order
@@ -262,6 +271,11 @@ def _agree_on_data(execution: Execution, node: Node) -> None:
             node.training = Batches(agreed, batches.rows)
         else:
             node.evaluating = Batches(agreed, batches.rows)
+
+
+def _fingerprint(file: Path | None) -> str:
+    """What nodes compare to know that they begin with the same parameters."""
+    return "" if file is None else sha256(file.read_bytes())[:16]
 
 
 def _train(
@@ -277,6 +291,8 @@ def _train(
         total = execution.plan.epochs * per_epoch
     execution.tell("compiling")
     for number in range(1, total + 1):
+        if execution.channel.aborted is not None:
+            raise Aborted(execution.channel.aborted)
         epoch, index = divmod(number - 1, per_epoch)
         node.enter_step(number, epoch + 1, index)
         execution.step = number
@@ -331,9 +347,19 @@ class _Lines:
             except OSError as error:
                 raise _unwritten(execution.options.history, error) from error
 
-    def __call__(self, line: Line) -> None:
-        import json
+    def __enter__(self) -> _Lines:
+        return self
 
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.close()
+        except OSError as error:  # what it still held; what failed first stands
+            if failed is None:
+                raise _unwritten(Path(self._file.name), error) from error
+
+    def __call__(self, line: Line) -> None:
         if line.epoch != self._epoch:
             self._epoch, self._rows, self._sums = line.epoch, 0, {}
         self._rows += line.rows
@@ -350,7 +376,10 @@ class _Lines:
             said["eval"] = line.eval
         if self._file is not None:
             try:
-                self._file.write(json.dumps(said) + "\n")
+                plain = {
+                    k: finite(v) if isinstance(v, dict) else v for k, v in said.items()
+                }
+                self._file.write(json.dumps(plain, allow_nan=False) + "\n")
                 self._file.flush()
             except OSError as error:
                 raise _unwritten(Path(self._file.name), error) from error
@@ -358,8 +387,6 @@ class _Lines:
         self._execution.report({"event": "step", **said, "samples_per_second": rate})
 
     def result(self, bytes_sent: dict[str, int]) -> Result:
-        if self._file is not None:
-            self._file.close()
         result = Result(
             steps=self._steps,
             metrics={k: v / self._rows for k, v in self._sums.items()},

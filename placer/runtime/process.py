@@ -8,7 +8,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
 from placer.errors import PlacerError, RunError
@@ -21,6 +22,8 @@ from placer.runtime.program import load_program
 
 BEAT = 0.5
 """Seconds between two reports of a node's state."""
+STUCK = 10.0
+"""Seconds that a node has to end by itself once the run has failed elsewhere."""
 
 
 def endpoints_of(plan: Plan, base_port: int | None = None) -> dict[str, str]:
@@ -67,6 +70,7 @@ def run(
             deadline=options.deadline,
             join_timeout=options.join_timeout,
         )
+        channel.on_abort = partial(_end_soon, report)
         execution = Execution(plan, folder, me, channel, options, report)
         with _beating(execution):
             return _attempt(execution)
@@ -76,6 +80,18 @@ def run(
     finally:
         if channel is not None:
             channel.close()
+
+
+def _end_soon(report: Report, cause: Cause) -> None:
+    """End a node that has heard of a failure and is stuck outside the channel."""
+
+    def end() -> None:
+        report(failure(cause.node, Aborted(cause), None))
+        os._exit(1)
+
+    timer = threading.Timer(STUCK, end)
+    timer.daemon = True
+    timer.start()
 
 
 def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
@@ -100,6 +116,11 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
 
     with ThreadPoolExecutor(len(plan.nodes), thread_name_prefix="placer") as pool:
         runs = [pool.submit(one, n.name) for n in plan.nodes]
+        try:
+            wait(runs)
+        except BaseException as error:  # Ctrl-C comes to this thread alone
+            hub.channel(plan.control).abort(Cause("", "", describe(error)))
+            raise
     errors = [run.exception() for run in runs]
     failed = [error for error in errors if error is not None]
     if failed:
@@ -191,7 +212,7 @@ class _beating:  # noqa: N801 - a context manager, used as a verb
 
     def _beat(self) -> None:
         while not self._end.wait(BEAT):
-            self._execution.tell(self._execution.state)
+            self._execution.tell()
 
 
 __all__ = [

@@ -55,9 +55,14 @@ def agree(plan: Plan, told: Sequence[Mapping[str, Any]], what: str) -> Any:
     }
     if len(set(found.values())) > 1:
         listed = ", ".join(f"{name}: {value}" for name, value in found.items())
+        if what.endswith("rows"):
+            raise RunError(
+                f"the nodes do not read the same data: {what} differ: {listed}",
+                hint="a source must give the same rows on every node",
+            )
         raise RunError(
-            f"the nodes do not read the same data: {what} differ: {listed}",
-            hint="a source must give the same rows on every node",
+            f"the nodes were not started alike: {what}: {listed}",
+            hint="give every node of a run the same build and options",
         )
     return next(iter(found.values()), None)
 

@@ -142,6 +142,14 @@ class Parameters:
         )
 
 
+def held(type_: TensorType, wide: bool) -> TensorType:
+    """The type that an input has in the graph. Without x64, XLA has no int64: the
+    reader checks the range and gives int32."""
+    if not wide and type_.dtype in ("int64", "uint64"):
+        return replace(type_, dtype=type_.dtype.replace("64", "32"))
+    return widened(type_, wide)
+
+
 def widened(type_: TensorType, wide: bool) -> TensorType:
     """The type, with float64 for any float where the precision is that."""
     return replace(type_, dtype="float64") if wide and type_.is_float else type_

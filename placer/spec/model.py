@@ -14,7 +14,7 @@ from placer.graph.model import Model
 from placer.spec.build import Builder
 from placer.spec.decode import decode
 from placer.spec.events import MAX_BYTES, read, too_big
-from placer.spec.layers import Parameters, widened
+from placer.spec.layers import Parameters, held
 from placer.spec.names import Names, is_name
 from placer.spec.nodes import one_process, read_memory, read_nodes
 from placer.spec.parameters import Rule, read_rules, unfit
@@ -96,7 +96,8 @@ def _model(
     name = _name(root, file, names)
     cluster = read_nodes(good.get("nodes"), counts, problems)
     places = Places(cluster, problems)
-    inputs = read_inputs(good.get("inputs"), names, problems)
+    wide = good.get("precision") == "float64"
+    inputs = read_inputs(good.get("inputs"), wide, names, problems)
     rows = read_data(good.get("data"), inputs, folder, problems)
     rules = read_rules(good.get("parameters"), problems)
     training = read_train(good.get("train"), places, rows.eval_given, problems)
@@ -106,8 +107,7 @@ def _model(
         if isinstance(section, Mapping)
         else {}
     )
-    wide = good.get("precision") == "float64"
-    typed = {key: type_ and widened(type_, wide) for key, type_ in inputs.items()}
+    typed = {key: type_ and held(type_, wide) for key, type_ in inputs.items()}
     values = Values(typed, spans, good.get("graph"), problems)
     parameters = Parameters(values, rules, training.groups, wide, problems)
     builder = Builder(values, parameters, places, names, wide, problems)
@@ -131,6 +131,11 @@ def _model(
         metrics=tuple(node.text for node in training.metrics),
         folder=folder,
         modules=rows.modules,
+        narrowed=tuple(
+            key
+            for key, type_ in inputs.items()
+            if type_ and typed[key] != type_ and not wide
+        ),
         memory={} if single_process else read_memory(good.get("nodes")),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as Types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placer.errors import DataError, Span, did_you_mean
@@ -22,9 +22,10 @@ _DTYPES = tuple(name for name in ITEM_BYTES if name != "key")
 
 
 def read_inputs(
-    section: Node | None, names: Names, problems: Problems
+    section: Node | None, wide: bool, names: Names, problems: Problems
 ) -> dict[str, TensorType | None]:
-    """The type of each input, as written; None where it is wrong."""
+    """The type of each input, as written; None where it is wrong. `wide` is whether
+    the precision is float64."""
     if not isinstance(section, Mapping):
         if section is not None:
             message = f"'inputs' must be a mapping, not {shown(section.value)}"
@@ -35,7 +36,12 @@ def read_inputs(
         key = section.keys[name]
         if names.check(name, key):
             names.define(name, key.span)
-        types[name] = _input_type(name, node, problems)
+        found = types[name] = _input_type(name, node, problems)
+        if found is not None and found.dtype == "float64" and not wide:
+            message = f"input '{name}' is float64, and the precision is float32"
+            hint = f"declare it {replace(found, dtype='float32')}, or write precision: float64"
+            problems.add(message, node.span, hint)
+            types[name] = None
     return types
 
 

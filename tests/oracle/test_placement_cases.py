@@ -98,6 +98,29 @@ CASES = {
         ],
         ["loss"],
     ),
+    "all pairs of rows, computed on one node and split": (
+        {"h.w": W, "h.b": (1,)},
+        [
+            op("h", "fc", "x", ALL, size=1),
+            op("pairs", "matmul", ["h", "h"], W1, transpose_b=True),
+            op("t", "tanh", "pairs", ALL),
+            op("v", "matmul", ["t", "y"], ALL),
+            op("loss", "reduce_mean", "v", W012),
+        ],
+        ["loss"],
+    ),
+    "a parameter taken whole and as a part of a sum": (
+        {"h.w": W, "h.b": (1,)},
+        [
+            op("m", "reduce_mean", "x", "/node:worker:1-3"),
+            op("h", "fc", "x", W1, size=1, activation="tanh"),
+            op("d", "sub", ["m", "h.b"], ALL),
+            op("norm", "reduce_sum", "d", W1),
+            op("error", "mean_squared_error", ["h", "y"], ALL),
+            op("loss", "add", ["error", "norm"], ALL),
+        ],
+        ["loss", "norm"],
+    ),
     "a parameter and a constant as metrics, and a parameter that nothing uses": (
         {"w": (), "idle": (2, 2), "h.w": W, "h.b": (1,)},
         [
@@ -113,9 +136,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("servers", [0, 2])
+@pytest.mark.parametrize("optimizer", ["/node:ps", "/node:worker:1,3"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_case_trains_as_plain_jax_does(case, servers, tmp_path):
+def test_a_case_trains_as_plain_jax_does(case, optimizer, tmp_path):
     shapes, ops, metrics = CASES[case]
     random = np.random.default_rng(3)
 
@@ -127,7 +150,7 @@ def test_a_case_trains_as_plain_jax_does(case, servers, tmp_path):
 
     columns = {"train": rows(29), "eval": rows(17)}
     spec = {
-        "nodes": {"worker": {"count": 4}, **({"ps": {"count": 2}} if servers else {})},
+        "nodes": {"worker": {"count": 4}, "ps": {"count": 2}},
         "precision": "float64",
         "inputs": {"x": "float32[batch, 3]", "y": "float32[batch, 1]"},
         "data": {
@@ -140,7 +163,7 @@ def test_a_case_trains_as_plain_jax_does(case, servers, tmp_path):
             "metrics": metrics,
             "clip": {"global_norm": 0.5},
             "slicing": {"min_block": 1},
-            "optimizer": {"op": "momentum", "learning_rate": 0.05},
+            "optimizer": {"op": "momentum", "learning_rate": 0.05, "place": optimizer},
         },
     }
     initial = {name: random.uniform(-1, 1, shape) for name, shape in shapes.items()}
