@@ -188,7 +188,7 @@ def _prepare(execution: Execution) -> Node:
 def _tables(plan: Plan, me: NodePlan, options: Options) -> dict[str, Table]:
     wholes = {parameter.name: parameter for parameter in plan.parameters}
     given = None
-    if options.init_params is not None:
+    if options.init_params is not None and me.tables:
         given = files.load(options.init_params)
         files.check(given, {p.name: (p.shape, p.dtype) for p in plan.parameters})
     tables: dict[str, Table] = {}
@@ -259,10 +259,14 @@ def _agree(execution: Execution, node: Node) -> None:
     told["--steps"] = options.steps or 0
     told["--save-params"] = options.save_params is not None
     told["--init-params"] = _fingerprint(options.init_params)
-    heard = barrier(plan, execution.channel, told, READY)
-    for what in told:
+
+    def check(heard: list[Any]) -> None:
+        for what in told:
+            agree(plan, heard, what)
+
+    heard = barrier(plan, execution.channel, told, READY, check)
+    for what, batches in sides.items():
         rows = agree(plan, heard, what)
-        batches = sides.get(what)
         if batches is None or rows is None:
             continue
         order = batches.order

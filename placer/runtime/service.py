@@ -24,10 +24,17 @@ READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6
 """Edges of the service."""
 
 
-def barrier(plan: Plan, channel: Channel, told: dict[str, Any], at: int) -> list[Any]:
+def barrier(
+    plan: Plan,
+    channel: Channel,
+    told: dict[str, Any],
+    at: int,
+    check: Callable[[list[Any]], None] | None = None,
+) -> list[Any]:
     """Wait until every node has come to the same point; all get what all told.
 
-    `told` is any JSON. The result is in the order of the plan's nodes.
+    `told` is any JSON. The result is in the order of the plan's nodes. The control node
+    checks it before it lets the others go on: one node fails, and not all.
     """
     names = [node.name for node in plan.nodes]
     if channel.node == plan.control:
@@ -36,6 +43,8 @@ def barrier(plan: Plan, channel: Channel, told: dict[str, Any], at: int) -> list
             else _load(channel.receive(name, Key(at, 0))[0])
             for name in names
         ]  # fmt: skip
+        if check is not None:
+            check(heard)
         for name in names:
             if name != channel.node:
                 channel.send(name, Key(GO, at), [_dump(heard)])
