@@ -14,11 +14,19 @@ from placer.emit.memory import check_memory
 from placer.emit.planning import make_plan, make_tables
 from placer.emit.program import Phase, opening, program_path, programs, sources
 from placer.errors import BuildError
+from placer.folder import (
+    added,
+    check_parents,
+    is_inside,
+    remove_file,
+    unfinished,
+    write_file,
+)
 from placer.graph.graph import Graph
 from placer.graph.model import Model
 from placer.graph.text import print_graph
 from placer.passes import lower
-from placer.plan import FILE, SOURCES, Plan, Table, read_plan, sealed, sha256, to_json
+from placer.plan import FILE, SOURCES, Plan, Table, sealed, sha256, to_json
 
 Watch = Callable[[str, Graph], None]
 
@@ -92,8 +100,7 @@ def build_files(
     for host, program in programs(titles, phases, tables).items():
         files[program_path(host)] = program
     for module in model.modules:
-        path = model.folder / f"{module}.py"
-        files[f"{module}.py"] = path.read_text(encoding="utf-8")
+        files[f"{module}.py"] = _module(model.folder / f"{module}.py")
     return files
 
 
@@ -106,31 +113,62 @@ def _sources(model: Model, step: Graph, out: Path) -> str:
     return msgspec.json.format(found, indent=1).decode() + "\n"
 
 
-def _write(folder: Path, files: Mapping[str, str]) -> None:
+def _module(path: Path) -> str:
+    """A module of the spec, with its line ends as they are."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BuildError(
+            f"the spec's module '{path}' cannot be read: {error}"
+        ) from error
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write the build, in place of an earlier one of which nothing stays."""
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if any(folder.iterdir()) and not (folder / FILE).is_file():
             raise BuildError(
                 f"'{folder}' holds other files and no build",
                 hint="name an empty or a new folder",
             )
-        for path in _old_files(folder):
+        old = _old_files(folder)
+        for path in (*old, *files):
+            check_parents(folder, path)
+        mine = {FILE, SOURCES, *old, *files}
+        for path in added(folder, {*mine, *map(unfinished, mine)}):
+            raise BuildError(
+                f"'{folder / path}' is not of the build that is here",
+                hint="take it away, or name an empty or a new folder",
+            )
+        for path in mine:
+            remove_file(folder, unfinished(path))  # of a compilation that was killed
             if path not in files:
-                (folder / path).unlink(missing_ok=True)
+                remove_file(folder, path)
         for path, text in files.items():
-            file = folder / path
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(text, encoding="utf-8")
+            write_file(folder, path, text.encode())
     except OSError as error:
         raise BuildError(f"cannot write '{folder}': {error}") from error
 
 
+class _Written(msgspec.Struct):
+    """What is asked of an old plan, of whatever version."""
+
+    placer: str
+    files: dict[str, str]
+
+
 def _old_files(folder: Path) -> tuple[str, ...]:
-    """What an earlier build of this folder wrote: programs of nodes that may be gone."""
+    """What an earlier build of this folder wrote, edited or not: programs of nodes that
+    may be gone."""
+    file = folder / FILE
+    if not file.exists():
+        return ()
     try:
-        return tuple(read_plan(folder).files)
-    except BuildError:
-        return ()  # no build, or one that was changed by hand: nothing is taken away
+        written = msgspec.json.decode(file.read_bytes(), type=_Written)
+    except (ValueError, msgspec.MsgspecError):
+        return ()  # no plan any more: files that it may have named are not ours
+    return tuple(path for path in written.files if is_inside(path))
 
 
 @contextmanager

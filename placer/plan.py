@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from placer.errors import BuildError
+from placer.folder import added, check_writers, edited, read_file
 from placer.graph.graph import Layout
 
 VERSION = 1
@@ -220,8 +221,8 @@ def sealed(plan: Plan) -> Plan:
 def read_plan(folder: Path, *, check: bool = True) -> Plan:
     """The plan of a build folder, after its files' hashes have been checked.
 
-    Raises BuildError when the folder is no build, was edited, holds links, or is of
-    another version of placer.
+    Raises BuildError when the folder is no build, was edited or added to, holds links
+    or files that anybody may write, or is of another version of placer.
     """
     file = folder / FILE
     if not file.is_file():
@@ -229,7 +230,7 @@ def read_plan(folder: Path, *, check: bool = True) -> Plan:
             f"'{folder}' is not a build folder: it has no {FILE}",
             hint="make one with: placer compile SPEC --out FOLDER",
         )
-    data = file.read_bytes()
+    data = read_file(folder, FILE) if check else file.read_bytes()
     try:
         head = msgspec.json.decode(data)
         version = head.get("version") if isinstance(head, dict) else None
@@ -247,40 +248,41 @@ def read_plan(folder: Path, *, check: bool = True) -> Plan:
 
 
 def check_files(folder: Path, plan: Plan) -> None:
-    """Raise BuildError unless every file is as it was compiled (design 8)."""
+    """Raise BuildError unless every file is as it was compiled (design 8), and there
+    are no others.
+
+    A program that Python runs directly has by then made its first imports, with its
+    own folder before the installed packages: a build that others may have changed is
+    for `placer run` and `placer launch`, which import nothing of it before this check.
+    """
     if sealed(plan).digest != plan.digest:
-        raise _edited(folder / FILE)
+        raise edited(folder / FILE)
+    modules = (f"{module}.py" for module in plan.modules)
+    for path in (*(node.program for node in plan.nodes), *modules):
+        if path not in plan.files:
+            raise BuildError(
+                f"'{folder / FILE}' has no hash of '{path}', which is run",
+                hint="compile the spec again",
+            )
+    check_writers(folder, folder.stat().st_mode)
     for path, expected in plan.files.items():
-        file = folder / path
-        if Path(path).is_absolute() or ".." in Path(path).parts:
-            raise BuildError(f"'{path}' of {folder / FILE} is outside the folder")
-        if file.is_symlink() or any(p.is_symlink() for p in _parents(file, folder)):
-            raise BuildError(f"'{file}' is a link; a build folder holds plain files")
-        if not file.is_file():
-            raise BuildError(f"'{file}' is missing", hint="compile the spec again")
-        if sha256(file.read_bytes()) != expected:
-            raise _edited(file)
+        read_file(folder, path, expected)
+    read_file(folder, SOURCES)
+    for path in added(folder, {FILE, SOURCES, *plan.files}):
+        raise BuildError(
+            f"'{folder / path}' is not of the build",
+            hint="take it away: a program could import it",
+        )
 
 
 def read_sources(folder: Path) -> Path:
     """The folder of the spec that a build was made of: where its data lies."""
-    file = folder / SOURCES
+    content = read_file(folder, SOURCES)
     try:
-        spec = json.loads(file.read_bytes())["spec"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BuildError(f"'{file}' cannot be read: {error}") from error
+        spec = json.loads(content)["spec"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BuildError(f"'{folder / SOURCES}' cannot be read: {error}") from error
     return (folder / str(spec)).parent
-
-
-def _edited(file: Path) -> BuildError:
-    return BuildError(
-        f"'{file}' is not as it was compiled",
-        hint="change the spec, not the build, and compile again",
-    )
-
-
-def _parents(file: Path, folder: Path) -> list[Path]:
-    return [p for p in file.parents if p != folder and folder in p.parents]
 
 
 def sha256(content: bytes) -> str:

@@ -64,9 +64,10 @@ def function(
     for op in unit.ops:
         body.extend(_statement(graph, host, op, names, rows))
     # A value that a conversion leaves as it is goes by the name that it had.
-    arguments = tuple(dict.fromkeys(map(names.of, unit.inputs)))
+    taken = dict.fromkeys(map(names.of, unit.inputs))
+    arguments = tuple(taken)
     made = dict.fromkeys(map(names.of, unit.outputs))
-    results = tuple(result for result in made if result not in arguments)
+    results = tuple(result for result in made if result not in taken)
     if not results:
         return None
     name = names.fresh(wish)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -14,12 +11,11 @@ from typing import Any, Never
 import numpy as np
 
 from placer import aligned
-from placer.errors import DataError, PlacerError, RunError, did_you_mean
+from placer.errors import BuildError, DataError, PlacerError, RunError, did_you_mean
 from placer.graph.sources import Source, no_column
 from placer.readers.column import Column, check_shape, convert
+from placer.readers.modules import Modules, modules_of
 from placer.readers.rows import LoadedRows
-
-_loading = threading.Lock()  # sys.path and sys.modules belong to the whole process
 
 
 def read(
@@ -33,16 +29,23 @@ def read(
     It returns an iterable of dicts of one row each, or a function without arguments
     that does. Every row has the same keys. Rows are numbered from 0 in errors.
     RunError for an exception of the function itself, DataError for rows that do not
-    fit.
+    fit, BuildError for a module of a build that is not as it was compiled.
     """
-    module_name, function_name = source.path.split(":")
-    path = folder / f"{module_name}.py"
+    module_name, _ = source.path.split(":")
+    path = (folder / f"{module_name}.py").absolute()
     if not path.is_file():
         raise DataError(
             f"{source.text}: there is no {module_name}.py",
             hint="the module stands beside the spec",
         )
-    module = _load(source, path)
+    with modules_of(folder) as modules:
+        function = _function(source, path, modules)
+        return _collected(source, path, function, columns, feeds)
+
+
+def _function(source: Source, path: Path, modules: Modules) -> Callable[..., Any]:
+    module_name, function_name = source.path.split(":")
+    module = _load(source, path, modules)
     function = getattr(module, function_name, None)
     if not callable(function):
         names = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"]
@@ -50,6 +53,17 @@ def read(
             f"{source.text}: {module_name}.py has no function '{function_name}'",
             hint=did_you_mean(function_name, names),
         )
+    found: Callable[..., Any] = function
+    return found
+
+
+def _collected(
+    source: Source,
+    path: Path,
+    function: Callable[..., Any],
+    columns: Sequence[Column],
+    feeds: Mapping[str, str],
+) -> LoadedRows:
     taken: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
     keys: frozenset[str] | None = None
     count = 0
@@ -70,25 +84,14 @@ def read(
     return LoadedRows({c.name: _stack(taken[c.name], c) for c in columns}, count)
 
 
-def _load(source: Source, path: Path) -> ModuleType:
-    """Run the module from its file; it may import its neighbours while it loads."""
-    name = f"placer_source_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    neighbours = str(path.parent)
-    with _loading:
-        sys.modules[name] = module  # dataclasses look their module up there
-        sys.path.insert(0, neighbours)
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[name]
-            _fail(source, path, "to load", error)
-        finally:
-            sys.path.remove(neighbours)
-    return module
+def _load(source: Source, path: Path, modules: Modules) -> ModuleType:
+    """Run the module from its file; it may import its neighbours."""
+    try:
+        return modules.load(path.stem, f"placer_source_{path.stem}")
+    except BuildError:
+        raise
+    except Exception as error:
+        _fail(source, path, "to load", error)
 
 
 def _rows(source: Source, path: Path, function: Any) -> Iterator[Any]:

@@ -147,8 +147,7 @@ def _attempt(execution: Execution) -> Result | None:
     """Execute the node's program; whatever goes wrong here becomes the root cause."""
     channel = execution.channel
     try:
-        program = execution.folder / execution.me.program
-        hooks = load_program(program, execution.me.name)
+        hooks = load_program(execution.folder, execution.plan, execution.me)
         return execute(execution, *hooks)
     except Aborted:
         raise

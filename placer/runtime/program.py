@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from placer.errors import BuildError
+from placer.folder import read_file
+from placer.plan import Node, Plan
 
 Hook = Callable[[Any], None]
 
 
-def load_program(file: Path, node: str) -> tuple[Hook, Hook | None]:
-    """Its `step` and, where the build evaluates, its `evaluate`."""
-    name = f"placer_program_{node.replace(':', '_')}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise BuildError(f"'{file}' is not a Python program")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def load_program(folder: Path, plan: Plan, node: Node) -> tuple[Hook, Hook | None]:
+    """Its `step` and, where the build evaluates, its `evaluate`.
+
+    What runs is the source that has the plan's hash, and no bytecode that lies beside
+    it. Raises BuildError for a program that is not as it was compiled, and what the
+    program raises.
+    """
+    if node.program not in plan.files:
+        raise BuildError(f"the plan has no hash of '{node.program}'")
+    source = read_file(folder, node.program, plan.files[node.program])
+    file = str((folder / node.program).absolute())
+    module = ModuleType(f"placer_program_{node.name.replace(':', '_')}")
+    module.__file__ = file
+    # The file's name is what tracebacks, and the report of a failed op, go by.
+    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     return module.step, getattr(module, "evaluate", None)

@@ -14,6 +14,7 @@ from placer.graph.scalars import shown
 from placer.graph.types import BATCH, ITEM_BYTES, TensorType
 from placer.spec.decode import decode
 from placer.spec.names import Names, is_name, why_not
+from placer.spec.neighbours import neighbours
 from placer.spec.problems import Problems
 from placer.spec.schema import Data, DataSection
 from placer.spec.tree import Mapping, Node, Scalar
@@ -162,7 +163,12 @@ class _Reader:
                 message = f"there is no {module}.py beside the spec"
                 self.problems.add(message, span, did_you_mean(module, beside))
                 return None
-            self.modules[module] = None
+            try:
+                needed = (module, *neighbours(self.folder, module))
+            except DataError as error:
+                self.problems.take(error, span=span)
+                return None
+            self.modules.update(dict.fromkeys(needed))
         return found
 
     def _check_split(

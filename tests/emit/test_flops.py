@@ -123,9 +123,10 @@ def local(graph, value, host, hosts):
     return jax.ShapeDtypeStruct(kind.sizes(rows), np.dtype(kind.dtype))
 
 
-def counted(graph, host, program):
+def counted(graph, folder, plan, node):
     """What XLA counts for the functions of one program, one after the other."""
-    module = load_program(program, host)[0].__globals__
+    module = load_program(folder, plan, node)[0].__globals__
+    host = node.name
     named = iter(
         value
         for value in module.values()
@@ -170,7 +171,7 @@ def test_declared_flops_are_what_xla_counts_within_5_percent(placement, tmp_path
             continue
         declared = node.flops + node.replicated_flops
         if declared:
-            found = counted(graph, node.name, tmp_path / node.program)
+            found = counted(graph, tmp_path, plan, node)
             assert found == pytest.approx(declared, rel=0.05), node.name
             checked += 1
     assert checked

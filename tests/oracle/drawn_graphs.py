@@ -117,7 +117,9 @@ class Sketch:
         """A place for an op: legal for what it takes. Its text, or None, and hosts."""
         given = [v.hosts for v in operands if v.hosts is not None]
         near = given[0] if given and not self.block else self.cluster.everywhere
-        everywhere = (self.pick(("/node:worker", "/node:worker/cpu", "/node:worker:*")),)
+        everywhere = (
+            self.pick(("/node:worker", "/node:worker/cpu", "/node:worker:*")),
+        )
         choices: list[tuple[str | None, Hosts]] = [(None, near)] * 4
         choices += [(text, self.cluster.everywhere) for text in everywhere * 3]
         choices += places_of_ops(self.cluster).items()

@@ -1,8 +1,12 @@
 """Opening sources: real sets, files and functions, and their mistakes."""
 
+import importlib.util
+import marshal
 import os
+import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -254,8 +258,7 @@ def test_python_function_may_return_a_list_or_a_function(module, tmp_path):
     assert everything(opened(made, [LABEL], tmp_path))["label"].tolist() == [4]
 
 
-def test_python_module_may_import_its_neighbour(module, tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "placer_test_neighbour", raising=False)
+def test_python_module_may_import_its_neighbour(module, tmp_path):
     (tmp_path / "placer_test_neighbour.py").write_text("LABEL = 6\n")
     source = module(
         "from dataclasses import dataclass\n"
@@ -264,7 +267,51 @@ def test_python_module_may_import_its_neighbour(module, tmp_path, monkeypatch):
         "def train():\n    return [vars(Row(LABEL))]\n"
     )
     assert everything(opened(source, [LABEL], tmp_path))["label"].tolist() == [6]
-    del sys.modules["placer_test_neighbour"]
+    assert not {"placer_test_neighbour", "placer_source_rows"} & set(sys.modules)
+
+
+def test_python_function_may_import_a_neighbour_when_it_is_called(module, tmp_path):
+    (tmp_path / "late.py").write_text("LABEL = 7\n")
+    source = module(
+        "def train():\n    from late import LABEL\n    return [{'label': LABEL}]\n"
+    )
+    assert everything(opened(source, [LABEL], tmp_path))["label"].tolist() == [7]
+
+
+def test_neighbours_of_one_name_in_two_folders_are_two(module, tmp_path):
+    text = "from same import LABEL\ndef train():\n    return [{'label': LABEL}]\n"
+    for label in (1, 2):
+        folder = tmp_path / str(label)
+        folder.mkdir()
+        (folder / "rows.py").write_text(text)
+        (folder / "same.py").write_text(f"LABEL = {label}\n")
+        taken = everything(opened("python:rows:train", [LABEL], folder))
+        assert taken["label"].tolist() == [label]
+
+
+def test_python_modules_are_read_from_their_source_and_leave_no_bytecode(
+    module, tmp_path
+):
+    (tmp_path / "beside.py").write_text("LABEL = 6\n")
+    text = "from beside import LABEL\ndef train():\n    return [{'label': LABEL}]\n"
+    source = module(text)
+    opened(source, [LABEL], tmp_path)
+    assert not (tmp_path / "__pycache__").exists()
+    for name in ("beside", "rows"):
+        plant_bytecode(tmp_path / f"{name}.py", "raise SystemExit('planted')")
+    assert everything(opened(source, [LABEL], tmp_path))["label"].tolist() == [6]
+
+
+def plant_bytecode(file, text):
+    """Bytecode that Python takes for that of the file."""
+    cached = Path(importlib.util.cache_from_source(file))
+    cached.parent.mkdir(exist_ok=True)
+    code = marshal.dumps(compile(text, file, "exec"))
+    told = file.stat()
+    head = importlib.util.MAGIC_NUMBER + struct.pack(
+        "<III", 0, int(told.st_mtime), told.st_size
+    )
+    cached.write_bytes(head + code)
 
 
 def test_an_exception_is_told_with_its_row_and_line(module, tmp_path):

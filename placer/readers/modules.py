@@ -1,0 +1,87 @@
+"""The Python modules that lie beside a source of rows: run from their source alone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+from placer.folder import read_file
+from placer.plan import FILE, Plan, read_plan
+
+_importing = threading.RLock()  # sys.meta_path and sys.modules are the whole process's
+
+
+@dataclass(frozen=True, eq=False)
+class Modules(MetaPathFinder, Loader):
+    """Finds and loads modules of one folder by name; of a build, those of its plan.
+
+    No bytecode is read or written: what runs is the source that was checked.
+    """
+
+    folder: Path
+    plan: Plan | None
+    loaded: dict[str, ModuleType] = field(default_factory=dict)
+
+    def load(self, module: str, name: str) -> ModuleType:
+        """Run `module` from its file as `name`; raises what it raises."""
+        spec = self._spec(module, name)
+        assert spec is not None
+        made = module_from_spec(spec)
+        sys.modules[name] = made  # dataclasses look their module up there
+        self.exec_module(made)
+        return made
+
+    def find_spec(
+        self, fullname: str, path: object, target: object = None
+    ) -> ModuleSpec | None:
+        return self._spec(fullname, fullname) if path is None else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loaded[module.__name__] = module
+        file = str(module.__file__)
+        source = self._source(Path(file).name)
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+
+    def _spec(self, module: str, name: str) -> ModuleSpec | None:
+        file = self.folder / f"{module}.py"
+        known = file.is_file() if self.plan is None else file.name in self.plan.files
+        if not known:
+            return None
+        spec = spec_from_loader(name, self, origin=str(file.absolute()))
+        assert spec is not None
+        spec.has_location = True  # so that it has a __file__
+        return spec
+
+    def _source(self, file: str) -> bytes:
+        if self.plan is None:
+            return (self.folder / file).read_bytes()
+        return read_file(self.folder, file, self.plan.files[file])
+
+
+@contextmanager
+def modules_of(folder: Path) -> Iterator[Modules]:
+    """The modules of a folder, which may import each other meanwhile.
+
+    Nothing of them is left behind: another build's module of the same name is another.
+    Raises BuildError for a build folder that is not as it was compiled.
+    """
+    plan = read_plan(folder) if (folder / FILE).is_file() else None
+    modules = Modules(folder, plan)
+    with _importing:
+        # A new list each time: another thread may be in the midst of the old one.
+        sys.meta_path = [modules, *sys.meta_path]
+        try:
+            yield modules
+        finally:
+            sys.meta_path = [each for each in sys.meta_path if each is not modules]
+            for name, module in modules.loaded.items():
+                if sys.modules.get(name) is module:
+                    del sys.modules[name]

@@ -1,0 +1,322 @@
+"""What a build folder is trusted with: nothing is run that is not hashed in its plan, and
+nothing is written outside of it."""
+
+import importlib.util
+import json
+import marshal
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import msgspec
+import pytest
+from small_models import model, two_layers
+
+from placer.compiler import compile as compile_model
+from placer.errors import BuildError, SpecError
+from placer.plan import Plan, check_files, read_plan, sealed, to_json
+from placer.readers import Column, open_source
+from placer.runtime.program import load_program
+
+ROWS = """
+import first
+
+
+def train():
+    import late
+    for _ in range(8):
+        yield {"x": [first.X] * 16, "y": [late.Y] * 4}
+"""
+TEXT = two_layers().replace("npz:rows.npz", "python:rows:train")
+COLUMNS = [Column("x", "float32", (16,)), Column("y", "float32", (4,))]
+
+
+def write_spec(folder):
+    """A source, and the modules beside the spec that it needs, and does not."""
+    folder.mkdir()
+    (folder / "rows.py").write_text(ROWS)
+    (folder / "first.py").write_text("import json\nfrom second import X\n")
+    (folder / "second.py").write_text("X = 2\n")
+    (folder / "late.py").write_text("Y = 3\n")
+    (folder / "unasked.py").write_text("Z = 4\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("safety")
+    compile_model(model(TEXT, write_spec(folder / "spec")), folder / "build")
+    return folder / "build"
+
+
+@pytest.fixture
+def build(compiled, tmp_path):
+    """A copy that a test may spoil."""
+    return shutil.copytree(compiled, tmp_path / "build")
+
+
+def reseal(build, **changed):
+    """Write the plan again with other fields and a seal that fits them."""
+    plan = msgspec.json.decode((build / "plan.json").read_bytes(), type=Plan)
+    plan = sealed(msgspec.structs.replace(plan, **changed))
+    (build / "plan.json").write_text(to_json(plan))
+    return plan
+
+
+def refused(build):
+    with pytest.raises(BuildError) as caught:
+        read_plan(build)
+    return caught.value.message.replace(str(build), "BUILD")
+
+
+def plant_bytecode(file, text):
+    """Bytecode that Python takes for that of the file."""
+    cached = Path(importlib.util.cache_from_source(file))
+    cached.parent.mkdir(exist_ok=True)
+    told = file.stat()
+    stamp = struct.pack("<III", 0, int(told.st_mtime), told.st_size)
+    code = marshal.dumps(compile(text, file, "exec"))
+    cached.write_bytes(importlib.util.MAGIC_NUMBER + stamp + code)
+
+
+def files_of(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
+
+
+# what is loaded
+
+
+def test_planted_bytecode_of_a_program_is_not_run_and_none_is_written(build):
+    plan = read_plan(build)
+    before = files_of(build)
+    load_program(build, plan, plan.node("worker:0"))
+    assert files_of(build) == before
+    plant_bytecode(build / "worker-0/program.py", "raise SystemExit('planted')")
+    plan = read_plan(build)
+    step, evaluate = load_program(build, plan, plan.node("worker:0"))
+    assert step.__code__.co_filename == str(build / "worker-0/program.py")
+    assert evaluate is None
+
+
+def test_a_program_that_changed_after_the_check_is_not_run(build):
+    plan = read_plan(build)
+    (build / "worker-0/program.py").write_text("raise SystemExit('changed')")
+    with pytest.raises(BuildError, match="not as it was compiled"):
+        load_program(build, plan, plan.node("worker:0"))
+
+
+def test_the_modules_that_a_source_imports_are_in_the_build(build):
+    plan = read_plan(build)
+    assert plan.modules == ("rows", "first", "late", "second")
+    assert {f"{module}.py" for module in plan.modules} < set(plan.files)
+    rows = open_source(
+        "python:rows:train", COLUMNS, mapping=None, split=None, folder=build
+    )
+    assert rows.take([0])["x"].tolist() == [[2] * 16]
+    assert not list(build.rglob("__pycache__"))
+
+
+def test_planted_bytecode_of_a_module_is_not_run(build):
+    for module in read_plan(build).modules:
+        plant_bytecode(build / f"{module}.py", "raise SystemExit('planted')")
+    rows = open_source(
+        "python:rows:train", COLUMNS, mapping=None, split=None, folder=build
+    )
+    assert rows.rows == 8
+
+
+@pytest.mark.parametrize("module", ["rows", "second", "late"])
+def test_a_module_of_a_build_that_changed_is_not_run(module, build):
+    (build / f"{module}.py").write_text("raise SystemExit('changed')")
+    with pytest.raises(BuildError, match=f"{module}.py' is not as it was compiled"):
+        open_source(
+            "python:rows:train", COLUMNS, mapping=None, split=None, folder=build
+        )
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    "path", ["worker-0/functools.py", "jax.py", "notes.txt", "jax/__init__.py"]
+)
+def test_a_file_that_was_added_is_refused(path, build):
+    (build / path).parent.mkdir(exist_ok=True)
+    (build / path).write_text("mine")
+    assert refused(build) == f"'BUILD/{path}' is not of the build"
+
+
+def test_a_folder_that_was_linked_in_is_refused(build, tmp_path):
+    (tmp_path / "other").mkdir()
+    (build / "jax").symlink_to(tmp_path / "other")
+    assert refused(build) == "'BUILD/jax' is not of the build"
+
+
+@pytest.mark.parametrize("path", ["worker-1/program.py", "second.py"])
+def test_what_is_run_has_a_hash(path, build):
+    plan = read_plan(build)
+    (build / path).write_text("raise SystemExit('changed')")
+    reseal(build, files={k: v for k, v in plan.files.items() if k != path})
+    assert refused(build) == (
+        f"'BUILD/plan.json' has no hash of '{path}', which is run"
+    )
+
+
+@pytest.mark.parametrize("path", ["../out.py", "/out.py", "worker-0/../out.py", "."])
+def test_a_path_that_leaves_the_folder_is_refused(path, build):
+    plan = read_plan(build)
+    reseal(build, files={**plan.files, path: "0" * 64})
+    assert refused(build) == f"'{path}' is outside of the build 'BUILD'"
+
+
+@pytest.mark.parametrize("name", ["plan.json", "sources.json"])
+def test_a_plan_or_sources_behind_a_link_are_refused(name, build, tmp_path):
+    kept = (build / name).rename(tmp_path / name)
+    (build / name).symlink_to(kept)
+    assert refused(build) == (
+        f"'BUILD/{name}' is a link; a build folder holds plain files"
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["plan.json", "sources.json", "rows.py", "ps-0/program.py", "ps-0", ""]
+)
+def test_what_anybody_may_write_is_refused(path, build):
+    place = build / path
+    place.chmod(place.stat().st_mode | 0o002)
+    assert refused(build) == (
+        f"'{'BUILD/' + path if path else 'BUILD'}' can be written by anybody"
+    )
+
+
+# what is written
+
+
+def test_a_compiled_build_is_for_its_owner_to_write(tmp_path):
+    spec = write_spec(tmp_path / "spec")
+    old = os.umask(0)
+    try:
+        compile_model(model(TEXT, spec), tmp_path / "build")
+    finally:
+        os.umask(old)
+    assert read_plan(tmp_path / "build").name == "small"
+    modes = {p.stat().st_mode & 0o022 for p in (tmp_path / "build").rglob("*")}
+    assert modes == {0}
+
+
+@pytest.mark.parametrize("name", ["worker-0/program.py", "plan.json", "rows.py"])
+def test_a_link_is_replaced_and_not_written_through(name, build, tmp_path):
+    outside = tmp_path / "mine.txt"
+    outside.write_bytes((build / name).read_bytes())
+    before = outside.read_bytes()
+    (build / name).unlink()
+    (build / name).symlink_to(outside)
+    text = TEXT.replace("epochs: 1", "epochs: 2")
+    compile_model(model(text + "seed: 3\n", write_spec(tmp_path / "spec")), build)
+    assert outside.read_bytes() == before
+    assert not (build / name).is_symlink()
+    assert read_plan(build).epochs == 2
+
+
+def test_a_linked_folder_is_not_written_into(build, tmp_path):
+    outside = (build / "worker-0").rename(tmp_path / "outside")
+    (outside / "program.py").write_text("mine")
+    (build / "worker-0").symlink_to(outside)
+    before = (build / "worker-1/program.py").read_text()
+    with pytest.raises(BuildError, match="worker-0' is a link"):
+        compile_model(model(two_layers(batch=16)), build)
+    assert (outside / "program.py").read_text() == "mine"
+    assert (build / "worker-1/program.py").read_text() == before
+
+
+@pytest.mark.parametrize("edit", ["program", "plan", "version"])
+def test_no_stale_program_stays_of_a_build_that_was_edited(edit, build):
+    if edit == "program":
+        (build / "worker-1/program.py").write_text("# mine\n")
+    elif edit == "plan":
+        plan = (build / "plan.json").read_text()
+        (build / "plan.json").write_text(plan.replace('"epochs": 1', '"epochs": 2'))
+    else:
+        held = json.loads((build / "plan.json").read_text())
+        (build / "plan.json").write_text(json.dumps({**held, "version": 0}))
+    compile_model(model(two_layers()), build)
+    assert not (build / "rows.py").exists()
+    nodes = "{worker: {count: 1}, ps: {count: 1}}"
+    (build / "worker-1/program.py").write_text("# mine\n")
+    compile_model(model(two_layers(nodes=nodes)), build)
+    assert files_of(build) == [
+        "graph.txt",
+        "plan.json",
+        "ps-0",
+        "ps-0/program.py",
+        "sources.json",
+        "worker-0",
+        "worker-0/program.py",
+    ]
+    read_plan(build)
+
+
+def test_an_edited_plan_takes_nothing_away_outside(build, tmp_path):
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    held = json.loads((build / "plan.json").read_text())
+    held["files"] |= {"../mine.txt": "", str(mine): ""}
+    (build / "plan.json").write_text(json.dumps(held))
+    compile_model(model(two_layers()), build)
+    assert mine.read_text() == "mine"
+
+
+def test_a_build_with_a_file_that_is_not_of_it_is_left_as_it_is(build):
+    (build / "notes.txt").write_text("mine")
+    before = (build / "plan.json").read_bytes()
+    with pytest.raises(BuildError, match=r"notes\.txt' is not of the build"):
+        compile_model(model(two_layers()), build)
+    assert (build / "notes.txt").read_text() == "mine"
+    assert (build / "plan.json").read_bytes() == before
+
+
+def test_what_a_killed_compilation_left_is_taken_away(build):
+    (build / "worker-0/program.unfinished").write_text("half")
+    with pytest.raises(BuildError, match="is not of the build"):
+        read_plan(build)
+    compile_model(model(two_layers()), build)
+    check_files(build, read_plan(build))
+
+
+# modules beside the spec
+
+
+@pytest.mark.parametrize("change", ["missing", "not UTF-8"])
+def test_a_module_that_cannot_be_read_any_more_is_named(change, tmp_path):
+    spec = write_spec(tmp_path / "spec")
+    read = model(TEXT, spec)
+    if change == "missing":
+        (spec / "second.py").unlink()
+    else:
+        (spec / "second.py").write_bytes(b"X = '\xe9'\n")
+    with pytest.raises(BuildError, match=r"module '.*second\.py' cannot be read"):
+        compile_model(read, tmp_path / "build")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"X = '\xe9'\n", r"second\.py cannot be read as UTF-8 text"),
+        (b"X = = 2\n", r"second\.py cannot be read as Python: .*line 1"),
+    ],
+)
+def test_a_module_that_is_no_python_is_a_mistake_of_the_spec(
+    content, message, tmp_path
+):
+    spec = write_spec(tmp_path / "spec")
+    (spec / "second.py").write_bytes(content)
+    with pytest.raises(SpecError, match=message) as caught:
+        model(TEXT, spec)
+    assert caught.value.span.line == 8
+
+
+def test_modules_that_import_each_other_are_each_taken_once(tmp_path):
+    spec = write_spec(tmp_path / "spec")
+    (spec / "second.py").write_text("import rows\nimport first\nX = 2\n")
+    assert model(TEXT, spec).modules == ("rows", "first", "late", "second")
