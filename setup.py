@@ -11,6 +11,8 @@ from setuptools import find_packages, setup
 FOLDERS = ("grammar", "specs")
 
 setup(
+    # Not `build/`, which is where a reader of the README lets placer compile to.
+    options={"build": {"build_base": ".setuptools"}},
     packages=[
         *find_packages(include=["placer", "placer.*"]),
         *(f"placer._data.{folder}" for folder in FOLDERS),
