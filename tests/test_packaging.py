@@ -96,6 +96,7 @@ def test_a_wheel_carries_the_package_and_its_files_and_nothing_else(
 ) -> None:
     build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path)
     run(sys.executable, *build, cwd=checkout)
+    assert not (checkout / "build").exists()  # where the README compiles to
     (wheel,) = tmp_path.glob("placer-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
