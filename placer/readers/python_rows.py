@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -15,7 +16,7 @@ from placer.errors import BuildError, DataError, PlacerError, RunError, did_you_
 from placer.graph.sources import Source, no_column
 from placer.readers.column import Column, check_shape, convert
 from placer.readers.modules import Modules, modules_of
-from placer.readers.rows import LoadedRows
+from placer.readers.rows import LoadedRows, Rows
 
 
 def read(
@@ -23,12 +24,13 @@ def read(
     columns: Sequence[Column],
     feeds: Mapping[str, str],
     folder: Path,
-) -> LoadedRows:
-    """Call `FUNCTION` of `folder/MODULE.py` and hold all rows that it yields.
+) -> Rows:
+    """Call `FUNCTION` of `folder/MODULE.py` for its rows, each a dict.
 
-    It returns an iterable of dicts of one row each, or a function without arguments
-    that does. Every row has the same keys. Rows are numbered from 0 in errors.
-    RunError for an exception of the function itself, DataError for rows that do not
+    It returns an iterable of them, all of which are held; or a sequence of its own
+    (`__len__` and `__getitem__`, as PyTorch's map-style datasets), whose rows are asked
+    for when a step needs them; or a function without arguments that returns either.
+    Every row has the same keys. Rows are numbered from 0 in errors. RunError for an exception of the function itself, DataError for rows that do not
     fit, BuildError for a module of a build that is not as it was compiled.
     """
     module_name, _ = source.path.split(":")
@@ -40,7 +42,75 @@ def read(
         )
     with modules_of(folder) as modules:
         function = _function(source, path, modules)
-        return _collected(source, path, function, columns, feeds)
+        made = _made(source, path, function)
+        if _is_dataset(made):
+            return AskedRows(source, path, made, tuple(columns), feeds)
+        return _collected(source, path, made, columns, feeds)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRows:
+    """Rows of a sequence, each asked for when it is needed, in the step's order."""
+
+    source: Source
+    path: Path
+    made: Sequence[Any]
+    columns: tuple[Column, ...]
+    feeds: Mapping[str, str]
+
+    @property
+    def rows(self) -> int:
+        return len(self.made)
+
+    def take(
+        self, indices: np.ndarray, out: Mapping[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        """As `Rows.take`; RunError, with the row, for what the sequence raises."""
+        taken: dict[str, list[np.ndarray]] = {c.name: [] for c in self.columns}
+        for number in indices.tolist():
+            row = self._row(number)
+            for column in self.columns:
+                named = self.feeds[column.name]
+                value = _value(self.source, row, column, named, number)
+                taken[column.name].append(value)
+        return {
+            c.name: _stack(taken[c.name], c, None if out is None else out[c.name])
+            for c in self.columns
+        }
+
+    def _row(self, number: int) -> Mapping[str, Any]:
+        if not 0 <= number < self.rows:
+            raise IndexError(f"row {number} of {self.rows} rows")
+        try:
+            row = self.made[number]
+        except Exception as error:
+            _fail(self.source, self.path, f"at row {number}", error)
+        return _mapping(self.source, row, number)
+
+
+def _is_dataset(made: object) -> bool:
+    """Whether rows can be asked for by number, and are not all there already."""
+    asked = hasattr(made, "__len__") and hasattr(made, "__getitem__")
+    return asked and not isinstance(made, type | list | tuple | Mapping)
+
+
+def _made(source: Source, path: Path, function: Callable[..., Any]) -> Any:
+    try:
+        made = function()
+        return made() if callable(made) and not _is_dataset(made) else made
+    except PlacerError:
+        raise
+    except Exception as error:
+        _fail(source, path, "at row 0", error)
+
+
+def _mapping(source: Source, row: object, number: int) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        raise DataError(
+            f"{source.text}: row {number} is a {type(row).__name__}, not a dict",
+            hint="yield one dict per row, column name to value",
+        )
+    return row
 
 
 def _function(source: Source, path: Path, modules: Modules) -> Callable[..., Any]:
@@ -60,19 +130,15 @@ def _function(source: Source, path: Path, modules: Modules) -> Callable[..., Any
 def _collected(
     source: Source,
     path: Path,
-    function: Callable[..., Any],
+    made: Iterable[Any],
     columns: Sequence[Column],
     feeds: Mapping[str, str],
 ) -> LoadedRows:
     taken: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
     keys: frozenset[str] | None = None
     count = 0
-    for count, row in enumerate(_rows(source, path, function), start=1):
-        if not isinstance(row, Mapping):
-            raise DataError(
-                f"{source.text}: row {count - 1} is a {type(row).__name__}, not a dict",
-                hint="yield one dict per row, column name to value",
-            )
+    for count, found in enumerate(_rows(source, path, made), start=1):
+        row = _mapping(source, found, count - 1)
         keys = _same_keys(source, row, keys, count - 1)
         for column in columns:
             value = _value(source, row, column, feeds[column.name], count - 1)
@@ -94,12 +160,11 @@ def _load(source: Source, path: Path, modules: Modules) -> ModuleType:
         _fail(source, path, "to load", error)
 
 
-def _rows(source: Source, path: Path, function: Any) -> Iterator[Any]:
-    """The rows of the function; what it raises is told with the row it was at."""
+def _rows(source: Source, path: Path, made: Iterable[Any]) -> Iterator[Any]:
+    """The rows that are yielded; what is raised is told with the row it was at."""
     at = 0
     try:
-        made = function()
-        for row in made() if callable(made) else made:
+        for row in made:
             yield row
             at += 1
     except PlacerError:
@@ -149,6 +214,11 @@ def _value(
     return convert(value[np.newaxis], column, source.text, named, number)
 
 
-def _stack(values: list[np.ndarray], column: Column) -> np.ndarray:
-    out = aligned.empty((len(values), *column.shape), column.dtype)
-    return np.concatenate(values, axis=0, out=out)
+def _stack(
+    values: list[np.ndarray], column: Column, out: np.ndarray | None = None
+) -> np.ndarray:
+    if out is None:
+        out = aligned.empty((len(values), *column.shape), column.dtype)
+    if values:
+        np.concatenate(values, axis=0, out=out)
+    return out

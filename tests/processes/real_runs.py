@@ -47,6 +47,22 @@ def train():
         yield {{"x": [i % 3, i % 5, i % 7, 1.0], "y": float(i % 11)}}
 """
 
+ASKED = """\
+class Patients:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        if i == 17:
+            raise ValueError("no such patient")
+        return {"x": [i % 3, i % 5, i % 7, 1.0], "y": float(i % 11)}
+
+
+def train():
+    return Patients()
+"""
+"""A reader whose rows are asked for in the steps: one of them raises."""
+
 SMALL = """\
 name: small
 nodes:
@@ -79,9 +95,11 @@ def small(
     size: int = 8,
     rate: float = 0.01,
     at_row: str = "pass",
+    rows: str | None = None,
 ) -> Path:
-    """A build of a small model; its reader does `at_row` before it yields row `i`."""
-    (folder / "rows.py").write_text(ROWS.format(at_row=at_row))
+    """A build of a small model; its reader does `at_row` before it yields row `i`, or
+    is the module `rows`."""
+    (folder / "rows.py").write_text(rows or ROWS.format(at_row=at_row))
     spec = folder / "small.yaml"
     spec.write_text(SMALL.format(workers=workers, size=size, rate=rate))
     compile(spec, folder / "build")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from real_runs import (
+    ASKED,
     FOR_EVER,
     Ended,
     by_hand,
@@ -58,6 +59,22 @@ def test_a_reader_that_raises_is_named_with_its_row(tmp_path: Path) -> None:
     build = small(tmp_path, workers=2, at_row=raises)
     message = f"worker:1 failed: {RAISED}\n  hint: see rows.py, line 16"
     check_failed(launch(build), build, message, "worker:1")
+
+
+def test_a_reader_that_raises_in_a_step_is_named_with_its_row(tmp_path: Path) -> None:
+    """Every row is read once an epoch, so row 17 is reached in one of the 8 steps."""
+    build = small(tmp_path, workers=2, rows=ASKED)
+    ended = launch(build)
+    first, hint, where, _ = ended.last.splitlines()
+    found = re.fullmatch(
+        rf"(worker:[01]) failed: step (\d): {re.escape(RAISED)}", first
+    )
+    assert found is not None
+    assert hint == "  hint: see rows.py, line 7"
+    assert re.fullmatch(
+        r"  at worker-[01]/program\.py:\d+, step: op x at small\.yaml:6:3", where
+    )
+    check_failed(ended, build, f"{first}\n{hint}\n{where}", found[1])
 
 
 def test_every_node_started_by_hand_tells_what_a_reader_raised(tmp_path: Path) -> None:

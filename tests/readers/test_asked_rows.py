@@ -1,0 +1,85 @@
+"""Rows of a sequence are asked for when a step needs them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placer.errors import DataError, RunError
+from placer.readers import Column, Rows, open_source
+
+MODULE = """\
+class Squares:
+    asked = []
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, i):
+        self.asked.append(i)
+        if i == 7:
+            raise ValueError("seven is missing")
+        return {"x": [i, i * i]} if i != 8 else {"y": 1}
+
+
+squares = Squares()
+
+
+def rows():
+    return squares
+
+
+def kind():
+    return Squares
+"""
+
+
+def opened(folder: Path, function: str = "rows") -> Rows:
+    (folder / "numbers.py").write_text(MODULE, encoding="utf-8")
+    columns = [Column("x", "float32", (2,))]
+    source = f"python:numbers:{function}"
+    return open_source(source, columns, mapping=None, split=None, folder=folder)
+
+
+def test_rows_are_asked_for_by_number_in_the_order_of_the_batch(tmp_path):
+    rows = opened(tmp_path)
+    assert rows.rows == 10
+    assert rows.made.asked == []
+    taken = rows.take(np.array([4, 2]))
+    np.testing.assert_array_equal(taken["x"], np.float32([[4, 16], [2, 4]]))
+    assert taken["x"].dtype == np.float32
+    assert rows.made.asked == [4, 2]
+
+
+def test_rows_are_written_where_they_are_wanted(tmp_path):
+    out = {"x": np.zeros((1, 2), np.float32)}
+    assert opened(tmp_path).take(np.array([3]), out)["x"] is out["x"]
+    np.testing.assert_array_equal(out["x"], np.float32([[3, 9]]))
+
+
+def test_an_empty_part_of_a_batch_asks_for_nothing(tmp_path):
+    rows = opened(tmp_path)
+    assert rows.take(np.array([], np.int64))["x"].shape == (0, 2)
+
+
+def test_a_class_of_a_sequence_is_called_for_it(tmp_path):
+    assert opened(tmp_path, "kind").rows == 10
+
+
+def test_what_a_row_raises_names_the_reader_and_the_row(tmp_path):
+    with pytest.raises(RunError) as caught:
+        opened(tmp_path).take(np.array([1, 7]))
+    assert caught.value.message == (
+        "reader python:numbers:rows failed at row 7: ValueError: seven is missing"
+    )
+    assert caught.value.hint == "see numbers.py, line 10"
+
+
+def test_a_row_without_its_column_is_named(tmp_path):
+    with pytest.raises(DataError, match="'x'"):
+        opened(tmp_path).take(np.array([8]))
+
+
+def test_a_row_outside_is_an_index_error(tmp_path):
+    with pytest.raises(IndexError, match="row 10 of 10 rows"):
+        opened(tmp_path).take(np.array([10]))
