@@ -14,6 +14,12 @@ from placer.runtime.process import Options, run_in_threads
 
 STEPS = 100
 MODELS = ("digits", "diabetes", "seed_ctr", "two_workers")
+EPSILON = float(np.finfo(np.float32).eps)
+LEAST = {"digits": 1e-6}
+"""How close two float32 programs are asked to come where a loss has become small, if not
+to one rounding at 1. The loss of digits falls to 0.005 from terms of about 10, whose
+roundings alone are that far apart between plain JAX and one process. That a placement
+changes nothing is held to R1's own bounds in test_one_process.py, and to 1e-9 below."""
 
 
 def drawn_parameters(plan):
@@ -94,8 +100,7 @@ def test_100_steps_of_a_spec_are_those_of_plain_jax(
     ):
         assert got.keys() == expected.keys()
         for name, value in expected.items():
-            # A row whose two largest logits agree may count either way.
-            close = {"abs": 0.01} if name == "accuracy" else {"rel": 1e-5, "abs": 1e-6}
+            close = {"rel": 1e-5, "abs": LEAST.get(model, EPSILON)}
             assert got[name] == pytest.approx(value, **close), f"step {step}: {name}"
     assert parameters.keys() == wanted.keys()
     for name, value in wanted.items():

@@ -1,0 +1,34 @@
+"""R1 to the letter: a spec as placed gives what the same spec gives as one process."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from placer.compiler import compile
+from placer.files import find
+from placer.runtime.process import Options, run_in_threads
+
+STEPS = 100
+
+
+@pytest.mark.parametrize("model", ["digits", "diabetes", "seed_ctr", "two_workers"])
+def test_100_steps_as_placed_are_those_of_one_process(model, tmp_path):
+    """In float32, from the spec's own initial values: losses to 1e-5 relative, each
+    parameter tensor to 1e-4 of its norm."""
+    losses, parameters = [], []
+    for single in (False, True):
+        build = tmp_path / f"build{single}"
+        compile(find(f"specs/{model}.yaml"), build, single_process=single)
+        history, saved = tmp_path / f"history{single}", tmp_path / f"saved{single}"
+        run_in_threads(build, Options(steps=STEPS, history=history, save_params=saved))
+        lines = map(json.loads, history.read_text().splitlines())
+        losses.append([line["metrics"]["loss"] for line in lines])
+        parameters.append(load_file(saved))
+    assert len(losses[0]) == STEPS
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    assert parameters[0].keys() == parameters[1].keys()
+    for name, value in parameters[1].items():
+        distance = np.linalg.norm(parameters[0][name] - value)
+        assert distance <= 1e-4 * np.linalg.norm(value), name
