@@ -80,7 +80,8 @@ class Declaration:
 
     - `infer(types, attrs)`: the result types; raises OpError.
     - `batch(types, attrs)`: the batch rule (design 4): `rows`, `reduce` or `whole`.
-      Asked only when an operand has rows.
+      Asked only when an operand has rows. Of a `rows` op, a result without rows is a
+      sum over them.
     - `linear`: groups of operand indices in which the op is jointly linear, the others
       held fixed: a partial value (P) passes through such a group.
     - `saves(types, attrs)`: indices of the operands that backward needs.

@@ -24,6 +24,14 @@ class Leaf:
     index: int
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The type of a result, whose cotangent backward takes."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
 class Residuals:
@@ -37,7 +45,7 @@ class Residuals:
     tree: Any = field(metadata={"static": True})
     leaves: tuple[Leaf, ...] = field(metadata={"static": True})
     saves: tuple[int, ...] = field(metadata={"static": True})
-    dtypes: tuple[np.dtype[Any], ...] = field(metadata={"static": True})
+    results: tuple[Result, ...] = field(metadata={"static": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +79,9 @@ class Function:
                 extra.append(leaf)
             else:
                 leaves.append(Leaf(True, operand))
-        dtypes = tuple(y.dtype for y in (out if isinstance(out, tuple) else (out,)))
-        return out, Residuals(tuple(extra), tree, tuple(leaves), saves, dtypes)
+        outs = out if isinstance(out, tuple) else (out,)
+        results = tuple(Result(y.shape, y.dtype) for y in outs)
+        return out, Residuals(tuple(extra), tree, tuple(leaves), saves, results)
 
     def backward(
         self, residuals: Residuals, *saved_then_dys: Any
@@ -81,19 +90,19 @@ class Function:
 
         `saved_then_dys` are the operands that the declaration saves, in its order,
         then the cotangents of the results; a Python number is taken in the dtype of
-        its result.
+        its result, and None is the cotangent of a result that the loss does not need.
         """
-        saves, dtypes = residuals.saves, residuals.dtypes
-        if len(saved_then_dys) != len(saves) + len(dtypes):
+        saves, results = residuals.saves, residuals.results
+        if len(saved_then_dys) != len(saves) + len(results):
             raise TypeError(
                 f"{self.kind}.backward takes the residuals, {len(saves)} saved operands"
-                f" and {len(dtypes)} cotangents, {len(saved_then_dys)} given"
+                f" and {len(results)} cotangents, {len(saved_then_dys)} given"
             )
         arrays = _arrays(saved_then_dys[: len(saves)])
         saved = dict(zip(saves, arrays, strict=True))
         dys = tuple(
-            jnp.asarray(dy, dtype) if isinstance(dy, int | float) else dy
-            for dy, dtype in zip(saved_then_dys[len(saves) :], dtypes, strict=True)
+            _cotangent(dy, result)
+            for dy, result in zip(saved_then_dys[len(saves) :], results, strict=True)
         )
         kept = [
             saved[leaf.index] if leaf.operand else residuals.extra[leaf.index]
@@ -115,6 +124,14 @@ class Function:
 def _arrays(inputs: Sequence[Any]) -> tuple[jax.Array, ...]:
     # One array per operand, whose identity finds it again among what JAX keeps.
     return tuple(x if isinstance(x, jax.Array) else jnp.asarray(x) for x in inputs)
+
+
+def _cotangent(dy: Any, result: Result) -> Any:
+    if dy is None:
+        if not jnp.issubdtype(result.dtype, jnp.inexact):
+            return np.zeros(result.shape, jax.dtypes.float0)
+        return jnp.zeros(result.shape, result.dtype)
+    return jnp.asarray(dy, result.dtype) if isinstance(dy, int | float) else dy
 
 
 def _is_empty(cotangent: Any) -> bool:

@@ -4,113 +4,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from op_cases import BATCH, DIFFERENTIABLE, Use
+from op_cases import BATCH, DIFFERENTIABLE, PLAIN, Use
 
 from placer import ops
-
-
-def plain_fc(x, w, b=0.0, activation="none", transpose_w=False):
-    y = jnp.einsum("...i,io->...o", x, w.T if transpose_w else w) + b
-    match activation:
-        case "relu":
-            return jnp.where(y > 0, y, 0.0)
-        case "tanh":
-            return (jnp.exp(y) - jnp.exp(-y)) / (jnp.exp(y) + jnp.exp(-y))
-        case "sigmoid":
-            return 1 / (1 + jnp.exp(-y))
-        case "softmax":
-            return plain_softmax(y)
-    return y
-
-
-def plain_matmul(a, b, transpose_a=False, transpose_b=False):
-    left = "...km" if transpose_a else "...mk"
-    right = "...nk" if transpose_b else "...kn"
-    return jnp.einsum(f"{left},{right}->...mn", a, b)
-
-
-def plain_softmax(x, axis=-1):
-    return jnp.exp(x) / jnp.exp(x).sum(axis, keepdims=True)
-
-
-def plain_reshape(x, shape):
-    if list(shape) == ["batch", 1, -1]:
-        return x[:, None, :]
-    sizes = [-1 if d == "batch" and -1 not in shape else d for d in shape]
-    return x.reshape([x.shape[0] if d == "batch" else d for d in sizes])
-
-
-def plain_sum(x, axis=None, keepdims=False):
-    return jnp.sum(x, None if axis is None else tuple(np.atleast_1d(axis).astype(int)),
-                   keepdims=keepdims)  # fmt: skip
-
-
-def plain_mean(x, axis=None, keepdims=False, count=None):
-    total = plain_sum(x, axis, keepdims)
-    return total * (max(1, total.size) / x.size)
-
-
-def reduced(losses, reduce="mean", count=None):
-    return {"mean": losses.mean, "sum": losses.sum, "none": lambda: losses}[reduce]()
-
-
-def plain_softmax_cross_entropy(logits, label, **how):
-    onehot = jnp.eye(logits.shape[-1])[label]
-    return reduced(-(onehot * jnp.log(plain_softmax(logits))).sum(-1), **how)
-
-
-def plain_sigmoid_cross_entropy(logits, label, **how):
-    p = 1 / (1 + jnp.exp(-logits))
-    return reduced(-(label * jnp.log(p) + (1 - label) * jnp.log(1 - p)), **how)
-
-
-PLAIN = {
-    "fc": plain_fc,
-    "matmul": plain_matmul,
-    "embedding": lambda ids, table: table[ids],
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "scale": lambda x, factor, bias=0.0: factor * x + bias,
-    "sqrt": lambda x: x**0.5,
-    "relu": lambda x: plain_fc(x, jnp.eye(x.shape[-1]), activation="relu"),
-    "tanh": lambda x: plain_fc(x, jnp.eye(x.shape[-1]), activation="tanh"),
-    "sigmoid": lambda x: plain_fc(x, jnp.eye(x.shape[-1]), activation="sigmoid"),
-    "softmax": plain_softmax,
-    "reshape": plain_reshape,
-    "concat": lambda *xs, axis=-1: jnp.concatenate(xs, axis),
-    "reduce_sum": plain_sum,
-    "reduce_mean": plain_mean,
-    "softmax_cross_entropy": plain_softmax_cross_entropy,
-    "sigmoid_cross_entropy": plain_sigmoid_cross_entropy,
-    "mean_squared_error": lambda p, t, **how: reduced((p - t) ** 2, **how),
-}
 
 
 @pytest.mark.parametrize("use", DIFFERENTIABLE, ids=str)
 def test_value_and_gradient_are_those_of_a_plain_formula(use: Use):
     use = use.of("float64")
     arrays = use.arrays(seed=3)
-    if use.kind == "sqrt":
-        arrays = [np.abs(x) for x in arrays]
     function, plain = getattr(ops, use.kind), PLAIN[use.kind]
     floats = [i for i, t in enumerate(use.types) if t.is_float]
-    (kind,) = use.declaration.infer(use.types, use.full)
-    dy = np.random.default_rng(5).normal(size=kind.sizes(BATCH))
+    rng = np.random.default_rng(5)
+    dys = [rng.normal(size=t.sizes(BATCH)) if t.is_float else None for t in use.results]
 
     @jax.jit
     def mine(*xs):
         out, residuals = function.forward(*xs, **use.keywords())
         saved = [xs[i] for i in use.declaration.saves(use.types, use.full)]
-        found = function.backward(residuals, *saved, jnp.asarray(dy))
+        found = function.backward(residuals, *saved, *dys)
         return out, function(*xs, **use.keywords()), [found[i] for i in floats]
 
     @jax.jit
     def theirs(*xs):
         def weighted(*xs):
             out = plain(*xs, **use.keywords())
-            return jnp.sum(dy * out), out
+            outs = out if isinstance(out, tuple) else (out,)
+            parts = [
+                jnp.sum(dy * y)
+                for dy, y in zip(dys, outs, strict=True)
+                if dy is not None
+            ]
+            return sum(parts), out
 
         gradient = jax.grad(weighted, floats, has_aux=True)
         found, out = gradient(*xs)
@@ -119,11 +44,37 @@ def test_value_and_gradient_are_those_of_a_plain_formula(use: Use):
     with jax.enable_x64(True):
         out, alone, gradients = mine(*arrays)
         value, wanted = theirs(*arrays)
-    assert out.dtype == np.float64
-    np.testing.assert_allclose(out, value, rtol=1e-12)
-    np.testing.assert_allclose(alone, value, rtol=1e-12)
+    several = [x if isinstance(x, tuple) else (x,) for x in (out, alone, value)]
+    for y, again, plainly in zip(*several, strict=True):
+        assert y.dtype == plainly.dtype or not jnp.issubdtype(y.dtype, jnp.floating)
+        np.testing.assert_allclose(y, plainly, rtol=1e-12, atol=1e-14)
+        np.testing.assert_array_equal(again, y)
     for found, gradient in zip(gradients, wanted, strict=True):
         np.testing.assert_allclose(found, gradient, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "use", [use for use in DIFFERENTIABLE if len(use.results) > 1], ids=str
+)
+def test_a_result_that_the_loss_does_not_need_has_no_cotangent(use: Use):
+    function = getattr(ops, use.kind)
+    arrays = use.arrays()
+    out, residuals = function.forward(*arrays, **use.keywords())
+    saved = [arrays[i] for i in use.declaration.saves(use.types, use.full)]
+    for index, (kind, y) in enumerate(zip(use.results, out, strict=True)):
+        if not kind.is_float:
+            continue
+        others = [jnp.zeros_like(y) if t.is_float else None
+                  for t, y in zip(use.results, out, strict=True)]  # fmt: skip
+        others[index] = y
+        alone: list[jax.Array | None] = [None] * len(out)
+        alone[index] = y
+        given = function.backward(residuals, *saved, *alone)
+        wanted = function.backward(residuals, *saved, *others)
+        for mine, theirs in zip(given, wanted, strict=True):
+            assert (mine is None) == (theirs is None)
+            if mine is not None:
+                np.testing.assert_array_equal(mine, theirs)
 
 
 def gradient_of(kind, *inputs, dy=1.0, **attrs):

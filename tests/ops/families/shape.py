@@ -1,0 +1,31 @@
+"""The same numbers in another arrangement."""
+
+import jax.numpy as jnp
+from op_use import Use
+
+
+def plain_reshape(x, shape):
+    if list(shape) == ["batch", 1, -1]:
+        return x[:, None, :]
+    sizes = [-1 if d == "batch" and -1 not in shape else d for d in shape]
+    return x.reshape([x.shape[0] if d == "batch" else d for d in sizes])
+
+
+DIFFERENTIABLE = [
+    Use("reshape", ("float32[batch, 6]",), {"shape": ["batch", 2, 3]}),
+    Use("reshape", ("float32[batch, 6]",), {"shape": ["batch", 2, -1]}),
+    Use("reshape", ("float32[batch, 2, 3]",), {"shape": [-1, 6]}),
+    Use("reshape", ("float32[batch, 6]",), {"shape": [6, "batch"]}),
+    Use("reshape", ("float32[batch, batch]",), {"shape": ["batch", 1, -1]}),
+    Use("reshape", ("float32[4, 3]",), {"shape": [2, -1]}),
+    Use("reshape", ("float32[1]",), {"shape": []}),
+    Use("concat", ("float32[batch, 4]", "float32[batch, 2]", "float32[batch, 1]")),
+    Use("concat", ("float32[2, 4]", "float32[3, 4]"), {"axis": 0}),
+]
+
+WITHOUT_GRADIENT: list[Use] = []
+
+PLAIN = {
+    "reshape": plain_reshape,
+    "concat": lambda *xs, axis=-1: jnp.concatenate(xs, axis),
+}
