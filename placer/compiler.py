@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -51,6 +52,10 @@ def compile(
             from placer.spec import load
 
             spec = load(spec, nodes=nodes, single_process=single_process)
+        if spec.graph.of_kind("call"):
+            # The user's functions are JAX's to trace; nothing else here needs it.
+            traced: Callable[[Model], Model] = import_module("placer.tracing").traced
+            spec = traced(spec)
         step, evaluation = lowered(spec, after_pass)
         tables = make_tables(spec, step)
         files = build_files(spec, step, evaluation, tables)

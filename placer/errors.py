@@ -121,9 +121,13 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str | None:
-    """A hint for a misspelt name: the nearest valid one, else all of them."""
+    """A hint for a misspelt name: the nearest valid one, else all of a few."""
     names = sorted(valid)
     close = nearest(name, names)
     if close is not None:
         return f"did you mean '{close}'?"
-    return f"one of: {', '.join(names)}" if names else None
+    return f"one of: {', '.join(names)}" if 0 < len(names) <= FEW else None
+
+
+FEW = 40
+"""Beyond it a list of names is no hint."""

@@ -14,6 +14,8 @@ import msgspec
 
 from placer.errors import BuildError
 from placer.folder import added, check_writers, edited, read_file
+from placer.graph.csv_format import Csv
+from placer.graph.finals import Final
 from placer.graph.graph import Layout
 
 VERSION = 1
@@ -71,31 +73,45 @@ class Read(Struct, frozen=True):
     parts: int = 1
 
 
-class Phase(Struct, frozen=True):
-    """What one node does in a training step, or in an evaluation.
+class Metric(Struct, frozen=True):
+    """What one node records: its part of a statistic, and what is told of the whole.
 
-    `metrics` are the names it records with the metric's layout; a partial metric is
-    summed over the nodes that record it, any other is taken from the first.
+    Partial ones (P) are summed over the nodes that record them, in their order, any
+    other is taken from the first; `final` is how the number is made (`graph.finals`).
     """
 
+    layout: Layout
+    final: Final
+
+
+class Phase(Struct, frozen=True):
+    """What one node does in a training step, or in an evaluation."""
+
     reads: tuple[Read, ...] = ()
-    metrics: dict[str, str] = {}
+    metrics: dict[str, Metric] = {}
 
 
 class TableBlock(Struct, frozen=True):
-    """Elements [start, stop) of a parameter, in a table."""
+    """Elements [start, stop) of a parameter, in a table.
+
+    `gradient` is the value that an update takes, None where there is none; `decays`
+    says whether the optimizer's weight decay is for it.
+    """
 
     parameter: str
     name: str
     start: int
     stop: int
     shape: tuple[int, ...]
+    gradient: str | None = None
+    decays: bool = True
 
 
 class Table(Struct, frozen=True):
     """The parameters, or blocks of them, of one optimizer on one node.
 
-    `rule` is None for parameters that are not trained.
+    `rule` is None for parameters that are not trained. `in_place` says that an update
+    may write over the values while others have views of them: their readers are done.
     """
 
     name: str
@@ -103,6 +119,7 @@ class Table(Struct, frozen=True):
     hyper: dict[str, Any]
     learning_rate: Any
     blocks: tuple[TableBlock, ...]
+    in_place: bool = False
 
 
 class Node(Struct, frozen=True):
@@ -142,10 +159,11 @@ class Data(Struct, frozen=True):
     source: str
     batch: int
     split: str | None
-    columns: dict[str, str] | None
+    columns: dict[str, str | list[str]] | None
     shuffle: bool
     seed: int
     remainder: Literal["drop", "keep"]
+    csv: Csv | None = None
 
 
 class Column(Struct, frozen=True):

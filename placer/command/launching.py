@@ -42,6 +42,7 @@ def launch_command(
     init_params: Path | None,
     base_port: int | None,
     join_timeout: float,
+    carrier: str,
     as_json: bool,
     logs: Path | None,
     in_process: bool,
@@ -74,6 +75,7 @@ def launch_command(
             in_process=in_process,
             base_port=base_port,
             join_timeout=join_timeout,
+            carrier=carrier,
             logs=logs,
             watch=watch,
         )

@@ -131,6 +131,13 @@ def run_options(command: Function) -> Function:
                 metavar="SECONDS",
                 help="How long nodes wait for each other at the start.",
             ),
+            click.option(
+                "--carrier",
+                type=click.Choice(["auto", "shared", "zeromq"]),
+                default="auto",
+                show_default=True,
+                help="What nodes send goes through: memory of this machine, or sockets.",
+            ),
         )
     ):
         command = option(command)

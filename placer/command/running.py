@@ -38,6 +38,7 @@ def run_command(
     init_params: Path | None,
     base_port: int | None,
     join_timeout: float,
+    carrier: str,
     report_fd: int | None,
     job: str | None,
 ) -> None:
@@ -62,6 +63,7 @@ def run_command(
         save_params=check_written(save_params),
         init_params=init_params,
         join_timeout=join_timeout,
+        carrier=carrier,
     )
     result = run(
         build, node, endpoints=places, options=options, report_fd=report_fd, job=job

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import pieces
-from placer.graph.structure import is_conversion
-from placer.passes.segment import constants_of_evaluation, is_computed, is_once
+from placer.graph.structure import is_computed, is_conversion, is_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,7 @@ class Unit:
 def units(graph: Graph, host: str) -> tuple[Unit, ...]:
     """The host's part of a segmented graph. Empty when it has none."""
     mine = _used(graph, host)
-    once = constants_of_evaluation(graph)
-    groups = list(_groups(mine, once))
+    groups = list(_groups(mine))
     here = {value.name for op in mine for value in op.results}
     last_use: dict[str, int] = {}
     for i, group in enumerate(groups):
@@ -39,7 +37,7 @@ def units(graph: Graph, host: str) -> tuple[Unit, ...]:
             for name in _taken(graph, host, op):
                 last_use[name] = i
     return tuple(
-        _unit(graph, host, group, i, here, last_use, is_once(group[0], once))
+        _unit(graph, host, group, i, here, last_use, is_once(group[0]))
         for i, group in enumerate(groups)
     )
 
@@ -70,10 +68,10 @@ def _taken(graph: Graph, host: str, op: Op) -> tuple[str, ...]:
     return op.operands if found else ()
 
 
-def _groups(mine: Sequence[Op], once: frozenset[str]) -> Iterator[tuple[Op, ...]]:
+def _groups(mine: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
     group: list[Op] = []
     for op in mine:
-        if group and not _together(group[-1], op, once):
+        if group and not _together(group[-1], op):
             yield tuple(group)
             group = []
         group.append(op)
@@ -81,8 +79,8 @@ def _groups(mine: Sequence[Op], once: frozenset[str]) -> Iterator[tuple[Op, ...]
         yield tuple(group)
 
 
-def _together(a: Op, b: Op, once: frozenset[str]) -> bool:
-    if once and is_once(a, once) != is_once(b, once):
+def _together(a: Op, b: Op) -> bool:
+    if is_once(a) != is_once(b):
         return False
     if is_computed(a) and is_computed(b):
         return bool(a.attrs["segment"] == b.attrs["segment"])

@@ -53,10 +53,12 @@ def _local_bytes(value: Value, index: int, parts: int, batch: int) -> int:
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:
-    """Values, slots, the gradient, and the new values of an update."""
-    copies = 1
+    """Values, those of the step before unless they are written over, and what the
+    optimizer keeps: its state, and the directions of a rule that has them."""
+    copies = 1 if table.in_place else 2
     if table.rule is not None:
-        copies += 2 + len(optimizers.find(table.rule).slots)
+        copies += len(optimizers.slots(table.rule, table.hyper))
+        copies += optimizers.find(table.rule).direction
     return copies * sum(
         prod(block.shape) * ITEM_BYTES[graph.tensor(block.name).dtype]
         for block in table.blocks

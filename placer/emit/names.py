@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+from collections.abc import Iterable
 
 from placer.graph.structure import CONVERSIONS
 
@@ -23,11 +24,11 @@ CONVERTED = frozenset(CONVERSIONS.values())
 class Names:
     """One program's names. A value keeps its name wherever it appears.
 
-    `h1.w` is `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
+    `modules` are those that the program imports. `h1.w` is `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
     """
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set(RESERVED)
+    def __init__(self, modules: Iterable[str] = ()) -> None:
+        self._taken: set[str] = {*RESERVED, *modules}
         self._names: dict[str, str] = {}
 
     def of(self, value: str) -> str:

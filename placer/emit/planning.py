@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import placer
 from placer import ops
+from placer.emit.in_place import Readers
 from placer.emit.memory import peak_bytes
 from placer.emit.program import program_path
 from placer.emit.reasons import choices
@@ -16,7 +16,15 @@ from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model, Source
 from placer.graph.rows import part, pieces
-from placer.graph.structure import STRUCTURAL, is_conversion, is_update
+from placer.graph.structure import (
+    SCALES,
+    STRUCTURAL,
+    declared_attrs,
+    is_conversion,
+    is_direction,
+    is_once,
+    is_update,
+)
 from placer.graph.types import TensorType
 from placer.ops.attributes import complete
 from placer.plan import (
@@ -24,6 +32,7 @@ from placer.plan import (
     Column,
     Data,
     Edge,
+    Metric,
     Moved,
     Node,
     Parameter,
@@ -94,30 +103,47 @@ def make_tables(model: Model, step: Graph) -> dict[str, tuple[Table, ...]]:
     }
     for op in step.of_kind("parameter"):
         group = groups.get(op.name)
-        name = "frozen" if group is None else "dense"
+        name = "dense" if group is not None else "frozen"
+        name = "state" if op.attrs.get("state") else name
         name += str(group) if group is not None and len(recipes) > 1 else ""
         dtype = step.tensor(op.name).dtype
         name += f"_{dtype}" if dtype != model.precision else ""
         for host in step.hosts(op):
             held[host][name, group].append(op)
     wholes = {op.name: op for op in model.graph.of_kind("parameter")}
+    gradients = {
+        op.operands[0]: op.operands[1]
+        for op in step.ops
+        if is_direction(op.kind)
+        or (is_update(op.kind) and not optimizers.find(op.kind).direction)
+    }
+    readers = Readers(step)
+
+    def table(host: str, name: str, group: int | None) -> Table:
+        found = held[host][name, group]
+        blocks = tuple(_block(op, wholes, gradients.get(op.name)) for op in found)
+        safe = readers.in_place(host, [block.name for block in blocks])
+        return _table(name, recipes, group, blocks, safe)
+
     return {
         host: tuple(
-            _table(name, recipes, group, of_host[name, group], wholes)
-            for name, group in sorted(of_host, key=lambda key: key[0])
+            table(host, name, group) for name, group in sorted(of_host, key=_name)
         )
         for host, of_host in held.items()
     }
+
+
+def _name(key: tuple[str, int | None]) -> str:
+    return key[0]
 
 
 def _table(
     name: str,
     recipes: Mapping[int, Op],
     group: int | None,
-    found: Sequence[Op],
-    wholes: Mapping[str, Op],
+    blocks: tuple[TableBlock, ...],
+    in_place: bool,
 ) -> Table:
-    blocks = tuple(_block(op, wholes) for op in found)
     if group is None:
         return Table(name=name, rule=None, hyper={}, learning_rate=0.0, blocks=blocks)
     recipe = recipes[group]
@@ -132,10 +158,11 @@ def _table(
         hyper=hyper,
         learning_rate=recipe.attrs["learning_rate"],
         blocks=blocks,
+        in_place=in_place,
     )
 
 
-def _block(op: Op, wholes: Mapping[str, Op]) -> TableBlock:
+def _block(op: Op, wholes: Mapping[str, Op], gradient: str | None) -> TableBlock:
     kind = op.result.type
     assert isinstance(kind, TensorType)
     parameter = op.name
@@ -150,6 +177,8 @@ def _block(op: Op, wholes: Mapping[str, Op]) -> TableBlock:
         start=start,
         stop=op.attrs.get("stop", whole.numel()),
         shape=kind.sizes(1),
+        gradient=gradient,
+        decays=op.attrs.get("decay", True),
     )
 
 
@@ -198,8 +227,11 @@ def _phase(graph: Graph, host: str) -> Phase:
                     parts=len(hosts) if split else 1,
                 )
             )
-    metrics: dict[str, str] = {
-        op.attrs["metric"]: graph.values[op.operands[0]].layout or "R"
+    metrics = {
+        op.attrs["metric"]: Metric(
+            layout=graph.values[op.operands[0]].layout or "R",
+            final=op.attrs.get("final", "value"),
+        )
         for op in graph.of_kind("record")
         if host in graph.hosts(op)
     }
@@ -208,14 +240,8 @@ def _phase(graph: Graph, host: str) -> Phase:
 
 def _edges(graph: Graph) -> tuple[Edge, ...]:
     sends = {op.attrs["edge"]: op for op in graph.of_kind("send")}
-    once_until = next(
-        (i for i, op in enumerate(graph.ops) if op.kind == "read"), len(graph.ops)
-    )
-    trains = bool(graph.of_kind("store"))
     found = []
-    for at, listen in enumerate(graph.ops):
-        if listen.kind != "listen_and_serv":
-            continue
+    for listen in graph.of_kind("listen_and_serv"):
         send = sends[listen.attrs["edge"]]
         values = tuple(
             _moved(graph, operand, result.name)
@@ -231,7 +257,7 @@ def _edges(graph: Graph) -> tuple[Edge, ...]:
                 nbytes=sum(
                     _moved_bytes(v, sources, targets, graph.batch) for v in values
                 ),
-                once=not trains and at < once_until,
+                once=is_once(send),
             )
         )
     return tuple(sorted(found, key=lambda edge: edge.id))
@@ -300,6 +326,7 @@ def _data(source: Source) -> Data:
         shuffle=source.shuffle,
         seed=source.seed,
         remainder=source.remainder,
+        csv=source.csv,
     )
 
 
@@ -312,7 +339,7 @@ class _Cost:
 
 def _costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, _Cost]:
     """Declared FLOPs of one step by host: of the model, of what is computed again on
-    other hosts, and of the exchange itself (R5)."""
+    other hosts or for backward, and of the exchange itself (R5)."""
     costs = {host: _Cost() for host in graph.cluster.all_hosts()}
     known: dict[tuple[object, ...], int] = {}
     for op in graph.ops:
@@ -322,7 +349,8 @@ def _costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, _Cost]:
         split = len(hosts) > 1 and any(
             graph.values[name].layout == "S" for name in op.operands
         )
-        exchanged = op.kind == "clip_scale"
+        exchanged = op.kind in SCALES
+        again = op.attrs.get("again", False)
         for i, host in enumerate(hosts):
             rows = graph.batch
             if split:
@@ -331,16 +359,26 @@ def _costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, _Cost]:
             flops = _flops(graph, op, rows, known)
             if exchanged:
                 costs[host].exchange += flops
-            elif split or i == 0:
-                costs[host].model += flops
-            else:
-                costs[host].replicated += flops
+                continue
+            repeated = flops if again else 0
+            if (
+                i and not again
+            ):  # the first host's share is of the model, whatever it is
+                repeated = _fixed(graph, op, known) if split else flops
+            costs[host].model += flops - repeated
+            costs[host].replicated += repeated
     for edge in edges:
         for value in edge.values:
             if value.layouts[0] == "P":
                 for target in edge.targets:
                     costs[target].exchange += _additions(edge, value, target, graph)
     return costs
+
+
+def _fixed(graph: Graph, op: Op, known: dict[tuple[object, ...], int]) -> int:
+    """What of an op's FLOPs is the same however many rows there are: every host that
+    has some of the rows computes it."""
+    return 2 * _flops(graph, op, 1, known) - _flops(graph, op, 2, known)
 
 
 def _additions(edge: Edge, value: Moved, target: str, graph: Graph) -> int:
@@ -358,11 +396,13 @@ def _flops(
     graph: Graph, op: Op, rows: int, known: dict[tuple[object, ...], int]
 ) -> int:
     """Declared FLOPs of an op over some rows. `known` are those that were asked for."""
+    if is_direction(op.kind):
+        return 0  # the update's figure is for both halves
     if is_update(op.kind):
         each = optimizers.find(op.kind).flops
         return each * graph.tensor(op.operands[0]).numel()
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
-    given = _plain(forward.attrs)
+    given = declared_attrs(forward.attrs)
     wrt = op.attrs.get("wrt", ())
     types = [graph.tensor(name) for name in forward.operands]
     key = op.kind, rows, wrt, repr(given) if given else "", *types
@@ -375,7 +415,3 @@ def _flops(
         else:
             known[key] = declaration.flops(full, attrs)
     return known[key]
-
-
-def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in attrs.items() if k not in ("segment", "wrt")}

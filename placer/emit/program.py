@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from placer.emit.applied import applied
 from placer.emit.code import INDENT, call, literal
 from placer.emit.host import Unit, units
 from placer.emit.names import Names
 from placer.emit.segments import Function, function, purpose
+from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.structure import is_conversion, is_update
 from placer.graph.types import TensorType
@@ -54,7 +56,7 @@ def _likeness(host: str, phases: Sequence[Phase]) -> object:
 
 
 def _body(host: str, phases: Sequence[Phase], tables: Sequence[Table]) -> str:
-    names = Names()
+    names = Names(_modules(host, phases))
     functions: list[Function] = []
     bodies: list[list[str]] = []
     for phase in phases:
@@ -67,6 +69,8 @@ def _body(host: str, phases: Sequence[Phase], tables: Sequence[Table]) -> str:
     lines += ["from placer import runtime  # first: before jax loads", ""]
     if functions:
         lines += ["import jax", "", "from placer import ops", ""]
+    if modules := _modules(host, phases):
+        lines += [*(f"import {module}" for module in modules), ""]
     for each in functions:
         lines += ["", *each.lines, ""]
     for body in bodies:
@@ -74,6 +78,17 @@ def _body(host: str, phases: Sequence[Phase], tables: Sequence[Table]) -> str:
     hooks = ", ".join(["step", "evaluate"][: len(phases)])
     lines += ["", 'if __name__ == "__main__":', f"    runtime.main(__file__, {hooks})"]
     return "\n".join(lines) + "\n"
+
+
+def _modules(host: str, phases: Sequence[Phase]) -> list[str]:
+    """The modules of the spec whose functions the host calls."""
+    called = {
+        op.attrs["fn"].partition(":")[0]
+        for phase in phases
+        for op in phase.graph.on(host)
+        if op.kind == "call"
+    }
+    return sorted(called)
 
 
 def _phase(
@@ -126,10 +141,11 @@ class _Writer:
         self.graph, self.host, self.names = phase.graph, host, names
         self.table_of = {b.name: table for table in tables for b in table.blocks}
         self.opened: set[str] = set()
-        self.remaining = _updates_left(found, self.table_of)
-        self.gradients: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.gathered: dict[tuple[str, str], dict[str, Op]] = {}
         self.sends = {op.attrs["edge"]: op for op in phase.graph.of_kind("send")}
         self.used = {name for unit in found for op in unit.ops for name in op.operands}
+        self.applied = applied(phase.graph, host, tables)
+        self.later = {id(op) for found in self.applied.values() for op in found}
 
     def statements(self, unit: Unit, depth: int) -> list[str]:
         op = unit.ops[0]
@@ -150,8 +166,8 @@ class _Writer:
                 self.names.alias(op.name, self.names.of(op.operands[0]))
                 return []
             case "store":
-                return []
-        assert is_update(op.kind), op
+                if is_update(self.graph.producers[op.operands[1]].kind):
+                    return []  # the update has stored it
         return self._update(op, depth)
 
     def _read(self, reads: Sequence[Op], depth: int) -> list[str]:
@@ -177,6 +193,8 @@ class _Writer:
         return call([self.names.of(op.name)], "node.assemble", arguments, depth)
 
     def _receive(self, op: Op, depth: int) -> list[str]:
+        if id(op) in self.later:
+            return []
         edge, origin = op.attrs["edge"], op.attrs["from"]
         targets = [self.names.of(value.name) for value in op.results]
         if len(targets) == 1:
@@ -202,31 +220,52 @@ class _Writer:
         return call([], "node.record", arguments, depth)
 
     def _update(self, op: Op, depth: int) -> list[str]:
-        block, gradient, *scale = op.operands
-        table = self.table_of[block]
-        gradients = self.gradients.setdefault(table.name, {})
-        gradients[block] = (gradient, *scale)
-        self.remaining[table.name] -= 1
-        if self.remaining[table.name]:
+        """One call for all blocks of a table, where the last of them stands."""
+        table = self.table_of[op.operands[0]]
+        found = self.gathered.setdefault((table.name, op.kind), {})
+        found[op.operands[0]] = op
+        if len(found) < len(table.blocks):
             return []
+        if is_update(op.kind) and table.name in self.applied:
+            return self._apply(table, depth)
+        inorder = [found[block.name] for block in table.blocks]
+        taken = [
+            [self.names.of(name) for name in each.operands[1:]] for each in inorder
+        ]
         arguments = [literal(table.name)]
-        for held in table.blocks:
-            arguments.append(self.names.of(gradients[held.name][0]))
-        if scale:
-            arguments.append(f"scale={self.names.of(scale[0])}")
-        return call([], "node.update", arguments, depth)
+        if op.kind == "store":
+            return call([], "node.store", [*arguments, *(x for (x,) in taken)], depth)
+        if self._directed(op):
+            ratios = [ratio for _, ratio in taken]
+            return call([], "node.update_by", [*arguments, *ratios], depth)
+        arguments += [gradient for gradient, *_ in taken]
+        scales = [scale for _, *scaled in taken for scale in scaled]
+        if len(set(scales)) == 1:
+            arguments.append(f"scale={scales[0]}")
+        elif scales:
+            arguments.append(f"scale=({', '.join(scales)})")
+        if is_update(op.kind):
+            return call([], "node.update", arguments, depth)
+        targets = [self.names.of(each.name) for each in inorder]
+        if len(targets) == 1:
+            targets = [f"({targets[0]},)"]
+        return call(targets, "node.direct", arguments, depth)
 
+    def _apply(self, table: Table, depth: int) -> list[str]:
+        lines = []
+        for listen in self.applied[table.name]:
+            edge, origin = listen.attrs["edge"], listen.attrs["from"]
+            several = len(self.graph.hosts(self.sends[edge])) > 1
+            how = "summed in their order and applied" if several else "applied"
+            lines.append(
+                f"{INDENT * depth}# edge {edge}: from {origin}, {how} as it comes"
+            )
+        edges = [str(listen.attrs["edge"]) for listen in self.applied[table.name]]
+        return [*lines, *call([], "node.apply", [literal(table.name), *edges], depth)]
 
-def _updates_left(
-    found: Sequence[Unit], table_of: Mapping[str, Table]
-) -> dict[str, int]:
-    left: dict[str, int] = {}
-    for unit in found:
-        for op in unit.ops:
-            if is_update(op.kind):
-                name = table_of[op.operands[0]].name
-                left[name] = left.get(name, 0) + 1
-    return left
+    def _directed(self, op: Op) -> bool:
+        """Whether the update is the second half of a rule in two."""
+        return is_update(op.kind) and optimizers.find(op.kind).direction
 
 
 def _how(graph: Graph, send: Op, listen: Op) -> list[str]:

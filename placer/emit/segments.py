@@ -12,13 +12,10 @@ from placer.emit.host import Unit
 from placer.emit.names import Names
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import pieces
-from placer.graph.structure import is_conversion
-from placer.graph.types import TensorType
+from placer.graph.structure import declared_attrs, is_conversion, is_optimizers
+from placer.graph.types import ResidualType, TensorType
 from placer.ops.attributes import complete
 from placer.ops.declaration import never
-
-INSERTED = frozenset({"accumulate", "constant", "sum_of_squares", "clip_scale"})
-"""Computed ops that are neither forward nor backward."""
 
 _COUNT = re.compile(r"\bcount\b")  # a reserved name: no value goes by it
 
@@ -39,7 +36,8 @@ def purpose(unit: Unit, evaluating: bool) -> str:
     """What to call a segment: by what is in it."""
     backward = any(op.is_gradient for op in unit.ops)
     forward = any(
-        op.kind not in INSERTED and not is_conversion(op.kind) and not op.is_gradient
+        not (op.is_gradient or is_conversion(op.kind) or is_optimizers(op.kind))
+        and op.kind not in ("accumulate", "constant")
         for op in unit.ops
     )
     if evaluating:
@@ -104,10 +102,15 @@ def _statement(
         arguments = [*operands, *_keywords(op)]
         if declaration.counts is not never:
             types = [graph.tensor(n) for n in op.operands]
-            if declaration.counts(types, complete(declaration, _attrs(op))):
+            if declaration.counts(
+                types, complete(declaration, declared_attrs(op.attrs))
+            ):
                 arguments.append(f"count={count}")
         targets = [names.of(value.name) for value in op.results]
-        saves = len(op.results) > len(declaration.results)
+        saves = isinstance(op.results[-1].type, ResidualType)
+        if saves and len(targets) > 2:
+            *outs, kept = targets
+            targets = [f"({', '.join(outs)})", kept]
         verb = f"ops.{op.kind}.forward" if saves else f"ops.{op.kind}"
         yield from call(targets, verb, arguments, 1)
 
@@ -123,12 +126,20 @@ def _hosts_of(graph: Graph, name: str) -> tuple[str, ...]:
     return graph.hosts(graph.producers[name])
 
 
-def _attrs(op: Op) -> dict[str, object]:
-    return {k: v for k, v in op.attrs.items() if k not in ("segment", "wrt")}
-
-
 def _keywords(op: Op) -> list[str]:
-    return [f"{key}={literal(value)}" for key, value in _attrs(op).items()]
+    known = {attr.name for attr in ops.find(op.kind).attrs if attr.known}
+    return [
+        f"{key}={_written(op, key, value)}"
+        for key, value in declared_attrs(op.attrs).items()
+        if key not in known
+    ]
+
+
+def _written(op: Op, key: str, value: object) -> str:
+    """An attribute as Python text; the function of a `call` by its name in its module."""
+    if op.kind == "call" and key == "fn":
+        return str(value).replace(":", ".")
+    return literal(value)
 
 
 def _gradient(
@@ -140,10 +151,22 @@ def _gradient(
         names.of(wrt[i].name) if i in wrt else "_" for i in range(len(forward.operands))
     ]
     verb = f"ops.{op.forward_kind}.backward"
+    if "cotangents" in op.attrs:  # None for the results that the loss does not need
+        of_loss = op.attrs["cotangents"]
+        taken, given = operands[: -len(of_loss)], operands[-len(of_loss) :]
+        cotangents = ["None"] * _tensors(forward)
+        for index, name in zip(of_loss, given, strict=True):
+            cotangents[index] = name
+        operands = [*taken, *cotangents]
     if len(targets) == 1:
         yield from call([f"({targets[0]},)"], verb, operands, 1)
     else:
         yield from call(targets, verb, operands, 1)
+
+
+def _tensors(op: Op) -> int:
+    """How many results an op has, the residual aside."""
+    return sum(isinstance(value.type, TensorType) for value in op.results)
 
 
 def _conversion(

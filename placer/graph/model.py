@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from placer.errors import Span
+from placer.graph.csv_format import Csv
 from placer.graph.graph import Graph
 from placer.graph.types import TensorType
 
@@ -19,10 +20,11 @@ class Source:
     source: str
     batch: int
     split: str | None = None
-    columns: Mapping[str, str] | None = None
+    columns: Mapping[str, str | list[str]] | None = None
     shuffle: bool = False
     seed: int = 0
     remainder: Literal["drop", "keep"] = "drop"
+    csv: Csv | None = None
 
 
 @dataclass(frozen=True, slots=True)

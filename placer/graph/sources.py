@@ -22,11 +22,16 @@ SKLEARN: dict[str, tuple[str, ...]] = {
 """The sets that come with scikit-learn, with their columns."""
 
 KINDS = {
+    "csv": "csv:PATH",
     "npz": "npz:PATH",
     "python": "python:MODULE:FUNCTION",
     "sklearn": "sklearn:NAME",
 }
 SPLITS = ("train", "test")
+SPLIT_KINDS = ("csv", "sklearn")
+
+Feeds = dict[str, str | list[str]]
+"""The column of each input, or several of a `csv:` file, by the input's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Source:
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        """Read `sklearn:digits`, `npz:PATH` or `python:MODULE:FUNCTION`; DataError."""
+        """Read one of `KINDS`, such as `sklearn:digits`; DataError."""
         kind, colon, path = text.partition(":")
         forms = ", ".join(KINDS.values())
         if not colon:
@@ -54,7 +59,7 @@ class Source:
                 f"scikit-learn has no bundled set '{path}'",
                 hint=did_you_mean(path, SKLEARN),
             )
-        if kind == "npz" and not path:
+        if kind in ("csv", "npz") and not path:
             raise DataError(f"'{text}' names no file", hint=f"write {KINDS[kind]}")
         if kind == "python":
             parts = path.split(":")
@@ -70,9 +75,9 @@ def check_split(source: Source, split: str | None) -> None:
     """DataError where `split` cannot be asked of this source."""
     if split is None:
         return
-    if source.kind != "sklearn":
+    if source.kind not in SPLIT_KINDS:
         raise DataError(
-            f"'split' is for sklearn: sources, not for {source.text}",
+            f"'split' is for sklearn: and csv: sources, not for {source.text}",
             hint="name the part you want in the source itself",
         )
     if split not in SPLITS:
@@ -80,22 +85,35 @@ def check_split(source: Source, split: str | None) -> None:
 
 
 def assign(
-    source: Source, inputs: Mapping[str, str], mapping: Mapping[str, str] | None
-) -> dict[str, str]:
+    source: Source,
+    inputs: Mapping[str, str],
+    mapping: Mapping[str, str | list[str]] | None,
+) -> Feeds:
     """Which column feeds each input; `inputs` gives their dtypes by name.
 
     `mapping` (a spec's `columns`) goes first, then a column of the input's own name;
-    in a `sklearn:` set the float input left takes `data`, the other one `target`.
+    in a `sklearn:` set the float input left takes `data`, the other one `target`. A
+    list of columns, or a glob over their names, is for `csv:` files alone.
     DataError where that does not settle it. Ask with all inputs of the model: with
     some of them left out another one may look like the only one of its kind.
     """
-    given = dict(mapping or {})
-    for name in given:
+    mapping = mapping or {}
+    for name in mapping:
         if name not in inputs:
             raise DataError(
                 f"'columns' names '{name}', which is not an input",
                 hint=did_you_mean(name, inputs),
             )
+    if source.kind == "csv":
+        return {name: mapping.get(name, name) for name in inputs}
+    given: dict[str, str] = {}
+    for name, column in mapping.items():
+        if not isinstance(column, str):
+            raise DataError(
+                f"a list of columns is for csv: sources, not for {source.text}",
+                hint="name one column, whose rows have the input's shape",
+            )
+        given[name] = column
     if source.kind != "sklearn":
         return {name: given.get(name, name) for name in inputs}
     columns = SKLEARN[source.path]

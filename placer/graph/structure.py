@@ -5,10 +5,18 @@ Everything else is declared in `placer.ops`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from placer.graph import optimizers
+from placer.graph.graph import Op
 
 ENTRIES = frozenset({"read", "parameter"})
 """What a step begins with."""
+
+POSITION = "batch.position"
+"""The input that no source gives: uint32[batch, 2], the step and the row's number in
+the global batch."""
 
 RECIPES = frozenset({"optimizer", "minimize"})
 """What a front end writes and `differentiate` replaces."""
@@ -27,7 +35,7 @@ CONVERSIONS = {
     ("R", "R"): "copy",
     ("S", "R"): "all_gather",
     ("P", "R"): "all_reduce",
-    ("R", "S"): "split",
+    ("R", "S"): "shard",
     ("S", "S"): "reshard",
     ("P", "S"): "reduce_scatter",
     ("R", "P"): "partial",
@@ -35,6 +43,33 @@ CONVERSIONS = {
     ("P", "P"): "fold",
 }
 """The op that turns one layout into another, between any two sets of places."""
+
+
+WRITTEN_BY_PASSES = frozenset(
+    {
+        *("segment", "once", "wrt", "cotangents", "of"),
+        *("group", "decay", "remat", "again"),
+    }
+)
+"""Attributes that no declaration knows: in what function an op is computed, and whether
+before the first batch; of what a gradient is taken and by what; what value a sum is the
+gradient of; whose optimizer an op is for, and whether that decays the parameter; in
+what block an op is computed again for backward, and whether it is that second time."""
+
+
+def is_once(op: Op) -> bool:
+    """Whether an evaluation runs the op before its first batch, and not for each."""
+    return bool(op.attrs.get("once", False))
+
+
+def is_computed(op: Op) -> bool:
+    """Whether the op is part of a jitted function."""
+    return not is_structural(op.kind)
+
+
+def declared_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that the op's declaration knows."""
+    return {k: v for k, v in attrs.items() if k not in WRITTEN_BY_PASSES}
 
 
 def is_conversion(kind: str) -> bool:
@@ -47,11 +82,25 @@ def is_structural(kind: str) -> bool:
 
 
 def is_update(kind: str) -> bool:
-    """Whether the kind is an optimizer rule."""
+    """Whether the kind is an optimizer rule: it makes a parameter's new value."""
     return kind in _UPDATES
+
+
+def is_optimizers(kind: str) -> bool:
+    """Whether the kind is part of what optimizers do with gradients."""
+    return kind in _OPTIMIZERS
+
+
+def is_direction(kind: str) -> bool:
+    """Whether the kind is the first half of a rule that needs norms in between."""
+    return kind in _DIRECTIONS
 
 
 _CONVERSION_KINDS = frozenset(CONVERSIONS.values())
 _UPDATES = frozenset(optimizers.names())
+_DIRECTIONS = frozenset(f"{name}.direction" for name in optimizers.names())
+SCALES = frozenset({"clip_scale", "trust_ratio"})
+"""What an update is multiplied by: scalars, from sums of squares."""
+_OPTIMIZERS = _UPDATES | _DIRECTIONS | SCALES | {"sum_of_squares", "clip_value"}
 STRUCTURAL = ENTRIES | RECIPES | EXITS | MESSAGES | FLAT
-_STRUCTURAL = STRUCTURAL | _UPDATES
+_STRUCTURAL = STRUCTURAL | _UPDATES | _DIRECTIONS

@@ -37,6 +37,7 @@ def launch(
     in_process: bool = False,
     base_port: int | None = None,
     join_timeout: float = 600.0,
+    carrier: str = "auto",
     logs: Paths | None = None,
     watch: Watch | None = None,
 ) -> Result:
@@ -48,8 +49,9 @@ def launch(
     `steps` runs exactly that many, whatever the spec's epochs say; `history` gets a
     JSON line per step, `save_params` the whole parameters at the end and `init_params`
     gives those at the beginning, both as safetensors. `join_timeout` is how long, in
-    seconds, nodes wait for each other at the start. `watch` is shown each event of
-    the nodes' processes.
+    seconds, nodes wait for each other at the start. What nodes send goes through
+    memory that they share, or with `carrier="zeromq"` through sockets. `watch` is shown
+    each event of the nodes' processes.
 
     Raises BuildError for an edited build, RunError with the root cause when a node
     fails; all processes have ended by then. SIGINT, SIGTERM and SIGHUP end them too,
@@ -62,6 +64,7 @@ def launch(
         "save_params": check_written(save_params),
         "init_params": Path(init_params) if init_params is not None else None,
         "join_timeout": join_timeout,
+        "carrier": carrier,
     }
     if in_process:
         from placer.runtime.process import Options, run_in_threads

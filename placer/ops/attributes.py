@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from placer.errors import OpError, did_you_mean
+from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
 
 
 def complete(
-    declaration: Declaration, given: Mapping[str, Any], *, build: bool = False
+    declaration: Declaration | Composite,
+    given: Mapping[str, Any],
+    *,
+    build: bool = False,
 ) -> dict[str, Any]:
     """All attributes of an op in the declaration's order, defaults filled in.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from placer.graph.finals import Final
 from placer.graph.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -23,7 +24,8 @@ class Attr:
     """One attribute: its name in a spec, its type, default and meaning.
 
     `type` is a Python type or tuple of types as msgspec reads them; `build` attributes
-    shape the parameters of a layer and do not reach the graph.
+    shape the parameters of a layer and do not reach the graph; `known` ones the
+    compiler alone needs, the function does not take them.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Attr:
     required: bool = False
     choices: tuple[str, ...] = ()
     build: bool = False
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,16 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class LayerParameter:
-    """A parameter that a layer op makes: `h1.w` for operand `w` of op `h1`."""
+    """A parameter that a layer op makes: `h1.w` for operand `w` of op `h1`.
+
+    A `state` is changed by the step itself, as running statistics are; no optimizer
+    takes it.
+    """
 
     operand: str
     type: TensorType
     init: Any
+    state: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +83,12 @@ def never(types: Types, attrs: Attrs) -> bool:
 class Declaration:
     """All that the compiler knows of an op kind.
 
-    Functions take the operand types (absent optional operands left out at the end) and
-    the attributes with defaults filled in.
+    Functions take the operand types (absent optional operands left out) and the
+    attributes with defaults filled in.
 
     - `infer(types, attrs)`: the result types; raises OpError.
+    - `results`: their names; with `variadic` the one name there is stands for as many
+      as `infer` gives.
     - `batch(types, attrs)`: the batch rule (design 4): `rows`, `reduce` or `whole`.
       Asked only when an operand has rows. Of a `rows` op, a result without rows is a
       sum over them.
@@ -93,6 +103,11 @@ class Declaration:
     - `counts(types, attrs)`: whether the function takes `count`, the number of rows of
       the global batch, because it divides by it or builds that many.
     - `parameters(types, attrs)`: what a layer makes, from its non-parameter operands.
+    - `roles(types)`: the names of the operands that are given, where optional ones
+      stand before others; without it those left out are the last.
+    - `constant`: indices of the operands that no gradient flows to.
+    - `final`: of a metric, how the number that is told is made of its value, a
+      statistic (`placer.graph.finals`). A metric is recorded, never computed with.
     - `inserted`: the compiler puts it in; a spec does not name it.
     - `formula`, `source`, `cases`, `example`: for the op reference.
     """
@@ -106,6 +121,7 @@ class Declaration:
     grad_flops: Callable[[Types, Attrs, Sequence[int]], int]
     attrs: tuple[Attr, ...] = ()
     results: tuple[str, ...] = ("out",)
+    variadic: bool = False
     linear: Callable[[Types, Attrs], tuple[tuple[int, ...], ...]] = field(
         default=lambda types, attrs: ()
     )
@@ -117,10 +133,19 @@ class Declaration:
     )
     counts: Callable[[Types, Attrs], bool] = field(default=never)
     parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
+    roles: Callable[[Types], tuple[str, ...]] | None = None
+    constant: tuple[int, ...] = ()
     differentiable: bool = True
-    metric: bool = False
+    final: Final | None = None
     inserted: bool = False
     formula: str = ""
     source: str = ""
     cases: tuple[Case, ...] = ()
     example: str = ""
+
+    def named(self, count: int) -> tuple[str, ...]:
+        """The names of `count` results: those declared, or `out0`, `out1`, …"""
+        if self.variadic:
+            (name,) = self.results
+            return tuple(f"{name}{i}" for i in range(count))
+        return self.results[:count]

@@ -10,8 +10,10 @@ from placer.passes.differentiate import differentiate
 from placer.passes.evaluate import evaluate
 from placer.passes.lay_out import lay_out
 from placer.passes.place import place
+from placer.passes.recompute import recompute
 from placer.passes.segment import segment
 from placer.passes.slice_parameters import slice_parameters
+from placer.passes.train import train
 from placer.passes.transfer import transfer
 from placer.passes.verify import Stage, verify
 from placer.passes.verify_types import Known
@@ -20,27 +22,33 @@ Pass = Callable[[Graph], Graph]
 
 SHARED: tuple[tuple[str, Pass, Stage], ...] = (
     ("differentiate", differentiate, Stage.DIFFERENTIATED),
+    ("recompute", recompute, Stage.DIFFERENTIATED),
     ("place", place, Stage.PLACED),
     ("slice", slice_parameters, Stage.PLACED),
-    ("layout", lay_out, Stage.LAID_OUT),
 )
 """What a training step and its evaluation share: name, pass, what holds afterwards."""
 
 STEP: tuple[tuple[str, Pass, Stage], ...] = (
+    ("layout", lay_out, Stage.LAID_OUT),
     ("transfer", transfer, Stage.TRANSFERRED),
     ("segment", segment, Stage.TRANSFERRED),
 )
-"""What the training step alone goes through."""
+"""What each of the two goes through, after `train` or `evaluate`."""
 
-NAMES = tuple(name for name, _, _ in (*SHARED, *STEP))
+NAMES = (
+    *(name for name, _, _ in SHARED),
+    *("train", "evaluate"),
+    *(name for name, _, _ in STEP),
+)
 """What `--print-after` takes."""
 
 
 def lower(graph: Graph, eval_batch: int | None) -> Iterator[tuple[str, Graph]]:
-    """Run all passes; yield each one's name and graph, the evaluation's last.
+    """Run all passes; yield each one's name and graph: first what the training step and
+    the evaluation share, then the step's from `train` on, then the evaluation's from
+    `evaluate` on.
 
-    The graph is verified before and after every pass. The evaluation's graph comes
-    under the names `transfer` and `segment`, after the training step's.
+    The graph is verified before and after every pass.
     """
     known = Known()
     verify(graph, Stage.WRITTEN, known)
@@ -48,19 +56,16 @@ def lower(graph: Graph, eval_batch: int | None) -> Iterator[tuple[str, Graph]]:
         graph = apply(graph)
         verify(graph, stage, known)
         yield name, graph
-    evaluation = evaluate(graph, eval_batch) if eval_batch else None
-    for name, apply, stage in STEP:
-        graph = apply(graph)
-        verify(graph, stage, known)
-        yield name, graph
-    if evaluation is None:
-        return
-    verify(evaluation, Stage.LAID_OUT, known)
-    edges = len(graph.of_kind("send"))
-    for name, apply, stage in (
-        ("transfer", partial(transfer, first_edge=edges + 1), Stage.TRANSFERRED),
-        ("segment", segment, Stage.TRANSFERRED),
-    ):
-        evaluation = apply(evaluation)
-        verify(evaluation, stage, known)
-        yield name, evaluation
+    edges = 0
+    phases = [("train", train(graph))]
+    if eval_batch:
+        phases.append(("evaluate", evaluate(graph, eval_batch)))
+    for phase, found in phases:
+        verify(found, Stage.PLACED, known)
+        yield phase, found
+        for name, apply, stage in STEP:
+            numbered = partial(transfer, first_edge=edges + 1)
+            found = numbered(found) if apply is transfer else apply(found)
+            verify(found, stage, known)
+            yield name, found
+        edges += len(found.of_kind("send"))

@@ -2,23 +2,24 @@
 
 Needs the graph as written. Afterwards each op on a way from a trainable parameter to
 the loss also gives a residual, `%h1.res`, and stands beside one gradient op `fc.grad`
-that takes that residual, the operands its declaration saves, and the cotangent of its
-result (R5). Gradients of several uses are summed by `accumulate`, in program order.
-`minimize` is replaced by clipping, one update op per parameter, and its store.
+that takes that residual, the operands its declaration saves, and the cotangents of the
+results that the loss needs (R5). Gradients of several uses are summed by `accumulate`,
+in program order. `minimize` is replaced by what `updates` writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from placer import ops
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import STRUCTURAL
+from placer.graph.structure import STRUCTURAL, declared_attrs
 from placer.graph.types import ResidualType, TensorType
 from placer.ops.attributes import complete
+from placer.passes.updates import updates
 
 
 def differentiate(graph: Graph) -> Graph:
@@ -41,28 +42,24 @@ def differentiate(graph: Graph) -> Graph:
         for op in graph.ops
         if op.kind != "minimize"
     ]
-    return graph.with_ops([*forward, *backward, *_updates(graph, minimize, trained)])
+    return graph.with_ops([*forward, *backward, *updates(graph, minimize, trained)])
 
 
 def _active_operands(graph: Graph, loss: str) -> dict[int, tuple[int, ...]]:
     """For each op (by id) on a way from a trainable parameter to the loss, the operand
     indices through which the gradient flows on."""
-    reaches_loss = {loss}
-    for op in reversed(graph.ops):
-        if any(value.name in reaches_loss for value in op.results):
-            reaches_loss.update(op.operands)
-    depends = {
-        op.name
-        for op in graph.of_kind("parameter")
-        if "group" in op.attrs and op.name in reaches_loss
-    }
-    active: dict[int, tuple[int, ...]] = {}
+    depends = {op.name for op in graph.of_kind("parameter") if "group" in op.attrs}
+    through: dict[int, tuple[int, ...]] = {}
     for op in graph.ops:
-        if op.kind in STRUCTURAL or not ops.find(op.kind).differentiable:
+        if op.kind in STRUCTURAL or not (declared := ops.find(op.kind)).differentiable:
             continue
-        wrt = tuple(i for i, name in enumerate(op.operands) if name in depends)
-        if wrt and any(value.name in reaches_loss for value in op.results):
-            active[id(op)] = wrt
+        wrt = tuple(
+            i
+            for i, name in enumerate(op.operands)
+            if name in depends and i not in declared.constant
+        )
+        if wrt:
+            through[id(op)] = wrt
             depends.update(
                 v.name
                 for v in op.results
@@ -73,6 +70,12 @@ def _active_operands(graph: Graph, loss: str) -> dict[int, tuple[int, ...]]:
             f"'{loss}' depends on no trainable parameter: there is nothing to minimize",
             span=graph.producers[loss].source,
         )
+    active: dict[int, tuple[int, ...]] = {}
+    wanted = {loss}
+    for op in reversed(graph.ops):
+        if id(op) in through and any(value.name in wanted for value in op.results):
+            active[id(op)] = through[id(op)]
+            wanted.update(op.operands[i] for i in active[id(op)])
     return active
 
 
@@ -104,7 +107,8 @@ def _contributions(
 def _with_residual(graph: Graph, op: Op) -> Op:
     declaration = ops.find(op.kind)
     types = [graph.tensor(name) for name in op.operands]
-    parts = declaration.residuals(types, complete(declaration, op.attrs))
+    attrs = complete(declaration, declared_attrs(op.attrs))
+    parts = declaration.residuals(types, attrs)
     residual = Value(f"{op.name}.res", _residual_type(tuple(parts)))
     return op.of(op.operands, (*op.results, residual))
 
@@ -135,84 +139,40 @@ def _backward(
             if len(uses) > 1:
                 parts = tuple(use.gradient for _, use in uses)
                 total = Value(f"{value.name}.grad", value.type)
-                yield Op("accumulate", parts, (total,), source=op.source)
+                attrs = {"of": value.name}
+                yield Op("accumulate", parts, (total,), attrs, source=op.source)
         wrt = active.get(id(op))
         if wrt:
-            yield _gradient(graph, op, wrt, gradients)
+            needed = [
+                i
+                for i, value in enumerate(op.results)
+                if value.name == loss or value.name in contributions
+            ]
+            yield _gradient(graph, op, wrt, needed, gradients)
 
 
 def _gradient(
-    graph: Graph, op: Op, wrt: Sequence[int], gradients: dict[tuple[int, int], str]
+    graph: Graph,
+    op: Op,
+    wrt: Sequence[int],
+    needed: Sequence[int],
+    gradients: dict[tuple[int, int], str],
 ) -> Op:
     declaration = ops.find(op.kind)
     types = [graph.tensor(name) for name in op.operands]
-    saved = declaration.saves(types, complete(declaration, op.attrs))
+    given = declared_attrs(op.attrs)
+    saved = declaration.saves(types, complete(declaration, given))
+    attrs = {**given, "wrt": tuple(wrt)}
+    if len(needed) < len(op.results):
+        attrs["cotangents"] = tuple(needed)
     return Op(
         f"{op.kind}.grad",
         (
             f"{op.name}.res",
             *(op.operands[i] for i in saved),
-            *(f"{value.name}.grad" for value in op.results),
+            *(f"{op.results[i].name}.grad" for i in needed),
         ),
         tuple(Value(gradients[id(op), i], types[i]) for i in wrt),
-        {**op.attrs, "wrt": tuple(wrt)},
+        attrs,
         source=op.source,
-    )
-
-
-def _updates(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op]:
-    optimizers = {op.attrs["group"]: op for op in graph.of_kind("optimizer")}
-    scales = yield from _clipping(minimize, optimizers, trained)
-    for parameter in trained:
-        group = parameter.attrs["group"]
-        optimizer = optimizers[group]
-        name, new = parameter.name, f"{parameter.name}.new"
-        scale = (scales[group],) if group in scales else ()
-        yield Op(
-            optimizer.attrs["rule"],
-            (name, f"{name}.grad", *scale),
-            (Value(new, parameter.result.type),),
-            {"group": group},
-            optimizer.place,
-            parameter.source,
-        )
-        yield Op("store", (name, new), source=parameter.source)
-
-
-def _clipping(
-    minimize: Op, optimizers: dict[int, Op], trained: Sequence[Op]
-) -> Generator[Op, None, dict[int, str]]:
-    """Yield the ops that clip by global norm; return each group's scale, by name."""
-    own = {g: op.attrs["clip"] for g, op in optimizers.items() if "clip" in op.attrs}
-    everywhere = minimize.attrs.get("clip")
-    if own and everywhere:
-        raise GraphError(
-            "both train.clip and an optimizer's own clip are given",
-            span=optimizers[next(iter(own))].source,
-            hint="keep one: train.clip is one norm over all optimizers",
-        )
-    scales: dict[int, str] = {}
-    if everywhere:
-        yield from _clip("clip", everywhere, trained, minimize)
-        scales = dict.fromkeys(optimizers, "clip.scale")
-    for group, clip in own.items():
-        mine = [op for op in trained if op.attrs["group"] == group]
-        if mine:
-            yield from _clip(f"clip{group}", clip, mine, optimizers[group])
-            scales[group] = f"clip{group}.scale"
-    return scales
-
-
-def _clip(
-    name: str, clip: dict[str, float], trained: Sequence[Op], by: Op
-) -> Iterator[Op]:
-    first = trained[0].result.type
-    assert isinstance(first, TensorType)
-    scalar = TensorType(first.dtype)
-    square, scale = Value(f"{name}.square", scalar), Value(f"{name}.scale", scalar)
-    gradients = tuple(f"{op.name}.grad" for op in trained)
-    yield Op("sum_of_squares", gradients, (square,), source=by.source)
-    max_norm = float(clip["global_norm"])
-    yield Op(
-        "clip_scale", (square.name,), (scale,), {"max_norm": max_norm}, source=by.source
     )

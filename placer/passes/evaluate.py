@@ -1,29 +1,30 @@
 """evaluate: what of a step an evaluation runs: its records and all they depend on.
 
-Needs a laid-out graph. Afterwards no gradient, residual, update or store is left; the
-placement is the training step's.
+Needs a sliced graph. Afterwards no gradient, residual, update or store is left, and
+each `if_training` is its second operand; the placement is the training step's. What
+depends on no input is `once`: it is made before the first batch, and not for each.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from placer.graph.graph import Graph, Op
 from placer.graph.types import ResidualType
-from placer.passes.lay_out import check_rows
+from placer.passes.phase import resolved
 
 
 def evaluate(graph: Graph, batch: int) -> Graph:
-    needed: set[str] = set()
+    once: set[str] = set()
     kept: list[Op] = []
-    for op in reversed(graph.ops):
-        if op.kind == "record" or any(v.name in needed for v in op.results):
-            needed.update(op.operands)
-            results = tuple(
-                v for v in op.results if not isinstance(v.type, ResidualType)
-            )
-            kept.append(replace(op, results=results))
-    kept.reverse()
-    evaluation = Graph(f"{graph.name}.eval", graph.cluster, batch, tuple(kept))
-    check_rows(evaluation)
-    return evaluation
+    for op in resolved(graph, 1, lambda op: op.kind == "record"):
+        tensors = tuple(v for v in op.results if not isinstance(v.type, ResidualType))
+        if tensors != op.results:
+            op = op.of(op.operands, tensors)
+        if op.attrs.get("training"):
+            op = op.with_attrs(training=False)
+        # A metric is recorded for every batch: it counts by the rows of each.
+        varies = op.kind in ("read", "record")
+        if not varies and once.issuperset(op.operands):
+            once.update(value.name for value in op.results)
+            op = op.with_attrs(once=True)
+        kept.append(op)
+    return Graph(f"{graph.name}.eval", graph.cluster, batch, tuple(kept))

@@ -14,9 +14,16 @@ from dataclasses import dataclass, replace
 from placer import ops
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Layout, Op, Value
-from placer.graph.structure import CONVERSIONS, STRUCTURAL, is_update
+from placer.graph.structure import (
+    CONVERSIONS,
+    declared_attrs,
+    is_once,
+    is_optimizers,
+    is_structural,
+)
 from placer.graph.types import TensorType
 from placer.ops.attributes import complete
+from placer.ops.declaration import Rule
 from placer.passes.place import joined
 from placer.place import Place
 
@@ -65,7 +72,7 @@ def _layouts_of(
         return _accumulation_layouts(graph, op, layouts, single)
     if op.kind == "cut":
         return (layouts[op.operands[0]],), (layouts[op.operands[0]],)
-    if single or op.kind in STRUCTURAL or is_update(op.kind):
+    if single or is_structural(op.kind):
         return _all("R", len(op.operands)), _all("R", len(op.results))
     types = [graph.tensor(name) for name in op.operands]
     have = [
@@ -84,23 +91,32 @@ def _by_rule(
 ) -> tuple[Layouts, Layouts]:
     """The batch rules of design 4, for an op on several hosts."""
     declaration = ops.find(op.kind)
-    attrs = complete(declaration, op.attrs)
-    residuals = len(op.results) - len(declaration.results)
+    attrs = complete(declaration, declared_attrs(op.attrs))
+    tensors = [v for v in op.results if isinstance(v.type, TensorType)]
+    residuals = len(op.results) - len(tensors)
     if "S" in have:
         rule = declaration.batch(types, attrs)
         if rule != "whole":
             need: Layouts = tuple("S" if kind.has_rows else "R" for kind in types)
-            result: Layout = "S" if rule == "rows" else "P"
-            given = _all(result, len(declaration.results)) + _all("S", residuals)
-            return need, given
+            return need, _of_rows(op, rule) + _all("S", residuals)
     elif "P" in have:
         partial = {i for i, layout in enumerate(have) if layout == "P"}
         for group in declaration.linear(types, attrs):
             if partial <= set(group):
                 need = tuple("P" if i in group else "R" for i in range(len(types)))
-                given = _all("P", len(declaration.results)) + _all("R", residuals)
+                given = _all("P", len(tensors)) + _all("R", residuals)
                 return need, given
     return _all("R", len(types)), _all("R", len(op.results))
+
+
+def _of_rows(op: Op, rule: Rule) -> Layouts:
+    """The layouts of the results that ops make of split rows: what has rows of its own
+    is split, the rest is a sum over the rows."""
+    return tuple(
+        "S" if rule == "rows" and value.type.has_rows else "P"
+        for value in op.results
+        if isinstance(value.type, TensorType)
+    )
 
 
 def _all(layout: Layout, count: int) -> Layouts:
@@ -134,9 +150,10 @@ def _gradient_layouts(
     forward = graph.producers[residual]
     needed = by_op[forward.results[0].name]
     tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
-    saved = op.operands[1 : len(op.operands) - len(tensors)]
+    of_loss = op.attrs.get("cotangents", range(len(tensors)))
+    saved = op.operands[1 : len(op.operands) - len(of_loss)]
     of_saved = tuple(needed[forward.operands.index(name)] for name in saved)
-    of_cotangents = tuple(DUAL[layouts[v.name]] for v in tensors)
+    of_cotangents = tuple(DUAL[layouts[tensors[i].name]] for i in of_loss)
     gives = tuple(DUAL[needed[i]] for i in op.attrs["wrt"])
     return (layouts[residual], *of_saved, *of_cotangents), gives
 
@@ -144,7 +161,7 @@ def _gradient_layouts(
 def _accumulation_layouts(
     graph: Graph, op: Op, layouts: Mapping[str, Layout], single: bool
 ) -> tuple[Layouts, Layouts]:
-    of_value = layouts.get(op.name.removesuffix(".grad"), "R")
+    of_value = layouts.get(op.attrs["of"], "R")
     layout: Layout = "R" if single else DUAL[of_value]
     return (layout,) * len(op.operands), (layout,)
 
@@ -318,9 +335,10 @@ def _conversion(
     if origin.kind == "read" and of is None:  # not sent: the whole batch is read
         yield replace(origin, results=(value,), place=need.place)
         return
-    yield Op(
-        CONVERSIONS[have, need.layout], (name,), (value,), {}, need.place, origin.source
-    )
+    kind_of, attrs = CONVERSIONS[have, need.layout], {}
+    if is_once(origin):
+        attrs["once"] = True
+    yield Op(kind_of, (name,), (value,), attrs, need.place, origin.source)
 
 
 def _hosts(graph: Graph, place: Place) -> tuple[str, ...]:
@@ -354,10 +372,11 @@ def _check_conversion(graph: Graph, name: str, producer: Op, op: Op) -> None:
 
 
 def _is_exchange(op: Op) -> bool:
-    return (
-        is_update(op.kind)
-        or op.kind in ("store", "sum_of_squares", "clip_scale", "cut", "assemble")
-        or (op.kind == "accumulate")
+    return is_optimizers(op.kind) or op.kind in (
+        "store",
+        "cut",
+        "assemble",
+        "accumulate",
     )
 
 

@@ -13,7 +13,14 @@ from dataclasses import replace
 
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import ENTRIES, STRUCTURAL, is_update
+from placer.graph.structure import (
+    ENTRIES,
+    SCALES,
+    STRUCTURAL,
+    is_optimizers,
+    is_update,
+)
+from placer.passes.updates import owners
 from placer.place import Cluster, Location, Place
 
 SERVER = "ps"
@@ -27,7 +34,7 @@ def place(graph: Graph) -> Graph:
     everywhere |= _optimizer_places(graph, everywhere)
     placed = [op.at(everywhere[id(op)]) for op in graph.ops if id(op) in everywhere]
     _check_devices(graph, placed)
-    return _one_copy_a_place(graph.with_ops(_split_clipping(graph, placed)))
+    return _one_copy_a_place(graph.with_ops(_split_norms(graph, placed)))
 
 
 def joined(cluster: Cluster, places: Iterable[Place]) -> Place | None:
@@ -72,9 +79,9 @@ def _forward_places(graph: Graph) -> dict[int, Place]:
     where: dict[str, Place] = {}
     cache: dict[tuple[int, int], Place] = {}  # by identity: the ops keep them alive
     for op in graph.ops:
-        if op.kind in STRUCTURAL or is_update(op.kind) or op.is_gradient:
+        if op.kind in STRUCTURAL or is_optimizers(op.kind) or op.is_gradient:
             continue
-        if op.kind in _WITH_OTHERS or (op.kind == "constant" and op.place is None):
+        if op.kind == "accumulate" or (op.kind == "constant" and op.place is None):
             continue
         near = next((where[o] for o in op.operands if o in where), first_kind)
         key = id(op.place), id(near)
@@ -86,9 +93,6 @@ def _forward_places(graph: Graph) -> dict[int, Place]:
         for value in op.results:
             where[value.name] = cache[key]
     return places
-
-
-_WITH_OTHERS = frozenset({"accumulate", "sum_of_squares", "clip_scale"})
 
 
 def _check_legal(graph: Graph, op: Op, place: Place) -> None:
@@ -137,7 +141,7 @@ def _accumulation_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, 
     producers = graph.producers
     places: dict[int, Place] = {}
     for op in graph.of_kind("accumulate"):
-        source = producers[op.name.removesuffix(".grad")]
+        source = producers[op.attrs["of"]]
         if source.kind != "parameter":
             places[id(op)] = known[id(source)]
             continue
@@ -195,7 +199,8 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
             at = users(op.name) or [anywhere]
             places[id(op)] = joined(cluster, at) or at[0]
         elif op.kind == "store":
-            places[id(op)] = places[id(producers[op.operands[1]])]
+            new = producers[op.operands[1]]
+            places[id(op)] = places[id(new)] if id(new) in places else known[id(new)]
         elif op.kind == "optimizer":
             default = Place(servers) if servers else first_kind
             places[id(op)] = of_group.get(
@@ -207,11 +212,13 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
             at = users(op.result.name) or at
             if at:
                 places[id(op)] = at[0]
-    for op in graph.of_kind("sum_of_squares"):
-        stores = [producers[name.removesuffix("grad") + "new"] for name in op.operands]
-        places[id(op)] = places[id(stores[0])]
-    for op in graph.of_kind("clip_scale"):
-        places[id(op)] = places[id(producers[op.operands[0]])]
+    owner = owners(graph)
+    for op in graph.ops:
+        if op.kind in SCALES:
+            places[id(op)] = places[id(producers[op.operands[0]])]
+        elif is_optimizers(op.kind) and not is_update(op.kind):
+            own = owner[op.name if op.kind == "clip_value" else op.operands[0]]
+            places[id(op)] = places[id(producers[own])]
     return places
 
 
@@ -258,16 +265,17 @@ def _line(op: Op) -> str:
     return f" (line {op.source.line})" if op.source else ""
 
 
-def _split_clipping(graph: Graph, placed: list[Op]) -> list[Op]:
+def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
     """One sum of squares for each place that holds optimizers; one scale of them all."""
-    where = {op.name: op.place for op in placed if is_update(op.kind)}
+    where = {op.name: op.place for op in placed if op.kind == "parameter"}
+    owner = owners(graph)
     parts: dict[str, list[Op]] = {}
     out: list[Op] = []
     for op in placed:
         if op.kind == "sum_of_squares":
             groups: dict[Place, list[str]] = {}
             for name in op.operands:
-                at = where[name.removesuffix("grad") + "new"]
+                at = where[owner[name]]
                 assert at is not None
                 groups.setdefault(at, []).append(name)
             names = [op.name] if len(groups) == 1 else None
@@ -279,11 +287,11 @@ def _split_clipping(graph: Graph, placed: list[Op]) -> list[Op]:
                 )
                 parts.setdefault(op.name, []).append(part)
             out.extend(parts[op.name])
-        elif op.kind == "clip_scale":
-            squares = parts[op.operands[0]]
+        elif op.kind in SCALES:
+            squares = [part for name in op.operands for part in parts[name]]
             at = squares[0].place
             assert at is not None
-            if len(squares) > 1:
+            if any(part.place != at for part in squares):
                 at = first_host(graph.cluster, at)
             out.append(replace(op, operands=tuple(s.name for s in squares), place=at))
         else:

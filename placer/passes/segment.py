@@ -9,15 +9,14 @@ place has other work in, else where it is first used, so none is cut for it alon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 
 from placer.graph.graph import Graph, Op
-from placer.graph.structure import is_structural
+from placer.graph.structure import is_computed, is_direction, is_once
+from placer.passes.levels import Step, levels, of_halves
 from placer.place import Place
 
 
 def segment(graph: Graph) -> Graph:
-    once = constants_of_evaluation(graph)
     early = _early(graph)
     late = _late(graph, early)
     busy = _busy(graph, early, late)
@@ -25,16 +24,16 @@ def segment(graph: Graph) -> Graph:
     chosen: dict[str, int] = {}
     for op, first, last in zip(graph.ops, early, late, strict=True):
         level = first
-        if op.kind not in ("send", "listen_and_serv"):
+        if op.kind not in ("send", "listen_and_serv") and not is_direction(op.kind):
             work = busy.get(op.place, ())
             # An operand that another place makes may have been put off.
             level = max((first, *(chosen[name] for name in op.operands)))
             level = next((i for i in range(level, last) if i in work), last)
-        chosen.update((value.name, level) for value in op.results)
-        varying = not is_once(op, once)
+        after = level + is_direction(op.kind)
+        chosen.update((value.name, after) for value in op.results)
         if is_computed(op):
             op = op.with_attrs(segment=level)
-        timed.append((varying, level, _phase(op), op))
+        timed.append((not is_once(op), level, _phase(op), op))
     timed.sort(key=lambda entry: entry[:3])
     return graph.with_ops(op for *_, op in timed)
 
@@ -55,34 +54,6 @@ def _busy(
     return busy
 
 
-def is_computed(op: Op) -> bool:
-    """Whether the op is part of a jitted function."""
-    return not is_structural(op.kind)
-
-
-def is_once(op: Op, once: AbstractSet[str]) -> bool:
-    """Whether all that the op makes, or takes when it makes nothing, is in `once`. A
-    metric is recorded for every batch: it counts by the rows of each."""
-    if not once or op.kind == "record":
-        return False
-    names = [value.name for value in op.results] or op.operands
-    return all(name in once for name in names)
-
-
-def constants_of_evaluation(graph: Graph) -> frozenset[str]:
-    """Values that depend on no input: an evaluation makes them once, not every batch.
-    Empty for a training step, which updates what it starts from."""
-    if graph.of_kind("store"):
-        return frozenset()
-    once: set[str] = set()
-    edges: dict[int, Op] = {op.attrs["edge"]: op for op in graph.of_kind("send")}
-    for op in graph.ops:
-        sent = edges[op.attrs["edge"]] if op.kind == "listen_and_serv" else op
-        if op.kind != "read" and all(name in once for name in sent.operands):
-            once.update(value.name for value in op.results)
-    return frozenset(once)
-
-
 def _phase(op: Op) -> int:
     """Within a level: what comes in, what enters, what is computed, what leaves, what
     goes out."""
@@ -97,21 +68,17 @@ def _phase(op: Op) -> int:
 
 
 def _early(graph: Graph) -> list[int]:
-    """The number of messages that come before each op, at the least."""
-    known: dict[str, int] = {}
-    sent: dict[int, int] = {}
-    levels: list[int] = []
-    for op in graph.ops:
-        if op.kind == "listen_and_serv":
-            level = sent[op.attrs["edge"]] + 1
-        else:
-            level = max([known[name] for name in op.operands], default=0)
-        if op.kind == "send":
-            sent[op.attrs["edge"]] = level
-        levels.append(level)
-        for value in op.results:
-            known[value.name] = level
-    return levels
+    """The level of each op, at the earliest."""
+    return levels([_step(op) for op in graph.ops])
+
+
+def _step(op: Op) -> Step:
+    if op.kind == "send":
+        return Step(op.operands, (f"edge {op.attrs['edge']}",), 1)
+    takes = (
+        (f"edge {op.attrs['edge']}",) if op.kind == "listen_and_serv" else op.operands
+    )
+    return Step(takes, [value.name for value in op.results], *of_halves(op))
 
 
 def _late(graph: Graph, early: Sequence[int]) -> list[int]:
@@ -120,7 +87,7 @@ def _late(graph: Graph, early: Sequence[int]) -> list[int]:
     late = list(early)
     for i in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[i]
-        if op.kind not in ("send", "listen_and_serv"):
+        if op.kind not in ("send", "listen_and_serv") and not is_direction(op.kind):
             users = [wanted[v.name] for v in op.results if v.name in wanted]
             late[i] = min(users, default=early[i])
         for name in op.operands:

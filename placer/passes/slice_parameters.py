@@ -9,15 +9,16 @@ norm over several servers is summed at the first. An uncut parameter keeps its n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from placer.graph import blocks as cutting
 from placer.graph.blocks import Block
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import is_update
+from placer.graph.structure import SCALES, is_optimizers, is_update
 from placer.graph.types import TensorType
 from placer.passes.place import SERVER, first_host, joined
+from placer.passes.updates import owners
 from placer.place import Place
 
 
@@ -26,25 +27,31 @@ def slice_parameters(graph: Graph) -> Graph:
     if not sliced:
         return _without_recipes(graph)
     names = _names_where_used(graph, sliced)
-    gradients = {f"{name}.grad": found for name, found in sliced.items()}
+    held = {
+        value: sliced[parameter]
+        for value, parameter in owners(graph).items()
+        if parameter in sliced
+    }
+    parts: dict[str, tuple[Op, ...]] = {}  # sums of squares, by the name of the whole
     out: list[Op] = []
     for op in graph.ops:
         if op.kind == "parameter" and op.name in sliced:
             out.extend(_parameter_blocks(graph, op, sliced[op.name], names))
-        elif is_update(op.kind) and op.operands[0] in sliced:
-            out.extend(_updates(graph, op, sliced[op.operands[0]]))
+        elif is_optimizers(op.kind) and op.operands[0] in held:
+            if op.kind == "sum_of_squares":
+                parts[op.name] = tuple(_squares(op, held))
+                out.extend(parts[op.name])
+            else:
+                out.extend(_blockwise(op, held))
         elif op.kind == "store" and op.operands[0] in sliced:
             out.extend(_stores(op, sliced[op.operands[0]]))
-        elif op.kind == "sum_of_squares" and op.operands[0] in gradients:
-            out.extend(_squares(op, gradients))
-        elif op.kind == "clip_scale":
-            out.append(_scale(graph, op, out))
+        elif op.kind in SCALES:
+            out.append(_scale(graph, op, parts))
         else:
             out.append(_renamed(op, names))
             for value in op.results:
-                if value.name in gradients:
-                    found = gradients[value.name]
-                    out.extend(_cuts(out[-1], value, found))
+                if value.name in held:
+                    out.extend(_cuts(out[-1], value, held[value.name]))
     return _without_recipes(graph.with_ops(out))
 
 
@@ -114,7 +121,7 @@ def _names_where_used(
             continue
         places: dict[str, list[Place]] = defaultdict(list)
         for op in graph.uses.get(parameter, ()):
-            if not is_update(op.kind) and op.kind != "store":
+            if not is_optimizers(op.kind) and op.kind != "store":
                 assert op.place is not None
                 places[f"{op.place.node}/{op.place.device}"].append(op.place)
         for i, (kind, found) in enumerate(places.items()):
@@ -134,12 +141,12 @@ def _renamed(op: Op, names: Mapping[tuple[str, str], tuple[str, Place]]) -> Op:
     return op if operands == op.operands else op.of(operands, op.results)
 
 
-def _value(block: Block, whole: Value, suffix: str = "") -> Value:
-    """The block as a value: flat, or the whole tensor when the parameter is not cut."""
+def _block_type(block: Block, whole: Value) -> TensorType:
+    """Flat, or that of the whole tensor when the parameter is not cut."""
     assert isinstance(whole.type, TensorType)
     if block.name == block.parameter:
-        return Value(block.name + suffix, whole.type)
-    return Value(block.name + suffix, TensorType(whole.type.dtype, (block.numel,)))
+        return whole.type
+    return TensorType(whole.type.dtype, (block.numel,))
 
 
 def _parameter_blocks(
@@ -152,7 +159,7 @@ def _parameter_blocks(
         cut = {} if len(held) == 1 else {"start": block.start, "stop": block.stop}
         yield replace(
             op,
-            results=(_value(block, op.result),),
+            results=(Value(block.name, _block_type(block, op.result)),),
             attrs={**op.attrs, **cut},
             place=at,
         )
@@ -172,23 +179,29 @@ def _cuts(op: Op, gradient: Value, held: Holding) -> Iterator[Op]:
     if len(held) == 1:
         return
     for i, (block, _) in enumerate(held):
-        value = Value(f"{gradient.name}.block{i}", _value(block, gradient).type)
+        value = Value(f"{gradient.name}.block{i}", _block_type(block, gradient))
         attrs = {"start": block.start, "stop": block.stop}
         yield Op("cut", (gradient.name,), (value,), attrs, op.place, op.source)
 
 
-def _gradient_name(parameter: str, i: int, held: Holding) -> str:
-    return f"{parameter}.grad" if len(held) == 1 else f"{parameter}.grad.block{i}"
+def _block_name(value: str, i: int, held: Holding) -> str:
+    """The name of a value's part for the i-th block of its parameter."""
+    return value if len(held) == 1 else f"{value}.block{i}"
 
 
-def _updates(graph: Graph, op: Op, held: Holding) -> Iterator[Op]:
-    parameter, _, *scale = op.operands
-    for i, (block, at) in enumerate(held):
-        operands = (block.name, _gradient_name(parameter, i, held), *scale)
-        new = _value(block, op.result, ".new")
-        if block.name == parameter:
-            new = op.result
-        yield replace(op, operands=operands, results=(new,), place=at)
+def _blockwise(op: Op, held: Mapping[str, Holding]) -> Iterator[Op]:
+    """An elementwise op of an optimizer, once a block; what is no tensor of the
+    parameter's shape, a scale, goes to all."""
+    for i, (block, at) in enumerate(held[op.operands[0]]):
+        operands = tuple(
+            _block_name(name, i, held[name]) if name in held else name
+            for name in op.operands
+        )
+        name = f"{block.name}.new"
+        if not is_update(op.kind):
+            name = _block_name(op.name, i, held[op.operands[0]])
+        result = replace(op.result, name=name, type=_block_type(block, op.result))
+        yield replace(op, operands=operands, results=(result,), place=at)
 
 
 def _stores(op: Op, held: Holding) -> Iterator[Op]:
@@ -196,38 +209,34 @@ def _stores(op: Op, held: Holding) -> Iterator[Op]:
         yield replace(op, operands=(block.name, f"{block.name}.new"), place=at)
 
 
-def _squares(op: Op, gradients: Mapping[str, Holding]) -> Iterator[Op]:
+def _squares(op: Op, held: Mapping[str, Holding]) -> Iterator[Op]:
     """One partial sum of squares a server."""
     parts: dict[Place, list[str]] = defaultdict(list)
     for name in op.operands:
-        held = gradients[name]
-        for i, (_, at) in enumerate(held):
-            parts[at].append(_gradient_name(name.removesuffix(".grad"), i, held))
+        for i, (_, at) in enumerate(held[name]):
+            parts[at].append(_block_name(name, i, held[name]))
     for i, (at, names) in enumerate(parts.items()):
-        value = (
-            op.result
-            if len(parts) == 1
-            else replace(op.result, name=f"{op.result.name}.{i}")
-        )
+        name = op.name if len(parts) == 1 else f"{op.name}.{i}"
+        value = replace(op.result, name=name)
         yield replace(op, operands=tuple(names), results=(value,), place=at)
 
 
-def _scale(graph: Graph, op: Op, before: list[Op]) -> Op:
+def _scale(graph: Graph, op: Op, parts: Mapping[str, Sequence[Op]]) -> Op:
     """The scale of a norm takes every partial sum, at the first of their places."""
+    order = graph.cluster.all_hosts()
     squares = [
         part
-        for part in before
-        if part.kind == "sum_of_squares"
-        and any(
-            part.name == name or part.name.startswith(f"{name}.")
-            for name in op.operands
+        for name in op.operands
+        for part in sorted(
+            parts.get(name, (graph.producers[name],)),
+            key=lambda part: order.index(graph.hosts(part)[0]),
         )
     ]
-    order = graph.cluster.all_hosts()
-    squares.sort(key=lambda part: order.index(graph.hosts(part)[0]))
+    if op.kind == "clip_scale":
+        squares.sort(key=lambda part: order.index(graph.hosts(part)[0]))
     place = squares[0].place
     assert place is not None
-    if len(squares) > 1:
+    if any(part.place != place for part in squares):
         place = first_host(graph.cluster, place)
     return replace(op, operands=tuple(part.name for part in squares), place=place)
 

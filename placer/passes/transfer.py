@@ -2,7 +2,8 @@
 
 Needs a laid-out graph. Afterwards values cross hosts only as messages. A message is an
 edge: all values that go from one place to another at the same level travel together
-(R6). A level is the number of messages that came before; ops stand in the order of
+(R6). A level is the number of messages, and of first halves of updates, that came
+before; ops stand in the order of
 their levels, and within one first what is received, then what is computed, then what
 is sent: every node can run its ops in this order without waiting in a circle.
 """
@@ -14,16 +15,15 @@ from dataclasses import dataclass
 
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.rows import is_local
-from placer.graph.structure import is_conversion
+from placer.graph.structure import is_conversion, is_once
+from placer.passes.levels import Step, levels, of_halves
 from placer.passes.place import first_host
-from placer.passes.segment import is_once
 from placer.place import Place
 
 
 def transfer(graph: Graph, first_edge: int = 1) -> Graph:
     moves = _lowered(graph)
-    levels = _levels(moves)
-    return _grouped(graph, moves, levels, first_edge)
+    return _grouped(graph, moves, levels([_step(item) for item in moves]), first_edge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,10 @@ class _Move:
     origin: Place
     target: Place
     source: Op
+
+    @property
+    def once(self) -> bool:
+        return is_once(self.source)
 
 
 def _lowered(graph: Graph) -> list[Op | _Move]:
@@ -83,19 +87,10 @@ def _moves(
     )
 
 
-def _levels(items: Sequence[Op | _Move]) -> list[int]:
-    """The level at which each op can run, and each move be sent, at the earliest."""
-    known: dict[str, int] = {}
-    levels: list[int] = []
-    for item in items:
-        if isinstance(item, _Move):
-            levels.append(known[item.operand.name])
-            known[item.result.name] = levels[-1] + 1
-        else:
-            levels.append(max([known[name] for name in item.operands], default=0))
-            for value in item.results:
-                known[value.name] = levels[-1]
-    return levels
+def _step(item: Op | _Move) -> Step:
+    if isinstance(item, _Move):
+        return Step((item.operand.name,), (item.result.name,), 1)
+    return Step(item.operands, [v.name for v in item.results], *of_halves(item))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +102,17 @@ class _Edge:
 
 
 def _grouped(
-    graph: Graph, moves: Sequence[Op | _Move], levels: Sequence[int], first_edge: int
+    graph: Graph, moves: Sequence[Op | _Move], at: Sequence[int], first_edge: int
 ) -> Graph:
     """Send what goes the same way at the same level as one message, in level order."""
-    once = _before_reading(moves)
     edges: dict[_Edge, list[_Move]] = {}
     timed: list[tuple[bool, int, int, Op]] = []
-    for item, level in zip(moves, levels, strict=True):
+    for item, level in zip(moves, at, strict=True):
         if isinstance(item, _Move):
-            early = item.result.name in once
-            key = _Edge(early, level, item.origin, item.target)
+            key = _Edge(item.once, level, item.origin, item.target)
             edges.setdefault(key, []).append(item)
         else:
-            timed.append((not is_once(item, once), level, 1, item))
+            timed.append((not is_once(item), level, 1, item))
     order = sorted(edges, key=lambda e: (not e.once, e.level))
     for number, key in enumerate(order, first_edge):
         send, listen = _messages(number, key, edges[key])
@@ -130,11 +123,12 @@ def _grouped(
 
 
 def _messages(number: int, edge: _Edge, moves: Sequence[_Move]) -> tuple[Op, Op]:
+    once = {"once": True} if edge.once else {}
     send = Op(
         "send",
         tuple(move.operand.name for move in moves),
         (),
-        {"edge": number, "to": edge.target},
+        {"edge": number, "to": edge.target, **once},
         edge.origin,
         moves[0].source.source,
     )
@@ -142,23 +136,8 @@ def _messages(number: int, edge: _Edge, moves: Sequence[_Move]) -> tuple[Op, Op]
         "listen_and_serv",
         (),
         tuple(move.result for move in moves),
-        {"edge": number, "from": edge.origin},
+        {"edge": number, "from": edge.origin, **once},
         edge.target,
         moves[0].source.source,
     )
     return send, listen
-
-
-def _before_reading(moves: Sequence[Op | _Move]) -> set[str]:
-    """Values that depend on no input: an evaluation makes them once, not every batch.
-    Empty for a training step, which updates what it starts from."""
-    if any(not isinstance(item, _Move) and item.kind == "store" for item in moves):
-        return set()
-    once: set[str] = set()
-    for item in moves:
-        if isinstance(item, _Move):
-            if item.operand.name in once:
-                once.add(item.result.name)
-        elif item.kind != "read" and all(name in once for name in item.operands):
-            once.update(value.name for value in item.results)
-    return once

@@ -13,7 +13,9 @@ from placer.graph.structure import (
     ENTRIES,
     MESSAGES,
     RECIPES,
+    declared_attrs,
     is_conversion,
+    is_direction,
     is_update,
 )
 from placer.graph.types import ResidualType, TensorType, ValueType
@@ -129,7 +131,7 @@ def _expected(graph: Graph, op: Op, takes: list[ValueType]) -> list[ValueType]:
     if is_conversion(kind):
         _alike(op, tensors, 1, 1)
         return [tensors[0]]
-    if is_update(kind):
+    if is_update(kind) or is_direction(kind):
         _alike(op, tensors[:2], 2, 2)
         return [tensors[0]]
     return _declared(op, tensors)
@@ -171,8 +173,7 @@ def _assemble(op: Op, tensors: list[TensorType]) -> TensorType:
 def _declared(op: Op, tensors: list[TensorType]) -> list[ValueType]:
     try:
         declaration = ops.find(op.kind)
-        given = {k: v for k, v in op.attrs.items() if k != "segment"}
-        attrs = complete(declaration, given)
+        attrs = complete(declaration, declared_attrs(op.attrs))
         expected: list[ValueType] = [*declaration.infer(tensors, attrs)]
         if len(op.results) == len(expected) + 1:
             expected.append(ResidualType(tuple(declaration.residuals(tensors, attrs))))
@@ -191,10 +192,12 @@ def _gradient(graph: Graph, op: Op, takes: list[ValueType]) -> list[ValueType]:
         raise broken(op, f"'{op.operands[0]}' is a residual of {forward.kind}")
     declaration = ops.find(forward.kind)
     of_forward = [graph.tensor(name) for name in forward.operands]
-    given = {k: v for k, v in forward.attrs.items() if k != "segment"}
-    saved = declaration.saves(of_forward, complete(declaration, given))
+    attrs = complete(declaration, declared_attrs(forward.attrs))
+    saved = declaration.saves(of_forward, attrs)
     wanted = [of_forward[i] for i in saved]
-    wanted += [v.type for v in forward.results if isinstance(v.type, TensorType)]
+    tensors = [v.type for v in forward.results if isinstance(v.type, TensorType)]
+    of_loss = op.attrs.get("cotangents", range(len(tensors)))
+    wanted += [tensors[i] for i in of_loss]
     if len(takes) != len(wanted) + 1:
         raise broken(op, f"{op.kind} takes {len(wanted) + 1} operands here")
     for name, have, need in zip(op.operands[1:], takes[1:], wanted, strict=True):

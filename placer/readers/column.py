@@ -49,7 +49,7 @@ def convert(
     the range of the declared integer; floats that are whole numbers are taken for
     integers. DataError names the column, the row (from 0) and the value.
     """
-    target = _dtype(column, source)
+    target = dtype_of(column, source)
     if array.dtype == target:
         return array
     if array.dtype.kind not in "biuf":
@@ -74,7 +74,8 @@ def convert(
     return cast
 
 
-def _dtype(column: Column, source: str) -> np.dtype[np.generic]:
+def dtype_of(column: Column, source: str) -> np.dtype[np.generic]:
+    """The input's dtype; DataError for one that no source gives."""
     try:
         dtype = np.dtype(column.dtype)
     except TypeError:

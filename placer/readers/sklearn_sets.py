@@ -5,22 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from placer.graph.sources import SKLEARN, Source
+from placer.readers.split import split_rows
 
 
 def read(source: Source, split: str | None) -> dict[str, np.ndarray]:
-    """The columns of a bundled set, values as the set gives them, unscaled.
-
-    For `train` and `test` the rows are permuted by a fixed seed; the last
-    floor(n / 5) are `test`.
-    """
+    """The columns of a bundled set, values as the set gives them, unscaled."""
     import sklearn.datasets
 
     bunch = getattr(sklearn.datasets, f"load_{source.path}")()
     columns = {name: np.asarray(bunch[name]) for name in SKLEARN[source.path]}
-    if split is None:
-        return columns
-    rows = len(columns["data"])
-    order = np.random.Generator(np.random.PCG64(0)).permutation(rows)
-    cut = rows - rows // 5
-    part = order[:cut] if split == "train" else order[cut:]
+    part = split_rows(len(columns["data"]), split)
     return {name: column[part] for name, column in columns.items()}

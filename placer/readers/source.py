@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from placer.errors import DataError
+from placer.graph.csv_format import Csv
 from placer.graph.sources import Source, assign, check_split, no_column
-from placer.readers import npz, python_rows, sklearn_sets
+from placer.readers import csv_rows, npz, python_rows, sklearn_sets
 from placer.readers.column import Column, check_shape, convert
 from placer.readers.rows import LoadedRows, Rows
 
@@ -18,20 +19,27 @@ def open_source(
     source: str,
     columns: Sequence[Column],
     *,
-    mapping: Mapping[str, str] | None,
+    mapping: Mapping[str, str | list[str]] | None,
     split: str | None,
     folder: Path,
+    csv: Csv | None = None,
 ) -> Rows:
-    """Read a source whole: `sklearn:NAME`, `npz:PATH` or `python:MODULE:FUNCTION`.
+    """Read a source whole, one of `csv:PATH`, `npz:PATH` and `sklearn:NAME`, or open
+    one of `python:MODULE:FUNCTION`.
 
     `columns` are the inputs to feed, `mapping` which column of the source feeds each,
-    `split` `train` or `test` of a `sklearn:` set, `folder` where relative paths begin.
-    DataError where the source cannot be read or does not fit the inputs; RunError
-    where a `python:` source raises.
+    `split` `train` or `test` of a `sklearn:` set or a `csv:` file, `folder` where
+    relative paths begin, `csv` how the text of a `csv:` file is read. DataError where
+    the source cannot be read or does not fit the inputs; RunError where a `python:`
+    source raises.
     """
     found = Source.parse(source)
     check_split(found, split)
-    feeds = assign(found, {c.name: c.dtype for c in columns}, mapping)
+    assigned = assign(found, {c.name: c.dtype for c in columns}, mapping)
+    if found.kind == "csv":
+        return csv_rows.read(found, columns, assigned, folder, split, csv or Csv())
+    # Only of a csv: file an input may take a list of columns.
+    feeds = {name: one for name, one in assigned.items() if isinstance(one, str)}
     if found.kind == "python":
         return python_rows.read(found, columns, feeds, folder)
     if found.kind == "npz":

@@ -11,8 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 from placer import ops
+from placer.graph.finals import FINALS
 from placer.graph.types import TensorType
 from placer.ops.attributes import complete
+from placer.ops.composite import Composite, Part, Written
+from placer.ops.composites import COMPOSITES
 from placer.ops.declaration import Attr, Case, Declaration, Operand
 
 _INTRODUCTION = """\
@@ -39,6 +42,10 @@ The table of each op shows what its declaration answers for some operands.
   is run once. Operands are named; what is kept beside them has its type.
 """
 
+_METRIC = """\
+A metric: it is named in `train.metrics`, has no gradient, and no op takes its result, a
+statistic that is added up over places and batches. What is told is its *{}*: {}."""
+
 _INSERTED = """\
 ## Ops that the compiler puts in
 
@@ -50,7 +57,10 @@ programs. A spec does not name them.
 def text() -> str:
     """The whole op reference, in Markdown."""
     declarations = [ops.find(kind) for kind in ops.kinds()]
-    written = [d for d in declarations if not d.inserted]
+    written: list[Declaration | Composite] = [
+        *(d for d in declarations if not d.inserted),
+        *COMPOSITES,
+    ]
     inserted = [d for d in declarations if d.inserted]
     parts = [
         _INTRODUCTION,
@@ -62,14 +72,15 @@ def text() -> str:
     return "\n".join(parts)
 
 
-def _contents(declarations: Sequence[Declaration]) -> str:
+def _contents(declarations: Sequence[Declaration | Composite]) -> str:
     return " · ".join(f"[{d.kind}](#{d.kind})" for d in declarations) + "\n"
 
 
-def _section(declaration: Declaration, heading: str, language: str) -> str:
+def _section(declaration: Declaration | Composite, heading: str, language: str) -> str:
     lines = [f"{heading} {declaration.kind}", "", declaration.doc, ""]
-    if declaration.metric:
-        lines += ["A metric: it is recorded, and has no gradient.", ""]
+    if isinstance(declaration, Declaration) and declaration.final is not None:
+        final = declaration.final
+        lines += [_METRIC.format(final, FINALS[final]), ""]
     lines += [f"```{language}", declaration.example, "```", ""]
     if declaration.formula:
         lines += [f"Formula: `{declaration.formula}`.", ""]
@@ -84,8 +95,49 @@ def _section(declaration: Declaration, heading: str, language: str) -> str:
         ]
         header = ("attribute", "type", "default", "meaning")
         lines += [*_table(header, attrs), ""]
-    lines += [*_cases(declaration), ""]
+    if isinstance(declaration, Declaration):
+        lines += _results(declaration)
+    if isinstance(declaration, Composite):
+        lines += [*_put_together(declaration), ""]
+    else:
+        lines += [*_cases(declaration), ""]
     return "\n".join(lines)
+
+
+def _results(declaration: Declaration) -> list[str]:
+    """What several results are called."""
+    if not declaration.variadic and len(declaration.results) == 1:
+        return []
+    named = declaration.named(2 if declaration.variadic else len(declaration.results))
+    names = ", ".join(f"`name.{result}`" for result in named)
+    more = ", …" if declaration.variadic else ""
+    return [f"Results: {names}{more}, or what `out` names them.", ""]
+
+
+def _put_together(composite: Composite) -> list[str]:
+    """The ops of the graph that a composite is, for each of its cases."""
+    lines = ["In the graph, for `x`:", ""]
+    for case in composite.cases:
+        types = [TensorType.parse(word) for word in case.operands]
+        attrs = complete(composite, case.attrs)
+        given = _codes(types)
+        if composite.parameters is not None:
+            types += [made.type for made in composite.parameters(types, attrs)]
+        composite.infer(types, attrs)
+        names = [
+            o.name if not o.parameter else f"n.{o.name}" for o in composite.operands
+        ]
+        parts = composite.parts(Written("n", names, types, attrs, 0))
+        written = ", ".join(f"`{k}: {_yaml(v)}`" for k, v in case.attrs.items())
+        shown = " · ".join(_part(part) for part in parts)
+        lines.append(f"- {given}{' ' + written if written else ''}: {shown}")
+    return lines
+
+
+def _part(part: Part) -> str:
+    left = ", ".join(f"%n{suffix}" for suffix in part.results)
+    right = f"{part.kind}({', '.join(f'%{name}' for name in part.operands)})"
+    return f"`{left} = {right}`" if left else f"`{right}`"
 
 
 def _operand(operand: Operand) -> str:
@@ -142,7 +194,7 @@ def _cases(declaration: Declaration) -> list[str]:
 def _answers(declaration: Declaration, case: Case) -> Iterator[str]:
     operands = [TensorType.parse(word) for word in case.operands]
     attrs = complete(declaration, case.attrs)
-    names = _names(declaration, len(operands))
+    names = _names(declaration, operands)
     yield _codes(operands) or "none"
     yield ", ".join(f"`{k}: {_yaml(v)}`" for k, v in case.attrs.items())
     yield _codes(declaration.infer(operands, attrs))
@@ -157,10 +209,12 @@ def _answers(declaration: Declaration, case: Case) -> Iterator[str]:
     yield ", ".join([*saved, *kept]) or "nothing"
 
 
-def _names(declaration: Declaration, count: int) -> list[str]:
+def _names(declaration: Declaration, types: Sequence[TensorType]) -> list[str]:
+    if declaration.roles is not None:
+        return list(declaration.roles(types))
     names = [o.name for o in declaration.operands]
     if declaration.operands and declaration.operands[-1].variadic:
-        return [f"{names[-1]}[{i}]" for i in range(count)]
+        return [f"{names[-1]}[{i}]" for i in range(len(types))]
     return names
 
 

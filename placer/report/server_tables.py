@@ -83,8 +83,8 @@ def describe(table: Table) -> str:
     if table.rule is None:
         return "not trained"
     rate = f"learning rate {_setting(table.learning_rate)}"
-    hyper = [f"{name} {value:g}" for name, value in table.hyper.items()]
-    slots = optimizers.find(table.rule).slots
+    hyper = [f"{name} {_told(value)}" for name, value in table.hyper.items()]
+    slots = optimizers.slots(table.rule, table.hyper)
     keeps = f"keeps {' and '.join(slots)} of each element" if slots else "keeps nothing"
     return f"{table.rule}: {', '.join([rate, *hyper])}; {keeps}"
 
@@ -122,3 +122,7 @@ def _setting(value: Any) -> str:
 
 def _kind(node: Node) -> str:
     return node.name.split(":")[0]
+
+
+def _told(value: bool | float) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"

@@ -27,7 +27,7 @@ import numpy.typing as npt
 ALIGNMENT: Final = 64
 SHARED_BLOCK: Final = 64 << 10
 """Arrays smaller than this that come together share one buffer (`take_all`)."""
-POOLED: Final = 4 << 10
+POOLED: Final = 16 << 10
 """Smaller arrays are cut from a slab that nobody watches: it goes with the last one."""
 SLAB: Final = 64 << 10
 
@@ -75,9 +75,12 @@ class Arena:
         self._reused = 0
         self._slab = memoryview(b"")
         self._slab_used = 0
-        # Finalizers run wherever the collector happens to, also inside `take` with the
-        # lock held: they only append here, which is atomic and takes no lock.
+        # Callbacks of weak references run wherever the collector happens to, also inside
+        # `take` with the lock held: each step here is atomic and takes no lock.
         self._returned: deque[memoryview] = deque()
+        self._lent: dict[int, tuple[Any, memoryview]] = {}
+        returned, lent = self._returned, self._lent
+        self._gone = lambda ref: returned.append(lent.pop(id(ref))[1])
 
     def take(self, dtype: npt.DTypeLike, shape: Sequence[int] = ()) -> Array:
         """An uninitialised C-contiguous array that starts at a multiple of 64 bytes."""
@@ -103,6 +106,8 @@ class Arena:
         last of them is gone.
         """
         wanted = [(np.dtype(dtype), tuple(shape)) for dtype, shape in types]
+        if len(wanted) == 1:
+            return [self.take(*wanted[0])]
         sizes = [prod(shape) * dtype.itemsize for dtype, shape in wanted]
         small = [i for i, size in enumerate(sizes) if POOLED <= size < SHARED_BLOCK]
         arrays: dict[int, Array] = {}
@@ -130,7 +135,8 @@ class Arena:
     def _owner(self, nbytes: int) -> npt.NDArray[np.uint8]:
         block = self._block(size_class(nbytes))
         owner = np.frombuffer(block[:nbytes], np.uint8)
-        weakref.finalize(owner, self._returned.append, block).atexit = False
+        ref = weakref.ref(owner, self._gone)
+        self._lent[id(ref)] = ref, block
         return owner
 
     def _block(self, size: int) -> memoryview:

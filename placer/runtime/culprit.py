@@ -120,4 +120,6 @@ def _named(statement: ast.stmt) -> Iterator[str]:
         yield ast.unparse(call.args[0]).removesuffix("_res")
     else:
         first = statement.targets[0]
-        yield ast.unparse(first.elts[0] if isinstance(first, ast.Tuple) else first)
+        while isinstance(first, ast.Tuple):
+            first = first.elts[0]
+        yield ast.unparse(first)

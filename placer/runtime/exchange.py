@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ class Exchange:
     arena: Arena = field(default_factory=Arena)
     _own: dict[tuple[Key, int], Array] = field(default_factory=dict)
     _wholes: dict[str, Array] = field(default_factory=dict)
+    _known: dict[tuple[int, str, int], tuple[Piece, ...]] = field(default_factory=dict)
 
     def send(self, key: Key, values: Sequence[Any], count: int) -> None:
         """Send an edge's values to every target that needs a piece of them.
@@ -86,6 +87,17 @@ class Exchange:
             )
         )
 
+    def chunks(self, key: Key) -> Iterator[tuple[str, int, list[Array]]]:
+        """An edge's values as they come, put together by nobody: the value's name, the
+        first element, and a flat view of the elements from there on for each source, in
+        the order of the sources. A view is valid until the next ones are asked for."""
+        edge = self.edges[key.edge]
+        streams = [self.channel.pieces(source, key) for source in edge.sources]
+        for parts in zip(*streams, strict=True):
+            index, start, _ = parts[0]
+            assert all(part[:2] == (index, start) for part in parts), key
+            yield edge.values[index].result, start, [view for _, _, view in parts]
+
     def assemble(self, blocks: Sequence[Array], shape: tuple[int, ...]) -> Array:
         """The parameter that these blocks, in order, are the flat pieces of."""
         first = blocks[0]
@@ -109,7 +121,13 @@ class Exchange:
     def _pieces(
         self, edge: Edge, moved: Moved, target: str, count: int
     ) -> tuple[Piece, ...]:
-        return pieces(moved.layouts, edge.sources, edge.targets, target, count)
+        # By identity: the plan keeps what it holds.
+        key = id(moved), target, count
+        found = self._known.get(key)
+        if found is None:
+            found = pieces(moved.layouts, edge.sources, edge.targets, target, count)
+            self._known[key] = found
+        return found
 
     def _target(self, moved: Moved, found: Sequence[Piece], count: int) -> Array | None:
         """The buffer that pieces are put into; None where one piece is the value."""

@@ -1,30 +1,41 @@
 """Initial values of parameters: the same bits for a slice, a row and the whole.
 
-An element is a function of (seed, parameter name, leading index, offset in the row).
-The name and the seed give a key; the key and the leading index (64 bits) give the row's
-key; the row's key and the number of a pair of neighbours in the row give two words of
-32 bits, one for each of the two.
+Random ones are drawn element by element (`placer.runtime.draws`), those of an
+orthogonal matrix made of such elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from hashlib import sha256
+from collections.abc import Mapping
 from math import prod, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placer.errors import PlacerError
-from placer.graph.inits import DEFAULT_NORMAL, DEFAULT_UNIFORM, check
-from placer.runtime.threefry import Words, threefry2x32
+from placer.graph.inits import (
+    DEFAULT_NORMAL,
+    DEFAULT_UNIFORM,
+    canonical,
+    check,
+    check_shape,
+)
+from placer.runtime.draws import DRAWS, Floats, Key, fill, key_of, normal
+from placer.runtime.orthogonal import orthonormal_rows
 
 Init = str | Mapping[str, Any]
-Floats = NDArray[np.float64]
-Draw = Callable[[Words, Words], tuple[Floats, Floats]]
 
-_CHUNK = 1 << 14  # pairs worked on at once: a few arrays that stay in the L2 cache
+_TWO_STD = 0.87962566103423978  # deviation of a normal of deviation 1, cut at ± 2
+
+_SCALED = {
+    "xavier_uniform": (1.0, "fan_avg", "uniform"),
+    "xavier_normal": (1.0, "fan_avg", "normal"),
+    "he_uniform": (2.0, "fan_in", "uniform"),
+    "he_normal": (2.0, "fan_in", "normal"),
+    "lecun_uniform": (1.0, "fan_in", "uniform"),
+    "lecun_normal": (1.0, "fan_in", "normal"),
+}
+"""What each of these is of variance scaling: scale, mode and distribution."""
 
 
 def values(
@@ -40,48 +51,81 @@ def values(
     """Elements [start, stop) of a parameter flattened in C order: [stop - start].
 
     Computed in float64 and then cast to `dtype`, so float32 and float64 agree to
-    rounding. PlacerError for an initialiser that is none.
+    rounding. PlacerError for an initialiser that is none, or that fills no such shape.
     """
-    if problem := check(init):
+    if problem := check(init) or check_shape(init, shape):
         raise PlacerError(f"parameter {name}: {problem}")
     assert 0 <= start <= stop <= prod(shape), (name, start, stop, shape)
     out = np.empty(stop - start, dtype)
-    form, argument = _parse(init, shape)
-    if form == "constant":
-        out.fill(argument)
-    elif stop > start:
-        row = prod(shape[1:])
-        draw = _uniform(*argument) if form == "uniform" else _normal(argument)
-        _fill(out, draw, _key(seed, name), start, row)
+    if start == stop:
+        return out
+    form, argument = _parse(canonical(init), shape)
+    match form:
+        case "constant":
+            out.fill(argument)
+        case "identity":
+            row, column = divmod(np.arange(start, stop), shape[1])
+            out[:] = np.where(row == column, argument, 0.0)
+        case "orthogonal":
+            out[:] = argument * _orthogonal(key_of(seed, name), shape, start, stop)
+        case _:
+            draw = DRAWS[form](*argument)
+            fill(out, draw, key_of(seed, name), start, prod(shape[1:]))
     return out
 
 
 def _parse(init: Init, shape: tuple[int, ...]) -> tuple[str, Any]:
-    """The form reduced to constant, uniform or normal, with its argument."""
-    if isinstance(init, Mapping):
+    """The form reduced to one that is made below, with its argument."""
+    form: str
+    argument: Any = None
+    if isinstance(init, str):
+        form = init
+    else:
         ((form, argument),) = init.items()
-        return str(form), argument
-    match init:
+    match form:
         case "zeros":
             return "constant", 0.0
         case "ones":
             return "constant", 1.0
+        case "constant":
+            return "constant", argument
+        case "identity" | "orthogonal":
+            return form, 1.0 if argument is None else argument
         case "uniform":
-            return "uniform", DEFAULT_UNIFORM
-        case "normal":
-            return "normal", DEFAULT_NORMAL
-        case "xavier_uniform":
-            limit = sqrt(6.0 / sum(fans(shape)))
+            return "uniform", argument or DEFAULT_UNIFORM
+        case "normal" | "truncated_normal":
+            if isinstance(argument, Mapping):
+                return form, (argument.get("mean", 0.0), argument["std"])
+            return form, (0.0, argument or DEFAULT_NORMAL)
+        case "variance_scaling":
+            return _scaled(shape, **argument)
+    return _scaled(shape, *_SCALED[form])
+
+
+def _scaled(
+    shape: tuple[int, ...],
+    scale: float = 1.0,
+    mode: str = "fan_in",
+    distribution: str = "truncated_normal",
+) -> tuple[str, tuple[float, float]]:
+    """The distribution of mean 0 and variance scale / fan, as Keras and JAX have it."""
+    fan_in, fan_out = fans(shape)
+    by_mode = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
+    fan = by_mode[mode]
+    match distribution:
+        case "uniform":
+            limit = sqrt(3.0 * scale / fan)
             return "uniform", (-limit, limit)
-        case "xavier_normal":
-            return "normal", sqrt(2.0 / sum(fans(shape)))
-    raise AssertionError(init)
+        case "normal":
+            return "normal", (0.0, sqrt(scale / fan))
+    return "truncated_normal", (0.0, sqrt(scale / fan) / _TWO_STD)
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     """(fan_in, fan_out) of a parameter: [in, out], or [height, width, …, in, out].
 
-    A vector's fans are its length; a scalar's are 1.
+    `in` is what one output sees: 1 in the kernel of a depthwise convolution. A
+    vector's fans are its length; a scalar's are 1.
     """
     if len(shape) < 2:
         n = max(1, prod(shape))
@@ -90,89 +134,17 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return max(1, field * shape[-2]), max(1, field * shape[-1])
 
 
-def _key(seed: int, name: str) -> tuple[np.uint32, np.uint32]:
-    digest = sha256(f"{seed}/{name}".encode()).digest()
-    k0, k1 = np.frombuffer(digest, "<u4", count=2)
-    return np.uint32(k0), np.uint32(k1)
+def _orthogonal(key: Key, shape: tuple[int, ...], start: int, stop: int) -> Floats:
+    """Elements of [rows, columns], all dimensions but the last as rows.
 
-
-def _fill(
-    out: np.ndarray,
-    draw: Draw,
-    key: tuple[np.uint32, np.uint32],
-    start: int,
-    row: int,
-) -> None:
-    """Fill `out` with the elements from flat index `start` on, rows `row` long."""
-    in_row = (row + 1) // 2  # pairs of a row; the last of an odd row has one element
-    odd = row % 2
-
-    def element(pair: int) -> int:
-        """The flat index of the first element of a pair."""
-        return pair // in_row * row + pair % in_row * 2
-
-    def pair_of(flat: int) -> int:
-        return flat // row * in_row + flat % row // 2
-
-    stop = start + out.size
-    end = pair_of(stop - 1) + 1
-    for first in range(pair_of(start), end, _CHUNK):
-        last = min(first + _CHUNK, end)
-        both = np.empty((last - first, 2))
-        pairs = np.arange(first, last, dtype=np.int64)
-        rows = pairs // in_row
-        offsets = pairs - rows * in_row
-        both[:, 0], both[:, 1] = draw(*_words(key, rows, offsets))
-        flat = both.ravel()
-        if odd:
-            keep = np.ones_like(both, dtype=bool)
-            keep[:, 1] = offsets != in_row - 1
-            flat = flat[keep.ravel()]
-        at = element(first)
-        low, high = max(start, at), min(stop, at + flat.size)
-        out[low - start : high - start] = flat[low - at : high - at]
-
-
-def _words(
-    key: tuple[np.uint32, np.uint32],
-    rows: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-) -> tuple[Words, Words]:
-    """The two words of each pair, given as its row and its number in the row."""
-    first = int(rows[0])
-    distinct = np.arange(first, int(rows[-1]) + 1, dtype=np.uint64)
-    base = (np.asarray(key[0]), np.asarray(key[1]))
-    low = (distinct & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    high = (distinct >> np.uint64(32)).astype(np.uint32)
-    k0, k1 = threefry2x32(base, (high, low))
-    if distinct.size > 1:
-        spread = rows - first
-        k0, k1 = k0[spread], k1[spread]
-    zero = np.zeros(1, np.uint32)
-    return threefry2x32((k0, k1), (zero, offsets.astype(np.uint32)))
-
-
-def _unit(words: Words) -> Floats:
-    """Uniform on (0, 1): the middles of 2**32 equal intervals."""
-    unit = words.astype(np.float64)
-    unit += 0.5
-    unit *= 2.0**-32
-    return unit
-
-
-def _uniform(low: float, high: float) -> Draw:
-    def draw(a: Words, b: Words) -> tuple[Floats, Floats]:
-        return low + (high - low) * _unit(a), low + (high - low) * _unit(b)
-
-    return draw
-
-
-def _normal(std: float) -> Draw:
-    """Box and Muller (1958): two uniforms give two independent normals."""
-
-    def draw(a: Words, b: Words) -> tuple[Floats, Floats]:
-        radius = std * np.sqrt(-2.0 * np.log(_unit(a)))
-        angle = (2.0 * np.pi) * _unit(b)
-        return radius * np.cos(angle), radius * np.sin(angle)
-
-    return draw
+    The fewer of the two are orthonormal. Of a wide matrix the rows that are asked for
+    are made, of a tall one the whole.
+    """
+    height, width = prod(shape[:-1]), shape[-1]
+    wide = height <= width
+    first, last = (start // width, -(-stop // width)) if wide else (0, width)
+    normals = np.empty((last, max(height, width)))
+    fill(normals.reshape(-1), normal(0.0, 1.0), key, 0, normals.shape[1])
+    rows = orthonormal_rows(normals, first)
+    whole = rows if wide else rows.T
+    return whole.reshape(-1)[start - first * width : stop - first * width]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from placer.graph.rows import part
+from placer.graph.structure import POSITION
 from placer.plan import Phase
-from placer.readers import Order, Rows
+from placer.runtime.batches import Batches
 from placer.runtime.channel.protocol import Key
 from placer.runtime.exchange import Exchange
 from placer.runtime.schedules import Schedule
@@ -20,20 +21,13 @@ from placer.runtime.table import Table
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """The global batches of a source. `rows` is None on a node that reads nothing."""
-
-    order: Order
-    rows: Rows | None
-
-
 @dataclass(slots=True)
 class Node:
     """One node in a run, as its program sees it.
 
     `count` is the number of rows of the current global batch. Arrays are numpy; a
-    jitted function takes them without a copy.
+    jitted function takes them without a copy. `watch` takes what is recorded, and how
+    many rows a plain number of it counts by.
     """
 
     name: str
@@ -43,9 +37,10 @@ class Node:
     training: Batches
     evaluating: Batches | None
     phases: tuple[Phase, Phase | None]
+    watch: Callable[[Mapping[str, Any], int], None]
     where: str = ""
     count: int = 0
-    records: dict[str, float] = field(default_factory=dict)
+    _recorded: tuple[Any, ...] = ()
     _step: int = 0
     _position: tuple[int, int] = (1, 0)
     _microbatch: int = 0
@@ -56,7 +51,6 @@ class Node:
     def read(self, *values: str) -> Any:
         """This node's rows of the current global batch, one array per value."""
         batches, phase = self._batches, self._phase
-        assert batches.rows is not None
         indices = batches.order.indices(*self._position)
         taken: dict[tuple[int, int], dict[str, Array]] = {}
         found = []
@@ -64,7 +58,12 @@ class Node:
         for value in values:
             read = reads[value]
             share = (read.index, read.parts)
+            if read.input == POSITION:
+                low, high = part(len(indices), *share)
+                found.append(_positions(self._step, low, high))
+                continue
             if share not in taken:
+                assert batches.rows is not None
                 low, high = part(len(indices), *share)
                 taken[share] = batches.rows.take(indices[low:high])
             found.append(taken[share][read.input])
@@ -79,6 +78,32 @@ class Node:
         rate = self.schedules[table](self._step - 1)
         self.tables[table].update(gradients, learning_rate=rate, scale=scale)
 
+    def apply(self, table: str, *edges: int) -> None:
+        """Wait for the gradients that edges bring, sum those of all sources in their
+        order, and apply them by the optimizer's rule, piece by piece as they come."""
+        held = self.tables[table]
+        rate = self.schedules[table](self._step - 1)
+        with held.updating(learning_rate=rate) as update:
+            for edge in edges:
+                for name, start, views in self.exchange.chunks(self._key(edge)):
+                    update.apply(held.takes[name], start, views)
+
+    def direct(
+        self, table: str, *gradients: Any, scale: Any = None
+    ) -> tuple[Array, ...]:
+        """Which way each block goes: the first half of an optimizer that then needs
+        the norms of whole parameters."""
+        return self.tables[table].direct(gradients, scale=scale)
+
+    def update_by(self, table: str, *ratios: Any) -> None:
+        """Go the way that `direct` has found, by one ratio a block."""
+        rate = self.schedules[table](self._step - 1)
+        self.tables[table].update_by(ratios, learning_rate=rate)
+
+    def store(self, table: str, *values: Any) -> None:
+        """Take the new values of a table's blocks, which no optimizer makes."""
+        self.tables[table].load([np.asarray(value) for value in values])
+
     def send(self, edge: int, *values: Any) -> None:
         """Send an edge's values to the nodes that need them."""
         self.exchange.send(self._key(edge), values, self.count)
@@ -92,24 +117,36 @@ class Node:
         return self.exchange.assemble(blocks, shape)
 
     def record(self, **metrics: Any) -> None:
-        """Give this node's part of metrics: of the step, or summed over an evaluation
-        with the number of rows as weight."""
-        for name, value in metrics.items():
-            number = float(np.asarray(value))
-            if self._evaluation:
-                total = self.records.get(name, 0.0)
-                self.records[name] = total + number * self.count
-            else:
-                self.records[name] = number
+        """Give this node's part of metrics, of a step or of an evaluation's batch.
+
+        They need not be computed yet: nobody waits for them here.
+        """
+        # A parameter's memory is written to again; what JAX computed is not.
+        kept = {
+            name: value.copy() if isinstance(value, np.ndarray) else value
+            for name, value in metrics.items()
+        }
+        self._recorded = tuple(kept.values())
+        self.watch(kept, self.count if self._evaluation else 1)
 
     def batches(self) -> Iterator[int]:
-        """Go through the batches of an evaluation."""
+        """Go through the batches of an evaluation.
+
+        Each is computed when the next one is over, and all of them in the end: then
+        nobody looks at the parameters any more.
+        """
         order = self._batches.order
+        before: tuple[Any, ...] = ()
         for batch in range(order.steps_per_epoch):
             self._microbatch = batch
             self._position = (1, batch)
-            self.count = _rows_of(order, batch)
+            self.count = self._batches.count(batch)
             yield batch
+            for value in before:
+                np.asarray(value)
+            before = self._recorded
+        for value in before:
+            np.asarray(value)
 
     # What the executor calls.
 
@@ -118,8 +155,7 @@ class Node:
         self.where = f"step {step}"
         self._step, self._position, self._evaluation = step, (epoch, index), False
         self._microbatch = 0
-        self.count = _rows_of(self.training.order, index)
-        self.records = {}
+        self.count = self.training.count(index)
         self.exchange.new_step()
 
     def enter_evaluation(self, step: int) -> None:
@@ -127,15 +163,7 @@ class Node:
         self.where = f"evaluation after step {step}"
         self._evaluation, self._microbatch = True, 0
         self.count = 0
-        self.records = {}
         self.exchange.new_step()
-
-    @property
-    def evaluated_rows(self) -> int:
-        """How many rows an evaluation goes through, on all nodes together."""
-        assert self.evaluating is not None
-        order = self.evaluating.order
-        return min(order.rows, order.steps_per_epoch * order.batch)
 
     @property
     def _phase(self) -> Phase:
@@ -155,5 +183,9 @@ class Node:
         return Key(edge, self._step, 0 if once else self._microbatch)
 
 
-def _rows_of(order: Order, index: int) -> int:
-    return min(order.batch, order.rows - index * order.batch)
+def _positions(step: int, low: int, high: int) -> Array:
+    """The step, and each row's number in the global batch."""
+    found = np.empty((high - low, 2), np.uint32)
+    found[:, 0] = step
+    found[:, 1] = np.arange(low, high)
+    return found

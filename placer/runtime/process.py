@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import sys
 import threading
@@ -14,10 +15,12 @@ from pathlib import Path
 
 from placer.errors import PlacerError, RunError
 from placer.plan import BASE_PORT, Plan, read_plan
+from placer.runtime.allocator import keep_memory
 from placer.runtime.channel.protocol import Aborted, Cause, Channel
 from placer.runtime.culprit import culprit
 from placer.runtime.events import Pipe, Report, nobody
-from placer.runtime.executor import Execution, Hook, Options, Result, execute
+from placer.runtime.execution import Execution, Hook, Options, Result
+from placer.runtime.executor import execute
 from placer.runtime.program import load_program
 
 BEAT = 0.5
@@ -47,11 +50,12 @@ def run(
     default the build's hash. Raises BuildError for an edited build, RunError for a
     failure here, Aborted with the root cause for one elsewhere.
     """
-    from placer.runtime.channel.zeromq import ZeroMQChannel
+    from placer.runtime.channel.carrier import open_channel
 
     folder = Path(build)
     plan = read_plan(folder)
     me = plan.node(node)
+    keep_memory(me.peak_bytes)
     options = options or Options()
     channel: Channel | None = None
 
@@ -61,16 +65,18 @@ def run(
             channel.abort(cause)
         os._exit(1)
 
-    report = Pipe(report_fd, orphaned) if report_fd is not None else nobody
+    pipe = Pipe(report_fd, orphaned) if report_fd is not None else None
+    report = pipe or nobody
     try:
-        channel = ZeroMQChannel(
+        channel = open_channel(
             node,
             dict(endpoints) if endpoints else endpoints_of(plan),
             job or plan.digest,
+            carrier=options.carrier,
             deadline=options.deadline,
             join_timeout=options.join_timeout,
         )
-        channel.on_abort = partial(_end_soon, report)
+        channel.on_abort = partial(_end_soon, pipe)
         execution = Execution(plan, folder, me, channel, options, report)
         with _beating(execution):
             return _attempt(execution)
@@ -80,13 +86,17 @@ def run(
     finally:
         if channel is not None:
             channel.close()
+        if pipe is not None:
+            pipe.close(STUCK)
 
 
-def _end_soon(report: Report, cause: Cause) -> None:
+def _end_soon(pipe: Pipe | None, cause: Cause) -> None:
     """End a node that has heard of a failure and is stuck outside the channel."""
 
     def end() -> None:
-        report(failure(cause.node, Aborted(cause), None))
+        if pipe is not None:
+            pipe(failure(cause.node, Aborted(cause), None))
+            pipe.close(STUCK)
         os._exit(1)
 
     timer = threading.Timer(STUCK, end)
@@ -169,7 +179,15 @@ def describe(error: BaseException) -> str:
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "it was interrupted"
-    return f"{type(error).__name__}: {error}".strip()
+    said, within, trace = f"{type(error).__name__}: {error}".partition(TRACEBACK)
+    if within:  # XLA tells of a callback with all that Python said of it
+        said += next(filter(_RAISED, reversed(trace.splitlines())), "").strip()
+    return said.strip()
+
+
+TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*: ").match
+"""The line of a traceback that says what was raised."""
 
 
 def failure(

@@ -10,6 +10,7 @@ from typing import Any
 from placer.errors import BuildError
 from placer.folder import read_file
 from placer.plan import Node, Plan
+from placer.readers.modules import modules_of
 
 Hook = Callable[[Any], None]
 
@@ -28,5 +29,6 @@ def load_program(folder: Path, plan: Plan, node: Node) -> tuple[Hook, Hook | Non
     module = ModuleType(f"placer_program_{node.name.replace(':', '_')}")
     module.__file__ = file
     # The file's name is what tracebacks, and the report of a failed op, go by.
-    exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+    with modules_of(folder):  # what the spec calls stands in the build
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     return module.step, getattr(module, "evaluate", None)

@@ -1,27 +1,36 @@
-"""A dense table: blocks of parameters in one flat buffer, updated by one kernel.
+"""A dense table: blocks of parameters in one flat buffer, updated where they lie.
 
-The buffer is never changed in place: an update makes a new one, so a view given out
-before stays what it was. JAX is imported when the first update is prepared.
+A rule's kernel goes over values, slots and gradients once, in chunks as these come in.
+Where readers may not see values change, the table keeps two buffers by turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
+import numpy.typing as npt
 
 from placer import aligned
 from placer.errors import RunError
-from placer.graph.optimizers import complete, find
+from placer.graph import optimizers
 from placer.runtime import initial
+from placer.runtime.rules import Moment, Stage, stages
+from placer.runtime.table_memory import Allocate, Memory, private
+from placer.runtime.table_pass import Kernel, Pass
 
 if TYPE_CHECKING:
     import jax
 
-    Gradient = np.ndarray | jax.Array
+    Gradient = npt.NDArray[Any] | jax.Array
+    Scalar = float | npt.NDArray[Any] | np.floating[Any] | jax.Array
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +38,8 @@ class Block:
     """Elements [start, stop) of a parameter flattened in C order.
 
     `name` is the parameter's name where it is whole, else `h1.w.block0`; `shape` is
-    the block as programs see it: flat where the parameter is cut.
+    the block as programs see it: flat where the parameter is cut. `gradient` names the
+    value that an update takes; `decays` says whether weight decay is for it.
     """
 
     parameter: str
@@ -38,13 +48,25 @@ class Block:
     start: int
     stop: int
     parameter_shape: tuple[int, ...]
+    gradient: str | None = None
+    decays: bool = True
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
 
 
 class Table:
     """Blocks of one optimizer group on one node, with their slots and step count.
 
-    Used by one thread at a time; float64 needs `jax.enable_x64(True)` around `warm`
-    and `update`. A table without blocks does nothing.
+    Used by one thread at a time. A table without blocks does nothing. RunError from
+    every method after an update that was broken off.
+
+    `allocate` gives the values' memory: so many bytes, zero and 64-byte aligned. With
+    `in_place` it is asked once, and whoever has a view of the values sees them change.
+    Else there are two buffers by turns: a view stays what it was until the update after
+    next, and in this process for as long as it lives, for a buffer that somebody looks
+    at is given up for a new one. `load` writes as an update does.
     """
 
     def __init__(
@@ -57,17 +79,33 @@ class Table:
         dtype: str,
         seed: int,
         inits: Mapping[str, initial.Init],
+        allocate: Allocate = private,
+        in_place: bool = False,
     ) -> None:
         self.name = name
         self.blocks = tuple(blocks)
+        self.takes = {
+            block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
+        }
+        self.rule = rule
         self.dtype = np.dtype(dtype)
         self.step = 0
-        self._rule = (rule, tuple(sorted(complete(rule, hyper).items())))
-        self._slot_names = find(rule).slots
+        # Halves are computed in float32 and rounded once an update.
+        self._real = np.dtype("float32") if self.dtype.itemsize == 2 else self.dtype
+        self.hyper = optimizers.complete(rule, hyper)
+        self._stages = stages(rule, self.hyper)
+        self._kernels: dict[tuple[str, int], Kernel] = {}
         self._offsets = _offsets(self.blocks, self.dtype)
-        self._slots: tuple[Any, ...] | None = None  # jax arrays once there are any
-        self._gradient = aligned.zeros((self._offsets[-1],), self.dtype)
-        flat = aligned.zeros((self._offsets[-1],), self.dtype)
+        self._slots = {
+            slot: self._private(begin)
+            for slot, begin in optimizers.slots(rule, self.hyper).items()
+        }
+        two = len(self._stages) == 2
+        self._direction = self._private(0.0) if two else np.empty(0, self.dtype)
+        self._directed = False
+        self._broken = False
+        self._memory = Memory(self._offsets[-1], self.dtype, allocate, in_place)
+        flat = self._memory.now
         for block, view in zip(self.blocks, self._views(flat), strict=True):
             view[...] = initial.values(
                 inits[block.parameter],
@@ -78,139 +116,254 @@ class Table:
                 stop=block.stop,
                 dtype=dtype,
             ).reshape(block.shape)
-        self._put(flat)
+        self._publish(flat)
 
-    def values(self) -> tuple[np.ndarray, ...]:
-        """The blocks' values: read-only, 64-byte aligned views of one flat buffer.
-
-        A view keeps its values: later updates and loads write elsewhere.
-        """
+    def values(self) -> tuple[Array, ...]:
+        """The blocks' values: read-only, 64-byte aligned views of one flat buffer."""
+        self._check_whole()
         return self._values
 
-    def slots(self) -> dict[str, tuple[np.ndarray, ...]]:
+    def slots(self) -> dict[str, tuple[Array, ...]]:
         """Copies of the optimizer's state: for each slot one array per block."""
-        if self._slots is None:
-            flat = [np.zeros_like(self._flat) for _ in self._slot_names]
-        else:
-            flat = [np.array(slot) for slot in self._slots]
-        return {
-            slot: self._views(array)
-            for slot, array in zip(self._slot_names, flat, strict=True)
-        }
+        self._check_whole()
+        return {slot: self._views(flat.copy()) for slot, flat in self._slots.items()}
 
-    def load(self, values: Sequence[np.ndarray]) -> None:
+    def load(self, values: Sequence[Array]) -> None:
         """Take these values, one array per block; slots and step stay as they are."""
-        flat = aligned.zeros(self._flat.shape, self.dtype)
-        self._gather(values, flat, "value")
-        self._put(flat)
+        self._check_whole()
+        found = self._fitting(values, "value")
+        flat = self._memory.target()
+        for view, array in zip(self._views(flat), found, strict=True):
+            view[...] = array
+        self._publish(flat)
 
-    def warm(self) -> None:
-        """Compile the update, so that the first one is as quick as the others."""
-        if not self.blocks:
-            return
-        zero = self.dtype.type(0)
-        flat, _ = _apply(*self._rule)(
-            self._flat, self._zero_slots(), self._gradient, np.int32(0), zero, zero
-        )
-        flat.block_until_ready()
+    def load_slots(self, slots: Mapping[str, Sequence[Array]]) -> None:
+        """Take this state, as `slots` gives it; values and step stay as they are."""
+        self._check_whole()
+        if slots.keys() != self._slots.keys():
+            raise RunError(
+                f"table {self.name} keeps {_listed(self._slots)}, {_listed(slots)} given"
+            )
+        found = {slot: self._fitting(arrays, slot) for slot, arrays in slots.items()}
+        for slot, arrays in found.items():
+            for view, array in zip(self._views(self._slots[slot]), arrays, strict=True):
+                view[...] = array
+
+    def warm(self, sources: int = 1) -> None:
+        """Compile what an update of gradients from so many workers needs, so that the
+        first one is as quick as the others."""
+        if self.blocks:
+            self._kernel(self._stages[0], sources)
+            for stage in self._stages[1:]:
+                self._kernel(stage, 1)
 
     def update(
         self,
         gradients: Sequence[Gradient],
         *,
         learning_rate: float,
-        scale: float | np.ndarray | jax.Array | None = None,
+        scale: Scalar | Sequence[Scalar] | None = None,
     ) -> None:
-        """Apply one gradient per block, each multiplied by `scale` (as clipping asks).
+        """Apply one gradient per block, each multiplied by `scale` (as clipping asks):
+        one for all, or one per block.
 
         Returns when the new values stand; the gradients' memory is free again then.
         RunError for gradients that do not fit the blocks.
         """
-        self._gather(gradients, self._gradient, "gradient")
-        if self.blocks:
-            if self._slots is None:
-                self._slots = self._zero_slots()
-            flat, self._slots = _apply(*self._rule)(
-                self._flat,
-                self._slots,
-                self._gradient,
-                np.int32(self.step),
-                self.dtype.type(learning_rate),
-                self.dtype.type(1 if scale is None else scale),
-            )
-            self._put(np.asarray(flat))
+        found = self._fitting(gradients, "gradient")
+        with self.updating(learning_rate=learning_rate, scale=scale) as each:
+            _apply_all(each, found)
+
+    @contextmanager
+    def updating(
+        self,
+        *,
+        learning_rate: float,
+        scale: Scalar | Sequence[Scalar] | None = None,
+    ) -> Iterator[Pass]:
+        """An update in chunks: `apply` each block's elements, from its first to its
+        last, and the new values stand when the block of code ends.
+
+        If it ends by an error the table is of no use any more.
+        """
+        assert len(self._stages) == 1, "a rule with a direction takes two passes"
+        with self._changing_values(learning_rate, scale) as each:
+            yield each
+
+    def direct(
+        self,
+        gradients: Sequence[Gradient],
+        *,
+        scale: Scalar | Sequence[Scalar] | None = None,
+    ) -> tuple[Array, ...]:
+        """The first stage of a rule with a direction: that of each block, for `update_by`
+        to follow. Read-only views; the next `direct` writes over them.
+
+        Slots are updated, values are not. Errors are those of `update`.
+        """
+        found = self._fitting(gradients, "gradient")
+        with self.directing(scale=scale) as each:
+            _apply_all(each, found)
+        return self.directions()
+
+    @contextmanager
+    def directing(
+        self, *, scale: Scalar | Sequence[Scalar] | None = None
+    ) -> Iterator[Pass]:
+        """The first stage in chunks, as `updating`."""
+        assert len(self._stages) == 2, "the rule has no direction"
+        assert not self._directed, "update_by comes first"
+        with self._pass(self._stages[0], self._memory.now, 0.0, scale) as each:
+            yield each
+        self._directed = True
+
+    def directions(self) -> tuple[Array, ...]:
+        """What the first stage has made: one array per block."""
+        self._check_whole()
+        assert self._directed, "direct comes first"
+        return _read_only(self._views(self._direction))
+
+    def update_by(self, ratios: Sequence[Scalar], *, learning_rate: float) -> None:
+        """The second stage: follow each block's direction by the trust ratio of its
+        parameter (`placer.graph.optimizers.trust_ratio`), one per block."""
+        assert self._directed, "direct comes first"
+        with self._changing_values(learning_rate, tuple(ratios)) as each:
+            _apply_all(each, self._views(self._direction))
+        self._directed = False
+
+    @contextmanager
+    def _changing_values(
+        self, rate: float, scale: Scalar | Sequence[Scalar] | None
+    ) -> Iterator[Pass]:
+        flat = self._memory.target()
+        with self._pass(self._stages[-1], flat, rate, scale) as each:
+            yield each
+        self._publish(flat)
         self.step += 1
 
-    def _put(self, flat: np.ndarray) -> None:
-        if not aligned.is_aligned(flat):  # as from a GPU; XLA's own CPU buffers are
-            copy = aligned.empty(flat.shape, flat.dtype)
-            copy[...] = flat
-            flat = copy
-        flat.flags.writeable = False
-        self._flat = flat
-        self._values = self._views(flat)
+    @contextmanager
+    def _pass(
+        self,
+        stage: Stage,
+        values: Array,
+        rate: float,
+        scale: Scalar | Sequence[Scalar] | None,
+    ) -> Iterator[Pass]:
+        self._check_whole()
+        held = {"values": values, "direction": self._direction, **self._slots}
+        each = Pass(
+            self.name,
+            self.blocks,
+            self._offsets,
+            [held[array] for array in stage.arrays],
+            None if values is self._memory.now else self._memory.now,
+            self._numbers(stage, rate, scale),
+            partial(self._kernel, stage),
+            self._real,
+        )
+        try:
+            yield each
+            assert each.complete, f"table {self.name}: elements were left out"
+        except BaseException:
+            self._broken = True
+            raise
+        finally:
+            each.close()
 
-    def _views(self, flat: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _numbers(
+        self, stage: Stage, rate: float, scale: Scalar | Sequence[Scalar] | None
+    ) -> list[tuple[Any, ...]]:
+        """What the kernel is given for each block beside arrays: the scale and more."""
+        if isinstance(scale, list | tuple):
+            factors = scale
+        else:
+            factors = [1.0 if scale is None else scale] * len(self.blocks)
+        assert len(factors) == len(self.blocks), (self.name, len(factors))
+        others = {
+            decays: self._rounded(stage.numbers(self.hyper, self._now(rate, decays)))
+            for decays in {block.decays for block in self.blocks}
+        }
+        return [
+            (*self._rounded([factor]), *others[block.decays])
+            for factor, block in zip(factors, self.blocks, strict=True)
+        ]
+
+    def _now(self, rate: float, decays: bool) -> Moment:
+        decay = self.hyper.get("weight_decay", 0.0) if decays else 0.0
+        return Moment(self.step + 1, rate, decay, self._real.type)
+
+    def _rounded(self, numbers: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(np.asarray(number).astype(self._real)[()] for number in numbers)
+
+    def _kernel(self, stage: Stage, sources: int) -> Kernel:
+        found = self._kernels.get((stage.kernel, sources))
+        if found is None:
+            from placer.runtime.kernels_compiled import compiled
+
+            numbers = 1 + len(stage.numbers(self.hyper, self._now(0.0, True)))
+            found = compiled(
+                stage.kernel, len(stage.arrays), sources, numbers, self._real.name
+            )
+            self._kernels[stage.kernel, sources] = found
+        return found
+
+    def _publish(self, flat: Array) -> None:
+        self._memory.publish(flat)
+        self._values = _read_only(self._views(flat))
+
+    def _private(self, value: float) -> Array:
+        flat = aligned.empty((self._offsets[-1],), self.dtype)
+        flat.fill(value)
+        return flat
+
+    def _views(self, flat: Array) -> tuple[Array, ...]:
         return tuple(
-            flat[offset : offset + block.stop - block.start].reshape(block.shape)
+            flat[offset : offset + block.size].reshape(block.shape)
             for offset, block in zip(self._offsets, self.blocks, strict=False)
         )
 
-    def _gather(self, arrays: Sequence[Gradient], flat: np.ndarray, what: str) -> None:
-        """Copy one array per block into a flat buffer; the padding is not touched."""
+    def _fitting(self, arrays: Sequence[Gradient], what: str) -> list[Array]:
+        """The arrays as numpy's, one per block; RunError where they are not."""
         if len(arrays) != len(self.blocks):
             raise RunError(
                 f"table {self.name}: {len(arrays)} {what}s for {len(self.blocks)} blocks"
             )
-        for block, view, array in zip(
-            self.blocks, self._views(flat), arrays, strict=True
-        ):
+        for block, array in zip(self.blocks, arrays, strict=True):
             if array.shape != block.shape or array.dtype != self.dtype:
                 raise RunError(
                     f"table {self.name}: {what} of {block.name} is"
                     f" {array.dtype}{list(array.shape)},"
                     f" the block is {self.dtype}{list(block.shape)}"
                 )
-            view[...] = np.asarray(array)
+        return [np.asarray(array) for array in arrays]
 
-    def _zero_slots(self) -> tuple[Any, ...]:
-        import jax.numpy as jnp
+    def _check_whole(self) -> None:
+        if self._broken:
+            raise RunError(
+                f"table {self.name}: an update was broken off, and its values are no"
+                " longer of one step",
+                hint="begin again from saved parameters",
+            )
 
-        # Without x64 JAX would cut the values to float32 and say nothing.
-        assert self.dtype != np.float64 or jnp.result_type(float) == np.float64, (
-            f"table {self.name} holds float64: enter jax.enable_x64(True) first"
-        )
-        return tuple(jnp.zeros(self._flat.shape, self.dtype) for _ in self._slot_names)
+
+def _apply_all(each: Pass, arrays: Sequence[Array]) -> None:
+    for block, array in enumerate(arrays):
+        each.apply(block, 0, (array.reshape(-1),))
+
+
+def _read_only(views: tuple[Array, ...]) -> tuple[Array, ...]:
+    for view in views:
+        view.flags.writeable = False
+    return views
 
 
 def _offsets(blocks: Sequence[Block], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Where each block begins in the flat buffer, and at the end its length."""
+    """Where each block begins in a flat array, and at the end the array's length."""
     offsets = [0]
     for block in blocks:
-        offsets.append(offsets[-1] + aligned.padded(block.stop - block.start, dtype))
+        offsets.append(offsets[-1] + aligned.padded(block.size, dtype))
     return tuple(offsets)
 
 
-@cache
-def _apply(rule: str, hyper: tuple[tuple[str, float], ...]) -> Callable[..., Any]:
-    """The jitted update of a rule, compiled once per buffer length and dtype.
-
-    The slots are donated. The values are not: somebody may hold a view of them.
-    """
-    import jax
-
-    from placer.runtime import rules
-
-    update = rules.rule(rule, dict(hyper))
-
-    def apply(
-        values: jax.Array,
-        slots: rules.Slots,
-        gradients: jax.Array,
-        step: jax.Array,
-        learning_rate: jax.Array,
-        scale: jax.Array,
-    ) -> tuple[jax.Array, rules.Slots]:
-        return update(values, scale * gradients, slots, step, learning_rate)
-
-    return jax.jit(apply, donate_argnums=1)
+def _listed(slots: Mapping[str, object]) -> str:
+    return " and ".join(slots) if slots else "no state"

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from placer import ops
 from placer.errors import OpError, Span
 from placer.graph.graph import Op, Value
 from placer.graph.scalars import shown
+from placer.graph.structure import POSITION
 from placer.graph.types import FLOATS, TensorType
 from placer.ops.attributes import complete, condense
+from placer.ops.composite import Composite, Written, stream
+from placer.ops.declaration import Declaration
+from placer.ops.declarations.call import CALL as DECLARATION
 from placer.place import Place
+from placer.spec.call import read_call, read_function, read_outs, read_values
 from placer.spec.decode import decode, missing
-from placer.spec.kinds import PARAMETER, Kind, kinds, read_attrs, told, unknown_kind
-from placer.spec.layers import Parameters
+from placer.spec.kinds import (
+    CALL,
+    PARAMETER,
+    Kind,
+    kinds,
+    read_attrs,
+    told,
+    unknown_kind,
+)
+from placer.spec.layers import Parameters, widened
 from placer.spec.names import Names
 from placer.spec.places import Places
 from placer.spec.problems import Problems
@@ -32,13 +47,20 @@ class Builder:
         places: Places,
         names: Names,
         wide: bool,
+        seed: int,
+        folder: Path,
         problems: Problems,
     ) -> None:
+        self.modules: dict[str, None] = {}
+        self._blocks = 0  # with remat, so far
+        self._remat: int | None = None
+        self._folder = folder
         self._values = values
         self._parameters = parameters
         self._places = places
         self._names = names
         self._wide = wide
+        self._seed = seed
         self._problems = problems
         self._types: dict[TensorType, TensorType] = {}
 
@@ -69,7 +91,13 @@ class Builder:
         place = self._places.merge(outer, said)
         inner = good.get("ops")
         if isinstance(inner, Sequence):
+            outermost = good.get("remat", False) and self._remat is None
+            if outermost:
+                self._blocks += 1
+                self._remat = self._blocks
             self._entries(inner.items, place)
+            if outermost:
+                self._remat = None
         elif inner is not None:
             message = f"'ops' must be a list, not {shown(inner.value)}"
             self._problems.add(message, inner.span, "begin each op with '- '")
@@ -83,6 +111,8 @@ class Builder:
         span = node.entries["name"].span
         if kind_name == PARAMETER:
             return self._parameters.of_op(node, name, span)
+        if kind_name == CALL:
+            return self._call(node, name, span, outer)
         kind = kinds().get(kind_name)
         if kind is None:
             message, hint = unknown_kind(kind_name)
@@ -132,17 +162,101 @@ class Builder:
             message = f"op '{name}' ({declaration.kind}) has no parameters"
             self._problems.add(message, node.keys["params"].span)
             return False
+        if isinstance(declaration, Composite):
+            full = complete(declaration, attrs)
+            written = Written(name, names, types, full, self._seed)
+            return self._composite(declaration, written, span, place)
         held = condense(declaration, attrs)
         results = declaration.infer(types, complete(declaration, held))
-        outs = self._outs(node, name, declaration.results[: len(results)])
+        outs = self._outs(node, name, declaration.named(len(results)))
         if outs is None:
             return False
+        self._define(declaration, names, outs, results, held, place, span)
+        return True
+
+    def _call(self, node: Mapping, name: str, span: Span, outer: Place | None) -> bool:
+        """Add a JAX function of the user's, with its parameters and its state."""
+        good = read_call(node, name, self._problems)
+        place = self._places.merge(outer, node.get("place"))
+        fn = node.get("fn")
+        modules = None
+        if "fn" in good and isinstance(fn, Scalar):
+            modules = read_function(fn, self._folder, self._problems)
+        params = read_values(node.get("params"), "params", False, self._problems)
+        state = read_values(node.get("state"), "state", True, self._problems)
+        outs = read_outs(node.get("out"), name, self._names, self._problems)
+        operands = self._operands(node, name)
+        if params is None or state is None or outs is None or "batch" not in good:
+            return False
+        if modules is None or operands is None:
+            return False
+        own = self._parameters.of_call([*params, *state], name, span)
+        if own is None:
+            return False
+        self.modules.update(dict.fromkeys(modules))
+        attrs = {
+            "fn": good["fn"],
+            "params": tuple(key for key, _ in params),
+            "state": tuple(key for key, _ in state),
+            "stream": stream(self._seed, name),
+            "training": True,
+            "batch": good["batch"],
+            "out": tuple(str(widened(kind, self._wide)) for _, kind in outs),
+        }
+        held = condense(DECLARATION, attrs)
+        names = [*(o.text for o, _ in operands), *(p for p, _ in own), POSITION]
+        types = [*(t for _, t in operands), *(t for _, t in own)]
+        types.append(self._values.type_of(POSITION))
+        try:
+            results = DECLARATION.infer(types, complete(DECLARATION, held))
+        except OpError as error:
+            at = node.entries.get(error.attr or "in", node.entries["op"])
+            message = told(error, CALL, name)
+            self._problems.add(message, at.span, error.hint)
+            return False
+        new = [f"{name}.{key}.new" for key, _ in state]
+        made = [*(out for out, _ in outs), *new]
+        self._define(DECLARATION, names, made, results, held, place, span)
+        for key, fresh in zip((key for key, _ in state), new, strict=True):
+            store = Op("store", (f"{name}.{key}", fresh), (), {}, None, span)
+            self._values.add(store)
+        return True
+
+    def _composite(
+        self, composite: Composite, written: Written, span: Span, place: Place | None
+    ) -> bool:
+        """Add the ops of a composite; its results have the op's name in theirs."""
+        composite.infer(written.types, written.attrs)
+        for part in composite.parts(written):
+            if part.kind == "store":
+                op = Op(part.kind, part.operands, (), {}, None, span)
+                self._values.add(op)
+                continue
+            types = [self._values.type_of(name) for name in part.operands]
+            declaration = ops.find(part.kind)
+            held = condense(declaration, part.attrs)
+            results = declaration.infer(types, complete(declaration, held))
+            outs = [f"{written.name}{suffix}" for suffix in part.results]
+            self._define(declaration, part.operands, outs, results, held, place, span)
+        return True
+
+    def _define(
+        self,
+        declaration: Declaration,
+        operands: Iterable[str],
+        outs: Iterable[str],
+        results: Iterable[TensorType],
+        held: dict[str, Any],
+        place: Place | None,
+        span: Span,
+    ) -> None:
         same = self._types.setdefault  # equal types are one object: few are
         values = tuple(
             [Value(o, same(t, t)) for o, t in zip(outs, results, strict=True)]
         )
-        self._values.add(Op(declaration.kind, tuple(names), values, held, place, span))
-        return True
+        attrs = held if self._remat is None else {**held, "remat": self._remat}
+        op = Op(declaration.kind, tuple(operands), values, attrs, place, span)
+        self._values.add(op, declaration.final)
 
     def _name(self, node: Mapping) -> str | None:
         name = node.get("name")

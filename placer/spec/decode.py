@@ -20,7 +20,7 @@ from placer.spec.problems import Problems
 from placer.spec.syntax import glued, trap, unlisted
 from placer.spec.tree import Mapping, Node, Scalar, Sequence
 
-LATER = frozenset({"sparse", "remat", "max_staleness", "linear_scaling", "state"})
+LATER = frozenset({"sparse", "max_staleness"})
 """Keys that the design knows and no part reads yet."""
 
 
@@ -43,7 +43,7 @@ def fields(struct: type[msgspec.Struct]) -> dict[str, Field]:
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = None  # an empty container: only nested fields have one
-        found[field.name] = Field(
+        found[field.encode_name] = Field(
             field.type, info, field.required, default, _is_nested(info)
         )
     return found

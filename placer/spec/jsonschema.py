@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
 from placer.spec.kinds import kinds
-from placer.spec.schema import NAME_PATTERN, Block, ParameterOp, Spec
+from placer.spec.schema import NAME_PATTERN, Block, CallOp, ParameterOp, Spec
 
 _REF = "#/$defs/{name}"
 
@@ -19,12 +20,12 @@ def json_schema() -> dict[str, Any]:
     It says less than the loader checks: not whether types, shapes and places fit.
     """
     _, defs = msgspec.json.schema_components(
-        [Spec, Block, ParameterOp], ref_template=_REF
+        [Spec, Block, ParameterOp, CallOp], ref_template=_REF
     )
     ops = [_op(kind.declaration) for kind in kinds().values()]
     for op in ops:
         defs[op["title"]] = op
-    entries = ["Block", "ParameterOp", *(op["title"] for op in ops)]
+    entries = ["Block", "ParameterOp", "CallOp", *(op["title"] for op in ops)]
     defs["Entry"] = {"anyOf": [_ref(name) for name in entries]}
     for owner, key in (("Spec", "graph"), ("Block", "ops")):
         defs[owner]["properties"][key]["items"] = _ref("Entry")
@@ -41,7 +42,7 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": _REF.format(name=name)}
 
 
-def _op(declaration: Declaration) -> dict[str, Any]:
+def _op(declaration: Declaration | Composite) -> dict[str, Any]:
     name = {"type": "string", "pattern": NAME_PATTERN}
     values = {
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
@@ -76,7 +77,7 @@ def _op(declaration: Declaration) -> dict[str, Any]:
     }
 
 
-def _operands(declaration: Declaration) -> str:
+def _operands(declaration: Declaration | Composite) -> str:
     wanted = (f"{o.name}: {o.doc}" for o in declaration.operands if not o.parameter)
     return "; ".join(wanted) or "nothing"
 
@@ -96,10 +97,11 @@ def _allow_hyperparameters(optimizer: dict[str, Any]) -> None:
     from placer.graph import optimizers
 
     optimizer["properties"]["op"]["enum"] = list(optimizers.names())
+    meanings: dict[str, list[str]] = {}
     for name in optimizers.names():
         for key, hyper in optimizers.find(name).hyper.items():
-            optimizer["properties"][key] = {
-                "type": "number",
-                "default": hyper.default,
-                "description": f"{name}: {hyper.doc}",
-            }
+            kind = "boolean" if hyper.type is bool else "number"
+            told = f"{name}: {hyper.doc} ({hyper.default})"
+            meanings.setdefault(key, []).append(told)
+            described = {"type": kind, "description": "; ".join(meanings[key])}
+            optimizer["properties"][key] = described

@@ -10,6 +10,8 @@ from msgspec import inspect
 
 from placer import ops
 from placer.errors import OpError, did_you_mean
+from placer.ops.composite import Composite
+from placer.ops.composites import COMPOSITES
 from placer.ops.declaration import Declaration
 from placer.spec.decode import missing, problem_free, unknown_keys
 from placer.spec.parameters import frozen
@@ -22,14 +24,14 @@ COMMON = ("name", "op", "in", "out", "place", "params")
 PARAMETER = "parameter"
 """The kind that declares a parameter by itself; it is no op of a declaration."""
 
-LATER = frozenset({"call"})
-"""Kinds that the design knows and no part builds yet."""
+CALL = "call"
+"""The kind whose results the spec itself types: a JAX function of the user's."""
 
 
 class Kind(NamedTuple):
     """A declaration, and the type of each attribute as its values are checked."""
 
-    declaration: Declaration
+    declaration: Declaration | Composite
     attrs: Attributes[str, tuple[Any, inspect.Type]]
     keys: frozenset[str]
 
@@ -37,21 +39,20 @@ class Kind(NamedTuple):
 @cache
 def kinds() -> dict[str, Kind]:
     """The kinds by name; `constant` is the one that both specs and passes make."""
+    declared = [ops.find(name) for name in ops.kinds()]
+    written = [d for d in declared if not d.inserted or d.kind == "constant"]
     found = {}
-    for name in ops.kinds():
-        declaration = ops.find(name)
-        if declaration.inserted and name != "constant":
-            continue
-        attrs = {a.name: (a.type, inspect.type_info(a.type)) for a in declaration.attrs}
-        found[name] = Kind(declaration, attrs, frozenset((*COMMON, *attrs)))
+    every: list[Declaration | Composite] = [*written, *COMPOSITES]
+    for kind in every:
+        attrs = {a.name: (a.type, inspect.type_info(a.type)) for a in kind.attrs}
+        found[kind.kind] = Kind(kind, attrs, frozenset((*COMMON, *attrs)))
     return found
 
 
 def unknown_kind(name: str) -> tuple[str, str | None]:
     """The message and the hint for a kind that a spec cannot name."""
-    if name in LATER:
-        return f"op '{name}' is not supported yet", None
-    return f"unknown op '{name}'", did_you_mean(name, [*kinds(), PARAMETER])
+    hint = did_you_mean(name, [*kinds(), PARAMETER, CALL])
+    return f"unknown op '{name}'", hint or "`placer schema` and docs/ops.md list them"
 
 
 def read_attrs(

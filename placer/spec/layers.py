@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +57,7 @@ class Parameters:
             own = f"{name}.{parameter.operand}"
             other = shared.get(parameter.operand)
             if other is None:
-                self._declare(own, type_, parameter.init, span)
+                self._declare(own, type_, parameter.init, span, parameter.state)
             elif (given := self._values.types[other]) != type_:
                 raise OpError(
                     f"needs '{parameter.operand}' {type_}, '{other}' is {given}",
@@ -64,6 +65,29 @@ class Parameters:
                 )
             found.append((other or own, type_))
         return found
+
+    def of_call(
+        self,
+        made: Sequence[tuple[str, LayerParameter | Scalar]],
+        name: str,
+        span: Span,
+    ) -> list[tuple[str, TensorType]] | None:
+        """Names and types of what a `call` has of its own or shares; None when a name
+        that it shares is no parameter."""
+        found = []
+        for key, parameter in made:
+            if isinstance(parameter, LayerParameter):
+                type_ = widened(parameter.type, self._wide)
+                own = f"{name}.{key}"
+                self._declare(own, type_, parameter.init, span, parameter.state)
+                found.append((own, type_))
+            elif parameter.text in self.spans:
+                shared = self._values.types[parameter.text]
+                assert shared is not None
+                found.append((parameter.text, shared))
+            else:
+                self._not_parameter(parameter, name)
+        return found if len(found) == len(made) else None
 
     def of_op(self, node: Mapping, name: str, span: Span) -> bool:
         """Declare what an op of kind `parameter` says; False when it is wrong."""
@@ -84,18 +108,27 @@ class Parameters:
             self._problems.add(message, node.entries["shape"].span)
             return False
         type_ = TensorType(good["dtype"], tuple(good["shape"]))
-        self._declare(name, widened(type_, self._wide), frozen(init), span)
+        init = inits.canonical(frozen(init))
+        self._declare(name, widened(type_, self._wide), init, span)
         return True
 
-    def _declare(self, name: str, type_: TensorType, init: Any, span: Span) -> None:
-        rule = rule_of(name, self._rules)
+    def _declare(
+        self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False
+    ) -> None:
+        rule, blamed = rule_of(name, self._rules), span
         if rule is not None and rule.init is not None:
-            init = rule.init
+            init, blamed = rule.init, rule.pattern.node.span
+        if problem := inits.check_shape(init, type_.sizes(1)):
+            self._problems.add(f"parameter '{name}': {problem}", blamed)
         attrs = {"init": init}
-        if rule is not None and not rule.trainable:
+        if state:
+            attrs["state"] = True
+        elif rule is not None and not rule.trainable:
             attrs["trainable"] = False
         elif (group := self._group(name)) is not None:
             attrs["group"] = group.attrs["group"]
+            if rule is not None and not rule.decay:
+                attrs["decay"] = False
         else:
             self.untaken.append(name)
         self.spans[name] = span
@@ -131,15 +164,19 @@ class Parameters:
                 self._problems.add(message, item.span)
             elif item.text in self.spans:
                 shared[key] = item.text
-            elif item.text in self._values.types or item.text in self._values.inputs:
-                message = f"op '{name}': {quoted(item.text)} is not a parameter"
-                hint = did_you_mean(item.text, self.spans)
-                self._problems.add(message, item.inside, hint)
-            elif not self._values.is_spoilt(item.text):
-                self._values.unknown(item, name)
+            else:
+                self._not_parameter(item, name)
         return (
             shared if shared.keys() == section.entries.keys() <= set(operands) else None
         )
+
+    def _not_parameter(self, item: Scalar, op: str) -> None:
+        if item.text in self._values.types or item.text in self._values.inputs:
+            message = f"op '{op}': {quoted(item.text)} is not a parameter"
+            hint = did_you_mean(item.text, self.spans)
+            self._problems.add(message, item.inside, hint)
+        elif not self._values.is_spoilt(item.text):
+            self._values.unknown(item, op)
 
 
 def held(type_: TensorType, wide: bool) -> TensorType:

@@ -110,7 +110,8 @@ def _model(
     typed = {key: type_ and held(type_, wide) for key, type_ in inputs.items()}
     values = Values(typed, spans, good.get("graph"), problems)
     parameters = Parameters(values, rules, training.groups, wide, problems)
-    builder = Builder(values, parameters, places, names, wide, problems)
+    seed = good.get("seed", 0)
+    builder = Builder(values, parameters, places, names, wide, seed, folder, problems)
     builder.build(good.get("graph"))
     recipe = _recipe(values, training)
     if not problems:
@@ -130,7 +131,7 @@ def _model(
         precision=good["precision"],
         metrics=tuple(node.text for node in training.metrics),
         folder=folder,
-        modules=rows.modules,
+        modules=tuple(dict.fromkeys((*rows.modules, *builder.modules))),
         narrowed=tuple(
             key
             for key, type_ in inputs.items()
@@ -155,6 +156,8 @@ def _recipe(values: Values, training: Training) -> list[Op]:
     for node in training.metrics:
         if values.is_scalar(node, "loss" if node is training.minimize else "metric"):
             attrs: dict[str, Any] = {"metric": node.text}
+            if (final := values.final(node.text)) is not None:
+                attrs["final"] = final
             ops.append(Op("record", (node.text,), (), attrs, None, node.span))
     for group in training.groups:
         ops.append(Op("optimizer", (), (), group.attrs, group.place, group.span))

@@ -39,6 +39,7 @@ class Rule:
     pattern: Pattern
     init: Any
     trainable: bool
+    decay: bool
 
 
 def read_rules(section: Node | None, problems: Problems) -> list[Rule]:
@@ -57,9 +58,10 @@ def read_rules(section: Node | None, problems: Problems) -> list[Rule]:
         if init is not None and (problem := inits.check(init.value)):
             problems.add(problem, init.span)
             init = None
-        if "match" in good and "trainable" in good:
+        if {"match", "trainable", "decay"} <= good.keys():
             pattern = Pattern(good["match"], node.entries["match"])  # type: ignore[union-attr]
-            rules.append(Rule(pattern, frozen(init), good["trainable"]))
+            init = inits.canonical(frozen(init))
+            rules.append(Rule(pattern, init, good["trainable"], good["decay"]))
     return rules
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
+
+from placer.graph.csv_format import Csv
 
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 KIND_PATTERN = r"^[a-z][a-z0-9_]*$"
@@ -47,16 +50,19 @@ class Nodes(Struct, forbid_unknown_fields=True):
 class Data(Struct, forbid_unknown_fields=True):
     """Where rows come from, and how they make batches."""
 
-    source: Annotated[str, _doc("sklearn:NAME, npz:PATH or python:MODULE:FUNCTION")]
+    source: Annotated[
+        str, _doc("csv:PATH, npz:PATH, python:MODULE:FUNCTION or sklearn:NAME")
+    ]
     batch: Annotated[
         Count | None, _doc("rows of the global batch; eval takes train's unless given")
     ] = None
     split: Annotated[
         Literal["train", "test"] | None,
-        _doc("of a sklearn: set: the last fifth of a fixed permutation is test"),
+        _doc("of sklearn: and csv:; the last fifth of a fixed permutation is test"),
     ] = None
     columns: Annotated[
-        dict[Name, str] | None, _doc("the column that each input takes")
+        dict[Name, str | list[str]] | None,
+        _doc("the column that each input takes; of a csv: file several, or a glob"),
     ] = None
     shuffle: Annotated[bool, _doc("a new global order every epoch")] = False
     seed: Annotated[Seed, _doc("of the shuffle")] = 0
@@ -64,6 +70,7 @@ class Data(Struct, forbid_unknown_fields=True):
         Literal["drop", "keep"] | None,
         _doc("the short last batch of an epoch: train drops it, eval keeps it"),
     ] = None
+    csv: Csv | None = None
 
 
 class DataSection(Struct, forbid_unknown_fields=True):
@@ -78,6 +85,9 @@ class Block(Struct, forbid_unknown_fields=True):
 
     ops: Annotated[list[Any], _doc("ops and blocks, in program order")]
     place: Annotated[str | None, _doc("as /node:worker/gpu:0-7")] = None
+    remat: Annotated[
+        bool, _doc("true computes the block again for backward, and keeps less")
+    ] = False
 
 
 class ParameterRule(Struct, forbid_unknown_fields=True):
@@ -86,12 +96,19 @@ class ParameterRule(Struct, forbid_unknown_fields=True):
     match: Annotated[str, _doc("a glob over names such as h1.w")]
     init: Annotated[Any, _doc("the initialiser, instead of the op's")] = None
     trainable: Annotated[bool, _doc("false keeps the initial values")] = True
+    decay: Annotated[
+        bool, _doc("false leaves it out of an optimizer's weight_decay")
+    ] = True
 
 
 class Clip(Struct, forbid_unknown_fields=True):
-    """A bound on gradients."""
+    """A bound on gradients: one of the three."""
 
-    global_norm: Annotated[Positive, _doc("the longest that all of them may be")]
+    global_norm: Annotated[
+        Positive | None, _doc("the longest that all of them together may be")
+    ] = None
+    norm: Annotated[Positive | None, _doc("the longest that each may be")] = None
+    value: Annotated[Positive | None, _doc("the largest that an element may be")] = None
 
 
 class Slicing(Struct, forbid_unknown_fields=True):
@@ -176,3 +193,40 @@ class ParameterOp(Struct, forbid_unknown_fields=True):
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32", "float64"], _doc("a float")
     ] = "float32"
+
+
+class CallParameter(Struct, forbid_unknown_fields=True):
+    """A parameter, or a part of the state, of an op of kind `call`."""
+
+    shape: Annotated[list[int], _doc("ints; [] for a scalar")]
+    init: Annotated[Any, _doc("how it begins")]
+    dtype: Annotated[
+        Literal["float16", "bfloat16", "float32", "float64"], _doc("a float")
+    ] = "float32"
+
+
+class CallOp(Struct, forbid_unknown_fields=True):
+    """A JAX function beside the spec as an op, of kind `call`:
+    `fn(params, state, *inputs, rng, training)` gives its outputs and its new state."""
+
+    name: Annotated[Name, _doc("the op's")]
+    op: Literal["call"]
+    fn: Annotated[str, _doc("MODULE:FUNCTION, in a file beside the spec")]
+    out: Annotated[
+        str | list[dict[Name, TypeText]],
+        _doc('names and types of the results, as [y: "float32[batch, 64]"]'),
+    ]
+    in_: Annotated[str | list[str] | None, _doc("the values that it takes")] = (
+        msgspec.field(default=None, name="in")
+    )
+    params: Annotated[
+        dict[Name, CallParameter | str] | None, _doc("parameters, or whose are shared")
+    ] = None
+    state: Annotated[
+        dict[Name, CallParameter] | None, _doc("what the function itself changes")
+    ] = None
+    batch: Annotated[
+        Literal["rows", "whole"],
+        _doc("rows: row i of every output depends on row i of the inputs only"),
+    ] = "whole"
+    place: Annotated[str | None, _doc("as /node:worker/gpu:0-7")] = None

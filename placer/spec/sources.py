@@ -6,12 +6,14 @@ import re
 from collections.abc import Mapping as Types
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from placer.errors import DataError, Span, did_you_mean
 from placer.graph import sources
 from placer.graph.model import Source
 from placer.graph.scalars import shown
 from placer.graph.types import BATCH, ITEM_BYTES, TensorType
+from placer.spec.csv_options import check_columns, read_csv
 from placer.spec.decode import decode
 from placer.spec.names import Names, is_name, why_not
 from placer.spec.neighbours import neighbours
@@ -102,7 +104,7 @@ def read_data(
     reader = _Reader(inputs, folder, problems)
     train = reader.read(good.get("train"), "train", None)
     given = good.get("eval")
-    evaluation = reader.read(given, "eval", train.batch if train else None)
+    evaluation = reader.read(given, "eval", train)
     return Rows(train, evaluation, given is not None, tuple(reader.modules))
 
 
@@ -118,7 +120,10 @@ class _Reader:
         self.problems = problems
         self.modules: dict[str, None] = {}
 
-    def read(self, node: Node | None, which: str, batch: int | None) -> Source | None:
+    def read(
+        self, node: Node | None, which: str, train: Source | None
+    ) -> Source | None:
+        """One entry; what `eval` does not say it takes from `train`, where it can."""
         if node is None:
             return None
         good = decode(node, Data, f"data.{which}", self.problems)
@@ -128,11 +133,18 @@ class _Reader:
         columns = None
         if "source" in good and (found := self._source(node.entries["source"])):
             whole &= self._check_split(found, good.get("split"), node)
+            if found.kind == "csv" and which == "eval":
+                if train is None:
+                    return None  # what eval takes from it is not known
+                if train.source.startswith("csv:"):
+                    good["csv"] = good.get("csv") or train.csv
+                    good["columns"] = good.get("columns") or train.columns
             columns = self._columns(found, good.get("columns"), node)
+            whole &= self._csv(found, good, columns, node, f"data.{which}.csv")
         if "batch" in good and good["batch"] is None:
             if which == "train":
                 self.problems.add("'batch' is missing in data.train", node.span)
-            good["batch"] = batch
+            good["batch"] = train.batch if train else None
         if not whole or columns is None or good["batch"] is None:
             return None
         remainder = good["remainder"] or ("drop" if which == "train" else "keep")
@@ -142,10 +154,6 @@ class _Reader:
         """The source that a text names; its module must stand beside the spec."""
         assert isinstance(node, Scalar)
         span = node.inside
-        if node.text.startswith("csv:"):
-            hint = "give the rows by npz: or python:"
-            self.problems.add("'csv:' sources are not supported yet", span, hint)
-            return None
         try:
             found = sources.Source.parse(node.text)
         except DataError as error:
@@ -182,8 +190,8 @@ class _Reader:
         return True
 
     def _columns(
-        self, source: sources.Source, given: dict[str, str] | None, entry: Mapping
-    ) -> dict[str, str] | None:
+        self, source: sources.Source, given: sources.Feeds | None, entry: Mapping
+    ) -> sources.Feeds | None:
         """The column of each input, those that are not written among them."""
         if None in self.inputs.values():
             return None
@@ -198,10 +206,39 @@ class _Reader:
             self.problems.take(error, span=span)
             return None
 
+    def _csv(
+        self,
+        source: sources.Source,
+        good: dict[str, Any],
+        columns: sources.Feeds | None,
+        entry: Mapping,
+        where: str,
+    ) -> bool:
+        """Whether the file's text can be read as the spec says, which goes to `good`."""
+        node = good.get("csv")
+        if source.kind != "csv":
+            if node is None:
+                return True
+            message = f"'csv' is for csv: sources, not for {source.text}"
+            self.problems.add(message, entry.keys["csv"].span)
+            return False
+        if isinstance(node, Node):
+            good["csv"] = read_csv(node, source, where, self.problems)
+            if good["csv"] is None:
+                return False
+        types = {name: type_ for name, type_ in self.inputs.items() if type_}
+        section = entry.get("columns")
+        given = section.entries if isinstance(section, Mapping) else {}
+        spans = {name: given.get(name, entry.entries["source"]).span for name in types}
+        header = good["csv"].header if good["csv"] else None
+        return columns is not None and check_columns(
+            source, columns, types, header, spans, self.problems
+        )
+
 
 def _blamed(
     section: Mapping,
-    given: dict[str, str],
+    given: sources.Feeds,
     dtypes: dict[str, str],
     source: sources.Source,
 ) -> Span:
@@ -209,6 +246,8 @@ def _blamed(
     for name, column in given.items():
         if name not in dtypes:
             return section.keys[name].span
+        if isinstance(column, list) and source.kind != "csv":
+            return section.entries[name].span
         if source.kind == "sklearn" and column not in sources.SKLEARN[source.path]:
             return section.entries[name].span
     return section.span

@@ -90,7 +90,13 @@ def _clip(node: Node | None, where: str, problems: Problems) -> dict[str, float]
     if node is None:
         return None
     good = decode(node, Clip, where, problems)
-    return {"global_norm": float(good["global_norm"])} if good else None
+    given = {key: float(bound) for key, bound in good.items() if bound is not None}
+    if len(given) == 1:
+        return given
+    if isinstance(node, Mapping) and node.entries.keys() <= good.keys():
+        message = f"{where} needs one of global_norm, norm and value"
+        problems.add(message, node.span, "write {global_norm: 1.0}")
+    return None
 
 
 def _groups(

@@ -8,8 +8,10 @@ from functools import cached_property
 from itertools import islice
 
 from placer.errors import Span, did_you_mean
+from placer.graph.finals import Final
 from placer.graph.graph import Op, Value
-from placer.graph.types import TensorType
+from placer.graph.structure import POSITION
+from placer.graph.types import BATCH, TensorType
 from placer.spec.names import quoted
 from placer.spec.problems import Problems
 from placer.spec.tree import Mapping, Node, Scalar, Sequence
@@ -38,14 +40,27 @@ class Values:
         self._spans = spans
         self._section = section
         self._spoilt: set[str] = set()
+        self._finals: dict[str, Final] = {}
         self._problems = problems
 
-    def add(self, op: Op) -> None:
-        """The next op, and the values that it defines."""
+    def add(self, op: Op, final: Final | None = None) -> None:
+        """The next op, and the values that it defines: of a metric, with its final."""
         self.ops.append(op)
+        if final is not None:
+            self._finals.update((value.name, final) for value in op.results)
         for value in op.results:
             assert isinstance(value.type, TensorType)
             self.types[value.name] = value.type
+
+    def type_of(self, name: str) -> TensorType:
+        """The type of a value that is right; the batch's position is read where it is
+        first asked for."""
+        if name == POSITION and name not in self.types:
+            result = Value(name, TensorType("uint32", (BATCH, 2)))
+            self.add(Op("read", (), (result,), {"input": name}))
+        found = self.types[name]
+        assert found is not None, name
+        return found
 
     def lookup(self, node: Scalar, op: str) -> TensorType | None:
         """The type of the value that op `op` names; None, told, when it has none.
@@ -53,6 +68,13 @@ class Values:
         An input is read where it is first used.
         """
         name = node.text
+        if name in self._finals:
+            self._problems.add(
+                f"op '{op}': '{name}' is a metric, which no op takes",
+                node.inside,
+                "name it in train.metrics; compute with what a loss or reduce_mean gives",
+            )
+            return None
         try:
             return self.types[name]
         except KeyError:
@@ -68,6 +90,10 @@ class Values:
         if not self.is_spoilt(name):
             self.unknown(node, op)
         return None
+
+    def final(self, name: str) -> Final | None:
+        """How the number of a metric is made; None for any other value."""
+        return self._finals.get(name)
 
     def spoil(self, node: Mapping) -> None:
         """What an op that is wrong defines is not checked further."""
@@ -103,14 +129,20 @@ class Values:
         return lines
 
     def is_scalar(self, node: Scalar, what: str) -> bool:
-        """Whether a name is that of a float scalar; tells what it is if not."""
+        """Whether a name is that of a float scalar, or of a metric where `what` is not a
+        loss; tells what it is if not."""
         name = node.text
         type_ = self.types.get(name)
         if type_ is None:
             if name not in self.types and not self.is_spoilt(name):
-                hint = did_you_mean(name, self._scalars())
+                hint = did_you_mean(name, self._scalars(what))
                 self._problems.add(f"unknown {what} {quoted(name)}", node.inside, hint)
             return False
+        if name in self._finals:
+            if what == "loss":
+                message = f"'{name}' is a metric: it has no gradient to minimise by"
+                self._problems.add(message, node.inside, "minimise a loss")
+            return what != "loss"
         if type_.shape or not type_.is_float:
             message = f"a {what} must be a float scalar, '{name}' is {type_}"
             hint = "reduce it with reduce_mean or reduce_sum"
@@ -118,9 +150,14 @@ class Values:
             return False
         return True
 
-    def _scalars(self) -> list[str]:
+    def _scalars(self, what: str) -> list[str]:
         recent = islice(reversed(self.types.items()), RECENT)
-        return [n for n, t in recent if t and t.is_float and not t.shape]
+        return [
+            n
+            for n, t in recent
+            if (t and t.is_float and not t.shape)
+            or (n in self._finals and what != "loss")
+        ]
 
 
 def is_block(node: Mapping) -> bool:

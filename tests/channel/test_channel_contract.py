@@ -1,4 +1,4 @@
-"""What every channel promises, over both carriers."""
+"""What every channel promises, over each carrier."""
 
 from __future__ import annotations
 
@@ -53,6 +53,16 @@ def test_a_message_may_have_no_arrays(connect):
     channels = connect("a:0", "b:0")
     channels["a:0"].send("b:0", Key(-1, 0), [])
     assert channels["b:0"].receive("a:0", Key(-1, 0)) == []
+
+
+def test_a_message_may_have_empty_arrays_only(connect):
+    channels = connect("a:0", "b:0")
+    sent = [np.empty((0,)), np.empty((3, 0, 2), ml_dtypes.bfloat16)]
+    channels["a:0"].send("b:0", Key(1, 1), sent)
+    got = channels["b:0"].receive("a:0", Key(1, 1))
+    assert all(same(g, s) for g, s in zip(got, sent, strict=True))
+    channels["a:0"].send("b:0", Key(1, 2), sent)
+    assert list(channels["b:0"].pieces("a:0", Key(1, 2))) == []
 
 
 def test_small_and_large_arrays_share_a_message(connect):
@@ -325,6 +335,313 @@ def test_many_threads_may_use_one_channel(connect, spawn):
     assert [total.result(20) for total in sums] == [0, 5000, 10000, 15000]
 
 
+# Memory that is passed on.
+
+
+def test_shared_memory_starts_zeroed_and_aligned_and_is_received_as_it_was_sent(
+    connect,
+):
+    channels = connect("a:0", "b:0")
+    memory = channels["a:0"].share(3 << 20)
+    assert memory.dtype == np.uint8
+    assert memory.shape == (3 << 20,)
+    assert memory.ctypes.data % 64 == 0
+    assert not memory.any()
+    memory[...] = RNG.integers(0, 256, memory.size, dtype=np.uint8)
+    table = memory[: 1 << 20].view(np.float32).reshape(-1, 64)
+    sent = [table, memory[64:1000], np.arange(9), table[:0], memory[1 << 20 :]]
+    channels["a:0"].send("b:0", Key(1, 1), sent)
+    got = channels["b:0"].receive("a:0", Key(1, 1))
+    assert all(same(g, s) for g, s in zip(got, sent, strict=True))
+    assert channels["a:0"].bytes_sent == sum(array.nbytes for array in sent)
+    assert channels["b:0"].bytes_received == sum(array.nbytes for array in sent)
+
+
+def test_shared_memory_is_copied_where_out_has_an_array_for_it(connect):
+    channels = connect("a:0", "b:0")
+    memory = channels["a:0"].share(2 << 20)
+    memory[...] = 7
+    out = [np.zeros(1 << 20, np.uint8), None]
+    channels["a:0"].send("b:0", Key(1, 1), [memory[: 1 << 20], memory[1 << 20 :]])
+    got = channels["b:0"].receive("a:0", Key(1, 1), out=out)
+    assert got[0] is out[0]
+    memory[...] = 8
+    assert (got[0] == 7).all()
+
+
+def test_shared_memory_may_be_written_again_once_the_receivers_are_done(connect):
+    channels = connect("a:0", "b:0", "c:0")
+    memory = channels["a:0"].share(1 << 20)
+    for step in range(3):
+        memory[...] = step
+        for peer in ("b:0", "c:0"):
+            channels["a:0"].send(peer, Key(1, step), [memory])
+        for peer in ("b:0", "c:0"):
+            (got,) = channels[peer].receive("a:0", Key(1, step))
+            assert (got == step).all()
+            channels[peer].send("a:0", Key(2, step), [])
+        for peer in ("b:0", "c:0"):
+            channels["a:0"].receive(peer, Key(2, step))
+
+
+def test_an_array_that_leaves_shared_memory_is_sent_as_any_other(connect):
+    channels = connect("a:0", "b:0")
+    memory = channels["a:0"].share(1 << 20).reshape(1024, 1024)
+    memory[...] = 3
+    channels["a:0"].send("b:0", Key(1, 1), [memory[:, ::2], memory.T])
+    got = channels["b:0"].receive("a:0", Key(1, 1))
+    memory[...] = 4
+    assert all((array == 3).all() for array in got)
+
+
+# Piece by piece.
+
+
+def taken(pieces, sent: list[np.ndarray]) -> list[np.ndarray]:
+    """The arrays that pieces make, held to come in order and without gaps."""
+    got = [np.zeros(array.size, array.dtype) for array in sent]
+    at = [0] * len(sent)
+    last = 0
+    for index, first, view in pieces:
+        assert index >= last
+        assert first == at[index]
+        assert view.ndim == 1
+        assert view.size > 0
+        got[index][first : first + view.size] = view
+        at[index] += view.size
+        last = index
+    assert at == [array.size for array in sent]
+    return [g.reshape(s.shape) for g, s in zip(got, sent, strict=True)]
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [5, 0, 7], [70_000, 3], [3, 12_000_000, 5]])
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "float64", ml_dtypes.bfloat16])
+def test_pieces_are_all_elements_in_order(connect, spawn, sizes, dtype):
+    channels = connect("a:0", "b:0")
+    kind = np.dtype(dtype)
+    sent = [
+        RNG.integers(0, 2, n // kind.itemsize * kind.itemsize, np.uint8).view(kind)
+        for n in sizes
+    ]
+    sent.append(np.array(1.0).astype(kind))
+    sending = spawn(channels["a:0"].send, "b:0", Key(1, 1), sent)
+    got = taken(channels["b:0"].pieces("a:0", Key(1, 1)), sent)
+    assert all(same(g, s) for g, s in zip(got, sent, strict=True))
+    sending.result(10)
+
+
+def test_pieces_come_from_shared_memory_beside_other_arrays(connect):
+    channels = connect("a:0", "b:0")
+    memory = channels["a:0"].share(5 << 20)
+    memory[...] = RNG.integers(0, 256, memory.size, dtype=np.uint8)
+    plain = RNG.random(400_000)
+    for sent in ([memory, plain], [plain[:5], memory, plain[5:9]]):
+        channels["a:0"].send("b:0", Key(1, 1), sent)
+        got = taken(channels["b:0"].pieces("a:0", Key(1, 1)), sent)
+        assert all(same(g, s) for g, s in zip(got, sent, strict=True))
+
+
+def test_pieces_of_several_sources_are_cut_alike(connect):
+    """Whether they lie in shared memory or not."""
+    channels = connect("ps:0", "worker:0", "worker:1", "worker:2")
+    sizes = (100, 3_000_000, 17, 1_000_001, 5)
+    gradients = {
+        f"worker:{w}": [np.full(n, 10**w, np.float32) for n in sizes] for w in range(3)
+    }
+    memory = channels["worker:2"].share(12_000_000).view(np.float32)
+    memory[...] = 100
+    gradients["worker:2"][1] = memory
+    for worker, arrays in gradients.items():
+        channels[worker].send("ps:0", Key(1, 1), arrays)
+    sums = [np.zeros(n, np.float32) for n in sizes]
+    together = [channels["ps:0"].pieces(worker, Key(1, 1)) for worker in gradients]
+    for parts in zip(*together, strict=True):
+        assert len({(index, first, view.size) for index, first, view in parts}) == 1
+        for index, first, view in parts:
+            sums[index][first : first + view.size] += view
+    assert all((array == 111).all() for array in sums)
+
+
+def test_pieces_count_as_received_at_their_end(connect, spawn):
+    channels = connect("a:0", "b:0", bound=2 << 20, beat=3.5)
+    sent = [np.zeros(1 << 20, np.uint8), np.zeros(1 << 20, np.uint8)]
+    channels["a:0"].send("b:0", Key(1, 1), sent)
+    second = spawn(channels["a:0"].send, "b:0", Key(1, 2), sent)
+    pieces = channels["b:0"].pieces("a:0", Key(1, 1))
+    next(pieces)
+    eventually(lambda: channels["a:0"].waiting() == ("b:0",))
+    assert len(list(pieces)) >= 1
+    second.result(3)
+
+
+@pytest.mark.parametrize("asked_for", [1, 3])
+def test_pieces_that_are_closed_early_discard_the_rest(connect, spawn, asked_for):
+    channels = connect("a:0", "b:0", bound=1 << 20, beat=3.5)
+    sent = [np.full(4 << 20, i, np.uint8) for i in range(5)]
+    for step in range(4):
+        sending = spawn(channels["a:0"].send, "b:0", Key(1, step), sent)
+        pieces = channels["b:0"].pieces("a:0", Key(1, step))
+        for _ in range(asked_for):
+            next(pieces)
+        pieces.close()
+        sending.result(10)
+    channels["a:0"].send("b:0", Key(1, 9), [np.arange(3)])
+    assert channels["b:0"].receive("a:0", Key(1, 9))[0].tolist() == [0, 1, 2]
+
+
+def test_pieces_that_nobody_asks_for_leave_the_message_where_it_is(connect):
+    channels = connect("a:0", "b:0")
+    channels["a:0"].send("b:0", Key(1, 1), [np.arange(3)])
+    channels["b:0"].pieces("a:0", Key(1, 1)).close()
+    assert channels["b:0"].receive("a:0", Key(1, 1))[0].tolist() == [0, 1, 2]
+
+
+def test_a_later_message_may_be_received_between_two_pieces(connect, spawn):
+    channels = connect("a:0", "b:0", deadline=10)
+    first = [np.arange(6 << 20, dtype=np.uint32), np.arange(5)]
+    second = [np.arange(5 << 20, dtype=np.uint32)]
+
+    def send() -> None:
+        channels["a:0"].send("b:0", Key(1, 1), first)
+        channels["a:0"].send("b:0", Key(1, 2), second)
+
+    sending = spawn(send)
+    pieces = channels["b:0"].pieces("a:0", Key(1, 1))
+    index, start, view = next(pieces)
+    begun = view.copy()
+    got = channels["b:0"].receive("a:0", Key(1, 2))
+    assert same(got[0], second[0])
+    assert same(view, begun)
+    rest = taken(iter([(index, start, begun), *copies(pieces)]), first)
+    assert all(same(g, s) for g, s in zip(rest, first, strict=True))
+    sending.result(10)
+
+
+def copies(pieces):
+    return [(index, first, view.copy()) for index, first, view in pieces]
+
+
+def test_pieces_wait_like_a_receive(connect, spawn):
+    channels = connect("a:0", "b:0", deadline=0.2)
+    with pytest.raises(RunError, match=r"^b:0 waited 0.2 s for edge 3, step 1 from"):
+        next(channels["b:0"].pieces("a:0", Key(3, 1)))
+    waiting = spawn(lambda: next(channels["b:0"].pieces("a:0", Key(3, 2))))
+    cause = Cause("a:0", "step 2", "failed")
+    channels["a:0"].abort(cause)
+    with pytest.raises(RunError, match=r"^(a:0: step 2: failed|b:0 waited)"):
+        waiting.result(10)
+    with pytest.raises(Aborted):
+        next(channels["b:0"].pieces("a:0", Key(3, 3)))
+
+
+# Much at once.
+
+
+def test_large_messages_may_be_received_in_any_order(connect, spawn):
+    channels = connect("a:0", "b:0")
+    blocks = [RNG.integers(0, 256, 5 << 20, dtype=np.uint8) for _ in range(6)]
+
+    def send_all() -> None:
+        for step, block in enumerate(blocks):
+            channels["a:0"].send("b:0", Key(1, step), [block])
+
+    sending = spawn(send_all)
+    for step in (5, 0, 3, 1, 4, 2):
+        assert same(channels["b:0"].receive("a:0", Key(1, step))[0], blocks[step])
+    sending.result(10)
+
+
+def test_both_ways_at_once_with_more_than_any_buffer_holds(connect, spawn):
+    channels = connect("a:0", "b:0", deadline=20)
+    block = np.arange(24 << 20, dtype=np.uint8)
+
+    def exchange(me: str, other: str) -> bool:
+        for step in range(2):
+            channels[me].send(other, Key(1, step), [block])
+        return all(
+            same(channels[me].receive(other, Key(1, step))[0], block)
+            for step in range(2)
+        )
+
+    first, second = spawn(exchange, "a:0", "b:0"), spawn(exchange, "b:0", "a:0")
+    assert first.result(30)
+    assert second.result(30)
+
+
+def test_many_small_messages_wait_for_their_receiver(connect, spawn):
+    """More than a socket holds, from several threads, while the receiver is busy."""
+    channels = connect("a:0", "b:0")
+
+    def send(edge: int) -> None:
+        for step in range(400):
+            array = np.full(3000, step, np.int16)
+            channels["a:0"].send("b:0", Key(edge, step), [array])
+
+    for sent in [spawn(send, edge) for edge in range(3)]:
+        sent.result(20)
+    for step in range(400):
+        for edge in range(3):
+            (got,) = channels["b:0"].receive("a:0", Key(edge, step))
+            assert (got == step).all()
+
+
+def test_as_many_arrays_as_a_message_may_have(connect):
+    channels = connect("a:0", "b:0")
+    sent = [np.full((1,) * (i % 30) + (i % 3,), i, np.int16) for i in range(16384)]
+    channels["a:0"].send("b:0", Key(1, 1), sent)
+    got = channels["b:0"].receive("a:0", Key(1, 1))
+    assert all(same(g, s) for g, s in zip(got, sent, strict=True))
+
+
+MIXED = [0, 7, 3000, 65_536, 65_537, 200_000, 1 << 20, 3_000_001, 9 << 20]
+"""Bytes of arrays around every limit of a carrier."""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_mix_of_messages_comes_exactly_as_it_was_sent(connect, spawn, seed):
+    """From three nodes to each other, by several threads, taken in any order and way."""
+    nodes = ("a:0", "b:0", "c:0")
+    channels = connect(*nodes, bound=12 << 20, beat=0.05, deadline=30)
+    memory = {node: channels[node].share(1 << 20) for node in nodes}
+    for node in nodes:
+        memory[node][...] = ord(node[0])
+
+    def arrays_of(source: str, edge: int, step: int) -> list[np.ndarray]:
+        draw = np.random.default_rng([seed, ord(source[0]), edge, step])
+        sizes = draw.choice(MIXED, draw.integers(0, 4))
+        arrays = [
+            np.full(n, (edge + step + i) % 251, "u1") for i, n in enumerate(sizes)
+        ]
+        return [*arrays, memory[source][step * 64 :]] if draw.integers(2) else arrays
+
+    def send(me: str, other: str, edge: int) -> None:
+        for step in range(12):
+            channels[me].send(other, Key(edge, step), arrays_of(me, edge, step))
+
+    def receive(me: str, other: str, edge: int) -> int:
+        draw = np.random.default_rng([seed, edge])
+        for step in draw.permutation(12).tolist():
+            sent = arrays_of(other, edge, step)
+            if draw.integers(3) == 0:
+                got = taken(channels[me].pieces(other, Key(edge, step)), sent)
+            else:
+                out = [np.zeros_like(a) if draw.integers(2) else None for a in sent]
+                got = channels[me].receive(other, Key(edge, step), out=out)
+            assert all(same(g, s) for g, s in zip(got, sent, strict=True))
+        return 12
+
+    pairs = [(me, other) for me in nodes for other in nodes if me != other]
+    edges = [(me, other, edge) for me, other in pairs for edge in range(2)]
+    sending = [spawn(send, me, other, edge) for me, other, edge in edges]
+    taking = [spawn(receive, other, me, edge) for me, other, edge in edges]
+    assert [each.result(60) for each in taking] == [12] * len(edges)
+    for each in sending:
+        each.result(60)
+
+
+# What carriers do beyond that.
+
+
 def test_memory_passes_arrays_without_a_copy_and_read_only(memory):
     channels = memory("a:0", "b:0")
     sent = np.arange(10)
@@ -335,9 +652,13 @@ def test_memory_passes_arrays_without_a_copy_and_read_only(memory):
     assert sent.flags.writeable
 
 
-def test_zeromq_puts_arrays_into_the_aligned_arena(zeromq):
-    channels = zeromq("a:0", "b:0")
-    sent = [np.ones(n, np.float32) for n in (1, 3, 1000, 30_000, 400_000)]
+@pytest.mark.parametrize("sizes", [(1, 3, 1000), (1, 3, 1000, 30_000, 400_000)])
+def test_between_processes_arrays_lie_in_the_aligned_arena(between, sizes):
+    channels = between("a:0", "b:0")
+    sent = [np.ones(n, np.float32) for n in sizes]
     channels["a:0"].send("b:0", Key(1, 1), sent)
     got = channels["b:0"].receive("a:0", Key(1, 1))
-    assert [array.ctypes.data % 64 for array in got] == [0] * 5
+    assert [array.ctypes.data % 64 for array in got] == [0] * len(sizes)
+    channels["a:0"].send("b:0", Key(1, 2), sent)
+    for _, _, view in channels["b:0"].pieces("a:0", Key(1, 2)):
+        assert view.ctypes.data % 64 == 0

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.errors import RunError
-from placer.runtime.channel import payload, wire
+from placer.runtime.channel import bodies, payload, wire
+from placer.runtime.channel.bodies import Refused
 from placer.runtime.channel.protocol import Cause, Key
-from placer.runtime.channel.wire import Kind, Refused
+from placer.runtime.channel.wire import Kind
 
 JOB = wire.job_digest("test job")
 STAMP = wire.Stamp(source=1, incarnation=7, job=JOB)
@@ -52,8 +53,8 @@ def test_arbitrary_bytes_are_refused(junk):
         wire.read_header(junk, JOB)
     valid = STAMP.header(Kind.MESSAGE)
     for read in (
-        wire.read_hello,
-        wire.read_cause,
+        lambda frame: bodies.read_hello(wire.body(frame)),
+        lambda frame: bodies.read_cause(wire.body(frame)),
         lambda frame: wire.read_contents(frame, 12, 1000),
     ):
         with pytest.raises(Refused):
@@ -109,13 +110,15 @@ def test_frames_of_another_job_kind_or_length_are_refused():
 
 def test_long_causes_are_cut_so_that_they_can_be_read():
     cause = Cause("worker:0", "step 1", "é" * 100_000)
-    frame = STAMP.header(Kind.ABORT) + wire.encode_cause(cause)
-    assert wire.read_cause(frame) == Cause("worker:0", "step 1", "é" * wire.MAX_TEXT)
+    frame = STAMP.header(Kind.ABORT) + bodies.encode_cause(cause)
+    assert bodies.read_cause(wire.body(frame)) == Cause(
+        "worker:0", "step 1", "é" * bodies.MAX_TEXT
+    )
 
 
 def test_the_contents_of_the_most_and_longest_shapes_fit_into_a_frame():
     longest = np.zeros((2**32, 2**16, *[1] * 29, 0), "?")
-    arrays = payload.sendable([longest] * payload.MAX_ARRAYS, 0, "it")
+    arrays = payload.sendable([longest] * payload.MAX_ARRAYS, 0, lambda: "it")
     body = wire.encode_contents(Key(2**62, 2**62, 2**62), arrays)
     assert 780_000 < len(body) <= wire.MAX_BODY
     frame = STAMP.header(Kind.MESSAGE) + body
@@ -125,12 +128,12 @@ def test_the_contents_of_the_most_and_longest_shapes_fit_into_a_frame():
 @pytest.mark.parametrize("shape", [(1,) * 33, (2**48 + 1, 0)])
 def test_shapes_that_a_receiver_would_refuse_are_not_sent(shape):
     with pytest.raises(RunError, match="it: array 0 has shape"):
-        payload.sendable([np.zeros(shape, "?")], 1000, "it")
+        payload.sendable([np.zeros(shape, "?")], 1000, lambda: "it")
 
 
 def test_more_arrays_than_a_receiver_would_take_are_not_sent():
     with pytest.raises(RunError, match="16385 arrays are too many"):
-        payload.sendable([np.zeros(0)] * 16385, 1000, "it")
+        payload.sendable([np.zeros(0)] * 16385, 1000, lambda: "it")
 
 
 @given(st.lists(st.integers(0, 3 << 20), max_size=6))

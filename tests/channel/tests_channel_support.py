@@ -5,7 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from placer.runtime.channel.protocol import Channel, Key
 
 
 def free_addresses(nodes: Sequence[str]) -> dict[str, str]:
@@ -18,6 +22,19 @@ def free_addresses(nodes: Sequence[str]) -> dict[str, str]:
     for listener in listeners:
         listener.close()
     return addresses
+
+
+def port(address: str) -> int:
+    """The port of HOST:PORT."""
+    return int(address.rpartition(":")[2])
+
+
+def talk(channels: Mapping[str, Channel], step: int) -> None:
+    """A message each way between a:0 and b:0, to see that the run goes on."""
+    for me, other in (("a:0", "b:0"), ("b:0", "a:0")):
+        channels[me].send(other, Key(9, step), [np.arange(step)])
+        (got,) = channels[other].receive(me, Key(9, step))
+        assert got.tolist() == list(range(step))
 
 
 def eventually(happened: Callable[[], bool], within: float = 10.0) -> None:

@@ -231,6 +231,9 @@ from placer.launcher import supervise
 from placer.launcher.local import launch_nodes
 supervise.TERM_GRACE = 0.5
 scripted, logs = sys.argv[1:]
+# As a shell starts it, whatever these tests were started by: nohup ignores SIGHUP.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 def command(node):
     return [sys.executable, scripted, node, "deaf", "pid", "state=running", "wait"]
 def watch(event):

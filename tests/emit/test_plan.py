@@ -12,7 +12,7 @@ from placer.errors import BuildError
 from placer.files import find
 from placer.plan import VERSION, json_schema, read_plan, sealed, to_json
 from placer.runtime.channel.memory import MemoryChannel
-from placer.runtime.executor import Options
+from placer.runtime.execution import Options
 from placer.runtime.process import run_in_threads
 from placer.runtime.service import DONE, GO
 from placer.spec import load

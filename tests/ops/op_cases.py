@@ -1,7 +1,11 @@
 """Uses of ops that several tests draw on, and what each op is in a plain formula."""
 
+from collections import Counter
+from collections.abc import Iterable
 from importlib import import_module
+from typing import Any
 
+import pytest
 from op_use import BATCH, Use
 
 from placer.ops.declarations import FAMILIES
@@ -15,4 +19,25 @@ PLAIN = {kind: plain for m in _MODULES for kind, plain in m.PLAIN.items()}
 
 ALL = [*DIFFERENTIABLE, *WITHOUT_GRADIENT]
 
-__all__ = ["ALL", "BATCH", "DIFFERENTIABLE", "PLAIN", "WITHOUT_GRADIENT", "Use"]
+
+def mostly_slow(uses: Iterable[Use], each: int = 3) -> list[Any]:
+    """The uses as parameters of a test that compiles: the first of each kind run always,
+    the others in the slow suite."""
+    seen: Counter[str] = Counter()
+    found = []
+    for use in uses:
+        seen[use.kind] += 1
+        marks = [pytest.mark.slow] if seen[use.kind] > each else []
+        found.append(pytest.param(use, marks=marks, id=str(use)))
+    return found
+
+
+__all__ = [
+    "ALL",
+    "BATCH",
+    "DIFFERENTIABLE",
+    "PLAIN",
+    "WITHOUT_GRADIENT",
+    "Use",
+    "mostly_slow",
+]

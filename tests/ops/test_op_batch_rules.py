@@ -10,7 +10,7 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
-from op_cases import ALL, BATCH, Use
+from op_cases import ALL, BATCH, Use, mostly_slow
 
 from placer import ops
 
@@ -22,6 +22,11 @@ PARTS = 3
 
 def rule(use: Use) -> str:
     return use.declaration.batch(use.types, use.full)
+
+
+def is_linear(use: Use) -> bool:
+    """Whether a sum passes through any of its operands."""
+    return bool(use.declaration.linear(use.types, use.full))
 
 
 @cache
@@ -53,7 +58,7 @@ def parts_of(use: Use, arrays) -> list[tuple[np.ndarray, ...]]:
     ]
 
 
-@pytest.mark.parametrize("use", [u for u in SPLIT if rule(u) != "whole"], ids=str)
+@pytest.mark.parametrize("use", mostly_slow(u for u in SPLIT if rule(u) != "whole"))
 def test_parts_make_the_whole(use):
     arrays = use.arrays()
     parts = parts_of(use, arrays)
@@ -65,7 +70,7 @@ def test_parts_make_the_whole(use):
         np.testing.assert_allclose(together, wanted, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("use", [u for u in SPLIT if rule(u) == "whole"], ids=str)
+@pytest.mark.parametrize("use", mostly_slow(u for u in SPLIT if rule(u) == "whole"))
 def test_an_op_that_is_whole_could_not_be_split(use):
     arrays = use.arrays()
     wholes = apply(use, arrays)
@@ -90,7 +95,7 @@ def _makes(whole: np.ndarray, parts: list[np.ndarray]) -> bool:
     )
 
 
-@pytest.mark.parametrize("use", USES, ids=str)
+@pytest.mark.parametrize("use", mostly_slow(filter(is_linear, USES)))
 def test_sums_pass_through_linear_operands(use):
     rng = np.random.default_rng(1)
     arrays = use.arrays()

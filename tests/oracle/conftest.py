@@ -1,7 +1,15 @@
-"""What the tests that run models share."""
+"""What the tests that run models share.
+
+The plain formula of each op is that of the ops' own tests.
+"""
+
+import sys
+from pathlib import Path
 
 import jax
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 
 
 @pytest.fixture(scope="module")

@@ -7,24 +7,61 @@ from typing import Any
 from drawn_clusters import Layout, places_of_optimizers
 from hypothesis import strategies as st
 
+_COSINE = {"cosine": {"init": 0.05, "steps": 4}}
 SCHEDULES: tuple[Any, ...] = (
     0.05,
     0.02,
     {"exponential": {"init": 0.05, "rate": 0.5, "steps": 2}},
     {"exponential": {"init": 0.05, "rate": 0.5, "steps": 2, "staircase": True}},
-    {"cosine": {"init": 0.05, "steps": 4}},
+    {"natural_exp": {"init": 0.05, "rate": 0.5, "steps": 2}},
+    {"natural_exp": {"init": 0.05, "rate": 0.5, "steps": 2, "staircase": True}},
+    {"inverse_time": {"init": 0.05, "rate": 0.5, "steps": 2}},
+    {"inverse_time": {"init": 0.05, "rate": 0.5, "steps": 2, "staircase": True}},
+    {"linear": {"init": 0.05, "end": 0.01, "steps": 3}},
+    {"polynomial": {"init": 0.05, "end": 0.01, "steps": 3, "power": 2}},
+    {"polynomial": {"init": 0.05, "end": 0.01, "steps": 2, "cycle": True}},
+    _COSINE,
     {"cosine": {"init": 0.05, "steps": 3, "alpha": 0.1}},
+    {"piecewise": {"boundaries": [1, 3], "values": [0.05, 0.02, 0.04]}},
+    {"noam": {"size": 16, "warmup": 2, "factor": 0.3}},
     {"warmup": {"steps": 3, "from": 0.01, "then": 0.05}},
-    {"warmup": {"steps": 2, "then": {"cosine": {"init": 0.05, "steps": 4}}}},
+    {"warmup": {"steps": 2, "then": _COSINE}},
+    {"linear_scaling": {"batch": 12, "base_batch": 8, "then": 0.03}},
+    {"linear_scaling": {"batch": 12, "base_batch": 8, "warmup": 2, "then": _COSINE}},
 )
+_SMALL = {"eps": 1e-6}
+"""Adam divides by the root of a square: a gradient that is all rounding stays small."""
 RULES: tuple[dict[str, Any], ...] = (
     {"op": "sgd"},
     {"op": "momentum"},
     {"op": "momentum", "momentum": 0.5},
+    {"op": "nesterov"},
+    {"op": "adagrad"},
+    {"op": "adagrad", "initial_accumulator_value": 0.5, "eps": 1e-5},
+    {"op": "rmsprop"},
+    {"op": "rmsprop", "centered": True, "initial_scale": 0.5, "eps": 1e-4},
+    {"op": "rmsprop", "momentum": 0.8, "decay": 0.7},
+    {"op": "adadelta", "rho": 0.8},
     {"op": "adam"},
-    {"op": "adam", "b1": 0.8, "b2": 0.9, "eps": 1e-6},
+    {"op": "adam", "b1": 0.8, "b2": 0.9, **_SMALL},
+    {"op": "adamw", "weight_decay": 0.3, **_SMALL},
+    {"op": "adamax", **_SMALL},
+    {"op": "nadam", **_SMALL},
+    {"op": "lion", "weight_decay": 0.3},
+    {"op": "lamb", "weight_decay": 0.2},
+    {"op": "lamb"},
+    {"op": "lars", "trust_coefficient": 0.2, "weight_decay": 0.2},
+    {"op": "lars", "trust_coefficient": 0.2, "eps": 1e-3, "momentum": 0.5},
 )
-NORMS = (0.05, 1.0, 100.0)
+CLIPS = (
+    {"global_norm": 0.05},
+    {"global_norm": 1.0},
+    {"global_norm": 100.0},
+    {"norm": 0.05},
+    {"norm": 1.0},
+    {"value": 0.01},
+    {"value": 0.3},
+)
 
 
 @st.composite
@@ -35,7 +72,7 @@ def training(
     recipe: dict[str, Any] = {"minimize": loss, "epochs": 1, "metrics": metrics}
     clip = draw(st.sampled_from(("no", "all", "group")))
     if clip == "all":
-        recipe["clip"] = {"global_norm": draw(st.sampled_from(NORMS))}
+        recipe["clip"] = draw(st.sampled_from(CLIPS))
     recipe["slicing"] = {
         "min_block": draw(st.sampled_from((1, 2, 3, 8))),
         "rounding": draw(st.sampled_from(("ceil", "floor"))),
@@ -44,12 +81,13 @@ def training(
         ),
     }
     entries = [draw(_entry(cluster))]
-    if len(trained) > 1 and draw(st.booleans()):
-        entries.insert(
-            0, {**draw(_entry(cluster)), "match": draw(st.sampled_from(trained))}
-        )
+    if len(trained) > 1:
+        some = draw(st.lists(st.sampled_from(trained), max_size=2, unique=True))
+        if len(some) < len(trained):
+            entries = [{**draw(_entry(cluster)), "match": n} for n in some] + entries
     if clip == "group":
-        entries[-1]["clip"] = {"global_norm": draw(st.sampled_from(NORMS))}
+        for entry in entries[-draw(st.sampled_from((1, 2))) :]:
+            entry["clip"] = draw(st.sampled_from(CLIPS))
     one = len(entries) == 1 and draw(st.booleans())
     recipe["optimizer"] = entries[0] if one else entries
     return recipe

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from spec_models import NAMES
 
 from placer.compiler import compile
 from placer.files import find
@@ -13,7 +14,7 @@ from placer.runtime.process import Options, run_in_threads
 STEPS = 100
 
 
-@pytest.mark.parametrize("model", ["digits", "diabetes", "seed_ctr", "two_workers"])
+@pytest.mark.parametrize("model", NAMES)
 def test_100_steps_as_placed_are_those_of_one_process(model, tmp_path):
     """In float32, from the spec's own initial values: losses to 1e-5 relative, each
     parameter tensor to 1e-4 of its norm."""

@@ -51,6 +51,38 @@ train:
     - {op: adam, learning_rate: 0.01}
 """
 
+NOISY = """
+name: noisy
+nodes: {worker: {count: 3}, ps: {count: 2}}
+inputs: {image: "float32[batch, 64]", label: "int32[batch]"}
+data:
+  train: {source: "sklearn:digits", batch: 96, shuffle: true, remainder: keep}
+  eval: {source: "sklearn:digits", batch: 96}
+graph:
+  - {name: small, op: scale, in: image, factor: 0.0625}
+  - {name: h1, op: fc, in: small, size: 32, activation: tanh, place: "/node:worker"}
+  - remat: true
+    ops:
+      - {name: normed, op: batch_norm, in: h1}
+      - {name: dropped, op: dropout, in: normed, rate: 0.3, place: "/node:worker:0-1"}
+      - {name: h2, op: fc, in: dropped, size: 32, activation: gelu}
+  - {name: shaken, op: dropout, in: h2, rate: 0.5, place: "/node:worker"}
+  - {name: logits, op: fc, in: shaken, size: 10}
+  - {name: loss, op: softmax_cross_entropy, in: [logits, label]}
+  - {name: accuracy, op: accuracy, in: [logits, label]}
+parameters:
+  - {match: "*.b", decay: false}
+train:
+  minimize: loss
+  metrics: [loss, accuracy]
+  clip: {norm: 0.5}
+  slicing: {min_block: 100}
+  optimizer:
+    - {op: lars, learning_rate: 0.5, match: "logits.*", place: "/node:worker"}
+    - {op: lamb, learning_rate: 0.01, weight_decay: 0.1}
+"""
+WRITTEN = {"hard": HARD, "noisy": NOISY}
+
 
 def contents(folder):
     """Every file below a folder, by its path in it."""
@@ -91,12 +123,12 @@ def test_a_build_names_no_absolute_path(tmp_path):
         assert str(tmp_path).encode() not in content, path
 
 
-@pytest.mark.parametrize("model", ["hard", "digits"])
+@pytest.mark.parametrize("model", [*WRITTEN, "digits"])
 def test_two_synchronous_runs_are_the_same_bit_for_bit(model, tmp_path):
-    spec = SPECS / "digits.yaml"
-    if model == "hard":
-        spec = tmp_path / "hard.yaml"
-        spec.write_text(HARD)
+    spec = SPECS / f"{model}.yaml"
+    if model in WRITTEN:
+        spec = tmp_path / spec.name
+        spec.write_text(WRITTEN[model])
     compile(spec, tmp_path / "build")
     found = []
     for name in ("first", "second"):

@@ -1,70 +1,22 @@
 """R1 for every model of `specs/`: as placed, and as one process, against plain JAX."""
 
-import json
-import shutil
-
 import jax
 import numpy as np
 import plain_specs
 import pytest
-from safetensors.numpy import load_file, save_file
+from both_ways import check_same, run_build, run_plain
+from spec_models import BY_HAND, NAMES, copied, drawn_parameters, read, rows
 
 from placer.compiler import compile
-from placer.runtime.process import Options, run_in_threads
 
 STEPS = 100
-MODELS = ("digits", "diabetes", "seed_ctr", "two_workers")
 EPSILON = float(np.finfo(np.float32).eps)
 LEAST = {"digits": 1e-6}
 """How close two float32 programs are asked to come where a loss has become small, if not
 to one rounding at 1. The loss of digits falls to 0.005 from terms of about 10, whose
 roundings alone are that far apart between plain JAX and one process. That a placement
 changes nothing is held to R1's own bounds in test_one_process.py, and to 1e-9 below."""
-
-
-def drawn_parameters(plan):
-    """Values from which training does not magnify rounding: none of the activations
-    is near a corner of relu by design, none of the gradients near adam's epsilon."""
-    random = np.random.default_rng(4)
-    values = {}
-    for parameter in plan.parameters:
-        shape, size = parameter.shape, 0.1
-        if len(shape) > 1 and not parameter.name.endswith(".table"):
-            size = 0.3 * shape[0] ** -0.5
-        mean = 150.0 if parameter.name == "out.b" else 0.0
-        values[parameter.name] = random.normal(mean, size, shape).astype(
-            parameter.dtype
-        )
-    return values
-
-
-def compiled(model, tmp_path, *, single_process, precision="float32"):
-    """The build of a model, and its plan."""
-    for file in plain_specs.SPECS.glob("*.py"):
-        shutil.copy(file, tmp_path)
-    spec = tmp_path / f"{model}.yaml"
-    text = (plain_specs.SPECS / spec.name).read_text()
-    spec.write_text(f"{text}\nprecision: {precision}\n")
-    build = tmp_path / "build"
-    return build, compile(spec, build, single_process=single_process)
-
-
-def trained(build, initial, tmp_path):
-    """Metrics by step, and the parameters after the last."""
-    save_file(initial, tmp_path / "initial.safetensors")
-    history, saved = tmp_path / "history.jsonl", tmp_path / "saved.safetensors"
-    run_in_threads(
-        build,
-        Options(
-            steps=STEPS,
-            history=history,
-            save_params=saved,
-            init_params=tmp_path / "initial.safetensors",
-        ),
-    )
-    lines = [json.loads(line) for line in history.read_text().splitlines()]
-    assert len(lines) == STEPS
-    return [line["metrics"] for line in lines], load_file(saved)
+SLOW = ("seed_ctr", "transformer", "lstm", "lamb")
 
 
 @pytest.fixture(scope="module")
@@ -74,60 +26,56 @@ def by_hand():
 
     def of(model, initial):
         if model not in found:
-            program = getattr(plain_specs, model)()
-            found[model] = plain_specs.train(program, initial, STEPS)
+            found[model] = plain_specs.train(BY_HAND[model](), initial, STEPS)
         return found[model]
 
     return of
 
 
-def test_every_spec_has_a_plain_program():
-    assert {file.stem for file in plain_specs.SPECS.glob("*.yaml")} == {*MODELS}
-
-
 @pytest.mark.parametrize("single_process", [False, True], ids=["placed", "one_process"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", BY_HAND)
 def test_100_steps_of_a_spec_are_those_of_plain_jax(
     model, single_process, by_hand, tmp_path
 ):
-    build, plan = compiled(model, tmp_path, single_process=single_process)
+    spec = copied(model, tmp_path, "float32")
+    plan = compile(spec, tmp_path / "seen", single_process=single_process)
     assert (len(plan.nodes) == 1) == single_process
     initial = drawn_parameters(plan)
     wanted_history, wanted = by_hand(model, initial)
-    history, parameters = trained(build, initial, tmp_path)
+    found = run_build(
+        spec, tmp_path / "build", initial, single_process=single_process, steps=STEPS
+    )
     for step, (got, expected) in enumerate(
-        zip(history, wanted_history, strict=True), 1
+        zip(found.history, wanted_history, strict=True), 1
     ):
         assert got.keys() == expected.keys()
         for name, value in expected.items():
             close = {"rel": 1e-5, "abs": LEAST.get(model, EPSILON)}
             assert got[name] == pytest.approx(value, **close), f"step {step}: {name}"
-    assert parameters.keys() == wanted.keys()
+    assert found.parameters.keys() == wanted.keys()
     for name, value in wanted.items():
-        distance = np.linalg.norm(parameters[name] - value)
+        distance = np.linalg.norm(found.parameters[name] - value)
         assert distance <= 1e-4 * np.linalg.norm(value), name
 
 
 @pytest.mark.parametrize(
     "model",
-    [
-        pytest.param(model, marks=pytest.mark.slow) if model == "seed_ctr" else model
-        for model in MODELS
-    ],
+    [pytest.param(m, marks=pytest.mark.slow) if m in SLOW else m for m in NAMES],
 )
 def test_a_spec_in_float64_is_plain_jax_to_every_element(model, tmp_path):
-    build, plan = compiled(model, tmp_path, single_process=False, precision="float64")
-    initial = drawn_parameters(plan)
+    """Evaluations too. What is read of the spec is what was written by hand."""
+    spec = copied(model, tmp_path, "float64")
+    plan = compile(spec, tmp_path / "seen")
+    initial, columns = drawn_parameters(plan), rows(read(spec), tmp_path)
     with jax.enable_x64(True):
-        program = getattr(plain_specs, model)()
-        wanted_history, wanted = plain_specs.train(program, initial, STEPS)
-    history, parameters = trained(build, initial, tmp_path)
-    for step, (got, expected) in enumerate(
-        zip(history, wanted_history, strict=True), 1
-    ):
-        assert got == pytest.approx(expected, rel=1e-9), f"step {step}"
-    assert parameters.keys() == wanted.keys()
-    for name, value in wanted.items():
-        np.testing.assert_allclose(
-            parameters[name], value, rtol=0, atol=1e-7, err_msg=name
-        )
+        wanted = run_plain(spec, columns, initial, STEPS)
+        if model in BY_HAND:
+            history, parameters = plain_specs.train(BY_HAND[model](), initial, STEPS)
+            for got, line in zip(wanted.history, history, strict=True):
+                assert got == pytest.approx(line, rel=1e-9)
+            for name, value in parameters.items():
+                np.testing.assert_allclose(wanted.parameters[name], value, atol=1e-7)
+    found = run_build(
+        spec, tmp_path / "build", initial, single_process=False, steps=STEPS
+    )
+    check_same(found, wanted, "placed against plain JAX")

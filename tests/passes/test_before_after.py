@@ -10,16 +10,20 @@ import pytest
 from placer.graph.text import parse_graph, print_graph
 from placer.passes import SHARED, STEP
 from placer.passes.evaluate import evaluate
+from placer.passes.train import train
 from placer.passes.verify import Stage, verify
 
 PASSES = {name: (apply, stage) for name, apply, stage in (*SHARED, *STEP)}
-PASSES["evaluate"] = (lambda graph: evaluate(graph, 4), Stage.LAID_OUT)
+PASSES["train"] = (train, Stage.PLACED)
+PASSES["evaluate"] = (lambda graph: evaluate(graph, 4), Stage.PLACED)
 NEEDS = {
     "differentiate": Stage.WRITTEN,
+    "recompute": Stage.DIFFERENTIATED,
     "place": Stage.DIFFERENTIATED,
     "slice": Stage.PLACED,
     "layout": Stage.PLACED,
-    "evaluate": Stage.LAID_OUT,
+    "train": Stage.PLACED,
+    "evaluate": Stage.PLACED,
     "transfer": Stage.LAID_OUT,
     "segment": Stage.TRANSFERRED,
 }

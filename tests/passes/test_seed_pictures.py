@@ -91,7 +91,8 @@ def test_the_workers_text_has_no_update_and_ends_in_its_send(tmp_path):
         "node.send",
     ]
     server = (tmp_path / "ps-0/program.py").read_text()
-    assert server.index("node.receive(") < server.index("node.update(")
+    assert "# edge 2: from /node:worker/cpu" in server
+    assert server.index("# edge 2: ") < server.index('node.apply("dense", 2)')
     assert "jax" not in server.replace("before jax loads", "")
 
 

@@ -186,10 +186,10 @@ BROKEN = {
     ),
     "a conversion that is another one": (
         Stage.LAID_OUT,
-        f"R to P is partial:\n    %q: float32[3] P = split(%p) {W}",
+        f"R to P is partial:\n    %q: float32[3] P = shard(%p) {W}",
         [
             f"%p: float32[3] R = parameter() {{init = zeros}} {W}",
-            f"%q: float32[3] P = split(%p) {W}",
+            f"%q: float32[3] P = shard(%p) {W}",
         ],
     ),
     "a conversion that changes the type": (

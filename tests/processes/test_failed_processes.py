@@ -77,7 +77,11 @@ def test_a_reader_that_raises_in_a_step_is_named_with_its_row(tmp_path: Path) ->
     check_failed(ended, build, f"{first}\n{hint}\n{where}", found[1])
 
 
-def test_every_node_started_by_hand_tells_what_a_reader_raised(tmp_path: Path) -> None:
+def test_every_node_started_by_hand_tells_what_a_reader_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where nodes listen at ports, the reader can see that the others have come.
+    monkeypatch.setenv("PLACER_CARRIER", "zeromq")
     raises = (
         "if i == 17 and 'worker:1' in sys.argv:"
         # A node that has not come yet could not be told.
@@ -112,7 +116,7 @@ def test_nodes_that_read_different_rows_are_told_so(tmp_path: Path) -> None:
     ("file", "edit"),
     [
         ("worker-0/program.py", lambda text: text + "print('executed')\n"),
-        ("ps-0/program.py", lambda text: text.replace("node.update", "node.forget")),
+        ("ps-0/program.py", lambda text: text.replace("node.apply", "node.forget")),
         ("plan.json", lambda text: text.replace('"epochs": 1', '"epochs": 2')),
         ("rows.py", lambda text: text.replace("range(64)", "range(32)")),
     ],
@@ -143,7 +147,7 @@ def test_a_port_in_use_is_named_with_the_node(build: Path) -> None:
     (address,) = free_endpoints(["ps:0"]).values()
     host, port = address.split(":")
     with socket.create_server((host, int(port))):
-        ended = launch(build, f"--base-port={int(port) - 1}")
+        ended = launch(build, f"--base-port={int(port) - 1}", "--carrier=zeromq")
     check_failed(
         ended,
         build,
@@ -191,8 +195,9 @@ def test_a_file_that_holds_no_parameters_is_named(build: Path) -> None:
 
 def test_a_full_disk_ends_the_run_when_parameters_are_saved(tmp_path: Path) -> None:
     build = small(tmp_path, size=100_000)
-    line = launch_command(build, "--steps=2", f"--save-params={tmp_path / 'saved'}")
-    # As a disk that has room for some 64 KiB more in any file.
+    saved = f"--save-params={tmp_path / 'saved'}"
+    line = launch_command(build, "--steps=2", saved, "--carrier=zeromq")
+    # As a disk that has room for some 64 KiB more in any file, of memory too.
     with started(["sh", "-c", 'ulimit -f 128; exec "$@"', "sh", *line]) as run:
         ended = run.end()
     check_failed(
@@ -257,7 +262,7 @@ def test_a_step_that_fails_is_named_with_its_line_and_its_ops(tmp_path: Path) ->
     what, where, _ = ended.last.splitlines()
     # 8 x 1,000,000 x 8,000,000 float32
     assert re.fullmatch(
-        r"worker:0 failed: step 1: \w+: RESOURCE_EXHAUSTED: "
+        r"worker:0 failed: compiling: \w+: RESOURCE_EXHAUSTED: "
         r"Out of memory allocating 256\d{12} bytes\.",
         what,
     )
@@ -284,7 +289,7 @@ def test_an_op_that_fails_is_named_with_its_place_in_the_spec(
     with pytest.raises(RunError) as caught:
         run_in_threads(build, Options(steps=1, deadline=60.0))
     what, where = str(caught.value).splitlines()
-    assert what == "worker:0: step 1: ValueError: no such thing"
+    assert what == "worker:0: compiling: ValueError: no such thing"
     program = (build / "worker-0" / "program.py").read_text().splitlines()
     found = re.fullmatch(
         rf"  at worker-0/program\.py:(\d+), forward_backward: op {re.escape(op)}", where

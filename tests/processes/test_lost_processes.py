@@ -67,7 +67,11 @@ def test_a_frozen_node_ends_the_launch_and_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(signal.SIGKILL, LOST), (signal.SIGINT, "it was interrupted")]
+    ("number", "said"),
+    [
+        (signal.SIGKILL, "lost: its process has ended"),
+        (signal.SIGINT, "it was interrupted"),
+    ],
 )
 def test_nodes_started_by_hand_name_the_one_that_ended(
     build: Path, tmp_path: Path, number: signal.Signals, said: str

@@ -6,7 +6,7 @@ from placer.errors import DataError
 from placer.graph.sources import Source, assign, check_split
 
 DIGITS, DIABETES = Source.parse("sklearn:digits"), Source.parse("sklearn:diabetes")
-NPZ = Source.parse("npz:some/file.npz")
+NPZ, CSV = Source.parse("npz:some/file.npz"), Source.parse("csv:file.csv.gz")
 
 
 def test_a_source_is_its_kind_and_the_rest():
@@ -23,6 +23,7 @@ def test_a_source_is_its_kind_and_the_rest():
         ("sklearn:digit", "no bundled set 'digit'", "did you mean 'digits'?"),
         ("sklearn:covtype", "no bundled set 'covtype'", "one of: breast_cancer"),
         ("npz:", "'npz:' names no file", "npz:PATH"),
+        ("csv:", "'csv:' names no file", "csv:PATH"),
         ("python:rows", "does not name a module and its function", "MODULE.py"),
         ("python:../rows:f", "does not name a module", "python:MODULE:FUNCTION"),
     ],
@@ -73,6 +74,12 @@ def test_bad_sources_say_what_is_wrong(text, message, hint):
             {"a": "x"},
             {"a": "x", "b": "b"},
         ),
+        (
+            CSV,
+            {"a": "float32", "b": "float32"},
+            {"a": ["x", "y*"]},
+            {"a": ["x", "y*"], "b": "b"},
+        ),
     ],
 )
 def test_the_column_of_each_input(source, inputs, mapping, expected):
@@ -117,6 +124,13 @@ def test_the_column_of_each_input(source, inputs, mapping, expected):
             "'columns' names 'imag', which is not an input",
             "did you mean 'image'?",
         ),
+        (
+            NPZ,
+            {"image": "float32"},
+            {"image": ["a", "b"]},
+            "a list of columns is for csv: sources, not for npz:some/file.npz",
+            "name one column",
+        ),
     ],
 )
 def test_an_unsettled_column_is_an_error(source, inputs, mapping, message, hint):
@@ -126,10 +140,11 @@ def test_an_unsettled_column_is_an_error(source, inputs, mapping, message, hint)
     assert hint in caught.value.hint
 
 
-def test_only_sklearn_sets_are_split():
+def test_sets_and_text_files_are_split_and_no_others():
     check_split(DIGITS, "train")
+    check_split(CSV, "test")
     check_split(NPZ, None)
-    with pytest.raises(DataError, match="'split' is for sklearn: sources"):
+    with pytest.raises(DataError, match="'split' is for sklearn: and csv: sources"):
         check_split(NPZ, "train")
     with pytest.raises(DataError, match="unknown split 'tran'") as caught:
         check_split(DIGITS, "tran")

@@ -13,7 +13,7 @@ from placer.files import find
 from placer.plan import read_plan
 from placer.runtime.channel.memory import MemoryHub
 from placer.runtime.events import nobody
-from placer.runtime.executor import Execution, Options
+from placer.runtime.execution import Execution, Options
 from placer.runtime.process import _attempt, run_in_threads
 
 

@@ -37,12 +37,15 @@ def test_the_other_examples_are_sections():
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_every_key_is_on_the_page(struct):
-    for key in struct.__struct_fields__:
+    for key in struct.__struct_encode_fields__:
         assert f"`{key}`" in PAGE or f"{{{key}: " in PAGE, key
 
 
 def test_every_choice_is_on_the_page():
     words = {*inits.BARE, *inits.WITH_ARGUMENT, *optimizers.names(), *schedules.FORMS}
+    words |= {*inits.ALIASES, *inits.MODES, *inits.DISTRIBUTIONS}
+    for form in schedules.FORMS.values():
+        words |= {*form.required, *form.optional}
     words |= {*sources.SKLEARN, *sources.KINDS, *(ITEM_BYTES.keys() - {"key"})}
     for name in optimizers.names():
         words |= set(optimizers.find(name).hyper)

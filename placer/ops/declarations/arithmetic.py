@@ -1,71 +1,19 @@
-"""add, sub, mul, div, scale, sqrt: elementwise, broadcasting as numpy does."""
+"""add, sub, mul, div, scale, negative, abs: sums, products and signs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from placer.graph.types import TensorType
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    Operand,
-    Rule,
-    Types,
+from placer.ops.declaration import Attr, Case, Declaration
+from placer.ops.declarations.checks import each_row
+from placer.ops.declarations.elementwise import (
+    ONE,
+    PAIR,
+    grad_flops,
+    infer_one,
+    infer_pair,
+    once,
+    rows,
 )
-from placer.ops.declarations.checks import (
-    aligned_rows,
-    arity,
-    broadcast,
-    each_row,
-    need_float,
-    need_same_dtype,
-)
-
-_PAIR = (Operand("a", "float, any shape"), Operand("b", "float, broadcast to a"))
-_ONE = (Operand("x", "float, any shape"),)
-_NAMES = ("a", "b")
-
-
-def _infer_pair(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        arity(kind, _PAIR, types)
-        for index, name in enumerate(_NAMES):
-            need_float(kind, name, types, index)
-        need_same_dtype(kind, _NAMES, types)
-        return (TensorType(types[0].dtype, broadcast(kind, _NAMES, types)),)
-
-    return infer
-
-
-def _infer_one(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        arity(kind, _ONE, types)
-        need_float(kind, "x", types, 0)
-        return (types[0],)
-
-    return infer
-
-
-def _rows(types: Types, attrs: Attrs) -> Rule:
-    return aligned_rows(types, broadcast("elementwise", _NAMES, types))
-
-
-def _flops(types: Types, attrs: Attrs) -> int:
-    return TensorType("float32", broadcast("elementwise", _NAMES, types)).numel()
-
-
-def _grad_flops(per_operand: tuple[int, int]) -> Callable[..., int]:
-    """Products per result element for each operand, and the sums of broadcasting."""
-
-    def grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-        out = _flops(types, attrs)
-        summed = sum(out for i in wrt if types[i].numel() != out)
-        return summed + out * sum(per_operand[i] for i in wrt)
-
-    return grad_flops
-
 
 _CASES = (
     Case(("float32[batch, 8]", "float32[batch, 8]")),
@@ -77,11 +25,11 @@ _CASES = (
 ADD = Declaration(
     "add",
     "The sum of two values.",
-    _PAIR,
-    _infer_pair("add"),
-    _rows,
-    _flops,
-    _grad_flops((0, 0)),
+    PAIR,
+    infer_pair("add"),
+    rows,
+    once,
+    grad_flops(0, 0),
     linear=lambda types, attrs: ((0, 1),),
     formula="out = a + b",
     cases=_CASES,
@@ -90,11 +38,11 @@ ADD = Declaration(
 SUB = Declaration(
     "sub",
     "The difference of two values.",
-    _PAIR,
-    _infer_pair("sub"),
-    _rows,
-    _flops,
-    _grad_flops((0, 1)),
+    PAIR,
+    infer_pair("sub"),
+    rows,
+    once,
+    grad_flops(0, 1),
     linear=lambda types, attrs: ((0, 1),),
     formula="out = a - b",
     cases=_CASES[:1],
@@ -103,11 +51,11 @@ SUB = Declaration(
 MUL = Declaration(
     "mul",
     "The elementwise product of two values.",
-    _PAIR,
-    _infer_pair("mul"),
-    _rows,
-    _flops,
-    _grad_flops((1, 1)),
+    PAIR,
+    infer_pair("mul"),
+    rows,
+    once,
+    grad_flops(1, 1),
     linear=lambda types, attrs: ((0,), (1,)),
     saves=lambda types, attrs: (0, 1),
     formula="out = a · b",
@@ -117,11 +65,11 @@ MUL = Declaration(
 DIV = Declaration(
     "div",
     "The elementwise quotient of two values; x / 0 is inf or NaN as IEEE 754 has it.",
-    _PAIR,
-    _infer_pair("div"),
-    _rows,
-    _flops,
-    _grad_flops((1, 4)),
+    PAIR,
+    infer_pair("div"),
+    rows,
+    once,
+    grad_flops(1, 4),
     linear=lambda types, attrs: ((0,),),
     saves=lambda types, attrs: (0, 1),
     formula="out = a / b; da = dy / b; db = -(dy / b) · (a / b)",
@@ -131,8 +79,8 @@ DIV = Declaration(
 SCALE = Declaration(
     "scale",
     "A value times a number, plus a number.",
-    _ONE,
-    _infer_one("scale"),
+    ONE,
+    infer_one("scale"),
     each_row,
     lambda types, attrs: types[0].numel() * (2 if attrs["bias"] else 1),
     lambda types, attrs, wrt: types[0].numel() * len(wrt),
@@ -148,18 +96,31 @@ SCALE = Declaration(
     ),
     example="{name: penalty, op: scale, in: norm, factor: 1.0e-4}",
 )
-SQRT = Declaration(
-    "sqrt",
-    "The square root, element by element. Its derivative at 0 is inf, as JAX has it.",
-    _ONE,
-    _infer_one("sqrt"),
+NEGATIVE = Declaration(
+    "negative",
+    "The value with the other sign.",
+    ONE,
+    infer_one("negative"),
     each_row,
     lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
-    residuals=lambda types, attrs: (types[0],),
-    formula="out = √x; dx = dy / (2 · out)",
-    cases=(Case(("float32[batch]",)),),
-    example="{name: rmse, op: sqrt, in: mse}",
+    lambda types, attrs, wrt: types[0].numel() * len(wrt),
+    linear=lambda types, attrs: ((0,),),
+    formula="out = -x",
+    cases=(Case(("float32[batch, 8]",)),),
+    example="{name: loss, op: negative, in: similarity}",
+)
+ABS = Declaration(
+    "abs",
+    "The magnitude. Its derivative at 0 is 0, as JAX and PyTorch have it.",
+    ONE,
+    infer_one("abs"),
+    each_row,
+    lambda types, attrs: types[0].numel(),
+    lambda types, attrs, wrt: types[0].numel() * len(wrt),
+    residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
+    formula="out = |x|; dx = dy · sign(x)",
+    cases=(Case(("float32[batch, 8]",)),),
+    example="{name: distance, op: abs, in: error}",
 )
 
-DECLARATIONS = (ADD, SUB, MUL, DIV, SCALE, SQRT)
+DECLARATIONS = (ADD, SUB, MUL, DIV, SCALE, NEGATIVE, ABS)

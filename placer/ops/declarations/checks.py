@@ -56,11 +56,11 @@ def need_same_dtype(kind: str, names: Sequence[str], types: Types) -> None:
             )
 
 
-def normal_axis(kind: str, axis: int, rank: int) -> int:
+def normal_axis(kind: str, axis: int, rank: int, of: str = "operand") -> int:
     """`axis` counted from the front; OpError when the value has no such axis."""
     if not -rank <= axis < rank:
         raise OpError(
-            f"{kind} has axis {axis}, its operand has {rank} dimensions", attr="axis"
+            f"{kind} has axis {axis}, its {of} has {rank} dimensions", attr="axis"
         )
     return axis % rank
 

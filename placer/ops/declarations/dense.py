@@ -237,7 +237,8 @@ def _matmul_flops(types: Types, attrs: Attrs) -> int:
 
 MATMUL = Declaration(
     "matmul",
-    "The matrix product of the last two dimensions; leading ones broadcast.",
+    "The matrix product of the last two dimensions; leading ones broadcast, so that it"
+    " is also one product for each row, or for each head of each row.",
     _MATMUL,
     _infer_matmul,
     _rows_matmul,
@@ -255,6 +256,7 @@ MATMUL = Declaration(
         Case(("float32[batch, 8]", "float32[batch, 4]"), {"transpose_a": True}),
         Case(("float32[batch, 8]", "float32[batch, 8]"), {"transpose_b": True}),
         Case(("float32[batch, 5, 8]", "float32[batch, 8, 3]")),
+        Case(("float32[batch, 4, 20, 16]", "float32[batch, 4, 16, 20]")),
     ),
     example="{name: scores, op: matmul, in: [query, keys], transpose_b: true}",
 )

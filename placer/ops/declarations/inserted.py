@@ -96,18 +96,25 @@ SUM_OF_SQUARES = Declaration(
 )
 
 
-def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _floats("clip_scale", types)
+def _scalars(kind: str, types: Types) -> None:
+    _floats(kind, types)
     for index, type_ in enumerate(types):
         if type_.rank:
             raise OpError(
-                f"clip_scale needs scalars, 'xs[{index}]' is {type_}", operand=index
+                f"{kind} needs scalars, 'xs[{index}]' is {type_}", operand=index
             )
-    if not (attrs["max_norm"] > 0 and isfinite(attrs["max_norm"])):
+
+
+def _need_bound(kind: str, name: str, attrs: Attrs) -> None:
+    if not (attrs[name] > 0 and isfinite(attrs[name])):
         raise OpError(
-            f"clip_scale needs a finite max_norm above 0, not {attrs['max_norm']}",
-            attr="max_norm",
+            f"{kind} needs a finite {name} above 0, not {attrs[name]}", attr=name
         )
+
+
+def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _scalars("clip_scale", types)
+    _need_bound("clip_scale", "max_norm", attrs)
     return (types[0],)
 
 
@@ -127,6 +134,120 @@ CLIP_SCALE = Declaration(
     source="optax.clip_by_global_norm",
     cases=(Case(("float32[]", "float32[]"), {"max_norm": 1.0}),),
     example="%clip.scale = clip_scale(%square0, %square1) {max_norm = 1.0}",
+)
+
+
+def _infer_clip_value(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("clip_value", (Operand("x"),), types)
+    need_float("clip_value", "x", types, 0)
+    _need_bound("clip_value", "limit", attrs)
+    return (types[0],)
+
+
+CLIP_VALUE = Declaration(
+    "clip_value",
+    "A gradient with every element held within ±`limit`.",
+    (Operand("x", "float, any shape"),),
+    _infer_clip_value,
+    each_row,
+    lambda types, attrs: 2 * types[0].numel(),
+    _no_gradient,
+    attrs=(Attr("limit", float, "the largest element that stays", required=True),),
+    differentiable=False,
+    inserted=True,
+    formula="out = min(limit, max(-limit, x))",
+    source="optax.clip",
+    cases=(Case(("float32[8]",), {"limit": 0.5}),),
+    example="%w.grad.clipped = clip_value(%w.grad) {limit = 0.5}",
+)
+
+
+def _infer_trust(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _scalars("trust_ratio", types)
+    if len(types) % 2:
+        raise OpError(f"trust_ratio needs as many sums of both, {len(types)} given")
+    return (types[0],)
+
+
+TRUST_RATIO = Declaration(
+    "trust_ratio",
+    "How far a step goes: the norm of a parameter against that of its direction, from"
+    " sums of squares, the first half of the operands the parameter's; 1 where either"
+    " norm is 0.",
+    (Operand("xs", "float scalars: sums of squares", variadic=True),),
+    _infer_trust,
+    each_row,
+    lambda types, attrs: len(types) + 3,
+    _no_gradient,
+    attrs=(
+        Attr("coefficient", float, "multiplies the ratio", default=1.0),
+        Attr("eps", float, "added to the direction's norm", default=0.0),
+    ),
+    differentiable=False,
+    inserted=True,
+    formula="out = coefficient · √Σ w² / (√Σ direction² + eps)",
+    source="optax.scale_by_trust_ratio; LARS (You et al. 2017), LAMB (You et al. 2020)",
+    cases=(Case(("float32[]", "float32[]"), {"coefficient": 0.001}),),
+    example="%w.ratio = trust_ratio(%w.square, %w.direction.square)",
+)
+
+_HOLD = (
+    Operand("x", "any type"),
+    Operand("after", "any type: what x waits for", optional=True),
+)
+
+
+def _infer_hold(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("hold", _HOLD, types)
+    return (types[0],)
+
+
+HOLD = Declaration(
+    "hold",
+    "x as it is, after another value is there, and never merged with what is computed"
+    " of x itself: what a block computes again for its backward begins with it.",
+    _HOLD,
+    _infer_hold,
+    each_row,
+    lambda types, attrs: 0,
+    _no_gradient,
+    differentiable=False,
+    inserted=True,
+    source="jax.lax.optimization_barrier, as in jax.checkpoint",
+    cases=(Case(("float32[batch, 8]", "float32[batch, 4]")),),
+    example="%x.again = hold(%x, %y.grad)",
+)
+
+_SIDES = (
+    Operand("training", "any type: what a training step takes"),
+    Operand("evaluation", "the same type: what an evaluation takes"),
+)
+
+
+def _infer_if_training(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("if_training", _SIDES, types)
+    if types[0] != types[1]:
+        raise OpError(
+            f"if_training needs operands of one type, 'training' is {types[0]},"
+            f" 'evaluation' is {types[1]}",
+            operand=1,
+        )
+    return (types[0],)
+
+
+IF_TRAINING = Declaration(
+    "if_training",
+    "One value in a training step, another in an evaluation. The passes `train` and"
+    " `evaluate` put the one or the other in its place, so no program holds it.",
+    _SIDES,
+    _infer_if_training,
+    each_row,
+    lambda types, attrs: 0,
+    _no_gradient,
+    constant=(1,),
+    inserted=True,
+    cases=(Case(("float32[batch, 8]", "float32[batch, 8]")),),
+    example="%d = if_training(%d.dropped, %x)",
 )
 
 _PART = (
@@ -170,7 +291,7 @@ SPLIT_ROWS = Declaration(
     inserted=True,
     formula="out = x[low:high]",
     cases=(Case(("float32[batch, 8]",), {"index": 0, "parts": 2}),),
-    example="%h.split = split_rows(%h) {index = 0, parts = 2}",
+    example="%h.shard = split_rows(%h) {index = 0, parts = 2}",
 )
 
 
@@ -203,6 +324,10 @@ DECLARATIONS = (
     ACCUMULATE,
     SUM_OF_SQUARES,
     CLIP_SCALE,
+    CLIP_VALUE,
+    TRUST_RATIO,
+    IF_TRAINING,
+    HOLD,
     SPLIT_ROWS,
     PAD_ROWS,
 )

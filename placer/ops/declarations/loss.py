@@ -1,12 +1,9 @@
-"""Losses: one number per row or per element, summed, averaged or as it is.
-
-A mean divides by the rows of the *global* batch, so that the partial values of all
-places add up to it (design 4).
-"""
+"""Losses against labels: of classes, of yes and no, of two sides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from math import isfinite
 
 from placer.errors import OpError
 from placer.graph.types import BATCH, TensorType
@@ -16,7 +13,6 @@ from placer.ops.declaration import (
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.ops.declarations.checks import (
@@ -25,13 +21,13 @@ from placer.ops.declarations.checks import (
     need_integer,
     need_same_dtype,
 )
-
-REDUCE = Attr(
-    "reduce",
-    str,
-    "what becomes of the losses: their mean, their sum, or none of it",
-    default="mean",
-    choices=("mean", "sum", "none"),
+from placer.ops.declarations.loss_reduction import (
+    REDUCE,
+    counts,
+    flops,
+    grad_flops,
+    reduced,
+    rows,
 )
 
 LOGITS = (
@@ -66,7 +62,8 @@ def _flat(label: TensorType, wanted: TensorType) -> str | None:
     return None
 
 
-def _check_same_shape(kind: str, names: tuple[str, str], types: Types) -> None:
+def check_same_shape(kind: str, names: tuple[str, str], types: Types) -> None:
+    """OpError unless both operands have one shape."""
     first, second = types
     if first.shape == second.shape:
         return
@@ -81,51 +78,87 @@ def _check_same_shape(kind: str, names: tuple[str, str], types: Types) -> None:
     )
 
 
-def _result(dtype: str, losses: TensorType, attrs: Attrs) -> tuple[TensorType, ...]:
-    """The result type, given the type of the losses before `reduce`."""
-    return (TensorType(dtype, losses.shape if attrs["reduce"] == "none" else ()),)
+LABEL_SMOOTHING = Attr(
+    "label_smoothing",
+    float,
+    "the share of a label that goes to all classes alike, from 0 to below 1",
+    default=0.0,
+)
 
 
-def _rows(types: Types, attrs: Attrs) -> Rule:
-    return "rows" if attrs["reduce"] == "none" else "reduce"
-
-
-def _counts(types: Types, attrs: Attrs) -> bool:
-    return bool(attrs["reduce"] == "mean" and types[0].has_rows)
-
-
-def _flops(each: int) -> Callable[[Types, Attrs], int]:
-    return lambda types, attrs: each * types[0].numel()
-
-
-def _grad_flops(each: int) -> Callable[[Types, Attrs, Sequence[int]], int]:
-    return lambda types, attrs, wrt: each * types[0].numel() * len(wrt)
+def _check_smoothing(kind: str, attrs: Attrs) -> None:
+    if not 0 <= attrs["label_smoothing"] < 1:
+        raise OpError(
+            f"{kind} needs label_smoothing from 0 to below 1,"
+            f" not {attrs['label_smoothing']}",
+            attr="label_smoothing",
+        )
 
 
 def _infer_softmax(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_classes("softmax_cross_entropy", types)
+    kind = "softmax_cross_entropy"
+    check_classes(kind, types)
+    _check_smoothing(kind, attrs)
     logits, label = types
-    return _result(logits.dtype, label, attrs)
+    weights = attrs["class_weights"]
+    if weights and len(weights) != logits.shape[-1]:
+        raise OpError(
+            f"{kind} needs one of class_weights for each class: 'logits' is {logits},"
+            f" {len(weights)} are given",
+            attr="class_weights",
+        )
+    if not all(isfinite(w) and w >= 0 for w in weights):
+        raise OpError(
+            f"{kind} needs class_weights from 0 on, not {list(weights)}",
+            attr="class_weights",
+        )
+    return reduced(logits.dtype, label.shape, attrs)
+
+
+def _softmax_flops(types: Types, attrs: Attrs) -> int:
+    smoothed = 2 + bool(attrs["class_weights"]) if attrs["label_smoothing"] else 0
+    return (5 + smoothed) * types[0].numel()
+
+
+def _softmax_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    target = 2 * bool(attrs["label_smoothing"]) + 3 * bool(attrs["class_weights"])
+    return (2 + target) * types[0].numel() * len(wrt)
 
 
 SOFTMAX_CROSS_ENTROPY = Declaration(
     "softmax_cross_entropy",
     "The cross entropy of softmax(logits) against class numbers, without overflow for"
-    " any finite logits. A label outside [0, classes) gives NaN.",
+    " any finite logits. A label outside [0, classes) gives NaN. The mean divides by the"
+    " rows, with class weights too; PyTorch divides by the sum of the rows' weights."
+    " For a weight of each row take `reduce: none`, `mul` and `reduce_mean`.",
     LOGITS,
     _infer_softmax,
-    _rows,
-    _flops(5),
-    _grad_flops(2),
-    attrs=(REDUCE,),
+    rows,
+    _softmax_flops,
+    _softmax_grad_flops,
+    attrs=(
+        REDUCE,
+        LABEL_SMOOTHING,
+        Attr(
+            "class_weights",
+            list[float],
+            "what the loss of each class is multiplied by; none: all are 1",
+            default=(),
+        ),
+    ),
     saves=lambda types, attrs: (1,),
     residuals=lambda types, attrs: (types[0],),
-    counts=_counts,
-    formula="loss = log Σ exp(logits) - logits[label];"
-    " dlogits = softmax(logits) - onehot(label)",
+    counts=counts,
+    formula="loss = Σ q · (log Σ exp(logits) - logits),"
+    " q = class_weights · ((1 - label_smoothing) · onehot(label)"
+    " + label_smoothing / classes); dlogits = softmax(logits) · Σ q - q",
+    source="label smoothing by Szegedy et al. (2016), joined with class weights as in"
+    " PyTorch",
     cases=(
         Case(("float32[batch, 10]", "int32[batch]")),
         Case(("float32[batch, 10]", "int32[batch]"), {"reduce": "none"}),
+        Case(("float32[batch, 10]", "int32[batch]"), {"label_smoothing": 0.1}),
+        Case(("float32[batch, 2]", "int32[batch]"), {"class_weights": [1.0, 5.0]}),
     ),
     example="{name: loss, op: softmax_cross_entropy, in: [logits, label]}",
 )
@@ -144,63 +177,96 @@ def _infer_sigmoid(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         need_same_dtype(kind, names, types)
     else:
         need_integer(kind, "label", types, 1)
-    _check_same_shape(kind, names, types)
-    return _result(types[0].dtype, types[0], attrs)
+    check_same_shape(kind, names, types)
+    _check_smoothing(kind, attrs)
+    weight = attrs["positive_weight"]
+    if not (isfinite(weight) and weight > 0):
+        raise OpError(
+            f"{kind} needs a positive_weight above 0, not {weight}",
+            attr="positive_weight",
+        )
+    return reduced(types[0].dtype, types[0].shape, attrs)
+
+
+def _sigmoid_flops(types: Types, attrs: Attrs) -> int:
+    smoothed, weighted = bool(attrs["label_smoothing"]), attrs["positive_weight"] != 1
+    return (7 + 2 * smoothed + 5 * int(weighted)) * types[0].numel()
+
+
+def _sigmoid_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    smoothed, weighted = bool(attrs["label_smoothing"]), attrs["positive_weight"] != 1
+    of_label = 1 + smoothed + 8 * int(weighted)
+    return ((0 in wrt) + of_label * (1 in wrt)) * types[0].numel()
 
 
 SIGMOID_CROSS_ENTROPY = Declaration(
     "sigmoid_cross_entropy",
     "The cross entropy of sigmoid(logits) against labels in [0, 1], element by element,"
-    " without overflow for any finite logits.",
+    " without overflow for any finite logits. The mean divides by the elements, with a"
+    " weight of positives too.",
     _BINARY,
     _infer_sigmoid,
-    _rows,
-    _flops(7),
-    _grad_flops(1),
-    attrs=(REDUCE,),
+    rows,
+    _sigmoid_flops,
+    _sigmoid_grad_flops,
+    attrs=(
+        REDUCE,
+        LABEL_SMOOTHING,
+        Attr(
+            "positive_weight",
+            float,
+            "what the loss of a positive label is multiplied by",
+            default=1.0,
+        ),
+    ),
     saves=lambda types, attrs: (0,) if types[1].is_float else (),
     residuals=lambda types, attrs: (types[0],),
-    counts=_counts,
-    formula="loss = max(z, 0) - z · label + log(1 + exp(-|z|)), z the logits;"
-    " dz = sigmoid(z) - label; dlabel = -z",
-    source="the form of TensorFlow's sigmoid_cross_entropy_with_logits",
+    counts=counts,
+    formula="loss = positive_weight · t · log(1 + exp(-z)) + (1 - t) · log(1 + exp(z)),"
+    " z the logits, t = (1 - label_smoothing) · label + label_smoothing / 2;"
+    " dz = (1 - t) · sigmoid(z) - positive_weight · t · sigmoid(-z);"
+    " dlabel = -(1 - label_smoothing) · z without a weight",
+    source="without a weight the form of TensorFlow's"
+    " sigmoid_cross_entropy_with_logits, max(z, 0) - z · t + log(1 + exp(-|z|));"
+    " smoothing as in Keras, the weight as PyTorch's pos_weight",
     cases=(
         Case(("float32[batch, 1]", "int32[batch, 1]")),
         Case(("float32[batch]", "float32[batch]")),
+        Case(("float32[batch]", "int32[batch]"), {"positive_weight": 20.0}),
     ),
     example="{name: loss, op: sigmoid_cross_entropy, in: [logit, click]}",
 )
 
-_PAIR = (
-    Operand("prediction", "float, any shape"),
-    Operand("target", "the same dtype and shape"),
+_SIDES = (
+    Operand("prediction", "float, any shape: positive for a positive label"),
+    Operand("label", "integer, the same shape: 1 is positive, 0 and -1 are negative"),
 )
 
 
-def _infer_squared(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    kind, names = "mean_squared_error", ("prediction", "target")
-    arity(kind, _PAIR, types)
-    for index, name in enumerate(names):
-        need_float(kind, name, types, index)
-    need_same_dtype(kind, names, types)
-    _check_same_shape(kind, names, types)
-    return _result(types[0].dtype, types[0], attrs)
+def _infer_hinge(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("hinge", _SIDES, types)
+    need_float("hinge", "prediction", types, 0)
+    need_integer("hinge", "label", types, 1)
+    check_same_shape("hinge", ("prediction", "label"), types)
+    return reduced(types[0].dtype, types[0].shape, attrs)
 
 
-MEAN_SQUARED_ERROR = Declaration(
-    "mean_squared_error",
-    "The square of the difference, element by element.",
-    _PAIR,
-    _infer_squared,
-    _rows,
-    _flops(3),
-    _grad_flops(2),
+HINGE = Declaration(
+    "hinge",
+    "How far a prediction is from being right by a margin of 1. A label above 0 is"
+    " positive, any other negative: labels of 0 and 1 and of -1 and 1 both serve, as in"
+    " Keras. The slope on the margin is 0, as that of relu.",
+    _SIDES,
+    _infer_hinge,
+    rows,
+    flops(3),
+    grad_flops(1),
     attrs=(REDUCE,),
-    residuals=lambda types, attrs: (types[0],),
-    counts=_counts,
-    formula="loss = (prediction - target)²",
-    cases=(Case(("float32[batch, 1]", "float32[batch, 1]")),),
-    example="{name: loss, op: mean_squared_error, in: [prediction, target]}",
+    residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
+    counts=counts,
+    formula="loss = max(1 - s · prediction, 0), s = 1 where label > 0, else -1",
+    cases=(Case(("float32[batch]", "int32[batch]")),),
+    example="{name: loss, op: hinge, in: [score, label]}",
 )
 
-DECLARATIONS = (SOFTMAX_CROSS_ENTROPY, SIGMOID_CROSS_ENTROPY, MEAN_SQUARED_ERROR)
+DECLARATIONS = (SOFTMAX_CROSS_ENTROPY, SIGMOID_CROSS_ENTROPY, HINGE)

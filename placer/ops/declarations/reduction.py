@@ -1,4 +1,4 @@
-"""reduce_sum and reduce_mean: fewer dimensions."""
+"""reduce_sum, reduce_mean, reduce_max, reduce_min: fewer dimensions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _ATTRS = (
 )
 
 
-def axes(kind: str, attrs: Attrs, rank: int) -> tuple[int, ...]:
-    """The axes that a reduction takes away, in order; OpError when one is not there."""
+def axes(kind: str, attrs: Attrs, rank: int, of: str = "operand") -> tuple[int, ...]:
+    """The axes that `axis` names, in order; OpError when one is not there."""
     given = attrs["axis"]
     if given is None:
         return tuple(range(rank))
     found = [
-        normal_axis(kind, axis, rank)
+        normal_axis(kind, axis, rank, of)
         for axis in ([given] if isinstance(given, int) else given)
     ]
     if len(set(found)) != len(found):
@@ -107,4 +107,51 @@ REDUCE_MEAN = Declaration(
     example="{name: pooled, op: reduce_mean, in: tokens, axis: 1}",
 )
 
-DECLARATIONS = (REDUCE_SUM, REDUCE_MEAN)
+
+def _infer_extreme(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
+    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+        results = _infer(kind)(types, attrs)
+        for axis in axes(kind, attrs, types[0].rank):
+            if types[0].shape[axis] == 0:
+                raise OpError(
+                    f"{kind} finds nothing along axis {axis} of 'x' {types[0]}",
+                    attr="axis",
+                )
+        return results
+
+    return infer
+
+
+def _rows_extreme(types: Types, attrs: Attrs) -> Rule:
+    return "whole" if 0 in axes("reduce", attrs, types[0].rank) else "rows"
+
+
+def _extreme(kind: str, adjective: str, word: str) -> Declaration:
+    return Declaration(
+        kind,
+        f"The {adjective} element over axes; NaN where there is one. Equal ones share"
+        " the gradient evenly, as in JAX. Over the batch it is no sum: it needs the"
+        " whole of it.",
+        _ONE,
+        _infer_extreme(kind),
+        _rows_extreme,
+        lambda types, attrs: types[0].numel(),
+        lambda types, attrs, wrt: (
+            2 * (types[0].numel() + _out(types, attrs)) * len(wrt)
+        ),
+        attrs=_ATTRS,
+        residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
+        formula=f"out = {word} x; dx = dy / n where x = out, 0 elsewhere, n the number"
+        " of such elements",
+        cases=(
+            Case(("float32[batch, 20, 8]",), {"axis": 1}),
+            Case(("float32[batch, 8]",)),
+        ),
+        example=f"{{name: pooled, op: {kind}, in: tokens, axis: 1}}",
+    )
+
+
+REDUCE_MAX = _extreme("reduce_max", "largest", "max")
+REDUCE_MIN = _extreme("reduce_min", "least", "min")
+
+DECLARATIONS = (REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN)

@@ -1,4 +1,4 @@
-"""reshape and concat: the same numbers in another arrangement."""
+"""reshape, flatten, concat, tile: the same numbers in another arrangement."""
 
 from __future__ import annotations
 
@@ -160,4 +160,102 @@ CONCAT = Declaration(
     example="{name: features, op: concat, in: [user, item]}",
 )
 
-DECLARATIONS = (RESHAPE, CONCAT)
+_FLATTEN = (Operand("x", "any dtype, at least one dimension"),)
+
+
+def _flat_axis(x: TensorType, axis: int) -> int:
+    """The first of the dimensions that are joined; the rank where there is none."""
+    return axis if axis == x.rank else normal_axis("flatten", axis, x.rank)
+
+
+def _infer_flatten(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("flatten", _FLATTEN, types)
+    (x,) = types
+    if not x.rank:
+        raise OpError(f"flatten needs a dimension, 'x' is {x}", operand=0)
+    axis = _flat_axis(x, attrs["axis"])
+    size, batches = _known(x.shape[axis:])
+    if batches > 1 or (batches and size != 1):
+        raise OpError(
+            f"flatten cannot join the batch with other dimensions: 'x' is {x} and axis"
+            f" is {attrs['axis']}",
+            attr="axis",
+            hint="keep batch a dimension of its own: axis 1 joins those of a row",
+        )
+    return (TensorType(x.dtype, (*x.shape[:axis], BATCH if batches else size)),)
+
+
+FLATTEN = Declaration(
+    "flatten",
+    "All dimensions from an axis on as one, the last of them running fastest; each row"
+    " as a vector, if nothing is said. Where no dimension is left, it is one of 1.",
+    _FLATTEN,
+    _infer_flatten,
+    each_row,
+    lambda types, attrs: 0,
+    lambda types, attrs, wrt: 0,
+    attrs=(Attr("axis", int, "the first dimension that is joined", default=1),),
+    linear=lambda types, attrs: ((0,),),
+    formula="out[i] = x[i] in row-major order",
+    source="Keras's Flatten, PyTorch's with its start_dim",
+    cases=(
+        Case(("float32[batch, 8, 8, 3]",)),
+        Case(("float32[batch, 8, 8, 3]",), {"axis": 2}),
+        Case(("float32[batch]",)),
+    ),
+    example="{name: features, op: flatten, in: image}",
+)
+
+_TILE = (Operand("x", "any dtype and shape"),)
+
+
+def _infer_tile(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("tile", _TILE, types)
+    (x,), repeats = types, attrs["repeats"]
+    if len(repeats) != x.rank:
+        raise OpError(
+            f"tile needs one of repeats for each dimension of 'x' {x},"
+            f" {len(repeats)} given",
+            attr="repeats",
+        )
+    shape: list[Dim] = []
+    for axis, (dim, times) in enumerate(zip(x.shape, repeats, strict=True)):
+        if times < 1:
+            raise OpError(f"tile cannot repeat {times} times", attr="repeats")
+        if dim == BATCH and times != 1:
+            raise OpError(
+                f"tile cannot repeat the batch, axis {axis} of 'x' {x}", attr="repeats"
+            )
+        shape.append(dim if dim == BATCH else int(dim) * times)
+    return (TensorType(x.dtype, tuple(shape)),)
+
+
+def _tile_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    (out,) = _infer_tile(types, attrs)
+    return out.numel() * len(wrt) if out != types[0] else 0
+
+
+TILE = Declaration(
+    "tile",
+    "A value beside itself, so many times along each dimension.",
+    _TILE,
+    _infer_tile,
+    each_row,
+    lambda types, attrs: 0,
+    _tile_grad_flops,
+    attrs=(
+        Attr(
+            "repeats",
+            list[int],
+            "how many times along each dimension, 1 along the batch",
+            required=True,
+        ),
+    ),
+    linear=lambda types, attrs: ((0,),),
+    formula="out[i, j] = x[i mod n, j mod m]",
+    source="numpy.tile",
+    cases=(Case(("float32[batch, 1, 8]",), {"repeats": [1, 20, 1]}),),
+    example="{name: queries, op: tile, in: query, repeats: [1, 20, 1]}",
+)
+
+DECLARATIONS = (RESHAPE, FLATTEN, CONCAT, TILE)

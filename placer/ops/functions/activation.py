@@ -1,7 +1,8 @@
-"""relu, tanh, sigmoid, softmax: backward from the result, or from a mask."""
+"""The nonlinearities: backward from the operand, the result, or a mask."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -26,6 +27,134 @@ def _relu_backward(positive: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
 
 
 relu.defvjp(_relu_forward, _relu_backward)
+
+
+def leaky_relu(x: jax.Array, *, negative_slope: float = 0.01) -> jax.Array:
+    return _leaky_relu(negative_slope, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _leaky_relu(slope: float, x: jax.Array) -> jax.Array:
+    return _leaky_relu_forward(slope, x)[0]
+
+
+def _leaky_relu_forward(slope: float, x: jax.Array) -> Pair:
+    positive = x > 0
+    return jnp.where(positive, x, slope * x), positive
+
+
+def _leaky_relu_backward(
+    slope: float, positive: jax.Array, dy: jax.Array
+) -> tuple[jax.Array]:
+    return (jnp.where(positive, dy, slope * dy),)
+
+
+_leaky_relu.defvjp(_leaky_relu_forward, _leaky_relu_backward)
+
+
+def elu(x: jax.Array, *, alpha: float = 1.0) -> jax.Array:
+    return _elu(alpha, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _elu(alpha: float, x: jax.Array) -> jax.Array:
+    return jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0)))
+
+
+def _elu_forward(alpha: float, x: jax.Array) -> Pair:
+    return _elu(alpha, x), x
+
+
+def _elu_backward(alpha: float, x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    slope = alpha * jnp.exp(jnp.minimum(x, 0))
+    return (jnp.where(x > 0, dy, slope * dy),)
+
+
+_elu.defvjp(_elu_forward, _elu_backward)
+
+
+def gelu(x: jax.Array, *, approximate: bool = False) -> jax.Array:
+    return _gelu_by_tanh(x) if approximate else _gelu(x)
+
+
+def _normal(x: jax.Array) -> jax.Array:
+    """Φ(x); erfc keeps what 1 + erf would lose far below 0."""
+    return 0.5 * jax.lax.erfc(-x * math.sqrt(0.5))
+
+
+@jax.custom_vjp
+def _gelu(x: jax.Array) -> jax.Array:
+    return x * _normal(x)
+
+
+def _gelu_forward(x: jax.Array) -> Pair:
+    return _gelu(x), x
+
+
+def _gelu_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    density = jnp.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+    return (dy * (_normal(x) + x * density),)
+
+
+_gelu.defvjp(_gelu_forward, _gelu_backward)
+
+_LINEAR, _CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
+_FAR = 32.0
+"""Beyond it the approximate Φ is 0 or 1 in every dtype, and float16 holds its square."""
+
+
+@jax.custom_vjp
+def _gelu_by_tanh(x: jax.Array) -> jax.Array:
+    # (1 + tanh u) / 2 is sigmoid(2u), which keeps its digits far below 0
+    return x * jax.lax.logistic(x * (_LINEAR + _CUBIC * x * x))
+
+
+def _gelu_by_tanh_forward(x: jax.Array) -> Pair:
+    return _gelu_by_tanh(x), x
+
+
+def _gelu_by_tanh_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    near = jnp.clip(x, -_FAR, _FAR)
+    square = near * near
+    s = jax.lax.logistic(near * (_LINEAR + _CUBIC * square))
+    inner = near * (_LINEAR + 3 * _CUBIC * square)
+    return (dy * (s + s * (1 - s) * inner),)
+
+
+_gelu_by_tanh.defvjp(_gelu_by_tanh_forward, _gelu_by_tanh_backward)
+
+
+@jax.custom_vjp
+def silu(x: jax.Array) -> jax.Array:
+    return x * jax.lax.logistic(x)
+
+
+def _silu_forward(x: jax.Array) -> Pair:
+    return silu(x), x
+
+
+def _silu_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    s = jax.lax.logistic(x)
+    return (dy * s * (1 + x * (1 - s)),)
+
+
+silu.defvjp(_silu_forward, _silu_backward)
+
+
+@jax.custom_vjp
+def softplus(x: jax.Array) -> jax.Array:
+    return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
+
+
+def _softplus_forward(x: jax.Array) -> Pair:
+    return softplus(x), x
+
+
+def _softplus_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    return (dy * jax.lax.logistic(x),)
+
+
+softplus.defvjp(_softplus_forward, _softplus_backward)
 
 
 @jax.custom_vjp
@@ -83,10 +212,38 @@ def _softmax_backward(axis: int, y: jax.Array, dy: jax.Array) -> tuple[jax.Array
 
 _softmax.defvjp(_softmax_forward, _softmax_backward)
 
+
+def log_softmax(x: jax.Array, *, axis: int = -1) -> jax.Array:
+    return _log_softmax(axis, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _log_softmax(axis: int, x: jax.Array) -> jax.Array:
+    shifted = x - jnp.max(x, axis=axis, keepdims=True)
+    return shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis=axis, keepdims=True))
+
+
+def _log_softmax_forward(axis: int, x: jax.Array) -> Pair:
+    y = _log_softmax(axis, x)
+    return y, y
+
+
+def _log_softmax_backward(axis: int, y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    return (dy - jnp.exp(y) * jnp.sum(dy, axis=axis, keepdims=True),)
+
+
+_log_softmax.defvjp(_log_softmax_forward, _log_softmax_backward)
+
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": relu,
+    "leaky_relu": leaky_relu,
+    "elu": elu,
+    "gelu": gelu,
+    "silu": silu,
+    "softplus": softplus,
     "tanh": tanh,
     "sigmoid": sigmoid,
     "softmax": softmax,
+    "log_softmax": log_softmax,
 }
 """What fc applies to its result, by the name in a spec."""

@@ -1,4 +1,4 @@
-"""add, sub, mul, div, scale, sqrt."""
+"""add, sub, mul, div, scale, negative, abs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from placer.ops.functions.broadcast import sum_to
+from placer.ops.functions.order import order
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -77,18 +78,21 @@ def _times_backward(factor: float, kept: None, dy: jax.Array) -> tuple[jax.Array
 _times.defvjp(_times_forward, _times_backward)
 
 
+def negative(x: jax.Array) -> jax.Array:
+    return -x
+
+
 @jax.custom_vjp
-def sqrt(x: jax.Array) -> jax.Array:
-    return jnp.sqrt(x)
+def abs(x: jax.Array) -> jax.Array:
+    return jnp.abs(x)
 
 
-def _sqrt_forward(x: jax.Array) -> Pair:
-    y = jnp.sqrt(x)
-    return y, y
+def _abs_forward(x: jax.Array) -> Pair:
+    return jnp.abs(x), order(x, 0)
 
 
-def _sqrt_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    return (dy / (y + y),)
+def _abs_backward(sign: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    return (dy * sign.astype(dy.dtype),)
 
 
-sqrt.defvjp(_sqrt_forward, _sqrt_backward)
+abs.defvjp(_abs_forward, _abs_backward)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,42 @@ def sum_of_squares(*xs: jax.Array) -> jax.Array:
 
 def clip_scale(*xs: jax.Array, max_norm: float) -> jax.Array:
     return jnp.minimum(1, max_norm / jnp.sqrt(reduce(add, xs)))
+
+
+def clip_value(x: jax.Array, *, limit: float) -> jax.Array:
+    return jnp.clip(x, -limit, limit)
+
+
+def trust_ratio(
+    *xs: jax.Array, coefficient: float = 1.0, eps: float = 0.0
+) -> jax.Array:
+    half = len(xs) // 2
+    length, step = (jnp.sqrt(reduce(add, part)) for part in (xs[:half], xs[half:]))
+    moves = (length > 0) & (step > 0)
+    ratio = coefficient * length / (jnp.where(moves, step, 1) + eps)
+    return jnp.where(moves, ratio, jnp.ones_like(ratio))
+
+
+def hold(x: jax.Array, *after: jax.Array) -> jax.Array:
+    barrier: Any = jax.lax.optimization_barrier  # which has no types
+    kept: jax.Array = barrier((x, *after))[0]
+    return kept
+
+
+@jax.custom_vjp
+def if_training(training: jax.Array, evaluation: jax.Array) -> jax.Array:
+    return training
+
+
+def _if_forward(training: jax.Array, evaluation: jax.Array) -> tuple[jax.Array, None]:
+    return training, None
+
+
+def _if_backward(kept: None, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return dy, jnp.zeros_like(dy)
+
+
+if_training.defvjp(_if_forward, _if_backward)
 
 
 def split_rows(x: jax.Array, *, index: int, parts: int) -> jax.Array:

@@ -1,8 +1,9 @@
-"""reduce_sum and reduce_mean."""
+"""reduce_sum, reduce_mean, reduce_max, reduce_min."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 import jax
@@ -36,3 +37,43 @@ def reduce_mean(
     if count is None:
         return divide(total, prod(x.shape[a] for a in axes))
     return divide(total, count * prod(x.shape[a] for a in axes if a != 0))
+
+
+def reduce_max(x: jax.Array, *, axis: Axes = None, keepdims: bool = False) -> jax.Array:
+    return _extreme("max", _axes(axis, x.ndim), keepdims, x)
+
+
+def reduce_min(x: jax.Array, *, axis: Axes = None, keepdims: bool = False) -> jax.Array:
+    return _extreme("min", _axes(axis, x.ndim), keepdims, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _extreme(
+    which: str, axes: tuple[int, ...], keepdims: bool, x: jax.Array
+) -> jax.Array:
+    reduce = jnp.max if which == "max" else jnp.min
+    return reduce(x, axis=axes, keepdims=keepdims)
+
+
+def _extreme_forward(
+    which: str, axes: tuple[int, ...], keepdims: bool, x: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    kept = _extreme(which, axes, True, x)
+    return kept if keepdims else jnp.squeeze(kept, axes), x == kept
+
+
+def _extreme_backward(
+    which: str,
+    axes: tuple[int, ...],
+    keepdims: bool,
+    there: jax.Array,
+    dy: jax.Array,
+) -> tuple[jax.Array]:
+    each = dy if keepdims else jnp.expand_dims(dy, axes)
+    count = jnp.sum(there, axis=axes, keepdims=True, dtype=dy.dtype)
+    # beside NaN nothing is the extreme: count is 0, and what is elsewhere NaN too
+    share = each / count
+    return (jnp.where(there, share, share * 0),)
+
+
+_extreme.defvjp(_extreme_forward, _extreme_backward)

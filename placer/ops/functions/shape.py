@@ -1,4 +1,4 @@
-"""reshape and concat."""
+"""reshape, flatten, concat, tile."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def _sizes(given: tuple[int, ...], shape: Sequence[int | str]) -> tuple[int, ...
 
 def concat(*xs: jax.Array, axis: int = -1) -> jax.Array:
     return jnp.concatenate(xs, axis=axis)
+
+
+def flatten(x: jax.Array, *, axis: int = 1) -> jax.Array:
+    first = axis if axis >= 0 else axis + x.ndim
+    return jnp.reshape(x, (*x.shape[:first], prod(x.shape[first:])))
+
+
+def tile(x: jax.Array, *, repeats: Sequence[int]) -> jax.Array:
+    return jnp.tile(x, tuple(repeats))

@@ -43,7 +43,7 @@ class Partial:
         self.key: Key = contents.key
         self.total = total
         self.filled = 0
-        self.arrays = _arrays(contents.types, arena, out)
+        self.arrays = space(contents.types, arena, out)
         self._parts: list[npt.NDArray[np.uint8]] = []
         self._starts: list[int] = []
         start = 0
@@ -87,7 +87,7 @@ class Partial:
         return self.filled == self.total
 
 
-def _arrays(
+def space(
     types: Sequence[tuple[np.dtype[np.generic], tuple[int, ...]]],
     arena: Arena,
     out: Sequence[Array | None] | None,

@@ -1,7 +1,11 @@
 """What a node knows of its messages: those that came, those on their way, who waits.
 
-Both carriers put what arrives here and block here. One condition guards all of it; the
+Every carrier puts what arrives here and blocks here. One lock guards all of it; the
 carrier's `on_credit` is called without it held, because it may enter another mailbox.
+
+A carrier whose streams are read by the threads that wait gives a `Reader`: the first to
+wait for a peer reads its stream, others wait to be told. That saves the hop from one
+thread to another, which costs more than the message.
 """
 
 from __future__ import annotations
@@ -9,32 +13,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from placer.errors import RunError, did_you_mean
-from placer.runtime.channel import payload
-from placer.runtime.channel.protocol import Aborted, Array, Cause, Key
-
-MESSAGE_COST = 64
-"""Bytes that a message counts for itself, so that empty ones are bounded as well."""
-
-
-@dataclass(eq=False, slots=True)
-class Letter:
-    """A message that has arrived, until the program takes it."""
-
-    source: str
-    key: Key
-    arrays: list[Array]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays)
-
-    @property
-    def cost(self) -> int:
-        return self.nbytes + MESSAGE_COST
+from placer.runtime.channel.ledger import Ledger
+from placer.runtime.channel.letter import Message
+from placer.runtime.channel.protocol import Aborted, Array, Cause, Key, Piece
+from placer.runtime.channel.reader import Reader
 
 
 class Mailbox:
@@ -53,6 +39,7 @@ class Mailbox:
         deadline: float,
         beat: float,
         on_credit: Callable[[str, int], None],
+        reader: Reader | None = None,
     ) -> None:
         self.node = node
         self.peers = tuple(peers)
@@ -60,84 +47,83 @@ class Mailbox:
         self.bytes_received = 0
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
-        self._bound = bound
         self._deadline = deadline
         self._beat = beat
         self._on_credit = on_credit
-        self._changed = threading.Condition()
-        self._letters: dict[tuple[str, Key], deque[Letter]] = {}
-        self._held: dict[str, list[Letter]] = defaultdict(list)  # not acknowledged yet
+        self._reader = reader
+        self._read: set[str] = set()  # peers whose stream some thread reads
+        self._closed = False
+        self._lock = threading.RLock()  # quicker to enter than the condition
+        self._changed = threading.Condition(self._lock)
+        self._asleep = 0  # threads that wait for it
+        self._letters: dict[tuple[str, Key], deque[Message]] = {}
+        self._held: dict[str, list[Message]] = defaultdict(list)  # not acknowledged yet
         self._posted: dict[tuple[str, Key], Sequence[Array | None]] = {}
-        self._credited = dict.fromkeys(self.peers, 0)  # what I acknowledged to each
-        self._reserved = dict.fromkeys(self.peers, 0)  # the cost of all I sent to each
-        self._allowed = dict.fromkeys(self.peers, 0)  # what each acknowledged to me
+        self._ledger = Ledger(self.peers, bound)
         self._waits: dict[object, str] = {}
 
     # What the program calls.
 
     def reserve(
-        self, to: str, key: Key, nbytes: int, ask: Callable[[], None] | None = None
+        self,
+        to: str,
+        key: Key,
+        nbytes: int,
+        cost: int,
+        ask: Callable[[], None] | None = None,
     ) -> None:
-        """Count a message of `nbytes` as on its way, once the bound has room for it.
+        """Count a message as on its way, once the bound has room for its cost.
 
         `ask` is called once if that has to wait.
         """
-        cost = nbytes + MESSAGE_COST
+
+        self._check_peer(to)
+        with self._lock:
+            self._check_run()
+            if to not in self.departed and self._claim_room(to, nbytes, cost):
+                return
 
         def claim() -> bool:
-            on_the_way = self._reserved[to] - self._allowed[to]
-            if on_the_way and on_the_way + cost > self._bound:
-                return False
-            self._reserved[to] += cost
-            self.bytes_sent += nbytes
-            return True
+            return self._claim_room(to, nbytes, cost)
 
         def gone() -> str:
             return f"{self.node} cannot send {key}: {to} has ended its run"
 
-        with self._changed:
-            self._check(to)
+        def late() -> str:
+            return f"for {to} to receive what it was sent before {key}"
+
+        with self._lock:
             if to in self.departed:
                 raise RunError(gone())
-            if claim():
-                return
         if ask is not None:
             ask()
-        late = f"for {to} to receive what it was sent before {key}"
         self._wait(to, claim, late, gone)
 
     def take(
         self, source: str, key: Key, out: Sequence[Array | None] | None
     ) -> list[Array]:
         """Wait for a message, acknowledge it and return its arrays."""
-        address = (source, key)
+        message = self._claim(source, key, out)
+        try:
+            return message.collect(
+                out,
+                lambda: f"{key} from {source} to {self.node}",
+                partial(self._wait_for_rest, message),
+            )
+        finally:
+            self._acknowledge(message)
 
-        def arrived() -> bool:
-            return address in self._letters
-
-        def gone() -> str:
-            return f"{self.node} waits for {key} from {source}, which has ended its run"
-
-        while True:
-            with self._changed:
-                self._check(source)
-                letter = self._pop(address)
-                if letter is None and out is not None:
-                    self._posted.setdefault(address, out)
-            if letter is not None:
-                break
-            try:
-                self._wait(source, arrived, f"for {key} from {source}", gone)
-            finally:
-                with self._changed:
-                    if out is not None and self._posted.get(address) is out:
-                        del self._posted[address]
-        self._acknowledge([letter])
-        return payload.fill(out, letter.arrays, f"{key} from {source} to {self.node}")
+    def pieces(self, source: str, key: Key) -> Iterator[Piece]:
+        """Wait for a message and return it piece by piece, then acknowledge it."""
+        message = self._claim(source, key, None)
+        try:
+            yield from message.pieces(partial(self._wait_for_rest, message))
+        finally:
+            self._acknowledge(message)
 
     def waiting(self) -> tuple[str, ...]:
         """The peers waited for right now, sorted."""
-        with self._changed:
+        with self._lock:
             return tuple(sorted(set(self._waits.values())))
 
     def until(self, ready: Callable[[], bool], timeout: float) -> bool:
@@ -147,90 +133,194 @@ class Mailbox:
         """
 
         def over() -> bool:
-            return self.aborted is not None or ready()
+            return self.aborted is not None or self._closed or ready()
 
-        with self._changed:
-            self._changed.wait_for(over, timeout)
+        with self._lock:
+            until = time.monotonic() + timeout
+            while not over() and (left := until - time.monotonic()) > 0:
+                self._sleep(left)
             if self.aborted is not None:
                 raise Aborted(self.aborted)
             return ready()
+
+    def close(self) -> None:
+        """End every wait, forget all messages; returns when no thread reads a stream."""
+        with self._lock:
+            self._closed = True
+            self._stir()
+            while self._read:
+                self._sleep(None)
+            self._letters.clear()
+            self._held.clear()
 
     # What the carrier calls.
 
     def posted(self, source: str, key: Key) -> Sequence[Array | None] | None:
         """The `out` of the receive that waits for this message; asked for once."""
-        with self._changed:
+        with self._lock:
             return self._posted.pop((source, key), None)
 
-    def deliver(self, letter: Letter) -> None:
-        """A whole message has arrived."""
-        address = (letter.source, letter.key)
-        with self._changed:
-            self.bytes_received += letter.nbytes
-            self._letters.setdefault(address, deque()).append(letter)
-            self._held[letter.source].append(letter)
+    def deliver(self, message: Message) -> None:
+        """A message has arrived; the rest of what it carries may follow."""
+        address = (message.source, message.key)
+        with self._lock:
+            self.bytes_received += message.nbytes
+            self._letters.setdefault(address, deque()).append(message)
+            self._held[message.source].append(message)
             # A second message of the same address must not be written into the buffer
             # that this one is about to be returned in.
             self._posted.pop(address, None)
-            self._changed.notify_all()
+            self._stir()
 
     def credit(self, peer: str, total: int) -> None:
         """`peer` has acknowledged `total` bytes of what was sent to it, all told."""
-        with self._changed:
-            if self._allowed[peer] < total <= self._reserved[peer]:
-                self._allowed[peer] = total
-                self._changed.notify_all()
+        with self._lock:
+            if self._ledger.allow(peer, total):
+                self._stir()
 
     def credited(self, source: str) -> int:
         """The bytes of `source` that were acknowledged so far."""
-        with self._changed:
-            return self._credited[source]
+        with self._lock:
+            return self._ledger.credited(source)
 
     def depart(self, peer: str) -> None:
         """`peer` has ended its run in good order."""
-        with self._changed:
+        with self._lock:
             self.departed.add(peer)
-            self._changed.notify_all()
+            self._stir()
 
     def abort(self, cause: Cause) -> bool:
         """Wake every wait with `cause`; False when the run had failed before."""
-        with self._changed:
+        with self._lock:
             if self.aborted is not None:
                 return False
             self.aborted = cause
-            self._changed.notify_all()
+            self._stir()
             return True
 
     def notify(self) -> None:
         """Something that an `until` asks about has changed."""
-        with self._changed:
-            self._changed.notify_all()
+        with self._lock:
+            self._stir()
+
+    def read(self, peer: str) -> bool:
+        """Take what comes next from `peer`, if anything is there to be read.
+
+        False also while another thread reads that stream.
+        """
+        assert self._reader is not None
+        with self._lock:
+            if peer in self._read or self._closed:
+                return False
+            self._read.add(peer)
+        try:
+            return self._reader.read(peer, 0)
+        finally:
+            with self._lock:
+                self._leave(peer)
+
+    def is_read(self, peer: str) -> bool:
+        """Whether some thread reads the stream of `peer` right now."""
+        with self._lock:
+            return peer in self._read
+
+    def settle(self, peer: str) -> None:
+        """Put aside all that has come from `peer`: it wants to end its run."""
+        with self._lock:
+            held = list(self._held[peer])
+        for message in held:
+            message.settle()
 
     # Inside.
 
-    def _check(self, peer: str) -> None:
+    def _sleep(self, timeout: float | None) -> None:
+        """Wait until something changes, with the lock held."""
+        self._asleep += 1
+        try:
+            self._changed.wait(timeout)
+        finally:
+            self._asleep -= 1
+
+    def _stir(self) -> None:
+        """Something has changed: wake all that sleep, with the lock held."""
+        if self._asleep:
+            self._changed.notify_all()
+
+    def _check_run(self) -> None:
         if self.aborted is not None:
             raise Aborted(self.aborted)
-        if peer not in self._reserved:
+        if self._closed:
+            raise RunError(f"{self.node}: the channel is closed")
+
+    def _check_peer(self, peer: str) -> None:
+        if peer not in self.peers:
             raise RunError(
                 f"{self.node} has no peer '{peer}'", hint=did_you_mean(peer, self.peers)
             )
 
-    def _pop(self, address: tuple[str, Key]) -> Letter | None:
-        letters = self._letters.get(address)
-        if letters is None:
+    def _claim_room(self, to: str, nbytes: int, cost: int) -> bool:
+        if not self._ledger.has_room(to, cost):
+            return False
+        self._ledger.send(to, cost)
+        self.bytes_sent += nbytes
+        return True
+
+    def _claim(
+        self, source: str, key: Key, out: Sequence[Array | None] | None
+    ) -> Message:
+        """Wait for a message and take it out, still to be acknowledged."""
+        address = (source, key)
+        found: list[Message] = []
+
+        def arrived() -> bool:
+            message = self._pop(address)
+            if message is not None:
+                found.append(message)
+            elif out is not None:
+                self._posted.setdefault(address, out)
+            return message is not None
+
+        def late() -> str:
+            return f"for {key} from {source}"
+
+        self._check_peer(source)
+        try:
+            self._wait(source, arrived, late, partial(self._gone, source, key))
+        finally:
+            if out is not None:
+                with self._lock:
+                    if self._posted.get(address) is out:
+                        del self._posted[address]
+        return found[0]
+
+    def _pop(self, address: tuple[str, Key]) -> Message | None:
+        messages = self._letters.get(address)
+        if messages is None:
             return None
-        letter = letters.popleft()
-        if not letters:
+        message = messages.popleft()
+        if not messages:
             del self._letters[address]
-        return letter
+        return message
+
+    def _gone(self, source: str, key: Key) -> str:
+        return f"{self.node} waits for {key} from {source}, which has ended its run"
+
+    def _wait_for_rest(self, message: Message, ready: Callable[[], bool]) -> None:
+        """How a message that was taken waits for what is still to come of it."""
+        source, key = message.source, message.key
+
+        def late() -> str:
+            return f"for {key} from {source}"
+
+        self._wait(source, ready, late, partial(self._gone, source, key), message)
 
     def _wait(
         self,
         peer: str,
         ready: Callable[[], bool],
-        late: str,
+        late: Callable[[], str],
         gone: Callable[[], str],
+        own: Message | None = None,
     ) -> None:
         """Block until `ready`; acknowledge held messages where waiting could deadlock.
 
@@ -238,45 +328,73 @@ class Mailbox:
         their room may be what the peer needs to send it. The rest follow when the wait
         has lasted a beat, because the chain of who waits for whom may pass through
         other nodes; the pause doubles, so that what piles up grows with the logarithm
-        of the wait.
+        of the wait. `own` is the message whose rest is waited for: it is left alone.
         """
-        start = time.monotonic()
+        start = -1.0
         pause = self._beat
         token = object()
+        reads = False
         try:
             while True:
-                with self._changed:
-                    if self.aborted is not None:
-                        raise Aborted(self.aborted)
+                with self._lock:
+                    if reads:
+                        reads = False
+                        self._leave(peer)
+                    if self.aborted is not None or self._closed:
+                        self._check_run()
                     if ready():
+                        self._waits.pop(token, None)
                         return
                     if peer in self.departed:
                         raise RunError(gone())
-                    waited = time.monotonic() - start
+                    now = time.monotonic()
+                    if start < 0:
+                        start = now
+                        self._waits[token] = peer
+                    waited = now - start
                     if waited >= self._deadline:
                         raise RunError(
-                            f"{self.node} waited {self._deadline:g} s {late}"
+                            f"{self.node} waited {self._deadline:g} s {late()}"
                         )
-                    self._waits[token] = peer
-                    held = list(self._held[peer])
+                    held = [x for x in self._held[peer] if x is not own]
                     if waited >= pause:
                         pause *= 2
-                        held = [x for letters in self._held.values() for x in letters]
+                        every = self._held.values()
+                        held = [x for xs in every for x in xs if x is not own]
+                    timeout = min(self._deadline, pause) - waited
                     if not held:
-                        self._changed.wait(min(self._deadline, pause) - waited)
-                self._acknowledge(held)
-        finally:
-            with self._changed:
+                        reads = self._reader is not None and peer not in self._read
+                        if reads:
+                            self._read.add(peer)
+                        else:
+                            self._sleep(timeout)
+                if reads:
+                    assert self._reader is not None
+                    self._reader.read(peer, timeout)
+                elif held:
+                    for message in held:
+                        message.settle()
+                        self._acknowledge(message)
+        except BaseException:
+            with self._lock:
                 self._waits.pop(token, None)
+                if reads:
+                    self._leave(peer)
+            raise
 
-    def _acknowledge(self, letters: Sequence[Letter]) -> None:
-        totals: dict[str, int] = {}
-        with self._changed:
-            for letter in letters:
-                held = self._held[letter.source]
-                if letter in held:
-                    held.remove(letter)
-                    self._credited[letter.source] += letter.cost
-                    totals[letter.source] = self._credited[letter.source]
-        for source, total in totals.items():
-            self._on_credit(source, total)
+    def _leave(self, peer: str) -> None:
+        """Stop reading the stream of `peer`, with the lock held; others may go on."""
+        assert self._reader is not None
+        self._read.discard(peer)
+        self._reader.left(peer)
+        self._stir()
+
+    def _acknowledge(self, message: Message) -> None:
+        source = message.source
+        with self._lock:
+            try:
+                self._held[source].remove(message)
+            except ValueError:
+                return  # it was acknowledged when it was put aside
+            total = self._ledger.credit(source, message.cost)
+        self._on_credit(source, total)

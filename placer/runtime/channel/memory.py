@@ -8,12 +8,17 @@ channel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
+from placer import aligned
 from placer.errors import RunError, did_you_mean
 from placer.runtime.channel import payload, protocol
-from placer.runtime.channel.mailbox import Letter, Mailbox
-from placer.runtime.channel.protocol import Array, Cause, Key
+from placer.runtime.channel.letter import letter
+from placer.runtime.channel.mailbox import Mailbox
+from placer.runtime.channel.protocol import Array, Cause, Key, Piece
 
 
 class MemoryHub:
@@ -93,15 +98,16 @@ class MemoryChannel:
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
         """Pass read-only views of `arrays` to node `to`; see `protocol.Channel`."""
         self._check_open()
-        what = f"{key} from {self.node} to {to}"
         views = []
-        for array in payload.sendable(arrays, self._max_message, what):
+        for array in payload.sendable(
+            arrays, self._max_message, lambda: f"{key} from {self.node} to {to}"
+        ):
             view = array.view()
             view.flags.writeable = False
             views.append(view)
-        letter = Letter(self.node, key, views)
-        self.mailbox.reserve(to, key, letter.nbytes)
-        self._hub.channels[to].mailbox.deliver(letter)
+        message = letter(self.node, key, views)
+        self.mailbox.reserve(to, key, message.nbytes, message.cost)
+        self._hub.channels[to].mailbox.deliver(message)
 
     def receive(
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
@@ -109,6 +115,17 @@ class MemoryChannel:
         """Wait for a message of `source`; see `protocol.Channel`."""
         self._check_open()
         return self.mailbox.take(source, key, out)
+
+    def pieces(self, source: str, key: Key) -> Iterator[Piece]:
+        """Receive a message piece by piece, each array of the sender's whole."""
+        self._check_open()
+        return self.mailbox.pieces(source, key)
+
+    def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Zeroed aligned memory: here every array is passed without a copy."""
+        if self._closed:
+            raise RunError(f"{self.node}: the channel is closed")
+        return aligned.zeros((nbytes,), np.uint8)
 
     def abort(self, cause: Cause) -> None:
         """End the run for every node of the hub; the first cause stands."""
@@ -127,6 +144,7 @@ class MemoryChannel:
         if self._closed:
             return
         self._closed = True
+        self.mailbox.close()
         for other in self._others():
             other.mailbox.depart(self.node)
 

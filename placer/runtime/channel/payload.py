@@ -7,7 +7,7 @@ a copy, runs of small ones are joined into one piece.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -48,10 +48,13 @@ DTYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
         ml_dtypes.bfloat16,
     )
 )
+_ARRAYS: Final = (np.ndarray, np.generic)  # a tuple: an X | Y is built each time
 CODES: Final = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 
-def sendable(arrays: Sequence[Array], maximum: int, what: str) -> list[Array]:
+def sendable(
+    arrays: Sequence[Array], maximum: int, what: Callable[[], str]
+) -> list[Array]:
     """The arrays C-contiguous (copied only where they are not), all checked.
 
     `what` names the message in the RunError for a dtype outside the list, more arrays
@@ -59,25 +62,25 @@ def sendable(arrays: Sequence[Array], maximum: int, what: str) -> list[Array]:
     """
     if len(arrays) > MAX_ARRAYS:
         raise RunError(
-            f"{what}: {len(arrays)} arrays are too many for one message "
+            f"{what()}: {len(arrays)} arrays are too many for one message "
             f"({MAX_ARRAYS} at most)"
         )
     checked = []
     for i, array in enumerate(arrays):
-        if not isinstance(array, np.ndarray | np.generic):
-            raise RunError(f"{what}: array {i} is a {type(array).__name__}")
+        if not isinstance(array, _ARRAYS):
+            raise RunError(f"{what()}: array {i} is a {type(array).__name__}")
         if array.dtype not in CODES:
             raise RunError(
-                f"{what}: array {i} has dtype {array.dtype}, which no value has"
+                f"{what()}: array {i} has dtype {array.dtype}, which no value has"
             )
         extent = array.size or prod(n for n in array.shape if n)
         if array.ndim > MAX_RANK or extent > MAX_EXTENT:
-            raise RunError(f"{what}: array {i} has shape {list(array.shape)}")
+            raise RunError(f"{what()}: array {i} has shape {list(array.shape)}")
         checked.append(np.asarray(array, order="C"))
     total = sum(array.nbytes for array in checked)
     if total > maximum:
         raise RunError(
-            f"{what}: a message of {total} bytes is over the maximum of {maximum}",
+            f"{what()}: a message of {total} bytes is over the maximum of {maximum}",
             hint="cut the value, or raise max_message on every node",
         )
     return checked
@@ -114,7 +117,7 @@ def cut(arrays: Sequence[Array]) -> list[Piece]:
 
 
 def fill(
-    out: Sequence[Array | None] | None, arrays: list[Array], what: str
+    out: Sequence[Array | None] | None, arrays: list[Array], what: Callable[[], str]
 ) -> list[Array]:
     """The received arrays, each copied into its `out` unless it lies there already.
 
@@ -123,7 +126,7 @@ def fill(
     if out is None:
         return arrays
     if len(out) != len(arrays):
-        raise RunError(f"{what}: {len(arrays)} arrays came, {len(out)} were expected")
+        raise RunError(f"{what()}: {len(arrays)} arrays came, {len(out)} were expected")
     result = []
     for i, (array, target) in enumerate(zip(arrays, out, strict=True)):
         if target is None or target is array:
@@ -131,7 +134,7 @@ def fill(
             continue
         if not fits(target, array.dtype, array.shape):
             raise RunError(
-                f"{what}: array {i} is {array.dtype}{list(array.shape)}, the buffer for "
+                f"{what()}: array {i} is {array.dtype}{list(array.shape)}, the buffer for "
                 f"it is {target.dtype}{list(target.shape)} or cannot be written to"
             )
         np.copyto(target, array)

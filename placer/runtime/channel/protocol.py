@@ -4,7 +4,13 @@ A node has one `Channel`. A message is a list of arrays, addressed by its source
 `Key` (edge, step, microbatch); messages may be received in any order, and those of one
 source and key come in the order they were sent.
 
-**Bounds.** A message costs its payload bytes plus 64. `send` waits while the messages
+**Memory.** `share` gives memory that a channel may pass on without a copy: over shared
+memory a receiver then sees the sender's own bytes. Nobody is kept from writing to them:
+what was written before `send` is seen after `receive`, and a sender may write there
+again once it knows, by other messages, that every receiver is done.
+
+**Bounds.** A message costs its payload bytes plus 64; what is passed on without a copy
+between processes costs nothing. `send` waits while the messages
 that a peer has not yet acknowledged would cost more than `bound`; a message larger than
 the bound goes when nothing else is on its way to that peer. A message counts as
 acknowledged once the peer's program has received it. So that the order of receives can
@@ -18,15 +24,18 @@ everywhere with one root cause; `close` ends this node's part in good order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from placer.errors import RunError
 
 Array = npt.NDArray[Any]
+Piece = tuple[int, int, Array]
+"""Part of a message: the index of an array, its first element here, a 1-D view."""
 
 BOUND: Final = 64 << 20
 MAX_MESSAGE: Final = 2 << 30
@@ -133,6 +142,30 @@ class Channel(Protocol):
         """
         ...
 
+    def pieces(self, source: str, key: Key) -> Iterator[Piece]:
+        """Receive the message `key` of `source` piece by piece, in order.
+
+        Each piece is (index of the array, first element, 1-D view of elements from
+        there on); together they are all elements of all arrays, empty arrays have
+        none. A view may be read-only, is 64-byte aligned unless it is one of the
+        sender's own array, and is valid until the next piece is asked for. Messages of
+        the same dtypes and shapes come in the same pieces, and iterators of several
+        sources may be open at once. Asking for the first piece takes the message; it
+        counts as received when the iterator ends or is closed, which discards the rest.
+        Errors are those of `receive`.
+        """
+        ...
+
+    def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Zeroed 64-byte aligned memory of this channel, to be sent from in place.
+
+        An array that lies wholly in it, C-contiguous, goes to another process as a
+        read-only view of the same memory where the carrier can (and where `out` has no
+        array for it), else as any array does. It lasts as long as the channel, or
+        the last view of it.
+        """
+        ...
+
     def abort(self, cause: Cause) -> None:
         """End the run for everybody with this root cause; the first cause stands.
 
@@ -148,7 +181,7 @@ class Channel(Protocol):
         """End this node's part: deliver what was sent, take leave of the peers.
 
         Afterwards peers do not take this node's silence for death, and no thread and
-        no socket of the channel is left. Raises nothing for a run that failed
+        no socket of the channel is left; calls that still wait end with RunError. Raises nothing for a run that failed
         meanwhile: `aborted` says so. May be called more than once.
         """
         ...

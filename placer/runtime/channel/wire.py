@@ -54,21 +54,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from enum import IntEnum
-from math import prod
-from typing import Annotated, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from placer.runtime.channel.payload import (
-    CHUNK,
-    CODES,
-    DTYPES,
-    MAX_ARRAYS,
-    MAX_EXTENT,
-    MAX_RANK,
-)
-from placer.runtime.channel.protocol import Array, Cause, Key
+from placer.runtime.channel.bodies import Int64, Refused, Types, decode, sizes, types_of
+from placer.runtime.channel.payload import CHUNK, DTYPES
+from placer.runtime.channel.protocol import Array, Key
 
 MAGIC: Final = b"PLC1"
 HEADER: Final = struct.Struct("<4sBBHQ16sQQQ")
@@ -77,7 +70,6 @@ MAX_BODY: Final = CHUNK
 ANSWER: Final = 1
 INLINED: Final = 2
 INLINE: Final = 8 << 10
-MAX_TEXT: Final = 16384
 
 
 class Kind(IntEnum):
@@ -93,10 +85,6 @@ class Kind(IntEnum):
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}
-
-
-class Refused(Exception):  # noqa: N818 - an outcome of a check, not an error of the run
-    """A frame that does not pass a check; it is dropped and counted."""
 
 
 class Header(NamedTuple):
@@ -127,39 +115,15 @@ class Stamp(NamedTuple):
         )
 
 
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
-
-
-class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who speaks to whom, and all nodes of the run, sorted: these must agree."""
-
-    job: Text
-    node: Text
-    to: Text
-    nodes: list[Text]
-
-
 class Contents(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 ):
-    """The address of a message, and for each array its dtype's code and its shape."""
+    """The address of a message, and the types of its arrays."""
 
     edge: Int64
     step: Int64
     microbatch: Int64
-    arrays: Annotated[
-        list[
-            tuple[
-                Annotated[int, msgspec.Meta(ge=0, lt=len(DTYPES))],
-                Annotated[
-                    tuple[Annotated[int, msgspec.Meta(ge=0, le=MAX_EXTENT)], ...],
-                    msgspec.Meta(max_length=MAX_RANK),
-                ],
-            ]
-        ],
-        msgspec.Meta(max_length=MAX_ARRAYS),
-    ]
+    arrays: Types
 
     @property
     def key(self) -> Key:
@@ -171,22 +135,8 @@ class Contents(
         return [(DTYPES[code], shape) for code, shape in self.arrays]
 
 
-class CauseBody(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
-):
-    """A root cause; longer texts are cut before they are sent."""
-
-    node: Text
-    where: Text
-    what: Text
-
-
-ITEM_BYTES: Final = tuple(dtype.itemsize for dtype in DTYPES)
 _ENCODER = msgspec.msgpack.Encoder()
-_HELLO = msgspec.msgpack.Decoder(Hello)
 _CONTENTS = msgspec.msgpack.Decoder(Contents)
-_CAUSE = msgspec.msgpack.Decoder(CauseBody)
-_Body = TypeVar("_Body")
 
 
 def job_digest(job: str) -> bytes:
@@ -207,60 +157,31 @@ def read_header(frame: bytes, job: bytes) -> Header:
     return Header(known, flags, source, incarnation, a, b, c)
 
 
-def encode_hello(hello: Hello) -> bytes:
-    """The body of a HELLO."""
-    return _ENCODER.encode(hello)
-
-
-def read_hello(frame: bytes) -> Hello:
-    """The body of a HELLO frame; `Refused` when it is malformed."""
-    return _read(_HELLO, frame)
-
-
-def encode_cause(cause: Cause) -> bytes:
-    """The body of an ABORT; texts are cut to `MAX_TEXT` characters."""
-    texts = (cause.node, cause.where, cause.what)
-    return _ENCODER.encode(CauseBody(*(text[:MAX_TEXT] for text in texts)))
-
-
-def read_cause(frame: bytes) -> Cause:
-    """The body of an ABORT frame; `Refused` when it is malformed."""
-    body = _read(_CAUSE, frame)
-    return Cause(body.node, body.where, body.what)
+def body(frame: bytes) -> memoryview[int]:
+    """What follows the header of a first part."""
+    return memoryview(frame)[HEADER.size :]
 
 
 def encode_contents(key: Key, arrays: list[Array]) -> bytes:
     """The body of a MESSAGE of arrays that passed `payload.sendable`."""
-    types = [(CODES[array.dtype], array.shape) for array in arrays]
-    body = _ENCODER.encode(Contents(key.edge, key.step, key.microbatch, types))
+    contents = Contents(key.edge, key.step, key.microbatch, types_of(arrays))
+    encoded = _ENCODER.encode(contents)
     # 49 bytes an array at most: dimensions whose product is bounded need 44 for 32.
-    assert len(body) <= MAX_BODY
-    return body
+    assert len(encoded) <= MAX_BODY
+    return encoded
 
 
-def read_contents(frame: bytes | memoryview, nbytes: int, maximum: int) -> Contents:
+def read_contents(
+    frame: bytes | memoryview[int], nbytes: int, maximum: int
+) -> Contents:
     """The body of a MESSAGE frame, held against its payload size and the maximum.
 
     Nothing is allocated before this has passed: sizes are exact integers here, so no
     product of dimensions can overflow. `Refused` when anything is off.
     """
-    contents = _read(_CONTENTS, frame)
+    contents = decode(_CONTENTS, memoryview(frame)[HEADER.size :])
     if nbytes > maximum:
         raise Refused("over the maximum")
-    total = 0
-    for code, shape in contents.arrays:
-        size = prod(shape)
-        # numpy refuses an empty array whose other dimensions overflow: 0 x 2**63.
-        if size == 0 and prod(n for n in shape if n) > MAX_EXTENT:
-            raise Refused("dimensions")
-        total += size * ITEM_BYTES[code]
-    if total != nbytes:
+    if sum(sizes(contents.arrays)) != nbytes:
         raise Refused("sizes do not add up")
     return contents
-
-
-def _read(decoder: msgspec.msgpack.Decoder[_Body], frame: bytes | memoryview) -> _Body:
-    try:
-        return decoder.decode(memoryview(frame)[HEADER.size :])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(str(error)) from None

@@ -10,25 +10,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
+from placer import aligned
 from placer.errors import RunError, did_you_mean
 from placer.runtime.arena import Arena
-from placer.runtime.channel import payload, protocol, wire
+from placer.runtime.channel import bodies, payload, protocol, wire
+from placer.runtime.channel.bodies import Hello, Refused
 from placer.runtime.channel.endpoint import loopback
 from placer.runtime.channel.incoming import Incoming, Partial, Place
+from placer.runtime.channel.inlet import Inlet
+from placer.runtime.channel.joining import wait_for_all
+from placer.runtime.channel.letter import MESSAGE_COST, letter
 from placer.runtime.channel.link import Link
 from placer.runtime.channel.liveness import Liveness
-from placer.runtime.channel.mailbox import Letter, Mailbox
-from placer.runtime.channel.protocol import Aborted, Array, Cause, Key
-from placer.runtime.channel.wire import Kind, Refused
+from placer.runtime.channel.mailbox import Mailbox
+from placer.runtime.channel.protocol import Aborted, Array, Cause, Key, Piece
+from placer.runtime.channel.wire import Kind
 
-WAKE: Final = "inproc://wake"
 HELLO_PAUSE: Final = 0.02
 """Seconds between HELLOs until all have joined."""
 LEAVE: Final = 1.0
@@ -118,16 +123,16 @@ class ZeroMQChannel:
         self._flushing = False
 
         self._context = zmq.Context[zmq.Socket[bytes]]()
-        self._socket = self._context.socket(zmq.PULL)
-        self._monitor: zmq.Socket[bytes] | None = None
         self._links: dict[str, Link] = {}
         try:
-            self._bind(addresses[node])
-            for peer in self._peers:
-                self._links[peer] = Link(self._context, addresses[peer])
+            who = f"{node} cannot listen at {endpoints[node]}"
+            self._inlet = Inlet(self._context, addresses[node], who)
         except BaseException:
-            self._close_sockets(0)
+            self._context.term()
             raise
+        self._inlet.listen_for(HELLO_PAUSE)
+        for peer in self._peers:
+            self._links[peer] = Link(self._context, addresses[peer])
         self._thread = threading.Thread(
             target=self._run, name=f"placer channel of {node}", daemon=True
         )
@@ -150,6 +155,12 @@ class ZeroMQChannel:
         """Why the run failed, or None while it has not."""
         return self._mailbox.aborted
 
+    @property
+    def met(self) -> tuple[str, ...]:
+        """The peers that have said hello and have heard ours, sorted."""
+        known, met = self._incarnations, self._met
+        return tuple(p for p in self._peers if p in known and p in met)
+
     def join(self) -> None:
         """Wait until every peer has said hello and has heard ours.
 
@@ -157,35 +168,20 @@ class ZeroMQChannel:
         address; `Aborted` when a peer failed meanwhile.
         """
 
-        def missing() -> list[str]:
-            known, met = self._incarnations, self._met
-            return [p for p in self._peers if p not in known or p not in met]
-
-        departed = self._mailbox.departed
-        self._mailbox.until(lambda: not missing() or bool(departed), self._join_timeout)
-        absent = missing()
-        if not absent:
-            self._joined = True
-            return
-        if departed:
-            raise RunError(f"{', '.join(sorted(departed))} left before all had come")
-        raise RunError(
-            "; ".join(
-                f"{peer} did not come within {self._join_timeout:g} s "
-                f"({self._texts[peer]})"
-                for peer in absent
-            ),
-            hint=f"start the node; {self.node} listens at {self._texts[self.node]}",
-        )
+        addresses, timeout = self._texts, self._join_timeout
+        wait_for_all(self._mailbox, lambda: self.met, addresses, timeout, "zeromq")
+        self._joined = True
 
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
         """Queue a message for node `to`; see `protocol.Channel`."""
         self._check_open()
-        what = f"{key} from {self.node} to {to}"
-        checked = payload.sendable(arrays, self._max_message, what)
+        checked = payload.sendable(
+            arrays, self._max_message, lambda: f"{key} from {self.node} to {to}"
+        )
         contents = wire.encode_contents(key, checked)
         nbytes = sum(array.nbytes for array in checked)
-        self._mailbox.reserve(to, key, nbytes, ask=lambda: self._ask(to))
+        cost = nbytes + MESSAGE_COST
+        self._mailbox.reserve(to, key, nbytes, cost, ask=lambda: self._ask(to))
         self._links[to].message(self._stamp, contents, payload.cut(checked))
 
     def receive(
@@ -194,6 +190,17 @@ class ZeroMQChannel:
         """Wait for a message of `source`; see `protocol.Channel`."""
         self._check_open()
         return self._mailbox.take(source, key, out)
+
+    def pieces(self, source: str, key: Key) -> Iterator[Piece]:
+        """Receive a message piece by piece: each array whole, once all have come."""
+        self._check_open()
+        return self._mailbox.pieces(source, key)
+
+    def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Zeroed aligned memory; arrays in it are sent as any others are."""
+        if self._closed:
+            raise RunError(f"{self.node}: the channel is closed")
+        return aligned.zeros((nbytes,), np.uint8)
 
     def abort(self, cause: Cause) -> None:
         """End the run for everybody with this root cause; the first cause stands."""
@@ -220,10 +227,9 @@ class ZeroMQChannel:
                 for link in self._links.values():
                     link.state(self._stamp, Kind.GOODBYE)
             self._closed = True
+            self._mailbox.close()
             self._stopping = True
-            waker = self._context.socket(zmq.PUSH)
-            waker.connect(WAKE)
-            waker.send(b"")
+            waker = self._inlet.wake()
             self._thread.join()
             waker.close(linger=0)
             self._close_sockets(LEAVE)
@@ -280,11 +286,11 @@ class ZeroMQChannel:
             Kind.HELLO,
             a=self._incarnations.get(peer, 0),
             flags=0 if peer in self._met else wire.ANSWER,
-            body=wire.encode_hello(wire.Hello(self._job, self.node, peer, self._names)),
+            body=bodies.encode(Hello(self._job, self.node, peer, self._names)),
         )
 
     def _tell(self, cause: Cause) -> None:
-        body = wire.encode_cause(cause)
+        body = bodies.encode_cause(cause)
         for link in self._links.values():
             link.control(self._stamp, Kind.ABORT, body=body)
 
@@ -295,17 +301,14 @@ class ZeroMQChannel:
         pause = HELLO_PAUSE
         try:
             while not self._stopping:
-                try:
-                    first = self._socket.recv()
-                except zmq.Again:
-                    first = None
+                first = self._inlet.first()
                 if first is not None and not self._stopping:
                     self._accept(first)
                 now = time.monotonic()
                 if now >= due:
                     if self._joined and pause != self._tick:
                         pause = self._tick
-                        self._listen_for(pause)
+                        self._inlet.listen_for(pause)
                     due = now + pause
                     beats = now >= beat_due
                     if beats:
@@ -327,7 +330,7 @@ class ZeroMQChannel:
             self._liveness.forget(peer)
             what = f"lost: no heartbeat for {self._lost_after:g} s"
             self._fail(Cause(peer, f"seen from {self.node}", what))
-        self._count_failed_handshakes()
+        self.refused += self._inlet.strangers()
 
     def _fail(self, cause: Cause) -> None:
         """A failure learned here: tell everybody, then whoever runs this process."""
@@ -344,7 +347,7 @@ class ZeroMQChannel:
                 raise Refused("source")
             peer = self._names[header.source]
             if header.kind is Kind.HELLO:
-                self._on_hello(peer, header, wire.read_hello(first))
+                self._on_hello(peer, header, bodies.read_hello(wire.body(first)))
             elif header.incarnation != self._incarnations.get(peer):
                 raise Refused("incarnation")
             self._liveness.hear(peer, time.monotonic())
@@ -358,13 +361,12 @@ class ZeroMQChannel:
                 self._liveness.forget(peer)
                 self._mailbox.depart(peer)
             elif header.kind is Kind.ABORT:
-                self._fail(wire.read_cause(first))
+                self._fail(bodies.read_cause(wire.body(first)))
         except Refused:
             self.refused += 1
-        while self._socket.get(zmq.RCVMORE):
-            self._socket.recv()
+        self._inlet.drop_rest()
 
-    def _on_hello(self, peer: str, header: wire.Header, hello: wire.Hello) -> None:
+    def _on_hello(self, peer: str, header: wire.Header, hello: Hello) -> None:
         if (hello.job, hello.node, hello.to) != (self._job, peer, self.node):
             raise Refused("hello")
         if hello.nodes != self._names:
@@ -421,26 +423,12 @@ class ZeroMQChannel:
         if inline:
             partial.scatter(inline)
         elif length or partial.total:
-            self._receive_piece(partial, length)
+            self._inlet.piece(partial, length)
         incoming.partial = partial
         self._eager.discard(peer)
         if partial.advance(length):
             incoming.finish()
-            self._mailbox.deliver(Letter(peer, partial.key, partial.arrays))
-
-    def _receive_piece(self, partial: Partial, length: int) -> None:
-        room = min(payload.CHUNK, partial.total - partial.filled)
-        if not 0 < length <= room or not self._socket.get(zmq.RCVMORE):
-            raise Refused("piece")
-        window = partial.window(length)
-        if window is not None:
-            if self._socket.recv_into(window.data) != length:
-                raise Refused("length")
-            return
-        piece = self._socket.recv()
-        if len(piece) != length:
-            raise Refused("length")
-        partial.scatter(piece)
+            self._mailbox.deliver(letter(peer, partial.key, partial.arrays))
 
     def _ask_again(self, peer: str) -> None:
         """Ask for what was lost, but not again before an answer could have come."""
@@ -450,48 +438,9 @@ class ZeroMQChannel:
             incoming.asked_at = now
             self._links[peer].control(self._stamp, Kind.RESEND, a=incoming.expected)
 
-    # Sockets.
-
-    def _bind(self, endpoint: str) -> None:
-        socket = self._socket
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_FRAME)
-        self._listen_for(HELLO_PAUSE)
-        socket.setsockopt(zmq.IPV6, int("[" in endpoint))
-        try:
-            socket.bind(endpoint)
-        except zmq.ZMQError as error:
-            text = self._texts[self.node]
-            if error.errno == zmq.EADDRINUSE:
-                raise RunError(
-                    f"{self.node} cannot listen at {text}: the port is in use",
-                    hint="another run may still be going; end it or choose another port",
-                ) from None
-            raise RunError(f"{self.node} cannot listen at {text}: {error}") from None
-        socket.bind(WAKE)
-        failures = (
-            zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-            | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-            | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-        )
-        self._monitor = socket.get_monitor_socket(failures)
-
-    def _listen_for(self, seconds: float) -> None:
-        self._socket.setsockopt(zmq.RCVTIMEO, max(1, int(seconds * 1000)))
-
-    def _count_failed_handshakes(self) -> None:
-        """Connections by something that does not speak ZeroMQ were turned away."""
-        assert self._monitor is not None
-        while self._monitor.poll(0):
-            recv_monitor_message(self._monitor)
-            self.refused += 1
-
     def _close_sockets(self, linger: float) -> None:
         gone = self._mailbox.departed
         for peer, link in self._links.items():
             link.close(0 if peer in gone else linger)
-        if self._monitor is not None:
-            self._socket.disable_monitor()
-            self._monitor.close(linger=0)
-        self._socket.close(linger=0)
+        self._inlet.close()
         self._context.term()

@@ -1,9 +1,11 @@
 """Elementwise arithmetic."""
 
+import jax.numpy as jnp
 from op_use import Use
 
 
-def _pairs(kind: str) -> list[Use]:
+def pairs(kind: str) -> list[Use]:
+    """An op of two operands in every way that they broadcast."""
     return [
         Use(kind, ("float32[batch, 4]", "float32[batch, 4]")),
         Use(kind, ("float32[batch, 4]", "float32[4]")),
@@ -17,13 +19,14 @@ def _pairs(kind: str) -> list[Use]:
 
 
 DIFFERENTIABLE = [
-    *_pairs("add"),
-    *_pairs("sub")[:3],
-    *_pairs("mul"),
-    *_pairs("div"),
+    *pairs("add"),
+    *pairs("sub")[:3],
+    *pairs("mul"),
+    *pairs("div"),
     Use("scale", ("float32[batch, 4]",), {"factor": 0.25}),
     Use("scale", ("float32[batch, 4]",), {"factor": -3.0, "bias": 2.0}),
-    Use("sqrt", ("float32[batch, 4]",), domain={0: (0.3, 1.7)}),
+    Use("negative", ("float32[batch, 4]",)),
+    Use("abs", ("float32[batch, 4]",)),
 ]
 
 WITHOUT_GRADIENT: list[Use] = []
@@ -34,5 +37,6 @@ PLAIN = {
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b,
     "scale": lambda x, factor, bias=0.0: factor * x + bias,
-    "sqrt": lambda x: x**0.5,
+    "negative": lambda x: 0 - x,
+    "abs": lambda x: jnp.where(x > 0, x, -x),
 }

@@ -3,21 +3,12 @@
 import jax.numpy as jnp
 from op_use import Use
 
-from families.activation import plain_softmax
+from families.activation import PLAIN as PLAIN_ACTIVATIONS
 
 
 def plain_fc(x, w, b=0.0, activation="none", transpose_w=False):
     y = jnp.einsum("...i,io->...o", x, w.T if transpose_w else w) + b
-    match activation:
-        case "relu":
-            return jnp.where(y > 0, y, 0.0)
-        case "tanh":
-            return (jnp.exp(y) - jnp.exp(-y)) / (jnp.exp(y) + jnp.exp(-y))
-        case "sigmoid":
-            return 1 / (1 + jnp.exp(-y))
-        case "softmax":
-            return plain_softmax(y)
-    return y
+    return y if activation == "none" else PLAIN_ACTIVATIONS[activation](y)
 
 
 def plain_matmul(a, b, transpose_a=False, transpose_b=False):
@@ -38,7 +29,7 @@ DIFFERENTIABLE = [
             ("float32[batch, 4]", "float32[4, 3]", "float32[3]"),
             {"activation": activation},
         )
-        for activation in ("relu", "tanh", "sigmoid", "softmax")
+        for activation in PLAIN_ACTIVATIONS
     ),
     Use("matmul", ("float32[batch, 4]", "float32[4, 3]")),
     Use("matmul", ("float32[4, batch]", "float32[batch, 3]")),
@@ -47,6 +38,8 @@ DIFFERENTIABLE = [
     Use("matmul", ("float32[3, 4]", "float32[batch, 4]"), {"transpose_b": True}),
     Use("matmul", ("float32[batch, 2, 4]", "float32[batch, 4, 3]")),
     Use("matmul", ("float32[batch, 2, 4]", "float32[4, 3]")),
+    Use("matmul", ("float32[batch, 2, 3, 4]", "float32[batch, 2, 4, 5]")),
+    Use("matmul", ("float32[batch, 2, 3, 4]", "float32[2, 4, 5]")),
     Use(
         "matmul",
         ("float32[batch, 1, 4, 2]", "float32[5, 3, 4]"),

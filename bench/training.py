@@ -1,0 +1,207 @@
+"""Synchronous training over a parameter server, against one process under `jax.jit`.
+
+`w1` is seed 001's network (Adam, batch 512 a worker), `w3` an MLP 1024-4096-4096-1000
+(SGD, batch 64 a worker, 100 MB of parameters). The reference is the same model as plain
+JAX and optax, the whole step under one `jax.jit` with its state donated, on the same rows
+in the same order, with the same allocator settings. Rounds alternate, so that both meet
+the same machine; each round's figures and ratio are printed, and the medians.
+
+    python bench/training.py w1
+    python bench/training.py w3 --carrier zeromq
+    python bench/training.py w1 --nodes worker=2,ps=1 --rounds 7 --steps 300
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A spec, and what plain JAX needs to be the same model."""
+
+    spec: Path
+    source: str
+    inputs: tuple[tuple[str, str, tuple[int, ...]], ...]
+    sizes: tuple[int, ...]
+    embedding: tuple[int, int] | None
+    batch: int
+    shuffle: bool
+    optimizer: tuple[str, float]
+    steps: int
+
+
+WORKLOADS = {
+    "w1": Workload(
+        ROOT / "specs" / "seed_ctr.yaml",
+        "python:seed_ctr_rows:train",
+        (("ids", "int32", ()), ("label", "int32", ())),
+        (128, 1024, 512, 256, 2),
+        (1000, 128),
+        512,
+        True,
+        ("adam", 1e-4),
+        200,
+    ),
+    "w3": Workload(
+        ROOT / "bench" / "specs" / "dense.yaml",
+        "python:dense_rows:train",
+        (("x", "float32", (1024,)), ("label", "int32", ())),
+        (1024, 4096, 4096, 1000),
+        None,
+        64,
+        False,
+        ("sgd", 0.01),
+        40,
+    ),
+}
+
+
+def plain(work: Workload, batch: int, steps: int) -> tuple[float, float]:
+    """Samples per second, and CPU seconds a step, of the model as one jitted step.
+
+    The first step is left out.
+    """
+    from placer.runtime.allocator import keep_memory
+
+    numel = sum(a * b for a, b in pairwise(work.sizes))
+    keep_memory(4 * 4 * numel)
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+
+    from placer.readers import Column, Order, open_source
+
+    columns = [Column(*each) for each in work.inputs]
+    rows = open_source(
+        work.source, columns, mapping=None, split=None, folder=work.spec.parent
+    )
+    order = Order(rows.rows, batch, work.shuffle, 1, "drop")
+    random = np.random.default_rng(0)
+    layers = [
+        (
+            random.normal(0, (1 / a) ** 0.5, (a, b)).astype(np.float32),
+            np.zeros(b, np.float32),
+        )
+        for a, b in pairwise(work.sizes)
+    ]
+    table = None
+    if work.embedding is not None:
+        table = random.normal(0, 0.05, work.embedding).astype(np.float32)
+    parameters = jax.tree.map(jnp.array, (table, layers))
+    optimizer = getattr(optax, work.optimizer[0])(work.optimizer[1])
+    state = optimizer.init(parameters)
+
+    def loss_of(parameters, x, label):
+        table, layers = parameters
+        if table is not None:
+            x = table[x]
+        for i, (w, b) in enumerate(layers):
+            x = x @ w + b
+            if i + 1 < len(layers):
+                x = jax.nn.relu(x)
+        return optax.softmax_cross_entropy_with_integer_labels(x, label).mean()
+
+    def one(parameters, state, x, label):
+        loss, gradients = jax.value_and_grad(loss_of)(parameters, x, label)
+        updates, state = optimizer.update(gradients, state)
+        return optax.apply_updates(parameters, updates), state, loss
+
+    step = jax.jit(one, donate_argnums=(0, 1))
+    names = [name for name, _, _ in work.inputs]
+    begin = used = 0.0
+    for number in range(steps):
+        epoch, index = divmod(number, order.steps_per_epoch)
+        taken = rows.take(order.indices(epoch + 1, index))
+        parameters, state, loss = step(parameters, state, *(taken[n] for n in names))
+        if number == 0:
+            jax.block_until_ready(parameters)
+            begin, used = time.perf_counter(), time.process_time()
+        else:
+            float(loss)  # as a training loop that shows its loss does
+    jax.block_until_ready(parameters)
+    rate = batch * (steps - 1) / (time.perf_counter() - begin)
+    return rate, (time.process_time() - used) / (steps - 1)
+
+
+def run_plain(name: str, batch: int, steps: int) -> tuple[float, float]:
+    command = [sys.executable, __file__, name, "--plain", str(batch), str(steps)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    rate, used = json.loads(done.stdout)
+    return rate, used
+
+
+def run_placed(build: Path, steps: int, carrier: str) -> float:
+    command = [sys.executable, "-m", "placer.command", "launch", str(build)]
+    done = subprocess.run(
+        [*command, "--json", "--steps", str(steps), "--carrier", carrier],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return float(json.loads(done.stdout.splitlines()[-1])["samples_per_second"])
+
+
+def workers_of(nodes: str) -> int:
+    counts = dict(each.split("=") for each in nodes.split(","))
+    return int(counts.get("worker", 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--nodes", default="worker=1,ps=1")
+    parser.add_argument("--carrier", choices=("shared", "zeromq"), default="shared")
+    parser.add_argument("--plain", type=int, nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    work = WORKLOADS[arguments.workload]
+    if arguments.plain:
+        print(json.dumps(plain(work, *arguments.plain)))
+        return
+    steps = arguments.steps or work.steps
+    batch = work.batch  # of all workers together: the reference does the same work
+    with tempfile.TemporaryDirectory() as folder:
+        build = Path(folder) / "build"
+        command = [sys.executable, "-m", "placer.command", "compile", str(work.spec)]
+        subprocess.run(
+            [*command, "--out", str(build), "--nodes", arguments.nodes],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        told = f"{arguments.nodes} over {arguments.carrier}"
+        print(f"{os.cpu_count()} cores; {arguments.workload}, {batch} rows a step")
+        print(f"  ms a step: one process, {told}, ratio")
+        ratios, ones, placeds = [], [], []
+        for _ in range(arguments.rounds):
+            one, _ = run_plain(arguments.workload, batch, steps)
+            placed = run_placed(build, steps, arguments.carrier)
+            ones.append(1e3 * batch / one)
+            placeds.append(1e3 * batch / placed)
+            ratios.append(placeds[-1] / ones[-1])
+            print(
+                f"  {ones[-1]:9.2f}  {placeds[-1]:9.2f}  {ratios[-1]:5.2f}x", flush=True
+            )
+        print(
+            f"median {statistics.median(ones):.2f} and {statistics.median(placeds):.2f}"
+            f" ms: a step takes {statistics.median(ratios):.2f}x of one process"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""call: a function of the user's, in the form of an op's function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from placer.ops.functions.threefry import threefry2x32
+
+
+def call(
+    *inputs: jax.Array,
+    fn: Callable[..., Any],
+    params: Sequence[str] = (),
+    state: Sequence[str] = (),
+    stream: int = 0,
+    training: bool = False,
+    batch: str = "whole",
+    saves: Sequence[int] = (),
+) -> Any:
+    count = len(inputs) - 1
+    first_state = count - len(state)
+    first_param = first_state - len(params)
+    values = dict(zip(params, inputs[first_param:first_state], strict=True))
+    states = dict(zip(state, inputs[first_state:count], strict=True))
+    keys = _keys(inputs[count], stream)
+    given = fn(
+        values,
+        states,
+        *inputs[:first_param],
+        rng=keys if batch == "rows" else keys[0],
+        training=training,
+    )
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise TypeError(f"{_name(fn)} must give its outputs and its state, two things")
+    outs, new = given
+    if not isinstance(new, dict) or new.keys() != states.keys():
+        wanted = ", ".join(states) or "nothing"
+        raise TypeError(f"{_name(fn)} must give a state of {wanted}")
+    outs = outs if isinstance(outs, tuple | list) else (outs,)
+    found = (*map(jnp.asarray, outs), *(jnp.asarray(new[name]) for name in state))
+    return found if len(found) > 1 else found[0]
+
+
+def _keys(position: jax.Array, stream: int) -> jax.Array:
+    """A JAX key for each row, from the stream, the step and the row."""
+    word = jnp.uint32(stream & 0xFFFFFFFF), jnp.uint32(stream >> 32)
+    first, second = threefry2x32(word, (position[:, 0], position[:, 1]))
+    bits = jnp.stack([first, second], axis=-1)
+    keys: jax.Array = jax.random.wrap_key_data(bits, impl="threefry2x32")
+    return keys
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return f"{getattr(fn, '__module__', '')}:{getattr(fn, '__name__', fn)}"

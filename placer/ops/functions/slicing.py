@@ -1,0 +1,70 @@
+"""split and slice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
+
+import jax
+import jax.numpy as jnp
+
+Parts = tuple[jax.Array, ...]
+Bound = int | Sequence[int] | None
+
+
+def split(x: jax.Array, *, sections: int | Sequence[int], axis: int = -1) -> Parts:
+    size = x.shape[axis]
+    if isinstance(sections, int):
+        sizes = (size // sections,) * sections
+    else:
+        sizes = tuple(sections)
+    return _split(sizes, axis, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _split(sizes: tuple[int, ...], axis: int, x: jax.Array) -> Parts:
+    cuts = list(accumulate(sizes))[:-1]
+    return tuple(jnp.split(x, cuts, axis))
+
+
+def _split_forward(
+    sizes: tuple[int, ...], axis: int, x: jax.Array
+) -> tuple[Parts, None]:
+    return _split(sizes, axis, x), None
+
+
+def _split_backward(
+    sizes: tuple[int, ...], axis: int, kept: None, dys: Parts
+) -> tuple[jax.Array]:
+    # JAX would pad each part and add them up
+    return (jnp.concatenate(dys, axis),)
+
+
+_split.defvjp(_split_forward, _split_backward)
+
+
+def slice(
+    x: jax.Array,
+    *,
+    axis: int | Sequence[int],
+    start: Bound = None,
+    stop: Bound = None,
+    step: int | Sequence[int] = 1,
+) -> jax.Array:
+    named = (axis,) if isinstance(axis, int) else axis
+    bounds = (_each(bound, len(named)) for bound in (start, stop, step))
+    for at, first, last, stride in zip(named, *bounds, strict=True):
+        x = _cut(x, at, range(x.shape[at])[first:last:stride])
+    return x
+
+
+def _each(bound: Bound, count: int) -> Sequence[int | None]:
+    return (bound,) * count if bound is None or isinstance(bound, int) else bound
+
+
+def _cut(x: jax.Array, axis: int, taken: range) -> jax.Array:
+    """The taken indices of one dimension; at least one is."""
+    low, high = min(taken), max(taken)
+    part = jax.lax.slice_in_dim(x, low, high + 1, abs(taken.step), axis)
+    return part if taken.step > 0 else jnp.flip(part, axis)

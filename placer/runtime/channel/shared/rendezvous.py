@@ -1,0 +1,204 @@
+"""How the nodes of a run find each other: a unix socket for each pair.
+
+Every node listens at an abstract address made from the job, the node and its port, so
+there is nothing in the file system. The node whose name comes later connects. Both ends
+check that the other process is the same user's, then say HELLO.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from placer.errors import RunError
+from placer.runtime.channel import bodies
+from placer.runtime.channel.bodies import Hello, Refused
+from placer.runtime.channel.shared import frames
+from placer.runtime.channel.shared.frames import Kind
+
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
+PATIENCE: Final = 5.0
+"""Seconds that a connection has to say who it is."""
+UNKNOWN: Final = 64
+"""Connections that may be about to say so at once."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    connection: socket.socket
+    peer: str | None  # whom we connected to; unknown of those that came
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A connection to a peer that has shown who it is."""
+
+    peer: str
+    connection: socket.socket
+
+
+class Rendezvous:
+    """Listens and connects for a node; `refused` counts connections turned away.
+
+    RunError when the node is already there.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        endpoints: Mapping[str, str],
+        job: str,
+        epoll: select.epoll,
+    ) -> None:
+        self.refused = 0
+        self._node = node
+        self._names = sorted(endpoints)
+        self._endpoints = dict(endpoints)
+        self._job = job
+        self._epoll = epoll
+        self._pending: dict[int, _Pending] = {}
+        self._listener = _socket()
+        try:
+            self._listener.bind(address(job, node, endpoints[node]))
+        except OSError as error:
+            self._listener.close()
+            where = f"{node} cannot listen at {endpoints[node]}"
+            if error.errno != errno.EADDRINUSE:
+                raise RunError(f"{where}: {error}") from None
+            raise RunError(
+                f"{where}: the port is in use",
+                hint="another run may still be going; end it or choose another port",
+            ) from None
+        self._listener.listen(UNKNOWN)
+        epoll.register(self._listener, select.EPOLLIN)
+
+    def connect(self, peers: Sequence[str]) -> None:
+        """Try those of `peers` that this node connects to and is not connecting to."""
+        trying = {pending.peer for pending in self._pending.values()}
+        for peer in peers:
+            if peer > self._node or peer in trying:
+                continue
+            connection = _socket()
+            try:
+                connection.connect(address(self._job, peer, self._endpoints[peer]))
+            except OSError:
+                connection.close()  # it is not there yet
+                continue
+            if _same_user(connection):
+                self._wait_for_hello(connection, peer)
+                self._say_hello(connection, peer)
+            else:
+                self.refuse(connection)
+
+    def on_event(self, fd: int) -> Met | None:
+        """Something can be read from one of the sockets here."""
+        if fd == self._listener.fileno():
+            self._accept()
+            return None
+        pending = self._pending.get(fd)
+        return None if pending is None else self._hear(pending)
+
+    def expire(self, now: float) -> None:
+        """Turn away those that did not say who they are."""
+        for pending in [p for p in self._pending.values() if p.until < now]:
+            self._drop(pending)
+            self.refuse(pending.connection)
+
+    def refuse(self, connection: socket.socket) -> None:
+        """Turn a connection away."""
+        self.refused += 1
+        connection.close()
+
+    def close(self) -> None:
+        """Close all sockets that are here."""
+        for pending in list(self._pending.values()):
+            self._drop(pending)
+            pending.connection.close()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return  # it has gone again
+        connection.setblocking(False)
+        if _same_user(connection) and len(self._pending) < UNKNOWN:
+            self._wait_for_hello(connection, None)
+        else:
+            self.refuse(connection)
+
+    def _wait_for_hello(self, connection: socket.socket, peer: str | None) -> None:
+        until = time.monotonic() + PATIENCE
+        self._pending[connection.fileno()] = _Pending(connection, peer, until)
+        self._epoll.register(connection, select.EPOLLIN)
+
+    def _say_hello(self, connection: socket.socket, peer: str) -> None:
+        hello = bodies.encode(Hello(self._job, self._node, peer, self._names))
+        # A peer that has gone meanwhile is noticed where its answer is read.
+        with contextlib.suppress(OSError):
+            connection.send(frames.frame(Kind.HELLO, body=hello))
+
+    def _hear(self, pending: _Pending) -> Met | None:
+        connection = pending.connection
+        self._drop(pending)
+        try:
+            data = connection.recv(frames.MAX_FRAME + 1)
+            peer = self._check(memoryview(data), pending.peer)
+        except BlockingIOError:
+            self._wait_for_hello(connection, pending.peer)
+            return None
+        except (OSError, Refused):
+            self.refuse(connection)
+            return None
+        if pending.peer is None:
+            self._say_hello(connection, peer)
+        return Met(peer, connection)
+
+    def _check(self, data: memoryview[int], expected: str | None) -> str:
+        """Who says hello; `Refused` unless it is a peer, and the one expected."""
+        kind, *_ = frames.read_header(data)
+        if kind is not Kind.HELLO:
+            raise Refused("kind")
+        hello = bodies.read_hello(data[frames.HEADER.size :])
+        if (hello.job, hello.to, hello.nodes) != (self._job, self._node, self._names):
+            raise Refused("hello")
+        comes = expected is None and hello.node > self._node
+        if hello.node not in self._names or not (comes or hello.node == expected):
+            raise Refused("node")
+        return hello.node
+
+    def _drop(self, pending: _Pending) -> None:
+        del self._pending[pending.connection.fileno()]
+        self._epoll.unregister(pending.connection)
+
+
+def address(job: str, node: str, endpoint: str) -> bytes:
+    """The abstract address of a node; nobody guesses it who cannot guess the job."""
+    port = endpoint.rpartition(":")[2]
+    text = "\0".join((job, node, port))
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return f"\0placer/{os.geteuid()}/{digest}".encode()
+
+
+def _socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.setblocking(False)
+    return made
+
+
+def _same_user(connection: socket.socket) -> bool:
+    option = connection.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+    )
+    _, uid, _ = _CREDENTIALS.unpack(option)
+    return bool(uid == os.geteuid())

@@ -1,0 +1,111 @@
+"""A run as one node sees it: how it is to go, how far it is, and what came of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from placer.plan import Node as NodePlan
+from placer.plan import Plan
+from placer.runtime.channel.protocol import Channel
+from placer.runtime.events import Report
+from placer.runtime.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run goes, beside what the build says.
+
+    `steps` runs exactly that many whatever `epochs` says; the files are written or
+    read by the nodes themselves; `join_timeout` and `deadline` are seconds; `carrier`
+    is "shared", "zeromq" or "auto", the same on all nodes (`channel/carrier.py`).
+    """
+
+    steps: int | None = None
+    history: Path | None = None
+    save_params: Path | None = None
+    init_params: Path | None = None
+    join_timeout: float = 600.0
+    deadline: float = 600.0
+    carrier: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run.
+
+    `metrics` are those of the last epoch, or of the part of it that ran, and `eval`
+    those of the last evaluation: over all of their rows. `samples_per_second` counts
+    global rows without the first step; `bytes_sent` are payload bytes by node.
+    """
+
+    steps: int
+    metrics: dict[str, float]
+    eval: dict[str, float]
+    samples_per_second: float
+    bytes_sent: dict[str, int]
+
+
+Hook = Callable[[Node], None]
+
+
+@dataclass(slots=True)
+class Timing:
+    """Seconds and rows of the steps after the first, which compiles."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    rows: int = 0
+
+    def add(self, seconds: float, rows: int) -> None:
+        self.steps += 1
+        if self.steps > 1:
+            self.seconds += seconds
+            self.rows += rows
+
+    @property
+    def rate(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+@dataclass(slots=True)
+class Execution:
+    """One node's run in progress; `state` is what its launcher is shown."""
+
+    plan: Plan
+    folder: Path
+    me: NodePlan
+    channel: Channel
+    options: Options
+    report: Report
+    state: str = "joining"
+    step: int = 0
+    node: Node | None = None
+    timing: Timing = field(default_factory=Timing)
+    telling: threading.Lock = field(default_factory=threading.Lock)
+
+    def tell(self, state: str | None = None) -> None:
+        """Report a new state, or the present one once more. From any thread."""
+        with self.telling:
+            if state is not None:
+                self.state = state
+            self.report(
+                {
+                    "event": "state",
+                    "node": self.me.name,
+                    "state": self.state,
+                    "step": self.step,
+                    "waiting": list(self.channel.waiting()),
+                    "bytes_sent": self.channel.bytes_sent,
+                }
+            )
+
+    @property
+    def is_control(self) -> bool:
+        return self.me.name == self.plan.control
+
+    @property
+    def where(self) -> str:
+        return self.node.where if self.node is not None else ""

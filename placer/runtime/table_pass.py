@@ -1,0 +1,121 @@
+"""One pass of a kernel over a table's elements, in chunks as gradients come in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from placer.errors import RunError
+
+if TYPE_CHECKING:
+    from placer.runtime.table import Block
+
+Array = npt.NDArray[Any]
+Kernel = Callable[..., None]
+
+FUSED = 8
+"""So many gradients a kernel sums by itself; more are summed before, tile by tile."""
+TILE = 1 << 16
+"""Elements that are worked on at once where arrays are copied first: they stay in the
+L2 cache."""
+
+
+@dataclass(slots=True)
+class Pass:
+    """A pass in progress: each block's elements are gone over once, from its first on.
+
+    `arrays` are what the kernel changes, flat; `before` holds the values that the first
+    one takes over at first, if any; `offsets` and `numbers` are by block. `kernel` gives
+    that for so many gradients. `real` is the dtype that is computed in: arrays of
+    another are widened to it and rounded once.
+    """
+
+    table: str
+    blocks: Sequence[Block]
+    offsets: Sequence[int]
+    arrays: Sequence[Array]
+    before: Array | None
+    numbers: Sequence[tuple[Any, ...]]
+    kernel: Callable[[int], Kernel]
+    real: np.dtype[Any]
+    done: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.done = [0] * len(self.blocks)
+
+    def apply(self, block: int, start: int, gradients: Sequence[Any]) -> None:
+        """Go over the next elements of a block, from `start` of the block on.
+
+        `gradients` are flat arrays of one length and the table's dtype, one from each
+        worker; they are summed in this order, and read where they lie. RunError where
+        they do not fit.
+        """
+        chunk = self._fitting(self.blocks[block], start, gradients)
+        assert start == self.done[block], (self.blocks[block].name, start)
+        size, at = chunk[0].size, self.offsets[block] + start
+        whole = self.before is None and self._reads(chunk)
+        step = size if whole else TILE
+        for low in range(0, size, max(1, step)):
+            high = min(size, low + step)
+            taken = chunk if whole else [array[low:high] for array in chunk]
+            self._run(at + low, at + high, taken, self.numbers[block])
+        self.done[block] += size
+
+    @property
+    def complete(self) -> bool:
+        return all(
+            done == block.size
+            for done, block in zip(self.done, self.blocks, strict=True)
+        )
+
+    def close(self) -> None:
+        """Let the arrays go: who holds the pass holds nothing."""
+        self.arrays, self.before = (), None
+
+    def _run(
+        self, low: int, high: int, chunk: Sequence[Array], numbers: tuple[Any, ...]
+    ) -> None:
+        arrays = [array[low:high] for array in self.arrays]
+        if self.before is not None:
+            arrays[0][...] = self.before[low:high]
+        if self._reads(chunk):
+            self.kernel(len(chunk))(*arrays, tuple(chunk), numbers)
+            return
+        # Where floats overflow the kernels say nothing either: the loss shows it.
+        with np.errstate(all="ignore"):
+            total = reduce(np.add, chunk).astype(self.real, copy=False)
+            wide = [array.astype(self.real, copy=False) for array in arrays]
+            self.kernel(1)(*wide, (total,), numbers)
+            for array, computed in zip(arrays, wide, strict=True):
+                if array is not computed:
+                    array[...] = computed
+
+    def _reads(self, chunk: Sequence[Array]) -> bool:
+        """Whether the kernel takes these gradients as they are."""
+        return len(chunk) <= FUSED and chunk[0].dtype == self.real
+
+    def _fitting(
+        self, block: Block, start: int, gradients: Sequence[Any]
+    ) -> Sequence[Array]:
+        dtype = self.arrays[0].dtype
+        chunk = [np.asarray(gradient) for gradient in gradients]
+        assert chunk, block.name
+        room = min(chunk[0].size, block.size - start)
+        for array in chunk:
+            if array.shape != (room,) or array.dtype != dtype:
+                raise RunError(
+                    f"table {self.table}: gradient of {block.name} from element"
+                    f" {start} on is {array.dtype}{list(array.shape)}, {dtype}[{room}]"
+                    " is expected"
+                )
+        return [
+            array
+            if array.flags.c_contiguous and array.flags.aligned
+            else np.require(array, None, ["C", "A"])
+            for array in chunk
+        ]

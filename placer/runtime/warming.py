@@ -1,0 +1,141 @@
+"""A step that only compiles: the program is run on zeros before the nodes meet.
+
+So no node waits, and no deadline runs, while another compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from placer import aligned
+from placer.graph.rows import part, pieces
+from placer.graph.structure import POSITION
+from placer.plan import Column, Edge, Moved, Node, Phase, Plan
+from placer.runtime.table import Table
+
+Array = npt.NDArray[Any]
+Hook = Callable[[Any], None]
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """What a program calls, without anybody else: every array that would come is zeros
+    of its type, and nothing is sent, updated or recorded.
+
+    The calls are those of `placer.runtime.node.Node`, and arrays lie as they will, so
+    that what XLA compiles for them is what the steps run. `sizes` are the rows of the
+    global batches to go through: the full one, and the short tail where there is one.
+    """
+
+    name: str
+    edges: Mapping[int, Edge]
+    tables: Mapping[str, Table]
+    columns: Mapping[str, Column]
+    phase: Phase
+    sizes: Sequence[int]
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.count = self.sizes[0]
+
+    def read(self, *values: str) -> Any:
+        reads = {read.value: read for read in self.phase.reads}
+        found = []
+        for value in values:
+            read = reads[value]
+            low, high = part(self.count, read.index, read.parts)
+            if read.input == POSITION:
+                found.append(_zeros("uint32", (high - low, 2)))
+            else:
+                column = self.columns[read.input]
+                found.append(_zeros(column.dtype, (high - low, *column.shape)))
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def values(self, table: str) -> tuple[Array, ...]:
+        return self.tables[table].values()
+
+    def receive(self, edge: int) -> tuple[Array, ...]:
+        moved = self.edges[edge]
+        return tuple(
+            _zeros(value.dtype, self._shape(moved, value)) for value in moved.values
+        )
+
+    def _shape(self, edge: Edge, moved: Moved) -> tuple[int, ...]:
+        sizes = [self.count if d == "batch" else int(d) for d in moved.shape]
+        if moved.layouts[1] == "S":
+            found = pieces(
+                moved.layouts, edge.sources, edge.targets, self.name, self.count
+            )
+            sizes[0] = max((p.into + p.high - p.low for p in found), default=0)
+        return tuple(sizes)
+
+    def assemble(self, *blocks: Array, shape: tuple[int, ...]) -> Array:
+        return _zeros(blocks[0].dtype, shape)
+
+    def direct(
+        self, table: str, *gradients: Any, scale: Any = None
+    ) -> tuple[Array, ...]:
+        _settle(gradients)
+        values = self.tables[table].values()
+        return tuple(_zeros(value.dtype, value.shape) for value in values)
+
+    def send(self, edge: int, *values: Any) -> None:
+        _settle(values)
+
+    def update(self, table: str, *gradients: Any, scale: Any = None) -> None:
+        _settle((*gradients, scale))
+
+    def update_by(self, table: str, *ratios: Any) -> None:
+        _settle(ratios)
+
+    def apply(self, table: str, *edges: int) -> None:
+        pass
+
+    def store(self, table: str, *values: Any) -> None:
+        _settle(values)
+
+    def record(self, **metrics: Any) -> None:
+        _settle(metrics.values())
+
+    def batches(self) -> Iterator[int]:
+        for batch, rows in enumerate(self.sizes):
+            self.count = rows
+            yield batch
+
+
+def rehearse(
+    plan: Plan,
+    me: Node,
+    tables: Mapping[str, Table],
+    hooks: tuple[Hook, Hook | None],
+    sizes: tuple[Sequence[int], Sequence[int]],
+) -> None:
+    """Run a node's `step` and `evaluate` until all that they compute is there.
+
+    `sizes` are those of the batches of both.
+    """
+    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
+    columns = {column.name: column for column in plan.columns}
+    step, evaluate = hooks
+    for size in sizes[0]:
+        step(Rehearsal(me.name, edges, tables, columns, me.step, (size,)))
+    if evaluate is not None and me.evaluation is not None:
+        evaluate(Rehearsal(me.name, edges, tables, columns, me.evaluation, sizes[1]))
+
+
+def _zeros(dtype: npt.DTypeLike, shape: Sequence[int]) -> Array:
+    array = aligned.zeros(tuple(shape), np.dtype(dtype))
+    array.flags.writeable = False
+    return array
+
+
+def _settle(values: Any) -> None:
+    """Wait until they are computed: what fails is to fail here."""
+    for value in values:
+        if value is not None:
+            np.asarray(value)

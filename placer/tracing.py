@@ -1,0 +1,221 @@
+"""What JAX alone knows of the functions that a spec calls, found when it is compiled.
+
+This is the one part of a compilation that imports JAX, and only for specs with `call`.
+Each function is traced, never compiled: its result types are checked, and what its
+backward keeps and what both cost are written into the graph. One that says `batch:
+rows` is run on a few rows, together and apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+
+from placer.errors import PlacerError, SpecError
+from placer.graph.graph import Graph, Op
+from placer.graph.model import Model
+from placer.graph.structure import declared_attrs
+from placer.graph.types import BATCH, TensorType
+from placer.ops.attributes import complete, condense
+from placer.ops.declarations.call import CALL
+from placer.ops.function import Function
+from placer.ops.functions.call import call
+from placer.readers.modules import Modules, modules_of
+
+SIZES = (6, 10)
+"""Batches that a function is traced with: a dimension that differs is the batch."""
+
+
+def traced(model: Model) -> Model:
+    """The model with every `call` filled in; SpecError at one that does not fit."""
+    graph = model.graph
+    with (
+        jax.enable_x64(model.precision == "float64"),
+        modules_of(model.folder) as found,
+    ):
+        known: dict[str, Any] = {}
+        ops = tuple(
+            _filled(graph, op, found, known) if op.kind == CALL.kind else op
+            for op in graph.ops
+        )
+    return replace(model, graph=graph.with_ops(ops))
+
+
+def _filled(graph: Graph, op: Op, modules: Modules, known: dict[str, Any]) -> Op:
+    given = declared_attrs(op.attrs)
+    attrs = complete(CALL, given)
+    types = [graph.tensor(name) for name in op.operands]
+    try:
+        fn = _function(attrs["fn"], modules, known)
+        found = _found(fn, types, attrs)
+        if attrs["batch"] == "rows":
+            _check_rows(fn, types, attrs)
+    except PlacerError as error:
+        raise _at(op, error.message, error.hint) from error
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".strip()
+        raise _at(op, f"{attrs['fn']} raised {said}{_line(error, modules)}") from error
+    filled = condense(CALL, {**given, **found})
+    return replace(op, attrs={**op.attrs, **filled})
+
+
+def _at(op: Op, message: str, hint: str | None = None) -> SpecError:
+    return SpecError(f"op '{op.name}' (call): {message}", span=op.source, hint=hint)
+
+
+def _line(error: BaseException, modules: Modules) -> str:
+    """The deepest line of the spec's modules that an error went through."""
+    found, trace = "", error.__traceback__
+    folder = str(modules.folder.absolute())
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file.startswith(folder):
+            found = f" ({file.removeprefix(folder).lstrip('/')}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return found
+
+
+def _function(text: str, modules: Modules, known: dict[str, Any]) -> Callable[..., Any]:
+    module, _, name = text.partition(":")
+    if module not in known:
+        known[module] = modules.load(module, module)
+    fn = getattr(known[module], name, None)
+    if not callable(fn):
+        raise PlacerError(f"{module}.py has no function '{name}'")
+    return fn  # type: ignore[no-any-return]
+
+
+def _keywords(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    passed = {a.name: attrs[a.name] for a in CALL.attrs if not a.known}
+    return {**passed, "fn": fn}
+
+
+def _structs(types: Sequence[TensorType], batch: int) -> list[Any]:
+    struct: Any = jax.ShapeDtypeStruct  # which has no types
+    return [struct(t.sizes(batch), t.dtype) for t in types]
+
+
+def _found(
+    fn: Callable[..., Any], types: Sequence[TensorType], attrs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The attributes that a trace tells."""
+    function = Function(CALL.kind, call)
+    everything = tuple(range(len(types)))
+    keywords = {**_keywords(fn, attrs), "saves": everything}
+
+    def forward(*xs: jax.Array) -> Any:
+        return function.forward(*xs, **keywords)
+
+    traces = [jax.eval_shape(forward, *_structs(types, size)) for size in SIZES]
+    outs = [jax.tree.leaves(out) for out, _ in traces]
+    results = [_type(*pair) for pair in zip(*outs, strict=True)]
+    wanted = list(CALL.infer(types, attrs))
+    if results != wanted:
+        shown = ", ".join(map(str, results))
+        meant = ", ".join(map(str, wanted))
+        raise PlacerError(
+            f"{attrs['fn']} gives {shown}, and the spec says {meant}",
+            hint="say the types that the function gives under 'out', the state's apart",
+        )
+    # An evaluation runs it too, and must not meet its first trace there.
+    predict = partial(function, **{**keywords, "training": False})
+    jax.eval_shape(predict, *_structs(types, SIZES[0]))
+    kept = [residuals for _, residuals in traces]
+    extra = zip(kept[0].extra, kept[1].extra, strict=True)
+    saves = sorted({leaf.index for leaf in kept[0].leaves if leaf.operand})
+    return {
+        "saves": tuple(saves),
+        "keeps": tuple(str(_type(*pair)) for pair in extra),
+        **_costs(function, types, keywords),
+    }
+
+
+def _type(small: Any, large: Any) -> TensorType:
+    """The type whose batch dimensions are those in which the two differ."""
+    if small.ndim != large.ndim:
+        raise PlacerError("its results have another rank for another batch")
+    shape = tuple(
+        a if a == b else BATCH for a, b in zip(small.shape, large.shape, strict=True)
+    )
+    return TensorType(str(small.dtype), shape)
+
+
+def _costs(
+    function: Function, types: Sequence[TensorType], keywords: Mapping[str, Any]
+) -> dict[str, tuple[int, int]]:
+    """FLOPs as XLA counts them before it optimizes: of no row, and of each."""
+
+    def forward(*xs: jax.Array) -> Any:
+        return function(*xs, **keywords)
+
+    def both(*xs: jax.Array) -> Any:
+        out, residuals = function.forward(*xs, **keywords)
+        ones = jax.tree.map(
+            lambda y: None if y.dtype.kind in "iub" else jax.numpy.ones_like(y),
+            out if isinstance(out, tuple) else (out,),
+        )
+        return out, function.backward(residuals, *xs, *ones)
+
+    counted = {}
+    for name, fn in (("cost", forward), ("both", both)):
+        small, large = (_flops(fn, _structs(types, size)) for size in SIZES)
+        each = (large - small) // (SIZES[1] - SIZES[0])
+        counted[name] = (max(0, small - each * SIZES[0]), each)
+    cost, whole = counted["cost"], counted["both"]
+    beside = max(0, whole[0] - cost[0]), max(0, whole[1] - cost[1])
+    return {"cost": cost, "grad_cost": beside}
+
+
+def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
+    analysis = jax.jit(fn).lower(*structs).cost_analysis()
+    return int((analysis or {}).get("flops", 0))
+
+
+def _check_rows(
+    fn: Callable[..., Any], types: Sequence[TensorType], attrs: Mapping[str, Any]
+) -> None:
+    """Run a few rows together, and in two halves: the same must come out."""
+    rng = np.random.default_rng(0)
+    rows = 4
+    arrays = [_array(rng, t, t.sizes(rows)) for t in types]
+    arrays[-1] = np.stack([np.full(rows, 1), np.arange(rows)], -1).astype(np.uint32)
+    for training in (True, False):
+        keywords = {**_keywords(fn, attrs), "training": training}
+        run = jax.jit(partial(call, **keywords))
+        whole = jax.tree.leaves(run(*arrays))
+        halves = [
+            jax.tree.leaves(
+                run(
+                    *(
+                        x[part] if t.has_rows else x
+                        for x, t in zip(arrays, types, strict=True)
+                    )
+                )
+            )
+            for part in (slice(0, rows // 2), slice(rows // 2, rows))
+        ]
+        for one, first, second in zip(whole, *halves, strict=True):
+            apart = np.concatenate([first, second])
+            if not np.allclose(one, apart, rtol=1e-4, atol=1e-5, equal_nan=True):
+                raise PlacerError(
+                    f"{attrs['fn']} says batch: rows, and gives other rows when it has"
+                    " half of them",
+                    hint="write batch: whole, or let no row depend on another",
+                )
+
+
+def _array(rng: np.random.Generator, kind: TensorType, sizes: tuple[int, ...]) -> Any:
+    if kind.is_float:
+        return rng.normal(size=sizes).astype(kind.dtype)
+    high = 2 if kind.dtype == "bool" else 3
+    return (
+        rng.integers(0, high, sizes).astype(kind.dtype)
+        if prod(sizes)
+        else np.zeros(sizes, kind.dtype)
+    )

@@ -1,0 +1,257 @@
+"""How a run between processes begins and ends, over each carrier that has one."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import socket
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests_channel_support import eventually, free_addresses, port, talk
+from zmq.utils.garbage import GarbageCollectorThread
+
+from placer.errors import RunError
+from placer.runtime.channel.protocol import Aborted, Cause, Key
+from placer.runtime.channel.shared.channel import SharedMemoryChannel
+from placer.runtime.channel.zeromq import ZeroMQChannel
+
+
+def test_a_node_that_never_comes_is_named(make):
+    addresses = free_addresses(["worker:0", "worker:1", "ps:0"])
+    channel = make("worker:0", addresses, "job", join_timeout=0.3)
+    here = [f"{n} did not come within 0.3 s ({addresses[n]})" for n in addresses]
+    with pytest.raises(RunError, match=re.escape(f"{here[2]}; {here[1]}")) as raised:
+        channel.join()
+    assert raised.value.hint is not None
+    assert "all nodes of a run must use the same carrier" in raised.value.hint
+    with pytest.raises(RunError, match="has not joined"):
+        channel.send("ps:0", Key(1, 1), [])
+    channel.close()
+
+
+def test_only_the_node_that_is_missing_is_named(make, spawn):
+    addresses = free_addresses(["a:0", "b:0", "c:0"])
+    nodes = [make(n, addresses, "j", join_timeout=0.7) for n in ("a:0", "b:0")]
+    for joining in [spawn(node.join) for node in nodes]:
+        with pytest.raises(RunError) as raised:
+            joining.result(10)
+        assert raised.value.message == (
+            f"c:0 did not come within 0.7 s ({addresses['c:0']})"
+        )
+    for closing in [spawn(node.close) for node in nodes]:
+        closing.result(10)
+
+
+def test_a_node_of_another_job_does_not_count_as_come(make, spawn):
+    addresses = free_addresses(["a:0", "b:0"])
+    nodes = [
+        make(node, addresses, job, join_timeout=0.7)
+        for node, job in (("a:0", "one"), ("b:0", "two"))
+    ]
+    for joining in [spawn(node.join) for node in nodes]:
+        with pytest.raises(RunError, match="did not come"):
+            joining.result(10)
+    for node in nodes:
+        node.close()
+
+
+def test_a_node_that_knows_other_nodes_does_not_count_as_come(make, spawn):
+    addresses = free_addresses(["a:0", "b:0", "c:0"])
+    fewer = {node: addresses[node] for node in ("a:0", "b:0")}
+    nodes = [make("a:0", addresses, "j"), make("b:0", fewer, "j", join_timeout=0.7)]
+    with pytest.raises(RunError, match="a:0 did not come"):
+        nodes[1].join()
+    assert all(node.refused > 0 for node in nodes)
+    for node in nodes:
+        node.close()
+
+
+def test_nodes_of_different_carriers_do_not_meet(spawn):
+    addresses = free_addresses(["a:0", "b:0"])
+    nodes = [
+        SharedMemoryChannel("a:0", addresses, "j", join_timeout=0.7),
+        ZeroMQChannel("b:0", addresses, "j", join_timeout=0.7),
+    ]
+    for joining, other in zip(
+        [spawn(node.join) for node in nodes], ("b:0", "a:0"), strict=True
+    ):
+        with pytest.raises(RunError, match=rf"^{other} did not come .*\n.*carrier"):
+            joining.result(10)
+    for node in nodes:
+        node.close()
+
+
+def test_a_failure_while_others_still_join_ends_their_wait(make, spawn):
+    addresses = free_addresses(["a:0", "b:0", "c:0"])
+    first = make("a:0", addresses, "j")
+    second = make("b:0", addresses, "j")
+    joining = spawn(first.join)
+    eventually(lambda: "b:0" in first.met and "a:0" in second.met)
+    cause = Cause("b:0", "start", "no such file")
+    second.abort(cause)
+    with pytest.raises(Aborted) as raised:
+        joining.result(10)
+    assert raised.value.cause == cause
+    first.close()
+    second.close()
+
+
+def test_a_node_that_leaves_while_others_still_join_is_named(make, spawn):
+    addresses = free_addresses(["a:0", "b:0", "c:0"])
+    first = make("a:0", addresses, "j")
+    second = make("b:0", addresses, "j")
+    joining = spawn(first.join)
+    eventually(lambda: "b:0" in first.met and "a:0" in second.met)
+    second.close()
+    with pytest.raises(RunError, match=r"^b:0 left before all had come"):
+        joining.result(10)
+    first.close()
+
+
+def test_a_node_that_is_started_twice_is_told_so(make):
+    addresses = free_addresses(["a:0", "b:0"])
+    first = make("a:0", addresses, "job")
+    with pytest.raises(RunError) as raised:
+        make("a:0", addresses, "job")
+    assert raised.value.message == (
+        f"a:0 cannot listen at {addresses['a:0']}: the port is in use"
+    )
+    first.close()
+    make("a:0", addresses, "job").close()
+
+
+def test_an_address_beyond_loopback_is_refused(make):
+    addresses = {"a:0": "127.0.0.1:4321", "b:0": "10.0.0.1:4321"}
+    with pytest.raises(RunError, match="b:0: addresses beyond loopback are refused"):
+        make("a:0", addresses, "job")
+
+
+def test_a_node_without_an_address_is_an_error(make):
+    with pytest.raises(RunError, match="no address for node 'worker:2'"):
+        make("worker:2", {"worker:0": "127.0.0.1:1"}, "job")
+
+
+def test_a_node_alone_has_joined_at_once(make):
+    channel = make("a:0", free_addresses(["a:0"]), "job")
+    channel.join()
+    with pytest.raises(RunError, match="no peer 'b:0'"):
+        channel.send("b:0", Key(1, 1), [])
+    channel.close()
+
+
+def held() -> tuple[list[threading.Thread], int, int]:
+    """Threads, descriptors and shared mappings of this process."""
+    gc.collect()
+    # pyzmq's one thread for zero-copy sends is the process's, not a channel's.
+    threads = [
+        t for t in threading.enumerate() if not isinstance(t, GarbageCollectorThread)
+    ]
+    mappings = Path("/proc/self/maps").read_text().count("memfd:placer")
+    return threads, len(os.listdir("/proc/self/fd")), mappings
+
+
+def run_once(make, spawn, *, fails: bool) -> None:
+    addresses = free_addresses(["a:0", "b:0"])
+    a, b = channels = [make(node, addresses, "job") for node in addresses]
+    for joining in [spawn(channel.join) for channel in channels]:
+        joining.result(10)
+    memory = a.share(1 << 20)
+    a.send("b:0", Key(1, 1), [np.zeros(1 << 20), memory])
+    a.send("b:0", Key(1, 2), [np.zeros(3 << 20), memory])
+    a.send("b:0", Key(1, 3), [np.zeros(3 << 20)])
+    b.receive("a:0", Key(1, 1))
+    next(b.pieces("a:0", Key(1, 2)))
+    if fails:
+        b.abort(Cause("b:0", "step 2", "failed"))
+    for closing in [spawn(channel.close) for channel in channels]:
+        closing.result(10)
+    for channel in channels:
+        channel.close()
+    for address in addresses.values():
+        socket.create_server(("127.0.0.1", port(address))).close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_close_leaves_no_thread_no_descriptor_no_mapping_and_no_port(
+    make, spawn, fails
+):
+    for _ in range(8):  # the pool's own threads
+        run_once(make, spawn, fails=fails)
+    before = held()
+    run_once(make, spawn, fails=fails)
+    assert held() == before
+
+
+def test_views_of_shared_memory_outlive_the_channels(make, spawn):
+    addresses = free_addresses(["a:0", "b:0"])
+    a, b = channels = [make(node, addresses, "job") for node in addresses]
+    for joining in [spawn(channel.join) for channel in channels]:
+        joining.result(10)
+    memory = a.share(1 << 20)
+    memory[...] = 5
+    a.send("b:0", Key(1, 1), [memory])
+    (view,) = b.receive("a:0", Key(1, 1))
+    for closing in [spawn(channel.close) for channel in channels]:
+        closing.result(10)
+    assert (view == 5).all()
+    assert (memory == 5).all()
+    with pytest.raises(RunError, match="channel is closed"):
+        a.share(1)
+
+
+@pytest.mark.parametrize("sizes", [[4 << 20], [5, 4 << 20, 0, 1000, 3 << 20, 7]])
+def test_close_delivers_what_was_sent(between, sizes):
+    """Also what found no room so far, to a node that receives only afterwards."""
+    channels = between("a:0", "b:0")
+    sent = [np.arange(size, dtype=np.int64) for size in sizes]
+    for step, array in enumerate(sent):
+        channels["a:0"].send("b:0", Key(1, step), [array])
+    channels["a:0"].close()
+    for step, array in enumerate(sent):
+        (got,) = channels["b:0"].receive("a:0", Key(1, step))
+        assert np.array_equal(got, array)
+
+
+def test_close_ends_calls_that_still_wait(connect, spawn):
+    channels = connect("a:0", "b:0")
+    waiting = spawn(channels["b:0"].receive, "a:0", Key(1, 1))
+    eventually(lambda: channels["b:0"].waiting() == ("a:0",))
+    channels["b:0"].close()
+    with pytest.raises(RunError, match="b:0: the channel is closed"):
+        waiting.result(10)
+
+
+def test_idle_nodes_stay_alive_for_longer_than_a_loss_takes(between):
+    channels = between("a:0", "b:0", beat=0.05, lost_after=0.4, deadline=1.5)
+    with pytest.raises(RunError, match=r"waited 1\.5 s"):
+        channels["a:0"].receive("b:0", Key(1, 1))
+    talk(channels, 1)
+
+
+def test_long_causes_are_cut_so_that_they_can_be_told(between):
+    channels = between("a:0", "b:0")
+    channels["a:0"].abort(Cause("a:0", "step 1", "é€" * 100_000))
+    with pytest.raises(Aborted, match="a:0: step 1: é€é€"):
+        channels["b:0"].receive("a:0", Key(1, 1))
+
+
+def test_a_failure_in_the_channels_own_thread_ends_the_run(between, monkeypatch):
+    channels = between("a:0", "b:0")
+    seen: list[BaseException | None] = []
+    monkeypatch.setattr(
+        threading, "excepthook", lambda args: seen.append(args.exc_value)
+    )
+
+    def broken(cause: Cause) -> None:
+        raise ValueError("the hook failed")
+
+    channels["b:0"].on_abort = broken
+    channels["a:0"].abort(Cause("a:0", "step 1", "failed"))
+    with pytest.raises(Aborted, match="a:0: step 1: failed"):
+        channels["b:0"].receive("a:0", Key(1, 1))
+    eventually(lambda: bool(seen))
+    assert str(seen[0]) == "the hook failed"

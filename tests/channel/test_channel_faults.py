@@ -1,0 +1,142 @@
+"""Nodes that die, freeze or dawdle, as real processes, over each carrier."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests_channel_support import eventually, free_addresses
+
+PROGRAM = Path(__file__).with_name("channel_node.py")
+ROOT = Path(__file__).parents[2]
+QUICK = {"beat": 0.2, "lost_after": 1.0}
+LOST = {
+    "zeromq": "lost: no heartbeat for 8 s",
+    "shared": "lost: its process has ended",
+}
+"""What the others say of a node that was killed."""
+
+Node = subprocess.Popen[str]
+WAITING = {"ps:0": "wait worker:0", "worker:0": "wait ps:0", "worker:1": "wait ps:0"}
+
+
+@contextmanager
+def run(
+    carrier: str, roles: Mapping[str, str], **options: float
+) -> Iterator[dict[str, Node]]:
+    """A process for each node, all joined; none is left behind."""
+    addresses = json.dumps(free_addresses(list(roles)))
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    nodes = {}
+    for node, play in roles.items():
+        role, peer = play.rsplit(maxsplit=1)
+        said = [node, role, peer, carrier, addresses, json.dumps(options)]
+        nodes[node] = subprocess.Popen(
+            [sys.executable, str(PROGRAM), *said],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+    try:
+        for process in nodes.values():
+            hear(process, "joined")
+        yield nodes
+    finally:
+        for process in nodes.values():
+            process.kill()
+            process.communicate()
+
+
+def hear(process: Node, word: str) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"{word}\n"
+
+
+def ending(process: Node, within: float = 10) -> str:
+    """The last thing that a node says, which must end well within that time."""
+    said = process.communicate(timeout=within)[0].strip().splitlines()[-1]
+    assert process.returncode == 0
+    return said
+
+
+def test_a_killed_and_a_frozen_node_are_named_within_ten_seconds_by_default(carrier):
+    with run(carrier, WAITING) as killed, run(carrier, WAITING) as frozen:
+        killed["worker:1"].send_signal(signal.SIGKILL)
+        frozen["worker:1"].send_signal(signal.SIGSTOP)
+        lost = LOST[carrier], "lost: no heartbeat for 8 s"
+        for nodes, said in zip((killed, frozen), lost, strict=True):
+            for node in ("ps:0", "worker:0"):
+                message = ending(nodes[node])
+                assert message.startswith("worker:1: seen from ")
+                assert message.endswith(said)
+
+
+@pytest.mark.parametrize("lost", ["ps:0", "worker:0"])
+def test_every_node_names_the_one_that_was_killed(carrier, lost):
+    with run(carrier, WAITING, **QUICK) as nodes:
+        nodes[lost].send_signal(signal.SIGKILL)
+        for node in set(WAITING) - {lost}:
+            assert ending(nodes[node]).startswith(f"{lost}: seen from ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    ("roles", "lost", "word"),
+    [
+        ({"a:0": "send b:0", "b:0": "receive a:0"}, "a:0", "sending"),
+        ({"a:0": "send b:0", "b:0": "receive a:0"}, "b:0", "receiving"),
+    ],
+    ids=["sender", "receiver"],
+)
+def test_a_node_lost_in_the_middle_of_messages_is_named(
+    carrier, roles, lost, word, number
+):
+    """What was whole by then was right: the receiver checks each message."""
+    roles = {**roles, "c:0": "wait a:0"}
+    with run(carrier, roles, bound=8 << 20, **QUICK) as nodes:
+        hear(nodes[lost], word)
+        hear(nodes[lost], word)
+        nodes[lost].send_signal(number)
+        for node in set(roles) - {lost}:
+            assert ending(nodes[node]).startswith(f"{lost}: seen from ")
+
+
+def test_a_frozen_node_that_goes_on_learns_that_it_was_lost(carrier):
+    with run(carrier, WAITING, **QUICK) as nodes:
+        nodes["ps:0"].send_signal(signal.SIGSTOP)
+        for node in ("worker:0", "worker:1"):
+            assert ending(nodes[node]).startswith("ps:0: seen from ")
+        nodes["ps:0"].send_signal(signal.SIGCONT)
+        assert ending(nodes["ps:0"]).startswith("ps:0: seen from ")
+
+
+@pytest.mark.parametrize("bound", [1 << 20, 64 << 20])
+def test_a_slow_reader_makes_the_sender_wait_and_nothing_is_lost(carrier, bound):
+    """200 MB: more than the bound and any buffer. It says so at 100 MB again."""
+    roles = {"a:0": "send all b:0", "b:0": "receive late a:0"}
+    with run(carrier, roles, bound=bound) as nodes:
+        hear(nodes["a:0"], "sending")
+        eventually(lambda: asleep(nodes["a:0"].pid))
+        assert not select.select([nodes["a:0"].stdout], [], [], 0)[0]
+        assert nodes["b:0"].stdin is not None
+        nodes["b:0"].stdin.write("now\n")
+        nodes["b:0"].stdin.flush()
+        assert [ending(node, 60) for node in nodes.values()] == ["done", "done"]
+
+
+def asleep(pid: int) -> bool:
+    """Whether no thread of a process runs: each waits for something."""
+    states = [
+        stat.read_text().rpartition(")")[2].split()[0]
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+    ]
+    return set(states) == {"S"}

@@ -1,0 +1,205 @@
+"""Blocks and frames of the shared carrier: what is cut covers all, and reads back."""
+
+from __future__ import annotations
+
+from math import prod
+
+import ml_dtypes
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer.runtime.channel import payload
+from placer.runtime.channel.bodies import Refused
+from placer.runtime.channel.protocol import Key
+from placer.runtime.channel.shared import frames, opening
+from placer.runtime.channel.shared.frames import Kind
+from placer.runtime.channel.shared.layout import BLOCK, in_array, in_block, layout
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+DTYPES = st.sampled_from([np.dtype(kind) for kind in (*"?bhilfd", ml_dtypes.bfloat16)])
+SIZES = st.one_of(st.integers(0, 9), st.integers(0, 700_000))
+SHAPES = st.one_of(st.just(()), st.tuples(SIZES), st.tuples(st.integers(0, 3), SIZES))
+TYPES = st.lists(st.tuples(DTYPES, SHAPES), max_size=6).map(tuple)
+
+
+@given(TYPES)
+@settings(derandomize=True, deadline=None, max_examples=80)
+def test_pieces_cover_every_array_once_in_order_and_aligned(types):
+    at = [0] * len(types)
+    last = 0
+    for cuts in layout(types):
+        assert cuts
+        end = 0
+        for cut in cuts:
+            item = types[cut.array][0].itemsize
+            assert cut.array >= last
+            assert cut.first == at[cut.array]
+            assert cut.numel > 0
+            assert cut.offset % 64 == 0
+            assert cut.first * item % 64 == 0
+            assert cut.offset >= end
+            end = cut.offset + cut.numel * item
+            assert end <= BLOCK
+            at[cut.array] += cut.numel
+            last = cut.array
+    assert at == [prod(shape) for _, shape in types]
+
+
+@given(TYPES)
+@settings(derandomize=True, deadline=None, max_examples=20)
+def test_a_message_has_hardly_more_blocks_than_bytes(types):
+    nbytes = sum(-(-prod(shape) * dtype.itemsize // 64) * 64 for dtype, shape in types)
+    assert len(layout(types)) <= nbytes // (BLOCK - 4096) + 1
+
+
+def test_a_piece_in_its_block_and_in_its_array_are_the_same_elements():
+    array = np.arange(700_000, dtype=np.float32)
+    types = ((np.dtype("int16"), (5,)), (array.dtype, array.shape))
+    got = np.zeros_like(array)
+    for cuts in layout(types):
+        block = np.zeros(BLOCK, np.uint8)
+        for cut in cuts:
+            if cut.array == 1:
+                in_block(block, cut, array.dtype)[...] = in_array(array, cut)
+                in_array(got, cut)[...] = in_block(block, cut, array.dtype)
+    assert np.array_equal(got, array)
+
+
+def written(number, key, arrays, places):
+    types, described = opening.describe(arrays)
+    _, span = opening.spread(described.sizes, places)
+    return opening.opening(number, key, types, arrays, places, span)
+
+
+def read(parts, maximum=1 << 30):
+    """What a message's frames say to a receiver."""
+    *long, last = parts
+    before = b"".join(part[frames.HEADER.size :] for part in long)
+    data = memoryview(last)
+    kind, _, a, b, c = frames.read_header(data)
+    assert kind is Kind.MESSAGE
+    return opening.read_opening(a, b, c, data, before, maximum)
+
+
+@given(
+    key=st.builds(Key, INT64, INT64, INT64),
+    rows=st.integers(0, 50),
+    region=st.integers(1, 2**32 - 1),
+    offset=st.integers(0, 2**64 - 1),
+)
+@settings(derandomize=True, deadline=None)
+def test_messages_read_back(key, rows, region, offset):
+    """And each array that is in the frame begins at a multiple of 64 bytes there."""
+    arrays = [
+        np.full((rows, 3), rows, np.float32),
+        np.array(1),
+        np.ones((0, 2**40), "?"),
+    ]
+    arrays.append(np.arange(5))
+    parts = written(7, key, arrays, {1: (region, offset)})
+    contents, payload = read(parts)
+    assert contents.number == 7
+    assert contents.key == key
+    assert contents.arrays.types == tuple((a.dtype, a.shape) for a in arrays)
+    assert contents.arrays.sizes == (rows * 12, 8, 0, 40)
+    assert contents.places == {1: (region, offset)}
+    assert contents.carried == rows * 12 + 40
+    first = contents.offsets[3]
+    assert first == -(-rows * 12 // 64) * 64
+    assert (len(parts[-1]) - len(payload)) % 64 == 0
+    assert bytes(payload[: rows * 12]) == arrays[0].tobytes()
+    assert bytes(payload[first : first + 40]) == arrays[3].tobytes()
+
+
+def test_the_most_and_longest_shapes_fit_into_frames():
+    longest = np.zeros((2**32, 2**16, *[1] * 29, 0), "?")
+    arrays = payload.sendable([longest] * payload.MAX_ARRAYS, 0, lambda: "it")
+    places = dict.fromkeys(range(payload.MAX_ARRAYS), (2**31, 2**40))
+    parts = written(1, Key(2**62, 2**62, 2**62), arrays, places)
+    assert all(len(part) <= frames.MAX_FRAME for part in parts)
+    assert sum(len(part) for part in parts) <= opening.MAX_LONG
+    contents, _ = read(parts)
+    assert len(contents.arrays.types) == payload.MAX_ARRAYS
+    assert contents.places == places
+
+
+@pytest.mark.parametrize("size", [opening.ROOM - 20, opening.ROOM + 20])
+def test_types_and_payload_that_just_fit_stay_within_a_frame(size):
+    arrays = [np.zeros((0, 1), "?")] * (size // 5) + [np.zeros(frames.INLINE, np.uint8)]
+    parts = written(1, Key(1, 1), arrays, {})
+    assert all(len(part) <= frames.MAX_FRAME for part in parts)
+    contents, inline = read(parts)
+    assert len(contents.arrays.types) == len(arrays)
+    assert len(inline) == frames.INLINE
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        pytest.param([[10, [2**40, 2**40]]], id="product overflows"),
+        pytest.param([[10, [-3]]], id="negative dimension"),
+        pytest.param([[10, [2**48]]], id="dimension too large"),
+        pytest.param([[10, [0, 2**47, 2**47]]], id="empty but overflows"),
+        pytest.param([[10, [1] * 33]], id="rank"),
+        pytest.param([[13, [3]]], id="dtype"),
+        pytest.param([[10, [17]]], id="sizes do not add up"),
+        pytest.param([[10, [3]]] * 16385, id="too many arrays"),
+        pytest.param({"0": 10}, id="not an array"),
+        pytest.param([["float32", [3]]], id="wrong type"),
+    ],
+)
+def test_types_that_would_allocate_wrongly_are_refused(types):
+    body = msgspec.msgpack.encode(types)
+    with pytest.raises(Refused):
+        opening.read_opening(1, 0, len(body), head(64), body, 1 << 30)
+
+
+def head(inline: int) -> memoryview:
+    """A MESSAGE whose types came before, and its payload."""
+    return memoryview(bytes(64 + inline))
+
+
+def test_the_well_formed_neighbour_of_the_refused_types_is_read():
+    body = msgspec.msgpack.encode([[10, [3]]])
+    contents, _ = opening.read_opening(1, 0, len(body), head(64), body, 12)
+    assert contents.arrays.types == ((np.dtype(np.float32), (3,)),)
+    with pytest.raises(Refused, match="over the maximum of 11"):
+        opening.read_opening(1, 0, len(body), head(64), body, 11)
+    for length in (0, 63, 65, 128):
+        with pytest.raises(Refused, match="do not add up"):
+            opening.read_opening(1, 0, len(body), head(length), body, 100)
+    for placed, wrong in ((1, b"\0" * 15), (2, b"\0" * 16), (2**64 - 1, b"")):
+        with pytest.raises(Refused, match="length"):
+            opening.read_opening(1, placed, len(body), head(64), body + wrong, 100)
+    place = opening.PLACE.pack
+    for placed, wrong in ((1, place(1, 1, 0)), (2, place(0, 1, 0) * 2)):
+        with pytest.raises(Refused, match="places"):
+            opening.read_opening(1, placed, len(body), head(64), body + wrong, 100)
+
+
+@given(st.binary(max_size=200))
+@settings(derandomize=True, deadline=None, max_examples=300)
+def test_arbitrary_bytes_are_refused(junk):
+    with pytest.raises(Refused):
+        frames.read_header(memoryview(junk))
+    whole = frames.frame(Kind.MESSAGE, 1, 1, 5) + junk
+    with pytest.raises(Refused):
+        opening.read_opening(1, 1, 5, memoryview(whole), b"", 1000)
+
+
+def test_frames_of_another_kind_or_length_are_refused():
+    good = frames.frame(Kind.BEAT, 1, 2, 3, 4)
+    assert frames.read_header(memoryview(good)) == (Kind.BEAT, 4, 1, 2, 3)
+    for bad in (
+        good[:-1],
+        good + bytes(frames.MAX_FRAME),
+        b"PLS2" + good[4:],
+        good[:4] + b"\x00" + good[5:],
+        good[:4] + b"\x0b" + good[5:],
+        good[:6] + b"\x01" + good[7:],
+    ):
+        with pytest.raises(Refused):
+            frames.read_header(memoryview(bad))

@@ -1,0 +1,198 @@
+"""What attention, its layer and positions say about what does not fit."""
+
+import pytest
+from op_use import Use
+
+from placer import ops
+from placer.errors import OpError
+from placer.graph.types import TensorType
+from placer.ops.attributes import complete
+
+X, MEMORY = "float32[batch, 3, 4]", "float32[batch, 5, 4]"
+LAYER = "multi_head_attention"
+SQUARE = ("float32[4, 4]",) * 4
+
+REFUSED = [
+    (
+        Use("attention", (X, MEMORY)),
+        "attention needs 3 to 4 operands (query, key, value, mask), 2 given",
+        None,
+    ),
+    (
+        Use("attention", ("float32[batch, 4]", X, X)),
+        "attention needs sequences [batch, time, width], 'query' is float32[batch, 4]",
+        0,
+    ),
+    (
+        Use("attention", (X, "int32[batch, 5, 4]", MEMORY)),
+        "attention needs a float operand, 'key' is int32[batch, 5, 4]",
+        1,
+    ),
+    (
+        Use("attention", (X, "float32[2, 5, 4]", MEMORY)),
+        "attention needs 'key' [batch, …] for 'query' float32[batch, 3, 4],"
+        " 'key' is float32[2, 5, 4]",
+        1,
+    ),
+    (
+        Use("attention", (X, X, MEMORY)),
+        "attention needs 'value' [batch, 3, …] for 'key' float32[batch, 3, 4],"
+        " 'value' is float32[batch, 5, 4]",
+        2,
+    ),
+    (
+        Use("attention", (X, "float32[batch, 5, 6]", MEMORY)),
+        "attention needs keys as wide as queries, 'query' is float32[batch, 3, 4],"
+        " 'key' is float32[batch, 5, 6]",
+        1,
+    ),
+    (
+        Use("attention", (X, X, "float64[batch, 3, 4]")),
+        "attention needs operands of one dtype, 'query' is float32[batch, 3, 4],"
+        " 'value' is float64[batch, 3, 4]",
+        2,
+    ),
+    (
+        Use("attention", (X, MEMORY, MEMORY, "float32[batch, 5]")),
+        "attention needs a mask of bool or integers, 'mask' is float32[batch, 5]",
+        3,
+    ),
+    (
+        Use("attention", (X, MEMORY, MEMORY, "int32[batch, 3]")),
+        "attention needs 'mask' [batch, 5] or [batch, 3, 5] or [batch] for 'query'"
+        " float32[batch, 3, 4], 'mask' is int32[batch, 3]",
+        3,
+    ),
+    (
+        Use("attention", (X, MEMORY, MEMORY, "bool[batch]")),
+        "attention needs 'mask' [batch, 5] or [batch, 3, 5] for 'query'"
+        " float32[batch, 3, 4], 'mask' is bool[batch]",
+        3,
+    ),
+    (
+        Use(LAYER, SQUARE, {"heads": 2}),
+        "multi_head_attention takes query, then key and value or one for both or"
+        " neither, then mask or not; given are none",
+        None,
+    ),
+    (
+        Use(LAYER, (X, *SQUARE[:3], "float32[4, 6]"), {"heads": 2}),
+        "multi_head_attention needs 'w_output' float32[4, 4] for 'query'"
+        " float32[batch, 3, 4], 'w_output' is float32[4, 6]",
+        4,
+    ),
+    (
+        Use(LAYER, (X, "float32[batch, 5, 3]", *SQUARE), {"heads": 2}),
+        "multi_head_attention needs 'w_key' float32[3, 4] for 'query'"
+        " float32[batch, 3, 4], 'w_key' is float32[4, 4]",
+        3,
+    ),
+    (
+        Use(LAYER, (X, "int32[batch, 5]", *SQUARE), {"heads": 2}),
+        "multi_head_attention needs 'mask' [batch, 3] or [batch, 3, 3] or [batch] for"
+        " 'query' float32[batch, 3, 4], 'mask' is int32[batch, 5]",
+        1,
+    ),
+    (
+        Use("position_embedding", (X, "float32[4, 4]")),
+        "position_embedding needs 'table' float32[3, 4] for 'x' float32[batch, 3, 4],"
+        " 'table' is float32[4, 4]",
+        1,
+    ),
+    (
+        Use("positional_encoding", ("float32[3, batch, 4]",)),
+        "positional_encoding needs a sequence [batch, length, size], 'x' is"
+        " float32[3, batch, 4]",
+        0,
+    ),
+]
+
+REFUSED_ATTRS = [
+    (
+        Use("attention", (X, MEMORY, MEMORY), {"heads": 3}),
+        "attention cannot cut 'query' of 4 into 3 heads",
+        "heads",
+    ),
+    (
+        Use("attention", (X, MEMORY, "float32[batch, 5, 3]"), {"heads": 2}),
+        "attention cannot cut 'value' of 3 into 2 heads",
+        "heads",
+    ),
+    (
+        Use(LAYER, (X, *SQUARE), {"heads": 0}),
+        "multi_head_attention cannot cut a size of 4 into 0 heads",
+        "heads",
+    ),
+    (
+        Use("positional_encoding", (X,), {"base": 1.0}),
+        "positional_encoding needs a base above 1, not 1.0",
+        "base",
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "message", "operand"), REFUSED, ids=str)
+def test_operands_that_do_not_fit(use, message, operand):
+    with pytest.raises(OpError) as caught:
+        use.declaration.infer(use.types, use.full)
+    assert caught.value.message == message
+    assert caught.value.operand == operand
+
+
+@pytest.mark.parametrize(("use", "message", "attr"), REFUSED_ATTRS, ids=str)
+def test_attributes_that_do_not_fit(use, message, attr):
+    with pytest.raises(OpError) as caught:
+        use.declaration.infer(use.types, use.full)
+    assert caught.value.message == message
+    assert caught.value.attr == attr
+
+
+def parameters(kind, *operands, **attrs):
+    declaration = ops.find(kind)
+    types = [TensorType.parse(text) for text in operands]
+    found = declaration.parameters(types, complete(declaration, attrs, build=True))
+    return {p.operand: (str(p.type), p.init) for p in found}
+
+
+def test_the_layer_makes_its_parameters():
+    made = parameters(LAYER, X, heads=2)
+    assert list(made) == [
+        "w_query", "b_query", "w_key", "b_key",
+        "w_value", "b_value", "w_output", "b_output",
+    ]  # fmt: skip
+    assert made["w_query"] == made["w_output"] == ("float32[4, 4]", "xavier_uniform")
+    assert made["b_value"] == ("float32[4]", "zeros")
+
+
+def test_the_layer_fits_its_parameters_to_what_it_is_given():
+    other = "float32[batch, 5, 3]"
+    made = parameters(LAYER, X, other, "int32[batch]", heads=2, size=6, bias=False)
+    assert {name: shape for name, (shape, _) in made.items()} == {
+        "w_query": "float32[4, 6]",
+        "w_key": "float32[3, 6]",
+        "w_value": "float32[3, 6]",
+        "w_output": "float32[6, 4]",
+    }
+
+
+def test_positions_make_a_table():
+    made = parameters("position_embedding", "float64[batch, 9, 4]")
+    assert made == {"table": ("float64[9, 4]", {"normal": 0.02})}
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands", "attrs", "message"),
+    [
+        (LAYER, (X,), {"heads": 2, "size": 0}, "a size of at least 1, not 0"),
+        (LAYER, (X,), {"heads": 2, "size": 3}, "cut a size of 3 into 2 heads"),
+        (LAYER, (X,) * 4, {"heads": 2}, "takes query, then key and value or one"),
+        (LAYER, ("int32[batch, 3]",), {"heads": 2}, "'query' is int32[batch, 3]"),
+        ("position_embedding", (X, X), {}, "1 operand (x) beside its parameters"),
+        ("position_embedding", ("int32[batch, 3, 4]",), {}, "needs a float operand"),
+    ],
+    ids=str,
+)
+def test_layers_refuse_what_makes_no_parameter(kind, operands, attrs, message):
+    with pytest.raises(OpError) as caught:
+        parameters(kind, *operands, **attrs)
+    assert message in caught.value.message

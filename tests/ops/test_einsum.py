@@ -1,0 +1,150 @@
+"""einsum: what it refuses, what it costs, in which order it multiplies."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from families.product import DIFFERENTIABLE
+from op_use import BATCH, Use
+
+from placer import ops
+from placer.errors import OpError
+from placer.graph.types import TensorType
+
+ROWS = "float32[batch, 4]"
+
+
+def einsum(equation: str, *operands: str) -> Use:
+    return Use("einsum", operands, {"equation": equation})
+
+
+def error(use: Use) -> OpError:
+    with pytest.raises(OpError) as caught:
+        use.declaration.infer(use.types, use.full)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("equation", "message"),
+    [
+        ("bi,ij", "einsum cannot read the equation 'bi,ij'"),
+        ("...i,ij->...j", "einsum cannot read the equation '...i,ij->...j'"),
+        ("bi,ij->bj->b", "einsum cannot read the equation 'bi,ij->bj->b'"),
+        ("b1,1j->bj", "einsum cannot read the equation 'b1,1j->bj'"),
+        ("bi,ij->bj\n", "einsum cannot read the equation 'bi,ij->bj\n'"),
+        ("bi,jj->bj", "einsum names j twice in 'jj'"),
+        ("bi,ij->bb", "einsum names b twice in 'bb'"),
+        ("bi,ij->bk", "einsum has k in its result and in no operand"),
+        ("bi->b", "einsum has 1 terms in 'bi->b' and 2 operands"),
+    ],
+)
+def test_an_equation_that_cannot_be(equation, message):
+    found = error(einsum(equation, ROWS, "float32[4, 3]"))
+    assert (found.message, found.attr) == (message, "equation")
+
+
+@pytest.mark.parametrize(
+    ("use", "message", "operand"),
+    [
+        (einsum("b->b", ROWS), "einsum has 'b' for 'xs[0]' float32[batch, 4]", 0),
+        (
+            einsum("bi,ij->bj", ROWS, "float32[3, 4]"),
+            "einsum has i = 4, and 3 in 'xs[1]' float32[3, 4]",
+            1,
+        ),
+        (
+            einsum("bi,bj->ij", ROWS, "float32[7, 4]"),
+            "einsum has b = batch, and 7 in 'xs[1]' float32[7, 4]",
+            1,
+        ),
+        (
+            einsum("bi,ij->bj", ROWS, "float64[4, 3]"),
+            "einsum needs operands of one dtype, 'xs[0]' is float32[batch, 4],"
+            " 'xs[1]' is float64[4, 3]",
+            1,
+        ),
+        (
+            einsum("b->b", "int32[batch]"),
+            "einsum needs a float operand, 'xs[0]' is int32[batch]",
+            0,
+        ),
+    ],
+    ids=str,
+)
+def test_operands_that_do_not_fit(use, message, operand):
+    found = error(use)
+    assert (found.message, found.operand) == (message, operand)
+
+
+@pytest.mark.parametrize(
+    ("equation", "operands", "wanted"),
+    [
+        ("bi,ij->bj", (ROWS, "float32[4, 3]"), "rows"),
+        ("bi,bi->b", (ROWS, ROWS), "rows"),
+        ("bi,bj->ij", (ROWS, ROWS), "reduce"),
+        ("bi,j->ij", (ROWS, "float32[3]"), "reduce"),
+        ("bi,ci->bc", (ROWS, ROWS), "whole"),
+        ("bi,ij->jb", (ROWS, "float32[4, 3]"), "whole"),
+        ("bi,ib->b", (ROWS, "float32[4, batch]"), "whole"),
+        ("bc,ci->bi", ("float32[batch, batch]", ROWS), "whole"),
+        ("bc->c", ("float32[batch, batch]",), "reduce"),
+    ],
+)
+def test_the_batch_rule_follows_the_letter_of_the_rows(equation, operands, wanted):
+    use = einsum(equation, *operands)
+    assert use.declaration.batch(use.types, use.full) == wanted
+
+
+def counted(fn, *args) -> float:
+    return jax.jit(fn).lower(*args).compile().cost_analysis()["flops"]
+
+
+PRODUCTS = ["bi,ij->bj", "bqhd,bkhd->bhqk", "bi,bi->bi", "bi,bj->ij", "bi,ci->bc",
+            "bi,ijo,bj->bo", "bi,bj,bk,ijkm->m"]  # fmt: skip
+
+
+@pytest.mark.parametrize("equation", PRODUCTS)
+def test_products_cost_what_xla_counts(equation):
+    use = next(u for u in DIFFERENTIABLE if u.attrs["equation"] == equation)
+    scale = 4 if len(use.types) == 4 else 16
+    types = [
+        TensorType(t.dtype, tuple(scale * d for d in t.sizes(BATCH))) for t in use.types
+    ]
+    (out,) = use.declaration.infer(types, use.full)
+    given = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in (out, *types)]
+    saves = use.declaration.saves(types, use.full)
+
+    def both_ways(dy, *xs):
+        out, residuals = ops.einsum.forward(*xs, **use.attrs)
+        saved = [xs[i] for i in saves]
+        return out, ops.einsum.backward(residuals, *saved, dy)
+
+    forward = use.declaration.flops(types, use.full)
+    backward = use.declaration.grad_flops(types, use.full, range(len(types)))
+    alone = counted(lambda dy, *xs: ops.einsum(*xs, **use.attrs), *given)
+    assert alone == pytest.approx(forward, rel=0.02)
+    assert counted(both_ways, *given) == pytest.approx(forward + backward, rel=0.02)
+
+
+def test_operands_are_multiplied_from_left_to_right():
+    # (1e30 · 1e30) overflows, 1e-30 · (1e30 · 1e-30) does not
+    big, small = jnp.float32([1e30]), jnp.float32([1e-30])
+    assert ops.einsum(big, small, big, equation="i,i,i->i") == jnp.float32(1e30)
+    assert ops.einsum(big, big, small, equation="i,i,i->i") == jnp.inf
+
+
+def test_a_product_in_between_is_kept_and_not_made_again():
+    use = einsum("bi,ijo,bj->bo", ROWS, "float32[4, 3, 2]", "float32[batch, 3]")
+    xs = use.arrays()
+    _, residuals = ops.einsum.forward(*xs, **use.attrs)
+    (between,) = residuals.extra
+    np.testing.assert_allclose(
+        between, np.einsum("bi,ijo->bjo", xs[0], xs[1]), rtol=1e-5
+    )
+
+
+def test_what_is_summed_up_first_is_kept_as_the_sum():
+    use = einsum("bij,k->bk", "float32[batch, 2, 3]", "float32[4]")
+    assert use.declaration.saves(use.types, use.full) == (1,)
+    (kept,) = use.declaration.residuals(use.types, use.full)
+    assert str(kept) == "float32[batch]"

@@ -1,0 +1,116 @@
+"""What elementwise ops and activations say about what does not fit."""
+
+import math
+
+import pytest
+from op_cases import Use
+
+from placer.errors import OpError
+from placer.ops.attributes import complete
+
+ROWS = "float32[batch, 4]"
+
+REFUSED = [
+    (Use("gelu", ("int32[batch]",)), "gelu needs a float operand, 'x' is int32[batch]"),
+    (
+        Use("log_softmax", ("float32[]",)),
+        "log_softmax needs a dimension, 'x' is float32[]",
+    ),
+    (Use("pow", ("bool[4]",), {"exponent": 2.0}),
+     "pow needs a float operand, 'x' is bool[4]"),
+    (
+        Use("where", ("float32[batch]",) * 3),
+        "where needs a bool or integer operand, 'condition' is float32[batch]",
+    ),
+    (Use("cast", ("key[]",), {"dtype": "int32"}), "cast needs numbers, 'x' is key[]"),
+]  # fmt: skip
+
+REFUSED_SECOND = [
+    (
+        Use("maximum", (ROWS, "float32[batch]")),
+        "maximum cannot broadcast 'a' float32[batch, 4] and 'b' float32[batch]:"
+        " 4 against batch",
+    ),
+    (
+        Use("greater", ("int32[4]", "float32[4]")),
+        "greater needs operands of one dtype, 'a' is int32[4], 'b' is float32[4]",
+    ),
+    (
+        Use("equal", ("int32[4]", "bool[4]")),
+        "equal needs an integer operand, 'b' is bool[4]",
+    ),
+    (
+        Use("where", ("bool[batch]", "int32[batch]", "int32[batch]")),
+        "where needs a float operand, 'a' is int32[batch]",
+    ),
+]
+
+REFUSED_THIRD = [
+    (
+        Use("where", ("bool[]", "float32[4]", "float64[4]")),
+        "where needs operands of one dtype, 'a' is float32[4], 'b' is float64[4]",
+    ),
+    (
+        Use("where", ("bool[4]", "float32[4]", "float32[5]")),
+        "where cannot broadcast 'condition' bool[4] and 'a' float32[4] and"
+        " 'b' float32[5]: 4 against 5",
+    ),
+]
+
+REFUSED_ATTRS = [
+    (
+        Use("log_softmax", (ROWS,), {"axis": 2}),
+        "log_softmax has axis 2, its operand has 2 dimensions",
+        "axis",
+    ),
+    (
+        Use("pow", (ROWS,), {"exponent": math.inf}),
+        "pow needs a finite exponent, not inf",
+        "exponent",
+    ),
+    (Use("clip", (ROWS,)), "clip needs min, max or both", None),
+    (
+        Use("clip", (ROWS,), {"min": 2.0, "max": 1.0}),
+        "clip has min 2.0 above max 1.0",
+        "min",
+    ),
+]
+
+
+def refusal(use: Use) -> OpError:
+    with pytest.raises(OpError) as caught:
+        use.declaration.infer(use.types, use.full)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("use", "message", "operand"),
+    [
+        *((use, message, 0) for use, message in REFUSED),
+        *((use, message, 1) for use, message in REFUSED_SECOND),
+        *((use, message, 2) for use, message in REFUSED_THIRD),
+    ],
+    ids=str,
+)
+def test_operands_that_do_not_fit(use, message, operand):
+    error = refusal(use)
+    assert (error.message, error.operand) == (message, operand)
+
+
+@pytest.mark.parametrize(("use", "message", "attr"), REFUSED_ATTRS, ids=str)
+def test_attributes_that_do_not_fit(use, message, attr):
+    error = refusal(use)
+    assert (error.message, error.attr) == (message, attr)
+
+
+def test_a_float_condition_is_told_what_makes_one():
+    error = refusal(Use("where", ("float32[4]",) * 3))
+    assert error.hint == "greater, less and equal make one"
+
+
+def test_a_dtype_that_cast_does_not_make_is_refused():
+    use = Use("cast", (ROWS,), {"dtype": "flaot16"})
+    with pytest.raises(OpError) as caught:
+        complete(use.declaration, use.attrs)
+    assert caught.value.message == "cast cannot have dtype: flaot16"
+    assert caught.value.hint == "did you mean 'float16'?"

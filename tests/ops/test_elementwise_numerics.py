@@ -1,0 +1,151 @@
+"""Elementwise ops at 0, at ties and on bounds, and what is not linear in them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from op_cases import Use
+from op_gradient import result_and_gradients
+
+from placer import ops
+
+
+@pytest.mark.parametrize(
+    ("exponent", "x", "power", "slope"),
+    [
+        (0.0, 0.0, 1, 0),
+        (0.0, np.inf, 1, 0),
+        (1.0, 0.0, 0, 1),
+        (2.0, 0.0, 0, 0),
+        (0.5, 0.0, 0, np.inf),
+        (-1.0, 0.0, np.inf, -np.inf),
+        (3.0, -2.0, -8, 12),
+        (2.0, -2.0, 4, -4),
+        (-2.0, -2.0, 0.25, 0.25),
+        (0.5, -2.0, np.nan, np.nan),
+        (1e15, 1.0, 1, 1e15),
+    ],
+)
+def test_powers_of_0_and_of_negative_values(exponent, x, power, slope):
+    out, (found,) = result_and_gradients("pow", jnp.float32([x]), exponent=exponent)
+    np.testing.assert_array_equal(out, np.float32([power]))
+    np.testing.assert_array_equal(found, np.float32([slope]))
+
+
+def test_abs_has_no_slope_at_0():
+    _, (slope,) = result_and_gradients("abs", jnp.array([-2.0, 0.0, 3.0]))
+    np.testing.assert_array_equal(slope, [-1, 0, 1])
+
+
+@pytest.mark.parametrize("kind", ["maximum", "minimum"])
+def test_a_tie_shares_the_gradient_as_in_jax(kind):
+    a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([2.0, 2.0, 2.0])
+    out, slopes = result_and_gradients(kind, a, b)
+    theirs = getattr(jnp, kind)
+    np.testing.assert_array_equal(out, theirs(a, b))
+    wanted = jax.grad(lambda a, b: theirs(a, b).sum(), (0, 1))(a, b)
+    np.testing.assert_array_equal(slopes[0], wanted[0])
+    np.testing.assert_array_equal(slopes[1], wanted[1])
+    assert slopes[0][1] == 0.5
+
+
+@pytest.mark.parametrize("kind", ["maximum", "minimum", "clip"])
+def test_nan_stays(kind):
+    x = jnp.array([np.nan])
+    out = ops.clip(x, min=0.0) if kind == "clip" else getattr(ops, kind)(x, x * 0 + 1)
+    assert jnp.isnan(out[0])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "out", "slope"),
+    [
+        ({"min": -1, "max": 1}, [-1, -1, 0, 1, 1], [0, 1, 1, 1, 0]),
+        ({"min": 0.0}, [0, 0, 0, 1, 2], [0, 0, 1, 1, 1]),
+        ({"max": 0.0}, [-2, -1, 0, 0, 0], [1, 1, 1, 0, 0]),
+        ({"min": 1.0, "max": 1.0}, [1] * 5, [0, 0, 0, 1, 0]),
+    ],
+)
+def test_clip_passes_the_gradient_on_its_bounds(bounds, out, slope):
+    found, (slopes,) = result_and_gradients(
+        "clip", jnp.array([-2.0, -1.0, 0.0, 1.0, 2.0]), **bounds
+    )
+    np.testing.assert_array_equal(found, out)
+    np.testing.assert_array_equal(slopes, slope)
+
+
+def test_an_integer_condition_is_true_unless_it_is_0():
+    out = ops.where(jnp.array([-3, 0, 7]), jnp.ones(3), jnp.zeros(3))
+    np.testing.assert_array_equal(out, [1, 0, 1])
+
+
+def test_what_where_does_not_take_gets_no_gradient():
+    condition = jnp.array([True, False])
+    a, b = jnp.array([1.0, np.nan]), jnp.array([np.inf, 2.0])
+    out, (none, da, db) = result_and_gradients(
+        "where", condition, a, b, dy=jnp.array([5.0, 6.0])
+    )
+    assert none is None
+    np.testing.assert_array_equal(out, [1, 2])
+    np.testing.assert_array_equal(da, [5, 0])
+    np.testing.assert_array_equal(db, [0, 6])
+
+
+def test_comparisons_with_nan_are_false():
+    nan, one = jnp.array([np.nan]), jnp.ones(1)
+    for kind in ("greater", "less", "equal"):
+        function = getattr(ops, kind)
+        assert not function(nan, one)[0]
+        assert not function(nan, nan)[0]
+    assert ops.equal(one, one)[0]
+    assert not ops.greater(one, one)[0]
+    assert not ops.less(one, one)[0]
+
+
+def test_a_gradient_comes_back_in_the_dtype_that_was_cast():
+    x = jnp.array([1.0, 2.0], jnp.float32)
+    out, (dx,) = result_and_gradients("cast", x, dtype="bfloat16")
+    assert (out.dtype, dx.dtype) == (jnp.bfloat16, jnp.float32)
+    np.testing.assert_array_equal(dx, [1, 1])
+
+
+def test_a_cast_float_comes_nearer_to_0_and_anything_but_0_is_true():
+    x = jnp.array([-1.7, 0.0, 1.7])
+    np.testing.assert_array_equal(ops.cast(x, dtype="int32"), [-1, 0, 1])
+    np.testing.assert_array_equal(ops.cast(x, dtype="bool"), [True, False, True])
+
+
+def test_float64_is_not_made_float32_silently():
+    with pytest.raises(ValueError, match="precision: float64"):
+        ops.cast(jnp.ones(2), dtype="float64")
+    with jax.enable_x64(True):
+        assert ops.cast(jnp.ones(2, "float32"), dtype="float64").dtype == "float64"
+
+
+LINEAR = [
+    ("negative", {}, "float32", True),
+    ("pow", {"exponent": 1.0}, "float32", True),
+    ("pow", {"exponent": 0.0}, "float32", False),
+    ("pow", {"exponent": 2.0}, "float32", False),
+    ("cast", {"dtype": "float32"}, "bfloat16", True),
+    ("cast", {"dtype": "bfloat16"}, "float32", False),
+    ("cast", {"dtype": "bfloat16"}, "float16", False),
+    ("cast", {"dtype": "float32"}, "int32", False),
+    ("abs", {}, "float32", False),
+    ("square", {}, "float32", False),
+    ("exp", {}, "float32", False),
+    ("log", {}, "float32", False),
+    ("clip", {"min": 0.0}, "float32", False),
+]
+
+
+@pytest.mark.parametrize(("kind", "attrs", "dtype", "linear"), LINEAR, ids=str)
+def test_sums_pass_where_an_op_is_linear_and_only_there(kind, attrs, dtype, linear):
+    use = Use(kind, (f"{dtype}[4]",), attrs)
+    groups = use.declaration.linear(use.types, use.full)
+    assert groups == (((0,),) if linear else ())
+
+
+@pytest.mark.parametrize("kind", ["maximum", "minimum", "greater"])
+def test_sums_pass_through_no_choice_of_two(kind):
+    use = Use(kind, ("float32[4]", "float32[4]"))
+    assert use.declaration.linear(use.types, use.full) == ()

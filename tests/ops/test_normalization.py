@@ -1,0 +1,182 @@
+"""Normalisation far from 0, of what does not vary and of half floats; its errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from op_gradient import result_and_gradients
+from op_use import Use
+
+from placer import ops
+from placer.errors import OpError
+from placer.graph.types import TensorType
+from placer.ops.attributes import complete
+
+RNG = np.random.default_rng(0)
+KINDS = [("layer_norm", {}), ("group_norm", {"groups": 2})]
+
+
+@pytest.mark.parametrize(("kind", "attrs"), KINDS)
+def test_what_does_not_vary_becomes_the_bias(kind, attrs):
+    x, scale, bias = jnp.full((2, 8), 3.0), jnp.ones(8), jnp.arange(8.0)
+    out, gradients = result_and_gradients(kind, x, scale, bias, **attrs)
+    np.testing.assert_array_equal(out, [bias, bias])
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize(("kind", "attrs"), KINDS)
+def test_the_variance_far_from_0_is_that_near_it(kind, attrs):
+    x = jnp.asarray(RNG.integers(-8, 8, (4, 64)), jnp.float32)
+    near = getattr(ops, kind)(x, **attrs)
+    far = getattr(ops, kind)(x + 2.0**16, **attrs)
+    np.testing.assert_allclose(far, near, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["layer_norm", "group_norm", "rms_norm"])
+def test_half_floats_are_normalised_as_float32(kind):
+    x = jnp.asarray(RNG.normal(300.0, 1.0, (4, 64)), jnp.bfloat16)
+    scale = jnp.asarray(RNG.normal(size=64), jnp.bfloat16)
+    mine, gradients = result_and_gradients(kind, x, scale)
+    wide, wanted = result_and_gradients(
+        kind, x.astype(jnp.float32), scale.astype(jnp.float32)
+    )
+    for half, full in zip((mine, *gradients), (wide, *wanted), strict=True):
+        assert half.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(half, full.astype(jnp.bfloat16))
+
+
+def test_a_row_of_zeros_has_mean_square_epsilon():
+    out, (dx, d_scale) = result_and_gradients(
+        "rms_norm", jnp.zeros((1, 4)), jnp.ones(4), epsilon=0.25
+    )
+    np.testing.assert_array_equal(out, np.zeros((1, 4)))
+    np.testing.assert_array_equal(dx, np.full((1, 4), 2.0))
+    np.testing.assert_array_equal(d_scale, np.zeros(4))
+
+
+def test_groups_do_not_mix():
+    x = jnp.asarray(RNG.normal(size=(2, 3, 6)), jnp.float32)
+    other = x.at[:, :, 3:].multiply(5.0)
+    mine, theirs = (ops.group_norm(a, groups=2) for a in (x, other))
+    np.testing.assert_array_equal(mine[:, :, :3], theirs[:, :, :3])
+    np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_one_group_of_a_row_without_channels_beside_is_layer_norm():
+    x = jnp.asarray(RNG.normal(size=(4, 3, 6)), jnp.float32)
+    np.testing.assert_allclose(
+        ops.group_norm(x, groups=1), ops.layer_norm(x, axis=1), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_backward_takes_x_and_two_numbers_a_row():
+    x, scale, bias = (jax.ShapeDtypeStruct(s, "float32") for s in ((4, 6), (6,), (6,)))
+    _, residuals = jax.eval_shape(ops.layer_norm.forward, x, scale, bias)
+    assert residuals.saves == (0, 1)
+    assert [kept.shape for kept in residuals.extra] == [(4,), (4,)]
+
+
+REFUSED = [
+    (
+        Use("layer_norm", ("int32[batch, 4]",)),
+        "layer_norm needs a float operand, 'x' is int32[batch, 4]",
+        (0, None),
+    ),
+    (
+        Use("layer_norm", ("float32[batch, 4]",), {"axis": 2}),
+        "layer_norm has axis 2, its operand has 2 dimensions",
+        (None, "axis"),
+    ),
+    (
+        Use("layer_norm", ("float32[batch, 4]",), {"axis": 0}),
+        "layer_norm normalises within a row: from axis 0 on, 'x' float32[batch, 4] has"
+        " the batch",
+        (None, "axis"),
+    ),
+    (
+        Use("rms_norm", ("float32[4, batch]",)),
+        "rms_norm normalises within a row: from axis -1 on, 'x' float32[4, batch] has"
+        " the batch",
+        (None, "axis"),
+    ),
+    (
+        Use("layer_norm", ("float32[batch, 3, 4]", "float32[4]"), {"axis": 1}),
+        "layer_norm needs 'scale' [3, 4] for 'x' float32[batch, 3, 4], it is"
+        " float32[4]",
+        (1, None),
+    ),
+    (
+        Use("layer_norm", ("float32[batch, 4]", "float32[4]", "float32[3]")),
+        "layer_norm needs 'bias' [4] for 'x' float32[batch, 4], it is float32[3]",
+        (2, None),
+    ),
+    (
+        Use("layer_norm", ("float32[batch, 4]", "float64[4]")),
+        "layer_norm needs operands of one dtype, 'x' is float32[batch, 4],"
+        " 'scale' is float64[4]",
+        (1, None),
+    ),
+    (
+        Use("rms_norm", ("float32[batch, 4]", "float32[4]", "float32[4]")),
+        "rms_norm needs 1 to 2 operands (x, scale), 3 given",
+        (None, None),
+    ),
+    (
+        Use("group_norm", ("float32[batch]",)),
+        "group_norm needs [batch, …, channels], 'x' is float32[batch]",
+        (0, None),
+    ),
+    (
+        Use("group_norm", ("float32[batch, 8]",)),
+        "group_norm cannot part 8 channels into 32 groups",
+        (None, "groups"),
+    ),
+    (
+        Use("rms_norm", ("float32[batch, 8]",), {"epsilon": 0.0}),
+        "rms_norm needs a finite epsilon above 0, not 0",
+        (None, "epsilon"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "message", "at"), REFUSED, ids=str)
+def test_what_does_not_fit(use, message, at):
+    with pytest.raises(OpError) as caught:
+        use.declaration.infer(use.types, use.full)
+    assert caught.value.message == message
+    assert (caught.value.operand, caught.value.attr) == at
+
+
+def parameters(kind: str, operand: str, **attrs):
+    declaration = ops.find(kind)
+    given = complete(declaration, attrs, build=True)
+    found = declaration.parameters([TensorType.parse(operand)], given)
+    return [(p.operand, str(p.type), p.init) for p in found]
+
+
+def test_layers_make_their_parameters():
+    scale, bias = ("scale", "float32[4]", "ones"), ("bias", "float32[4]", "zeros")
+    x = "float32[batch, 3, 4]"
+    assert parameters("layer_norm", x) == [scale, bias]
+    assert parameters("layer_norm", x, bias=False) == [scale]
+    assert parameters("layer_norm", x, affine=False) == []
+    assert parameters("layer_norm", x, axis=1, bias=False) == [
+        ("scale", "float32[3, 4]", "ones")
+    ]
+    assert parameters("rms_norm", x) == [scale]
+    assert parameters("rms_norm", x, affine=False) == []
+    assert parameters("group_norm", x, groups=2) == [scale, bias]
+
+
+@pytest.mark.parametrize(
+    ("kind", "attrs", "attr"),
+    [
+        ("layer_norm", {"axis": 0}, "axis"),
+        ("rms_norm", {"axis": 5}, "axis"),
+        ("group_norm", {"groups": 3}, "groups"),
+    ],
+)
+def test_layers_refuse_what_makes_no_parameter(kind, attrs, attr):
+    with pytest.raises(OpError) as caught:
+        parameters(kind, "float32[batch, 3, 4]", **attrs)
+    assert caught.value.attr == attr

@@ -1,0 +1,144 @@
+"""What recurrent layers say about what does not fit."""
+
+import pytest
+from op_use import Use
+
+from placer import ops
+from placer.errors import OpError
+from placer.graph.types import TensorType
+from placer.ops.attributes import complete
+
+X, H, LENGTHS = "float32[batch, 4, 3]", "float32[batch, 2]", "int32[batch]"
+W, U, B = "float32[3, 8]", "float32[2, 8]", "float32[8]"
+
+REFUSED = [
+    (
+        Use("lstm", ("float32[batch, 3]", W, U, B)),
+        "lstm needs a sequence [batch, time, in], 'x' is float32[batch, 3]",
+        0,
+    ),
+    (
+        Use("lstm", ("float32[batch, batch, 3]", W, U, B)),
+        "lstm needs a sequence [batch, time, in], 'x' is float32[batch, batch, 3]",
+        0,
+    ),
+    (
+        Use("gru", ("int32[batch, 4, 3]", W, U)),
+        "gru needs a float operand, 'x' is int32[batch, 4, 3]",
+        0,
+    ),
+    (
+        Use("lstm", (X, H, W, U, B)),
+        "lstm takes x, then state and cell or not, then lengths or not; given are"
+        " float32[batch, 4, 3], float32[batch, 2]",
+        None,
+    ),
+    (
+        Use("simple_rnn"),
+        "simple_rnn takes x, then state or not, then lengths or not; given are none",
+        None,
+    ),
+    (
+        Use("lstm", (X, LENGTHS, H, H, W, U, B)),
+        "lstm takes x, then state and cell or not, then lengths or not; given are"
+        " float32[batch, 4, 3], int32[batch], float32[batch, 2], float32[batch, 2]",
+        None,
+    ),
+    (
+        Use("lstm", (X, H, "float32[batch, 3]", W, U, B)),
+        "lstm needs 'cell' float32[batch, 2] for 'x' float32[batch, 4, 3],"
+        " 'cell' is float32[batch, 3]",
+        2,
+    ),
+    (
+        Use("lstm", (X, "int32[batch, 4]", W, U, B)),
+        "lstm needs 'lengths' [batch] for 'x' float32[batch, 4, 3],"
+        " 'lengths' is int32[batch, 4]",
+        1,
+    ),
+    (
+        Use("lstm", (X, "bool[batch]", W, U, B)),
+        "lstm needs an integer operand, 'lengths' is bool[batch]",
+        1,
+    ),
+    (
+        Use("lstm", (X, "float32[2, 8]", U, B)),
+        "lstm needs 'w_input' float32[3, 8] for 'x' float32[batch, 4, 3],"
+        " 'w_input' is float32[2, 8]",
+        1,
+    ),
+    (
+        Use("lstm", (X, W, "float32[2, 6]", B)),
+        "lstm needs 'w_recurrent' float32[2, 8] for 'x' float32[batch, 4, 3],"
+        " 'w_recurrent' is float32[2, 6]",
+        2,
+    ),
+    (
+        Use("gru", (X, "float32[3, 6]", "float32[2, 6]", "float32[6]", "float32[6]")),
+        "gru needs 'b_recurrent' float32[2] for 'x' float32[batch, 4, 3],"
+        " 'b_recurrent' is float32[6]",
+        4,
+    ),
+    (
+        Use("lstm", (X, W, "float64[2, 8]", B)),
+        "lstm needs 'w_recurrent' float32[2, 8] for 'x' float32[batch, 4, 3],"
+        " 'w_recurrent' is float64[2, 8]",
+        2,
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "message", "operand"), REFUSED, ids=str)
+def test_operands_that_do_not_fit(use, message, operand):
+    with pytest.raises(OpError) as caught:
+        use.declaration.infer(use.types, use.full)
+    assert caught.value.message == message
+    assert caught.value.operand == operand
+
+
+def test_a_table_of_rows_is_told_how_to_be_a_sequence():
+    use = Use("gru", ("float32[batch, 4]", "float32[1, 6]", "float32[2, 6]"))
+    with pytest.raises(OpError) as caught:
+        use.declaration.infer(use.types, use.full)
+    assert caught.value.hint == "reshape it to [batch, time, 1]"
+
+
+def parameters(kind, *operands, **attrs):
+    declaration = ops.find(kind)
+    types = [TensorType.parse(text) for text in operands]
+    found = declaration.parameters(types, complete(declaration, attrs, build=True))
+    return [(p.operand, str(p.type), p.init) for p in found]
+
+
+def test_layers_make_their_parameters():
+    assert parameters("simple_rnn", X, size=2) == [
+        ("w_input", "float32[3, 2]", "xavier_uniform"),
+        ("w_recurrent", "float32[2, 2]", "orthogonal"),
+        ("b", "float32[2]", "zeros"),
+    ]
+    assert parameters("gru", X, LENGTHS, size=2) == [
+        ("w_input", "float32[3, 6]", "xavier_uniform"),
+        ("w_recurrent", "float32[2, 6]", "orthogonal"),
+        ("b", "float32[6]", "zeros"),
+        ("b_recurrent", "float32[2]", "zeros"),
+    ]
+    assert parameters("lstm", X, H, H, size=2, bias=False) == [
+        ("w_input", "float32[3, 8]", "xavier_uniform"),
+        ("w_recurrent", "float32[2, 8]", "orthogonal"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("operands", "size", "message"),
+    [
+        ((X,), 0, "lstm needs a size of at least 1, not 0"),
+        ((X, H), 2, "lstm takes x, then state and cell or not"),
+        (("float32[batch, 3]",), 2, "'x' is float32[batch, 3]"),
+        ((), 2, "given are none"),
+    ],
+    ids=str,
+)
+def test_layers_refuse_what_makes_no_parameter(operands, size, message):
+    with pytest.raises(OpError) as caught:
+        parameters("lstm", *operands, size=size)
+    assert message in caught.value.message

@@ -1,0 +1,237 @@
+"""How a spec trains, with optax on whole parameters: clips, optimizers, schedules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+Arrays = Mapping[str, Any]
+Transform = optax.GradientTransformation
+
+
+@dataclass(frozen=True)
+class Group:
+    """The parameters of one optimizer: its own clip, and its update."""
+
+    names: tuple[str, ...]
+    clip: Callable[[Arrays], Arrays]
+    update: Transform
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What makes new parameters of gradients."""
+
+    clip: Callable[[Arrays], Arrays]
+    groups: tuple[Group, ...]
+
+    def begin(self, trained: Arrays) -> list[Any]:
+        """The state of every group."""
+        return [g.update.init(_of(g.names, trained)) for g in self.groups]
+
+    def step(
+        self, gradients: Arrays, state: list[Any], trained: Arrays
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """New parameters and states."""
+        gradients, new, states = self.clip(gradients), {}, []
+        for group, held in zip(self.groups, state, strict=True):
+            mine = _of(group.names, trained)
+            clipped = group.clip(_of(group.names, gradients))
+            changes, held = group.update.update(clipped, held, mine)
+            new |= optax.apply_updates(mine, changes)
+            states.append(held)
+        return new, states
+
+
+def _of(names: tuple[str, ...], arrays: Arrays) -> dict[str, Any]:
+    return {name: arrays[name] for name in names}
+
+
+def recipe(spec: Mapping[str, Any], trained: Arrays, steps: int) -> Recipe:
+    """The section `train` of a spec, for these parameters and so many steps."""
+    groups = []
+    for entry, names in groups_of(spec, trained):
+        decays = {n: rule_of(spec, n).get("decay", True) for n in names}
+        rates = [schedule(entry["learning_rate"])(step) for step in range(steps)]
+        groups.append(Group(names, _clip(entry), _update(entry, rates, decays)))
+    return Recipe(_clip(spec["train"]), tuple(groups))
+
+
+def groups_of(
+    spec: Mapping[str, Any], trained: Iterable[str]
+) -> list[tuple[Mapping[str, Any], tuple[str, ...]]]:
+    """Each entry of `optimizer`, and the parameters that it takes."""
+    entries = spec["train"]["optimizer"]
+    left, found = list(trained), []
+    for entry in [entries] if isinstance(entries, dict) else entries:
+        names = [n for n in left if fnmatchcase(n, entry.get("match", "*"))]
+        left = [n for n in left if n not in names]
+        found.append((entry, tuple(names)))
+    return found
+
+
+def rule_of(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The first entry of `parameters` that fits a name, or an empty one."""
+    rules = spec.get("parameters", [])
+    return next((r for r in rules if fnmatchcase(name, r["match"])), {})
+
+
+def _update(
+    entry: Mapping[str, Any], rates: list[float], decays: Mapping[str, bool]
+) -> Transform:
+    kind = entry["op"]
+    known = {k: v for k, v in entry.items() if k not in _COMMON}
+    table = jnp.asarray(rates)
+    make = OPTIMIZERS[kind]
+    if kind in ("adamw", "lion", "lamb"):
+        known["mask"] = dict(decays)
+    if kind == "lars":
+        known["weight_decay_mask"] = dict(decays)
+    if kind == "rmsprop":
+        known["momentum"] = known.get("momentum") or None
+    return make(lambda count: table[count], **known)
+
+
+_COMMON = ("op", "learning_rate", "place", "update", "match", "clip")
+OPTIMIZERS: dict[str, Callable[..., Transform]] = {
+    "sgd": optax.sgd,
+    "momentum": lambda rate, momentum=0.9: optax.sgd(rate, momentum),
+    "nesterov": lambda rate, momentum=0.9: optax.sgd(rate, momentum, nesterov=True),
+    "adagrad": optax.adagrad,
+    "rmsprop": optax.rmsprop,
+    "adadelta": optax.adadelta,
+    "adam": optax.adam,
+    "adamw": optax.adamw,
+    "adamax": optax.adamax,
+    "nadam": optax.nadam,
+    "lion": optax.lion,
+    "lamb": optax.lamb,
+    "lars": optax.lars,
+}
+
+
+def _clip(entry: Mapping[str, Any]) -> Callable[[Arrays], Arrays]:
+    """The clip of an entry, of all its gradients."""
+    if "clip" not in entry:
+        return lambda gradients: gradients
+    ((how, bound),) = entry["clip"].items()
+    if how == "value":
+        return lambda gradients: _applied(optax.clip(bound), gradients)
+    one = optax.clip_by_global_norm(bound)
+    if how == "global_norm":
+        return lambda gradients: _applied(one, gradients)
+    return lambda gradients: {n: _applied(one, g) for n, g in gradients.items()}
+
+
+def _applied(transform: Transform, gradients: Any) -> Any:
+    return transform.update(gradients, transform.init(gradients))[0]
+
+
+# Schedules.
+
+Schedule = Callable[[int], float]
+
+
+def schedule(spec: Any) -> Schedule:
+    """A learning rate as a spec writes it, as a function of the step from 0."""
+    if not isinstance(spec, dict):
+        return lambda step: spec
+    ((name, body),) = spec.items()
+    if name in _OWN and (name != "polynomial" or body.get("cycle")):
+        return _OWN[name](**body)
+    made = _optax(name, body)
+    # optax computes in the dtype of the count.
+    return lambda step: float(made(jnp.asarray(step, float)))
+
+
+def _optax(name: str, body: Mapping[str, Any]) -> Any:
+    match name:
+        case "exponential":
+            stairs = body.get("staircase", False)
+            return optax.exponential_decay(
+                body["init"], body["steps"], body["rate"], staircase=stairs
+            )
+        case "linear":
+            return optax.linear_schedule(body["init"], body["end"], body["steps"])
+        case "polynomial":
+            power = body.get("power", 1)
+            ends = body["init"], body["end"]
+            return optax.polynomial_schedule(*ends, power, body["steps"])
+        case "cosine":
+            alpha = body.get("alpha", 0.0)
+            return optax.cosine_decay_schedule(body["init"], body["steps"], alpha)
+        case "piecewise":
+            constants = [optax.constant_schedule(value) for value in body["values"]]
+            return optax.join_schedules(constants, body["boundaries"])
+    raise KeyError(name)
+
+
+def _cycling(init, end, steps, power=1.0, cycle=True):
+    """What optax does not have: a fall that begins again."""
+
+    def rate(t):
+        whole = steps * max(1, math.ceil(t / steps))
+        return (init - end) * (1 - t / whole) ** power + end
+
+    return rate
+
+
+def _natural_exp(init, rate, steps, staircase=False):
+    return lambda t: init * math.exp(-rate * (t // steps if staircase else t / steps))
+
+
+def _inverse_time(init, rate, steps, staircase=False):
+    return lambda t: init / (1 + rate * (t // steps if staircase else t / steps))
+
+
+def _noam(size, warmup, factor=1.0):
+    return lambda t: factor / size**0.5 * min((t + 1) ** -0.5, (t + 1) * warmup**-1.5)
+
+
+def _warmup(steps, then, **ends):
+    low, after = ends.get("from", 0.0), schedule(then)
+    return lambda t: (
+        low + (after(0) - low) * t / steps if t < steps else after(t - steps)
+    )
+
+
+def _linear_scaling(batch, then, base_batch=256, warmup=0):
+    by, after = batch / base_batch, schedule(then)
+    low = after(0)
+    return lambda t: (
+        low + (by * low - low) * t / warmup if t < warmup else by * after(t - warmup)
+    )
+
+
+_OWN = {
+    "polynomial": _cycling,
+    "natural_exp": _natural_exp,
+    "inverse_time": _inverse_time,
+    "noam": _noam,
+    "warmup": _warmup,
+    "linear_scaling": _linear_scaling,
+}
+
+
+def hinges_on_rounding(
+    spec: Mapping[str, Any], gradients: Mapping[str, np.ndarray]
+) -> bool:
+    """Whether a gradient that is zero but for rounding decides what an optimizer does:
+    lion takes signs, lamb and lars bring a whole parameter's to its own length."""
+    for entry, names in groups_of(spec, gradients):
+        sizes = [np.abs(gradients[name]) for name in names]
+        if entry["op"] == "lion":
+            if any(np.any((size > 0) & (size < 1e-10)) for size in sizes):
+                return True
+        elif entry["op"] in ("lamb", "lars") and any(
+            0 < np.linalg.norm(size) < 1e-7 for size in sizes
+        ):
+            return True
+    return False

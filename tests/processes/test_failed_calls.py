@@ -1,0 +1,149 @@
+"""A function of the user's that raises is told at its op's line of the spec: when it is
+traced, before anything runs; when it raises in the run alone, by all nodes, which end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from real_runs import Ended, command, launch, processes
+
+FUNCTIONS = """\
+import jax
+
+
+def traced(params, state, x, rng, training):
+    return x @ params["w"][:2], state
+
+
+def full(params, state, x, rng, training):
+    if x.shape[0] == 1:
+        raise ValueError("one row is not enough")
+    return x @ params["w"], state
+
+
+def training(params, state, x, rng, training):
+    if training is False:
+        raise ValueError("not made for evaluation")
+    return x @ params["w"], state
+
+
+def looked_at(params, state, x, rng, training):
+    def look(values):
+        if (values > 100).any():
+            raise ValueError("a row is out of range")
+
+    jax.debug.callback(look, x)
+    return x @ params["w"], state
+"""
+ROWS = """\
+def train():
+    for i in range(64):
+        yield {"x": [i % 3, i % 5, 1000.0 if i == 52 else 0.0, 1.0], "y": float(i % 11)}
+
+
+def test():
+    for i in range(17):
+        yield {"x": [i % 3, i % 5, 0.0, 1.0], "y": float(i % 11)}
+"""
+SPEC = """\
+name: called
+nodes:
+  worker: {count: 2}
+  ps: {count: 1}
+inputs:
+  x: float32[batch, 4]
+  y: float32[batch]
+data:
+  train: {source: "python:rows:train", batch: 8}
+  eval: {source: "python:rows:test"}
+graph:
+  - place: /node:worker/cpu
+    ops:
+      - name: own
+        op: call
+        fn: "functions:FUNCTION"
+        in: x
+        batch: BATCH
+        params: {w: {shape: [4, 4], init: xavier_uniform}}
+        out: "float32[batch, 4]"
+      - {name: out, op: fc, in: own, size: 1}
+      - {name: prediction, op: reshape, in: out, shape: [batch]}
+      - {name: loss, op: mean_squared_error, in: [prediction, y]}
+train:
+  minimize: loss
+  epochs: 2
+  metrics: [loss]
+  optimizer: {op: sgd, learning_rate: 1e-7, place: /node:ps/cpu}
+"""
+OP = r"own at called\.yaml:14:15"
+
+
+def compiled(folder: Path, function: str, batch: str) -> Ended:
+    """A model that calls the function, compiled by the command line."""
+    (folder / "functions.py").write_text(FUNCTIONS)
+    (folder / "rows.py").write_text(ROWS)
+    text = SPEC.replace("FUNCTION", function).replace("BATCH", batch)
+    (folder / "called.yaml").write_text(text)
+    return command("compile", folder / "called.yaml", "--out", folder / "build")
+
+
+def failed(folder: Path, function: str, batch: str) -> Ended:
+    """The run of that model, which compiles and fails."""
+    done = compiled(folder, function, batch)
+    assert done.status == 0, done.err
+    ended = launch(folder / "build")
+    assert (ended.status, ended.out) == (1, "")
+    assert not processes(folder / "build")
+    return ended
+
+
+@pytest.mark.parametrize("batch", ["rows", "whole"])
+@pytest.mark.parametrize(
+    ("function", "raised"),
+    [
+        ("traced", "TypeError: .+"),
+        ("training", "ValueError: not made for evaluation"),
+    ],
+)
+def test_what_a_trace_raises_is_told_when_the_spec_is_compiled(
+    function: str, raised: str, batch: str, tmp_path: Path
+) -> None:
+    ended = compiled(tmp_path, function, batch)
+    assert (ended.status, ended.out) == (2, "")
+    first, line, caret = ended.err.splitlines()
+    told = rf"{re.escape(str(tmp_path))}/called\.yaml:14:15: op 'own' \(call\): "
+    where = r" \(functions\.py:\d+\)"
+    assert re.fullmatch(f"{told}functions:{function} raised {raised}{where}", first)
+    assert line == "  14 |       - name: own"
+    assert caret == "     |               ^^^"
+    assert not (tmp_path / "build").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "batch", "said"),
+    [
+        # Of the 17 rows of the evaluation one is left for the last batch.
+        ("full", "rows", "one row is not enough"),
+        ("full", "whole", "one row is not enough"),
+    ],
+)
+def test_what_the_run_alone_raises_ends_it_before_a_step_is_made(
+    function: str, batch: str, said: str, tmp_path: Path
+) -> None:
+    ended = failed(tmp_path, function, batch)
+    assert "Traceback" not in ended.err
+    what, where, _ = ended.last.splitlines()
+    assert re.fullmatch(rf"worker:[01] failed: compiling: ValueError: {said}", what)
+    assert re.fullmatch(rf"  at worker-[01]/program\.py:\d+, \w+: op {OP}", where)
+
+
+def test_what_a_callback_raises_ends_the_step_of_all_nodes(tmp_path: Path) -> None:
+    """Row 52 is the fifth of the seventh batch: the second worker has it."""
+    ended = failed(tmp_path, "looked_at", "rows")
+    assert "worker:1 failed: step 7: " in ended.err
+    assert "ValueError: a row is out of range\n" in ended.err
+    assert "Traceback" not in ended.err
+    where = rf"  at worker-1/program\.py:\d+, forward_backward: ops {OP} to loss at "
+    assert re.search(where, ended.err)

@@ -1,0 +1,86 @@
+"""Every spec of `specs/` compiles and trains, and reaches what its comment says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_runs import command, launch
+
+from placer.compiler import compile
+from placer.files import find
+from placer.runtime.process import Options, run_in_threads
+
+SPECS = find("specs/digits.yaml").parent
+MODELS = sorted(file.stem for file in SPECS.glob("*.yaml"))
+
+STEPS = 30
+SLOW_TO_BEGIN = {"lstm": 160}
+"""Steps after which a loss is lower than it was, where a few are not enough."""
+
+REACHED = {
+    "breast_cancer": {"auc": 0.993, "precision": 0.95, "recall": 0.87},
+    "custom_op": {"accuracy": 0.97},
+    "diabetes": {"rmse": -60.0},
+    "digits": {"accuracy": 0.98},
+    "digits_cnn": {"accuracy": 0.985, "loss": -0.03},
+    "lamb": {"accuracy": 0.98},
+    "lstm": {"accuracy": 0.99},
+    "seed_ctr": {"accuracy": 0.88},
+    "transformer": {"loss": -0.47},
+    "two_workers": {"accuracy": 0.9},
+}
+"""What the evaluation after the last epoch gives at least, or, with a minus, at most."""
+
+
+def test_every_spec_says_how_to_run_it_and_is_listed() -> None:
+    assert REACHED.keys() == {*MODELS}
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    for model in MODELS:
+        text = (SPECS / f"{model}.yaml").read_text(encoding="utf-8")
+        assert text.startswith("# "), model
+        assert f"placer compile specs/{model}.yaml --out build/" in text
+        assert f"(specs/{model}.yaml)" in readme
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_spec_begins_to_learn(model: str, tmp_path: Path) -> None:
+    history = tmp_path / "history.jsonl"
+    plan = compile(SPECS / f"{model}.yaml", tmp_path / "build")
+    steps = SLOW_TO_BEGIN.get(model, STEPS)
+    result = run_in_threads(tmp_path / "build", Options(steps, history))
+    lines = [json.loads(line) for line in history.read_text().splitlines()]
+    assert len(lines) == result.steps == steps
+    for line in lines:
+        check_metrics(line["metrics"], plan.metrics)
+    check_metrics(result.eval, plan.metrics)
+    losses = [line["metrics"]["loss"] for line in lines]
+    assert sum(losses[-5:]) < 0.99 * sum(losses[:5])
+
+
+def check_metrics(found: Mapping[str, float | None], names: Sequence[str]) -> None:
+    """All are there; a share is one, or is not defined for these rows."""
+    assert list(found) == list(names)
+    for name, value in found.items():
+        if name in ("loss", "rmse"):
+            assert value is not None
+            assert isfinite(value)
+            assert value > 0
+        else:
+            assert value is None or 0 <= value <= 1, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_processes_reach_what_the_spec_says(model: str, tmp_path: Path) -> None:
+    done = command("compile", SPECS / f"{model}.yaml", "--out", tmp_path / "build")
+    assert done.status == 0, done.err
+    ended = launch(tmp_path / "build")
+    assert ended.status == 0, ended.err
+    found: dict[str, Any] = json.loads(ended.out)["eval"]
+    for name, bound in REACHED[model].items():
+        assert found[name] >= bound if bound > 0 else found[name] <= -bound, found

@@ -1,0 +1,152 @@
+"""`op: call`: what a compilation finds out about a function of the user's."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import placer
+from placer.errors import SpecError
+from placer.graph.graph import Op
+
+FUNCTIONS = """
+import jax
+import jax.numpy as jnp
+
+
+def ffn(params, state, x, *, rng, training):
+    return jnp.tanh(x @ params["w"]), state
+
+
+def centred(params, state, x, *, rng, training):
+    return x - x.mean(0), state
+
+
+def counted(params, state, x, *, rng, training):
+    return x, {"seen": state["seen"] + 1.0}
+
+
+def noisy(params, state, x, *, rng, training):
+    return x + jax.vmap(lambda key: jax.random.normal(key, x.shape[1:]))(rng), state
+
+
+def raises(params, state, x, *, rng, training):
+    return x @ params["w"][:2], state
+
+
+def lonely(params, state, x, *, rng, training):
+    return x
+"""
+
+SPEC = """
+name: called
+nodes:
+  worker: {count: 2}
+inputs:
+  x: float32[batch, 4]
+  label: int32[batch]
+data:
+  train: {source: "npz:rows.npz", batch: 8}
+graph:
+  - {name: h, op: fc, in: x, size: 4}
+  - {name: c, op: call, in: h, CALL}
+  - {name: loss, op: softmax_cross_entropy, in: [c, label]}
+train:
+  minimize: loss
+  optimizer: {op: sgd, learning_rate: 0.1}
+"""
+W = "params: {w: {shape: [4, 4], init: xavier_uniform}}"
+
+
+def compiled(folder: Path, call: str) -> Op:
+    """The call of the compiled spec, as the first pass was given it."""
+    (folder / "functions.py").write_text(textwrap.dedent(FUNCTIONS))
+    (folder / "called.yaml").write_text(SPEC.replace("CALL", call))
+    seen: dict[str, Op] = {}
+
+    def watch(name, graph):
+        for op in graph.of_kind("call"):
+            seen.setdefault(name, op)
+
+    placer.compile(folder / "called.yaml", folder / "build", after_pass=watch)
+    return seen["differentiate"]
+
+
+def test_what_backward_keeps_is_in_the_graph(tmp_path):
+    call = f'fn: "functions:ffn", batch: rows, {W}, out: "float32[batch, 4]"'
+    op = compiled(tmp_path, call)
+    assert op.attrs["saves"] == (0, 1)
+    residual = op.results[-1].type
+    assert [str(part) for part in residual.parts] == list(op.attrs["keeps"])
+    assert "float32[batch, 4]" in op.attrs["keeps"]
+    fixed, each = op.attrs["cost"]
+    assert fixed + 8 * each >= 2 * 8 * 4 * 4
+    assert op.attrs["grad_cost"][1] >= 2 * op.attrs["cost"][1] - 8
+
+
+def test_the_program_calls_the_function_by_its_name(tmp_path):
+    compiled(
+        tmp_path, f'fn: "functions:ffn", batch: rows, {W}, out: "float32[batch, 4]"'
+    )
+    program = (tmp_path / "build" / "worker-0" / "program.py").read_text()
+    assert "\nimport functions\n" in program
+    assert "fn=functions.ffn" in program
+    assert (tmp_path / "build" / "functions.py").read_text() == FUNCTIONS
+
+
+def test_keys_are_there_for_every_row(tmp_path):
+    op = compiled(
+        tmp_path, 'fn: "functions:noisy", batch: rows, out: "float32[batch, 4]"'
+    )
+    assert op.operands[-1] == "batch.position"
+
+
+def test_state_is_stored_by_the_step(tmp_path):
+    op = compiled(
+        tmp_path,
+        'fn: "functions:counted", state: {seen: {shape: [], init: zeros}},'
+        ' out: "float32[batch, 4]"',
+    )
+    assert [value.name for value in op.results[:2]] == ["c", "c.seen.new"]
+    program = (tmp_path / "build" / "worker-0" / "program.py").read_text()
+    assert 'node.store("state", c_seen_new)' in program
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            f'fn: "functions:ffn", {W}, out: "float32[batch, 5]"',
+            "op 'c' (call): functions:ffn gives float32[batch, 4], and the spec says"
+            " float32[batch, 5]",
+        ),
+        (
+            'fn: "functions:centred", batch: rows, out: "float32[batch, 4]"',
+            "functions:centred says batch: rows, and gives other rows when it has half"
+            " of them",
+        ),
+        (
+            'fn: "functions:missing", out: "float32[batch, 4]"',
+            "functions.py has no function 'missing'",
+        ),
+        (
+            f'fn: "functions:raises", {W}, out: "float32[batch, 4]"',
+            "functions:raises raised TypeError: ",
+        ),
+        (
+            'fn: "functions:lonely", out: "float32[batch, 4]"',
+            "functions:lonely must give its outputs and its state, two things",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told_at_the_op(tmp_path, call, message):
+    with pytest.raises(SpecError) as caught:
+        compiled(tmp_path, call)
+    text = str(caught.value)
+    assert message in text
+    assert "called.yaml:12:12: op 'c' (call): " in text
+
+
+def test_an_error_names_the_line_of_the_function(tmp_path):
+    with pytest.raises(SpecError, match=r"\(functions.py:23\)"):
+        compiled(tmp_path, f'fn: "functions:raises", {W}, out: "float32[batch, 4]"')

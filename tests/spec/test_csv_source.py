@@ -1,0 +1,157 @@
+"""What a spec says of a `csv:` file, on its way to the plan."""
+
+import textwrap
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer import compile
+from placer.errors import SpecError
+from placer.graph.csv_format import Csv
+from placer.plan import read_plan
+from placer.runtime.batches import open_batches
+from placer.spec import json_schema, load_text
+
+HEAD = """\
+nodes: {worker: {count: 2}}
+inputs: {x: "float32[batch, 2]", label: "int32[batch]"}
+graph:
+  - {name: logits, op: fc, in: x, size: 2}
+  - {name: loss, op: softmax_cross_entropy, in: [logits, label]}
+train:
+  minimize: loss
+  optimizer: {op: sgd, learning_rate: 0.1}
+"""
+
+TRAIN = """\
+train:
+  source: "csv:t.csv"
+  batch: 8
+  split: train
+  columns: {x: [a, "b*"]}
+  csv:
+    header: [a, b1, c, label]
+    delimiter: ";"
+    comment: "#"
+    vocabulary: {label: [no, 1, true], c: {low: -1, high: 1}}
+    unknown: {label: 3}
+    missing: {"*": 0.5}
+"""
+
+
+def loaded(folder, data):
+    data = textwrap.indent(textwrap.dedent(data), "  ")
+    return load_text(HEAD + "data:\n" + data, "model.yaml", folder)
+
+
+def test_the_words_of_a_vocabulary_are_what_is_written(tmp_path):
+    found = loaded(tmp_path, TRAIN).train
+    assert found.columns == {"x": ["a", "b*"], "label": "label"}
+    assert found.split == "train"
+    assert found.csv == Csv(
+        header=["a", "b1", "c", "label"],
+        delimiter=";",
+        comment="#",
+        vocabulary={"label": ["no", "1", "true"], "c": {"low": -1, "high": 1}},
+        unknown={"label": 3},
+        missing={"*": 0.5},
+    )
+
+
+def test_a_file_needs_no_options(tmp_path):
+    data = 'train: {source: "csv:t.csv", batch: 8, columns: {x: "x*"}}\n'
+    assert loaded(tmp_path, data).train.csv is None
+
+
+def test_eval_takes_columns_and_options_of_train_unless_it_has_its_own(tmp_path):
+    same = loaded(tmp_path, TRAIN + 'eval: {source: "csv:u.csv", split: test}\n')
+    assert same.eval is not None
+    assert same.eval.csv == same.train.csv
+    assert same.eval.columns == same.train.columns
+    own = loaded(
+        tmp_path,
+        TRAIN
+        + 'eval: {source: "csv:u.csv", csv: {delimiter: "|"}, columns: {x: "*"}}\n',
+    )
+    assert own.eval is not None
+    assert own.eval.csv == Csv(delimiter="|")
+    assert own.eval.columns == {"x": "*", "label": "label"}
+    other = loaded(tmp_path, TRAIN + 'eval: {source: "npz:rows.npz"}\n')
+    assert other.eval is not None
+    assert other.eval.csv is None
+    assert other.eval.columns == {"x": "x", "label": "label"}
+
+
+def test_a_mistake_of_train_is_told_once_and_not_of_eval_again(tmp_path):
+    data = TRAIN.replace("a, b1", "a, d1") + 'eval: {source: "csv:u.csv"}\n'
+    with pytest.raises(SpecError) as caught:
+        loaded(tmp_path, data)
+    assert caught.value.message == "csv:t.csv has no column 'b*' for input 'x'"
+
+
+def test_the_plan_holds_what_the_spec_says_and_the_run_reads_by_it(tmp_path):
+    rows = "".join(f"{i};{i % 3};low;{'no' if i % 2 else 1}\n" for i in range(40))
+    (tmp_path / "t.csv").write_text("# forty rows\n" + rows, encoding="utf-8")
+    model = loaded(tmp_path, TRAIN)
+    compile(model, tmp_path / "build")
+    plan = read_plan(tmp_path / "build")
+    assert plan.train.csv == model.train.csv
+    assert plan.train.columns == model.train.columns
+    phase = plan.nodes[0].step
+    batches = open_batches(plan, plan.train, phase, tmp_path / "build", tmp_path)
+    assert batches.own_rows == 32
+    assert batches.rows is not None
+    taken = batches.rows.take(np.arange(32))
+    np.testing.assert_array_equal(taken["x"][:, 1], taken["x"][:, 0] % 3)
+    np.testing.assert_array_equal(taken["label"], 1 - taken["x"][:, 0] % 2)
+
+
+def test_the_json_schema_says_what_csv_takes():
+    found = json_schema()["$defs"]["Csv"]
+    assert set(found["properties"]) == set(Csv.__struct_fields__)
+    assert found["additionalProperties"] is False
+
+
+leaves = (
+    st.sampled_from(["a", "b*", "[", "label", "x", ";", "\t", '"', "low", "csv:t.csv"])
+    | st.integers()
+    | st.floats()
+    | st.booleans()
+    | st.none()
+    | st.text(max_size=3)
+)
+keys = st.sampled_from(["header", "delimiter", "comment", "vocabulary", "unknown"])
+trees = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(keys | leaves.map(str), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(
+    tree=trees, part=st.sampled_from(["csv", "columns", "x", *Csv.__struct_fields__])
+)
+def test_anything_in_place_of_an_option_is_read_or_refused(
+    tree, part, tmp_path_factory
+):
+    data = yaml.safe_load(TRAIN)
+    within = {
+        "csv": data["train"],
+        "columns": data["train"],
+        "x": data["train"]["columns"],
+    }
+    within.get(part, data["train"]["csv"])[part] = tree
+    text = yaml.safe_dump(data, allow_unicode=True)
+    found: object
+    try:
+        found = loaded(tmp_path_factory.getbasetemp(), text)
+    except SpecError as error:
+        found = error
+    assert str(found)

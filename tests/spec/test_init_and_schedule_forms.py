@@ -1,0 +1,80 @@
+"""Initialisers and schedules on their way from a spec through the graph's text."""
+
+import pytest
+
+from placer.graph import inits
+from placer.graph.text import parse_graph, print_graph
+from placer.runtime.initial import values
+from placer.runtime.schedules import schedule
+from placer.spec import load_text
+
+SPEC = """\
+nodes: {worker: {}}
+inputs: {x: "float32[batch, 3]"}
+data: {train: {source: "npz:rows.npz", batch: 4}}
+graph:
+  - {name: h, op: fc, in: x, size: 4}
+  - {name: alone, op: parameter, shape: [4, 4], init: %s}
+  - {name: y, op: matmul, in: [h, alone]}
+  - {name: loss, op: reduce_mean, in: y}
+parameters:
+  - {match: h.w, init: %s}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: %s}}
+"""
+
+
+def loaded(folder, init="zeros", rate="0.1"):
+    return load_text(SPEC % (init, init, rate), "model.yaml", folder).graph
+
+
+def init_of(graph, name):
+    return graph.producers[name].attrs["init"]
+
+
+@pytest.mark.parametrize(("alias", "name"), inits.ALIASES.items())
+def test_the_graph_has_one_name_for_an_initialiser(alias, name, tmp_path):
+    graph = loaded(tmp_path, alias if alias != "eye" else "{eye: 2.0}")
+    expected = name if alias != "eye" else {name: 2.0}
+    assert init_of(graph, "h.w") == init_of(graph, "alone") == expected
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        *inits.BARE,
+        "{uniform: [-1, 2.5]}",
+        "{normal: {mean: 1, std: 0.02}}",
+        "{truncated_normal: 0.02}",
+        "{variance_scaling: {scale: 1e-3, mode: fan_out, distribution: uniform}}",
+        "{orthogonal: 2}",
+    ],
+)
+def test_an_initialiser_is_the_same_after_the_graph_is_printed_and_read(init, tmp_path):
+    graph = loaded(tmp_path, init)
+    again = parse_graph(print_graph(graph))
+    assert again == graph
+    how = {"seed": 0, "name": "h.w", "shape": (3, 4), "start": 0, "stop": 12}
+    first = values(init_of(graph, "h.w"), dtype="float64", **how)
+    second = values(init_of(again, "h.w"), dtype="float64", **how)
+    assert first.tolist() == second.tolist()
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        "{piecewise: {boundaries: [5, 10], values: [1, 0.1, 1e-2]}}",
+        "{inverse_time: {init: 0.1, rate: 0.5, steps: 10, staircase: true}}",
+        "{natural_exp: {init: 0.1, rate: 0.5, steps: 10}}",
+        "{polynomial: {init: 0.1, end: 0, steps: 10, power: 2, cycle: true}}",
+        "{linear: {init: 0.1, end: 0, steps: 10}}",
+        "{noam: {size: 8, warmup: 4, factor: 0.5}}",
+        "{linear_scaling: {batch: 512, warmup: 3, then: {cosine: {init: 1, steps: 9}}}}",
+    ],
+)
+def test_a_schedule_is_the_same_after_the_graph_is_printed_and_read(rate, tmp_path):
+    graph = loaded(tmp_path, rate=rate)
+    again = parse_graph(print_graph(graph))
+    assert again == graph
+    (first,), (second,) = (g.of_kind("optimizer") for g in (graph, again))
+    rates = [schedule(op.attrs["learning_rate"]) for op in (first, second)]
+    assert [rates[0](t) for t in range(20)] == [rates[1](t) for t in range(20)]
