@@ -4,6 +4,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from both_ways import check_alike, run_build, run_plain, write
@@ -75,4 +76,5 @@ def test_models_are_drawn_of_every_op_and_trained_in_every_way():
 @given(models())
 @settings(SETTINGS, max_examples=500)
 def test_many_placed_models_train_as_plain_jax_does(drawn):
+    jax.clear_caches()  # of programs that will not run again
     holds(drawn)
