@@ -165,7 +165,7 @@ class Builder:
         if isinstance(declaration, Composite):
             full = complete(declaration, attrs)
             written = Written(name, names, types, full, self._seed)
-            return self._composite(declaration, written, span, place)
+            return self._composite(node, declaration, written, span, place)
         held = condense(declaration, attrs)
         results = declaration.infer(types, complete(declaration, held))
         outs = self._outs(node, name, declaration.named(len(results)))
@@ -223,10 +223,18 @@ class Builder:
         return True
 
     def _composite(
-        self, composite: Composite, written: Written, span: Span, place: Place | None
+        self,
+        node: Mapping,
+        composite: Composite,
+        written: Written,
+        span: Span,
+        place: Place | None,
     ) -> bool:
-        """Add the ops of a composite; its results have the op's name in theirs."""
+        """Add the ops of a composite; its other values have the op's name in theirs."""
         composite.infer(written.types, written.attrs)
+        results = self._outs(node, written.name, ("out",))
+        if results is None:
+            return False
         for part in composite.parts(written):
             if part.kind == "store":
                 op = Op(part.kind, part.operands, (), {}, None, span)
@@ -235,9 +243,12 @@ class Builder:
             types = [self._values.type_of(name) for name in part.operands]
             declaration = ops.find(part.kind)
             held = condense(declaration, part.attrs)
-            results = declaration.infer(types, complete(declaration, held))
-            outs = [f"{written.name}{suffix}" for suffix in part.results]
-            self._define(declaration, part.operands, outs, results, held, place, span)
+            made = declaration.infer(types, complete(declaration, held))
+            outs = [
+                f"{written.name}{suffix}" if suffix else results[0]
+                for suffix in part.results
+            ]
+            self._define(declaration, part.operands, outs, made, held, place, span)
         return True
 
     def _define(

@@ -34,6 +34,7 @@ class Parameters:
         problems: Problems,
     ) -> None:
         self.spans: dict[str, Span] = {}
+        self._states: set[str] = set()
         self.untaken: list[str] = []
         self._values = values
         self._rules = rules
@@ -58,6 +59,8 @@ class Parameters:
             other = shared.get(parameter.operand)
             if other is None:
                 self._declare(own, type_, parameter.init, span, parameter.state)
+            elif parameter.state or other in self._states:
+                raise OpError(_own_state(parameter.operand, other), attr="params")
             elif (given := self._values.types[other]) != type_:
                 raise OpError(
                     f"needs '{parameter.operand}' {type_}, '{other}' is {given}",
@@ -81,6 +84,9 @@ class Parameters:
                 own = f"{name}.{key}"
                 self._declare(own, type_, parameter.init, span, parameter.state)
                 found.append((own, type_))
+            elif parameter.text in self._states:
+                message = f"op '{name}': {_own_state(key, parameter.text)}"
+                self._problems.add(message, parameter.inside)
             elif parameter.text in self.spans:
                 shared = self._values.types[parameter.text]
                 assert shared is not None
@@ -123,6 +129,7 @@ class Parameters:
         attrs = {"init": init}
         if state:
             attrs["state"] = True
+            self._states.add(name)
         elif rule is not None and not rule.trainable:
             attrs["trainable"] = False
         elif (group := self._group(name)) is not None:
@@ -177,6 +184,13 @@ class Parameters:
             self._problems.add(message, item.inside, hint)
         elif not self._values.is_spoilt(item.text):
             self._values.unknown(item, op)
+
+
+def _own_state(operand: str, other: str) -> str:
+    return (
+        f"'{operand}' cannot be '{other}': a state is of one op, which changes it in"
+        " each step"
+    )
 
 
 def held(type_: TensorType, wide: bool) -> TensorType:

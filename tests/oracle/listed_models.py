@@ -45,15 +45,16 @@ IMAGES = Listed(
 - {name: row, op: flatten, in: peaks}
 - {name: rest, op: flatten, in: means}
 - {name: both, op: concat, in: [row, rest]}
-- {name: dropped, op: dropout, in: both, rate: 0.25}
+- {name: shaken, op: dropout, in: both, rate: 0.25, out: dropped}
 - {name: logits, op: fc, in: dropped, size: 4}
 - {name: loss, op: softmax_cross_entropy, in: [logits, label], label_smoothing: 0.1}
 - {name: accuracy, op: accuracy, in: [logits, label]}
 - {name: top_2, op: top_k_accuracy, in: [logits, label], k: 2}
 - {name: f1, op: f1, in: [logits, label], class_id: 2}
+- {name: shift, op: reduce_sum, in: normed.running_mean}
 """,
     """
-metrics: [loss, accuracy, top_2, f1]
+metrics: [loss, accuracy, top_2, f1, shift]
 clip: {norm: 0.5}
 optimizer:
   - {op: lamb, learning_rate: 0.02, weight_decay: 0.1, match: "*.w"}

@@ -59,11 +59,12 @@ def forward(
         elif kind == "dropout":
             bits = _stream(spec, name)
             dropped = plain_drop(operands[0], position, attrs["rate"], bits)
-            values[name] = dropped if training else operands[0]
+            (out,) = results_of(entry, dropped)
+            values[out] = dropped if training else operands[0]
         elif kind == "batch_norm":
             held = {o: values[own] for o, own in parameters_of(entry, values).items()}
             y, new = _batch_norm(*operands, held, training=training, **attrs)
-            values[name] = y
+            values |= dict(zip(results_of(entry, y), [y], strict=True))
             state |= {f"{name}.{key}": value for key, value in new.items()}
         elif kind == "call":
             rng = _keys(_stream(spec, name), position)
