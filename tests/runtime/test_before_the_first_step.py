@@ -60,15 +60,16 @@ def test_a_large_step_keeps_its_memory():
     code = f"""
 import resource
 from placer.runtime.allocator import keep_memory
+import numpy as np
 assert not keep_memory({FROM} - 1)
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.empty(64 << 20, np.uint8).fill(1)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-assert faults() > 64 and faults() > 64
+before = min(faults(), faults())
 assert keep_memory({FROM})
 faults()
-assert faults() < 64, "the second time the same pages are there"
+assert faults() < before / 4, "the second time the same pages are there"
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
