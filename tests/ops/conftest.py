@@ -1,5 +1,13 @@
-"""These tests compile thousands of small programs, each of which runs once."""
+"""What the tests of ops share."""
 
-import os
+import jax
+import pytest
 
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """These tests compile thousands of small programs, each of which runs once."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -1,5 +1,7 @@
 """Each gradient is that of a plain formula, in float64, and finite at extremes."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -128,6 +130,25 @@ def test_relu_has_no_slope_at_zero():
 def test_sqrt_has_jax_s_slope_at_zero():
     _, slope = gradient_of("sqrt", jnp.float32(0))
     assert slope == jax.grad(jnp.sqrt)(0.0) == np.inf
+
+
+@pytest.mark.parametrize("kind", ["reduce_max", "reduce_min"])
+@pytest.mark.parametrize("axis", [1, [1, 2], [0, 2]])
+def test_an_extreme_that_is_computed_twice_has_a_gradient(kind, axis):
+    """Unoptimized, XLA rounds x once for the extreme and otherwise for what is compared
+    with it: jnp.max has NaN here."""
+    x, scale, shift = (
+        np.random.default_rng(n).normal(size=shape).astype("float32")
+        for n, shape in enumerate([(16, 5, 3), (3,), (3,)])
+    )
+
+    @jax.jit
+    @partial(jax.grad, argnums=1)
+    def slope(scale, shift):
+        return jnp.sum(getattr(ops, kind)(x * scale + shift, axis=axis))
+
+    wanted = 16 * 5 * 3 / np.prod([x.shape[a] for a in np.atleast_1d(axis)])
+    assert np.sum(slope(scale, shift)) == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 2**31 - 1])

@@ -103,12 +103,12 @@ def _clip(low: float | None, high: float | None, x: jax.Array) -> jax.Array:
 
 
 def _clip_forward(low: float | None, high: float | None, x: jax.Array) -> Pair:
-    y = x
+    y, within = x, ~jnp.isnan(x)
     if low is not None:
-        y = jnp.maximum(y, low)
+        y, within = jnp.maximum(y, low), within & (x >= low)
     if high is not None:
-        y = jnp.minimum(y, high)
-    return y, y == x
+        y, within = jnp.minimum(y, high), within & (x <= high)
+    return y, within
 
 
 def _clip_backward(

@@ -8,6 +8,7 @@ from math import prod
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from placer.ops.functions.broadcast import divide
 
@@ -59,7 +60,28 @@ def _extreme_forward(
     which: str, axes: tuple[int, ...], keepdims: bool, x: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     kept = _extreme(which, axes, True, x)
-    return kept if keepdims else jnp.squeeze(kept, axes), x == kept
+    there = x == kept
+    # XLA may compute x once for the extreme and once for the comparison, and round it
+    # differently: then nothing equals its extreme, and the first is looked for.
+    met = jnp.any(there, axis=axes, keepdims=True) | jnp.isnan(kept)
+    there = jax.lax.cond(
+        jnp.all(met),
+        lambda x, there, met: there,
+        lambda x, there, met: there | (_first(which, axes, x) & ~met),
+        *(x, there, met),
+    )
+    return kept if keepdims else jnp.squeeze(kept, axes), there
+
+
+def _first(which: str, axes: tuple[int, ...], x: jax.Array) -> jax.Array:
+    """bool, as x: the first extreme along the axes, by one reading of x."""
+    order = (*(a for a in range(x.ndim) if a not in axes), *axes)
+    turned = x.transpose(order)
+    kept = turned.shape[: x.ndim - len(axes)]
+    flat = turned.reshape(*kept, prod(turned.shape[len(kept) :]))
+    at = (jnp.argmax if which == "max" else jnp.argmin)(flat, axis=-1, keepdims=True)
+    there = jnp.arange(flat.shape[-1]) == at
+    return there.reshape(turned.shape).transpose(np.argsort(order))
 
 
 def _extreme_backward(

@@ -21,6 +21,13 @@ def pooled(x, of, rows, columns):
     return jnp.stack([jnp.stack(row, 1) for row in table], 1)
 
 
+def largest(x, axes):
+    """The first largest. The gradient of jnp.max asks which elements are equal to it;
+    where XLA computes them once more and rounds them differently, that is 0 / 0."""
+    flat = x.reshape(len(x), -1, x.shape[-1])
+    return jnp.take_along_axis(flat, jnp.argmax(flat, 1, keepdims=True), 1)[:, 0]
+
+
 def windowed(of):
     def plain(x, pool_size, strides=None, padding="valid"):
         dims = x.ndim - 2
@@ -85,9 +92,9 @@ DIFFERENTIABLE = [
 WITHOUT_GRADIENT: list[Use] = []
 
 PLAIN = {
-    "max_pool1d": windowed(jnp.max),
-    "max_pool2d": windowed(jnp.max),
-    "adaptive_max_pool2d": adaptive(jnp.max),
+    "max_pool1d": windowed(largest),
+    "max_pool2d": windowed(largest),
+    "adaptive_max_pool2d": adaptive(largest),
     "avg_pool1d": windowed(jnp.mean),
     "avg_pool2d": windowed(jnp.mean),
     "adaptive_avg_pool2d": adaptive(jnp.mean),
