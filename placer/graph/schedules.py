@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from placer.graph.scalars import keys, real, shown, unknown, whole
 
@@ -44,6 +45,18 @@ def check(spec: object) -> str | None:
     if not problem and name == "piecewise":
         problem = _as_many(body["boundaries"], body["values"])
     return f"schedule '{name}': {problem}" if problem else None
+
+
+def of_batch(spec: Any, batch: int) -> Any:
+    """A schedule that `check` allows, with the global batch where it leaves it out."""
+    if not isinstance(spec, Mapping):
+        return spec
+    ((name, body),) = spec.items()
+    if "then" in body:
+        body = {**body, "then": of_batch(body["then"], batch)}
+    if name == "linear_scaling":
+        body = {"batch": batch, **body}
+    return {name: body}
 
 
 def _rate(value: object) -> str | None:
@@ -151,11 +164,12 @@ FORMS: dict[str, Form] = {
         {"from": _rate},
     ),
     "linear_scaling": Form(
-        "{linear_scaling: {batch, base_batch: 256, warmup: 0, then: SCHEDULE}}:"
+        "{linear_scaling: {base_batch: 256, warmup: 0, then: SCHEDULE}}:"
         " batch / base_batch times `then`, after a straight line of `warmup` steps up"
-        " from the first value of `then` (Goyal et al. 2017)",
-        {"batch": _length, "then": check},
-        {"base_batch": _length, "warmup": _perhaps_none},
+        " from the first value of `then` (Goyal et al. 2017); `batch` is the global"
+        " one if it is not given",
+        {"then": check},
+        {"batch": _length, "base_batch": _length, "warmup": _perhaps_none},
     ),
 }
 """The forms beside a plain number; the step counts from 0 at the first update."""

@@ -22,8 +22,8 @@ Schedule = Callable[[int], float]
 def schedule(spec: float | Mapping[str, Any]) -> Schedule:
     """The function step -> learning rate of a schedule as a spec writes it.
 
-    A number, or one of the forms of `placer.graph.schedules.FORMS`. PlacerError for
-    any other.
+    A number, or one of the forms of `placer.graph.schedules.FORMS`, its batch filled
+    in. PlacerError for any other.
     """
     if problem := check(spec):
         raise PlacerError(problem)
@@ -39,6 +39,8 @@ def _build(spec: float | Mapping[str, Any]) -> Schedule:
         case "warmup":
             return _warmup(body["steps"], body.get("from", 0.0), _build(body["then"]))
         case "linear_scaling":
+            if "batch" not in body:
+                raise PlacerError("schedule 'linear_scaling': 'batch' is missing")
             return _linear_scaling(**{**body, "then": _build(body["then"])})
         case _:
             return _BUILDERS[name](**body)

@@ -147,6 +147,11 @@ class Builder:
             default = next(a.default for a in declaration.attrs if a.name == "dtype")
             if attrs.get("dtype", default) in FLOATS:
                 attrs["dtype"] = "float64"
+        elif attrs.get("dtype") == "float64":
+            message = f"op '{name}' ({declaration.kind}) is float64 in a float32 model"
+            hint = "write precision: float64 at the top of the spec, or float32 here"
+            self._problems.add(message, node.entries["dtype"].span, hint)
+            return False
         names = [operand.text for operand, _ in operands]
         types = [type_ for _, type_ in operands]
         if declaration.parameters is not None:

@@ -100,7 +100,7 @@ def _model(
     inputs = read_inputs(good.get("inputs"), wide, names, problems)
     rows = read_data(good.get("data"), inputs, folder, problems)
     rules = read_rules(good.get("parameters"), problems)
-    training = read_train(good.get("train"), places, rows.eval_given, problems)
+    training = read_train(good.get("train"), places, rows, problems)
     section = good.get("inputs")
     spans = (
         {key: scalar.span for key, scalar in section.keys.items()}

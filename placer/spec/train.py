@@ -15,6 +15,7 @@ from placer.spec.parameters import Pattern, frozen
 from placer.spec.places import Places
 from placer.spec.problems import Problems
 from placer.spec.schema import Clip, Eval, Optimizer, Slicing, Train
+from placer.spec.sources import Rows
 from placer.spec.tree import Mapping, Node, Scalar, Sequence
 
 
@@ -41,9 +42,9 @@ class Training:
 
 
 def read_train(
-    section: Node | None, places: Places, eval_given: bool, problems: Problems
+    section: Node | None, places: Places, rows: Rows, problems: Problems
 ) -> Training:
-    """Read the section; `eval_given` says whether there are rows to evaluate on."""
+    """Read the section, for these rows to train and to evaluate on."""
     good = decode(section, Train, "train", problems)
     training = Training(epochs=good.get("epochs", 1))
     if not isinstance(section, Mapping):
@@ -63,12 +64,17 @@ def read_train(
         slicing = {key: field.default for key, field in fields(Slicing).items()}
     if (when := good.get("eval")) is not None:
         decode(when, Eval, "train.eval", problems)
-        if not eval_given:
+        if not rows.eval_given:
             message = "'eval' in train has no rows to evaluate on"
             problems.add(message, section.keys["eval"].span, "give data.eval a source")
     entries = good.get("optimizer")
     if entries is not None:
         training.groups = _groups(entries, slicing, places, problems)
+        for group in training.groups:
+            rate = group.attrs["learning_rate"]
+            if rows.train is not None and not schedules.check(rate):
+                batch = rows.train.batch
+                group.attrs["learning_rate"] = schedules.of_batch(rate, batch)
     return training
 
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from placer.errors import PlacerError
-from placer.graph.schedules import FORMS, check
+from placer.graph.schedules import FORMS, check, of_batch
 from placer.runtime.schedules import schedule
 
 EXPONENTIAL = {"exponential": {"init": 0.1, "rate": 0.9, "steps": 7}}
@@ -129,11 +129,12 @@ def test_noam_rises_to_the_end_of_its_warm_up_and_falls_with_the_root():
 def test_every_form_is_built_and_ends_no_lower_than_zero(name):
     body = {
         "init": 0.1, "end": 0.0, "rate": 0.5, "steps": 3, "boundaries": [2],
-        "values": [0.1, 0.0], "size": 8, "warmup": 2, "batch": 512, "then": 0.1,
+        "values": [0.1, 0.0], "size": 8, "warmup": 2, "then": 0.1,
     }  # fmt: skip
     spec = {name: {key: body[key] for key in FORMS[name].required}}
     assert check(spec) is None
-    rates = [schedule(spec)(step) for step in range(100)]
+    built = schedule(of_batch(spec, 512))
+    rates = [built(step) for step in range(100)]
     assert min(rates) >= 0
     assert max(rates) > 0
     assert all(isinstance(rate, float) for rate in rates)
@@ -205,10 +206,29 @@ def test_the_first_step_is_step_0():
         (scaling(0.1, base_batch=0), "'base_batch' must be at least 1, not 0"),
         (scaling(0.1, warmup=-1), "'warmup' must be at least 0, not -1"),
         (scaling({"cosine": 1}), "in 'then': 'cosine' takes a mapping, not 1"),
-        ({"linear_scaling": {"then": 0.1}}, "'linear_scaling': 'batch' is missing"),
+        ({"linear_scaling": {"batch": 2}}, "'linear_scaling': 'then' is missing"),
     ],
 )
 def test_bad_schedules_say_what_is_wrong(spec, message):
     assert message in check(spec)
     with pytest.raises(PlacerError):
         schedule(spec)
+
+
+SCALED = {"linear_scaling": {"then": 0.1}}
+
+
+def test_linear_scaling_needs_the_batch():
+    with pytest.raises(PlacerError, match="'batch' is missing"):
+        schedule(SCALED)
+    assert schedule(of_batch(SCALED, 512))(0) == pytest.approx(0.2)
+
+
+def test_the_batch_is_filled_in_below_a_warm_up_too():
+    spec = {"warmup": {"steps": 2, "then": {"linear_scaling": {"then": 0.1}}}}
+    assert schedule(of_batch(spec, 1024))(2) == pytest.approx(0.4)
+
+
+def test_a_batch_that_is_given_stays():
+    spec = {"linear_scaling": {"batch": 256, "then": 0.1}}
+    assert of_batch(spec, 1024) == spec
