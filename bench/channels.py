@@ -26,6 +26,7 @@ import numpy as np
 
 from placer import aligned
 from placer.launcher.ports import free_endpoints
+from placer.runtime.allocator import keep_memory
 from placer.runtime.channel.carrier import open_channel
 from placer.runtime.channel.memory import MemoryHub
 from placer.runtime.channel.protocol import Channel, Key
@@ -257,6 +258,7 @@ def main() -> None:
     parser.add_argument("--peer", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--sockets-peer", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    keep_memory(2 * TURNS * LARGE)  # as a node of so much memory
     if arguments.peer:
         carrier, addresses, job = arguments.peer
         peer(carrier, json.loads(addresses), job)

@@ -55,16 +55,18 @@ def _busy(
 
 
 def _phase(op: Op) -> int:
-    """Within a level: what comes in, what enters, what is computed, what leaves, what
-    goes out."""
+    """Within a level: what is read, while others make what comes in; what comes in,
+    what enters, what is computed, what leaves, what goes out."""
     match op.kind:
-        case "listen_and_serv":
+        case "read":
             return 0
-        case "read" | "parameter" | "assemble":
+        case "listen_and_serv":
             return 1
+        case "parameter" | "assemble":
+            return 2
         case "send":
-            return 4
-    return 2 if is_computed(op) else 3
+            return 5
+    return 3 if is_computed(op) else 4
 
 
 def _early(graph: Graph) -> list[int]:
