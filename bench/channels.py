@@ -114,6 +114,15 @@ def sockets_peer(port: int) -> None:
             begin = time.process_time()
 
 
+def bare_peer(path: str) -> None:
+    """Sends back what comes, with nothing of ours between: what waking costs."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(path)
+        with on_core(-1):
+            while data := connection.recv(64):
+                connection.send(data)
+
+
 # This process.
 
 
@@ -125,6 +134,7 @@ class Ways:
         self.turn = dict.fromkeys(("shared", "zeromq"), 0)
         self.channels = {name: self._channel(name) for name in self.turn}
         self.connection = self._connection()
+        self.bare = self._bare()
         self.sources, self.targets = buffers(), buffers()
         memory = self.channels["shared"].share(TURNS * LARGE)
         self.mapped = [memory[i * LARGE : (i + 1) * LARGE] for i in range(TURNS)]
@@ -136,6 +146,7 @@ class Ways:
             channel.send("b:0", Key(0, self.turn[name]), [np.array([0])])
             channel.close()
         self.connection.close()
+        self.bare.close()
         for child in self.children:
             child.wait()
 
@@ -189,6 +200,16 @@ class Ways:
         with on_core(0):
             return statistics.median(times(once, ROUND_TRIPS))
 
+    def bare_trip(self) -> float:
+        """Seconds for 64 bytes there and back over a bare socket of the same kind."""
+
+        def once(step: int) -> None:
+            self.bare.send(bytes(64))
+            self.bare.recv(64)
+
+        with on_core(0):
+            return statistics.median(times(once, ROUND_TRIPS))
+
     def own_call(self) -> float:
         """The same calls over the memory channel, empty, in this process alone."""
         a, b = self.own
@@ -214,6 +235,15 @@ class Ways:
             self._start("--sockets-peer", str(server.getsockname()[1]))
             connection, _ = server.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def _bare(self) -> socket.socket:
+        path = f"\0placer bench {os.getpid()}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.bind(path)
+            server.listen()
+            self._start("--bare-peer", path[1:])
+            connection, _ = server.accept()
         return connection
 
     def _start(self, *arguments: str) -> None:
@@ -257,6 +287,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--peer", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--sockets-peer", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--bare-peer", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     keep_memory(2 * TURNS * LARGE)  # as a node of so much memory
     if arguments.peer:
@@ -265,6 +296,9 @@ def main() -> None:
         return
     if arguments.sockets_peer:
         sockets_peer(arguments.sockets_peer)
+        return
+    if arguments.bare_peer:
+        bare_peer("\0" + arguments.bare_peer)
         return
     ways = Ways()
     moved: dict[str, Callable[[], tuple[float, float]]] = {
@@ -276,21 +310,25 @@ def main() -> None:
         "plain sockets": ways.sockets,
     }
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in moved}
-    trips, calls = [], []
+    trips, bare, calls = [], [], []
     for number in range(arguments.rounds + 1):
         for name, way in moved.items():
             found[name].append(way())
         trips.append(ways.round_trip())
+        bare.append(ways.bare_trip())
         calls.append(ways.own_call())
         if number == 0:  # what is made once
-            for kept in (*found.values(), trips, calls):
+            for kept in (*found.values(), trips, bare, calls):
                 kept.clear()
     ways.close()
-    show(found, trips, calls)
+    show(found, trips, bare, calls)
 
 
 def show(
-    found: dict[str, list[tuple[float, float]]], trips: list[float], calls: list[float]
+    found: dict[str, list[tuple[float, float]]],
+    trips: list[float],
+    bare: list[float],
+    calls: list[float],
 ) -> None:
     control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     tcp = control.read_text().strip() if control.exists() else "?"
@@ -314,7 +352,8 @@ def show(
     print(
         f"round trip of 4 KB over shared {statistics.median(trips) * 1e6:.0f} us "
         f"({min(trips) * 1e6:.0f}), the calls alone {statistics.median(calls) * 1e6:.0f}"
-        f" ({min(calls) * 1e6:.0f})"
+        f" ({min(calls) * 1e6:.0f}), a bare socket {statistics.median(bare) * 1e6:.0f}"
+        f" ({min(bare) * 1e6:.0f})"
     )
 
 

@@ -57,7 +57,7 @@ def compile(
             traced: Callable[[Model], Model] = import_module("placer.tracing").traced
             spec = traced(spec)
         step, evaluation = lowered(spec, after_pass)
-        tables = make_tables(spec, step)
+        tables = make_tables(spec, step, evaluation)
         files = build_files(spec, step, evaluation, tables)
         hashes = {path: sha256(text.encode()) for path, text in files.items()}
         plan = sealed(make_plan(spec, step, evaluation, tables, hashes))

@@ -6,7 +6,6 @@ The one thing that crosses from the compiler to the runtime beside the programs.
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,7 +123,7 @@ class Table(Struct, frozen=True):
 
 class Node(Struct, frozen=True):
     """One process of the run. `device` is the one it computes on (`cpu:0`), None where
-    it holds nothing. FLOPs are declared, of one training step; `peak_bytes` is
+    it computes nothing. FLOPs are declared, of one training step; `peak_bytes` is
     what its tables and the values of a step that are alive at once take at most."""
 
     name: str
@@ -293,14 +292,21 @@ def check_files(folder: Path, plan: Plan) -> None:
         )
 
 
-def read_sources(folder: Path) -> Path:
-    """The folder of the spec that a build was made of: where its data lies."""
+class Sources(Struct, frozen=True):
+    """sources.json: the spec, from the build's folder, and the line and column of each
+    op in it."""
+
+    spec: str
+    ops: dict[str, tuple[int, int]]
+
+
+def read_sources(folder: Path) -> Sources:
+    """Where a build was made from; BuildError where that cannot be read."""
     content = read_file(folder, SOURCES)
     try:
-        spec = json.loads(content)["spec"]
-    except (ValueError, KeyError, TypeError) as error:
+        return msgspec.json.decode(content, type=Sources)
+    except (ValueError, msgspec.MsgspecError) as error:
         raise BuildError(f"'{folder / SOURCES}' cannot be read: {error}") from error
-    return (folder / str(spec)).parent
 
 
 def sha256(content: bytes) -> str:

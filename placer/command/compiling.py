@@ -54,8 +54,8 @@ def _pass_names(
     multiple=True,
     metavar="PASS",
     callback=_pass_names,
-    help="Print the graph after this pass: differentiate, recompute, place, slice, "
-    "train, evaluate, layout, transfer or segment. May be given more than once.",
+    help="Print the graph after this pass: differentiate, place, slice, train, "
+    "evaluate, layout, recompute, transfer or segment. May be given more than once.",
 )
 @debug_option
 def compile_command(

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from placer.graph.graph import Graph
 from placer.graph.text import parse_graphs
-from placer.plan import Plan, read_plan
+from placer.plan import Plan, read_plan, read_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,8 @@ def opened(
 
 def read_positions(folder: Path) -> dict[str, str]:
     """Where in the spec each op stands, from a build's sources."""
-    import json
-
-    from placer.plan import SOURCES
-
-    content = json.loads((folder / SOURCES).read_text(encoding="utf-8"))
-    file = Path(content["spec"]).name
+    sources = read_sources(folder)
+    file = Path(sources.spec).name
     return {
-        name: f"{file}:{line}:{column}"
-        for name, (line, column) in content["ops"].items()
+        name: f"{file}:{line}:{column}" for name, (line, column) in sources.ops.items()
     }

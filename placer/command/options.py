@@ -132,6 +132,14 @@ def run_options(command: Function) -> Function:
                 help="How long nodes wait for each other at the start.",
             ),
             click.option(
+                "--deadline",
+                type=click.FloatRange(min=0, min_open=True),
+                default=600.0,
+                show_default=True,
+                metavar="SECONDS",
+                help="How long a node waits for a message of one that is alive.",
+            ),
+            click.option(
                 "--carrier",
                 type=click.Choice(["auto", "shared", "zeromq"]),
                 default="auto",

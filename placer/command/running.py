@@ -38,6 +38,7 @@ def run_command(
     init_params: Path | None,
     base_port: int | None,
     join_timeout: float,
+    deadline: float,
     carrier: str,
     report_fd: int | None,
     job: str | None,
@@ -63,6 +64,7 @@ def run_command(
         save_params=check_written(save_params),
         init_params=init_params,
         join_timeout=join_timeout,
+        deadline=deadline,
         carrier=carrier,
     )
     result = run(

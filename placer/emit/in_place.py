@@ -3,6 +3,11 @@
 An update may write over values that other nodes read only when they are done reading
 for this step. They are when every segment that takes a value of a parameter is one that
 the parameter's gradient waits for: the results of a segment are ready all at once.
+
+An evaluation ends on a node when all that it computes there is there (`Node.batches`),
+so a node that does something in the next step has read the parameters before. A node
+whose next step no gradient waits for may still evaluate while others train: where it
+reads a parameter, an update may not write over it.
 """
 
 from __future__ import annotations
@@ -19,24 +24,39 @@ Run = tuple[str, int]
 
 
 class Readers:
-    """Who reads the parameters of a transferred, segmented step, and when."""
+    """Who reads the parameters of a transferred, segmented step, and when.
 
-    def __init__(self, graph: Graph) -> None:
+    `evaluation` is the graph of what follows some of the steps, if anything does.
+    """
+
+    def __init__(self, graph: Graph, evaluation: Graph | None = None) -> None:
         self._graph = graph
+        self._evaluation = Readers(evaluation) if evaluation is not None else None
         self._known: dict[tuple[str, str], frozenset[Run]] = {}
 
     def in_place(self, host: str, blocks: list[str]) -> bool:
-        """Whether an update of these parameters of the host may write in place."""
-        changed = {
-            op.operands[0]: op
-            for op in self._graph.on(host)
+        """Whether these parameters of the host, if they change, may do so in place."""
+        here = self._graph.on(host)
+        stored = {op.operands[0] for op in here if op.kind == "store"}
+        gradients = {
+            op.operands[0]: op.operands[1]
+            for op in here
             if is_update(op.kind) or is_direction(op.kind)
         }
         return all(
-            name in changed
-            and self._uses(name, host) <= self._before(changed[name].operands[1], host)
-            for name in blocks
+            name in gradients and self._are_over(name, gradients[name], host)
+            for name in stored.intersection(blocks)
         )
+
+    def _are_over(self, parameter: str, gradient: str, host: str) -> bool:
+        """Whether nobody reads what `host` holds once it has the gradient."""
+        before = self._before(gradient, host)
+        if not self._uses(parameter, host) <= before:
+            return False
+        if self._evaluation is None:
+            return True
+        evaluate = {each for each, _ in self._evaluation._uses(parameter, host)}
+        return evaluate <= {host, *(each for each, _ in before)}
 
     def _uses(self, parameter: str, host: str) -> set[Run]:
         """Every segment, on any host, that takes the values that `host` holds."""

@@ -24,12 +24,15 @@ CONVERTED = frozenset(CONVERSIONS.values())
 class Names:
     """One program's names. A value keeps its name wherever it appears.
 
-    `modules` are those that the program imports. `h1.w` is `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
+    `modules` are those of the spec that the program imports: each by its own name, or by
+    one like it where the program has that name itself. `h1.w` is `h1_w`, its gradient
+    `d_h1_w`, a residual `h1_res`.
     """
 
     def __init__(self, modules: Iterable[str] = ()) -> None:
-        self._taken: set[str] = {*RESERVED, *modules}
+        self._taken: set[str] = set(RESERVED)
         self._names: dict[str, str] = {}
+        self.modules = {module: self.fresh(module) for module in modules}
 
     def of(self, value: str) -> str:
         found = self._names.get(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import placer
 from placer.emit.costs import step_costs
@@ -16,6 +16,7 @@ from placer.graph.graph import Graph, Op
 from placer.graph.model import Model, Source
 from placer.graph.rows import pieces
 from placer.graph.structure import (
+    is_computed,
     is_direction,
     is_once,
     is_update,
@@ -53,7 +54,7 @@ def make_plan(
             name=host,
             program=program_path(host),
             devices=dict(step.cluster.kind(host.split(":")[0]).devices),
-            device=_device(step, host),
+            device=_device((step, evaluation), host),
             step=_phase(step, host),
             evaluation=_phase(evaluation, host) if evaluation else None,
             tables=tables[host],
@@ -85,7 +86,9 @@ def make_plan(
     )
 
 
-def make_tables(model: Model, step: Graph) -> dict[str, tuple[Table, ...]]:
+def make_tables(
+    model: Model, step: Graph, evaluation: Graph | None
+) -> dict[str, tuple[Table, ...]]:
     """What each host holds: one table for each optimizer, one for what is not trained,
     and of each one for every dtype."""
     recipes = {op.attrs["group"]: op for op in model.graph.of_kind("optimizer")}
@@ -111,7 +114,7 @@ def make_tables(model: Model, step: Graph) -> dict[str, tuple[Table, ...]]:
         if is_direction(op.kind)
         or (is_update(op.kind) and not optimizers.find(op.kind).direction)
     }
-    readers = Readers(step)
+    readers = Readers(step, evaluation)
 
     def table(host: str, name: str, group: int | None) -> Table:
         found = held[host][name, group]
@@ -139,7 +142,14 @@ def _table(
     in_place: bool,
 ) -> Table:
     if group is None:
-        return Table(name=name, rule=None, hyper={}, learning_rate=0.0, blocks=blocks)
+        return Table(
+            name=name,
+            rule=None,
+            hyper={},
+            learning_rate=0.0,
+            blocks=blocks,
+            in_place=in_place,
+        )
     recipe = recipes[group]
     rule = recipe.attrs["rule"]
     named = optimizers.find(rule).hyper
@@ -178,8 +188,11 @@ def _block(op: Op, wholes: Mapping[str, Op], gradient: str | None) -> TableBlock
 
 def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
     holders: dict[str, dict[int, tuple[str, str, int]]] = defaultdict(dict)
+    trained: set[str] = set()
     for node in nodes:
         for table in node.tables:
+            if table.rule is not None:
+                trained.update(block.parameter for block in table.blocks)
             for i, block in enumerate(table.blocks):
                 holders[block.parameter].setdefault(
                     block.start, (node.name, table.name, i)
@@ -190,7 +203,7 @@ def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
             dtype=op.result.type.dtype,
             shape=op.result.type.sizes(1),
             init=op.attrs["init"],
-            trainable="group" in op.attrs,
+            trainable=op.name in trained,
             holders=tuple(at for _, at in sorted(holders[op.name].items())),
         )
         for op in model.graph.of_kind("parameter")
@@ -198,12 +211,14 @@ def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
     )
 
 
-def _device(graph: Graph, host: str) -> str | None:
-    for op in graph.on(host):
-        assert op.place is not None
-        for at in graph.cluster.resolve(op.place):
-            if at.host == host:
-                return f"{at.device}:{at.device_id}"
+def _device(graphs: Iterable[Graph | None], host: str) -> str | None:
+    """The device that a host computes on; None where it computes nothing."""
+    for graph in filter(None, graphs):
+        for op in filter(is_computed, graph.on(host)):
+            assert op.place is not None
+            for at in graph.cluster.resolve(op.place):
+                if at.host == host:
+                    return f"{at.device}:{at.device_id}"
     return None
 
 

@@ -69,8 +69,8 @@ def _body(host: str, phases: Sequence[Phase], tables: Sequence[Table]) -> str:
     lines += ["from placer import runtime  # first: before jax loads", ""]
     if functions:
         lines += ["import jax", "", "from placer import ops", ""]
-    if modules := _modules(host, phases):
-        lines += [*(f"import {module}" for module in modules), ""]
+    if names.modules:
+        lines += [*(_import(*each) for each in names.modules.items()), ""]
     for each in functions:
         lines += ["", *each.lines, ""]
     for body in bodies:
@@ -89,6 +89,10 @@ def _modules(host: str, phases: Sequence[Phase]) -> list[str]:
         if op.kind == "call"
     }
     return sorted(called)
+
+
+def _import(module: str, name: str) -> str:
+    return f"import {module}" if name == module else f"import {module} as {name}"
 
 
 def _phase(

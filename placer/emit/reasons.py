@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
-from placer.graph.structure import is_conversion, is_update
-from placer.passes.place import SERVER
+from placer.graph.structure import is_computed, is_conversion, is_update
+from placer.place import SERVER, Place
 from placer.plan import Choice
 
 
@@ -37,14 +37,14 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     for op in step.ops:
         if is_update(op.kind) and op.attrs["group"] in unplaced:
             yield Choice(what=f"{op.name} ({op.kind}) at {op.place}", why=_unplaced(op))
-        why = _why(op, written.get(op.name), step)
+        why = _why(op, written.get(op.name), model, step)
         if why:
             yield Choice(what=f"{op.name} ({op.kind}) at {op.place}", why=why)
 
 
-def _why(op: Op, origin: Op | None, step: Graph) -> str | None:
+def _why(op: Op, origin: Op | None, model: Model, step: Graph) -> str | None:
     if op.kind == "parameter":
-        return _parameter(op, step)
+        return _parameter(op, model, step)
     if op.kind == "send":
         names = ", ".join(op.operands)
         return (
@@ -59,7 +59,8 @@ def _why(op: Op, origin: Op | None, step: Graph) -> str | None:
     if op.kind == "read":
         return "read where it is used: inputs are not sent"
     if origin.place is None and origin.kind == op.kind:
-        return "nothing was written: with its first placed input, else the first node"
+        default = Place(step.cluster.default.name)
+        return f"nothing was written: with its first placed input, else on {default}"
     if origin.place != op.place and origin.kind == op.kind:
         return f"written as {origin.place}; what it leaves open was completed"
     return None
@@ -73,8 +74,12 @@ def _unplaced(op: Op) -> str:
     return "nothing was written, and there is no server: with its parameter's first op"
 
 
-def _parameter(op: Op, step: Graph) -> str:
+def _parameter(op: Op, model: Model, step: Graph) -> str:
     for user in step.uses.get(op.name, ()):
         if is_update(user.kind):
             return f"a parameter stands where its optimizer ({user.kind}) does"
-    return "not trained: with the first op that uses it"
+    used = any(is_computed(user) for user in model.graph.uses.get(op.name, ()))
+    stands = "with the first op that uses it" if used else "no op uses it"
+    if "group" in op.attrs:
+        return f"not trained, for no way leads from it to the loss: {stands}"
+    return f"not trained: {stands}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placer import ops
@@ -17,7 +16,13 @@ from placer.graph.types import ResidualType, TensorType
 from placer.ops.attributes import complete
 from placer.ops.declaration import never
 
-_COUNT = re.compile(r"\bcount\b")  # a reserved name: no value goes by it
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What is written for one op: lines, and whether they need the number of rows."""
+
+    lines: Sequence[str] = ()
+    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,9 @@ def function(
     `rows` is the number of rows of the global batch where every batch is full, else
     None: then the function takes `count`, which is static.
     """
-    body: list[str] = []
-    for op in unit.ops:
-        body.extend(_statement(graph, host, op, names, rows))
+    count = "count" if rows is None else str(rows)
+    statements = [_statement(graph, host, op, names, count) for op in unit.ops]
+    body = [line for statement in statements for line in statement.lines]
     # A value that a conversion leaves as it is goes by the name that it had.
     taken = dict.fromkeys(map(names.of, unit.inputs))
     arguments = tuple(taken)
@@ -69,7 +74,7 @@ def function(
     if not results:
         return None
     name = names.fresh(wish)
-    counts = rows is None and any(_COUNT.search(line) for line in body)
+    counts = rows is None and any(statement.counts for statement in statements)
     parameters = [*arguments]
     if counts:
         parameters += ["*", "count"]
@@ -84,35 +89,37 @@ def function(
     return Function(name, tuple(lines), arguments, results, counts)
 
 
-def _statement(
-    graph: Graph, host: str, op: Op, names: Names, rows: int | None
-) -> Iterator[str]:
+def _statement(graph: Graph, host: str, op: Op, names: Names, count: str) -> Statement:
+    """The op as a call. `count` is the number of rows of the global batch as text."""
     operands = [names.of(n) for n in op.operands if _is_here(graph, host, op, n)]
-    count = "count" if rows is None else str(rows)
     if op.is_gradient:
-        yield from _gradient(graph, op, names, operands)
-    elif op.kind == "accumulate" and len(operands) == 1:
+        return Statement(_gradient(graph, op, names, operands))
+    if op.kind == "accumulate" and len(operands) == 1:
         names.alias(op.name, operands[0])
-    elif op.kind == "accumulate" and not operands:  # no part of the sum is here
-        yield from _zeros(op.result.type, names.of(op.name), count)  # type: ignore[arg-type]
-    elif is_conversion(op.kind):
-        yield from _conversion(graph, host, op, names, operands, count)
-    else:
-        declaration = ops.find(op.kind)
-        arguments = [*operands, *_keywords(op)]
-        if declaration.counts is not never:
-            types = [graph.tensor(n) for n in op.operands]
-            if declaration.counts(
-                types, complete(declaration, declared_attrs(op.attrs))
-            ):
-                arguments.append(f"count={count}")
-        targets = [names.of(value.name) for value in op.results]
-        saves = isinstance(op.results[-1].type, ResidualType)
-        if saves and len(targets) > 2:
-            *outs, kept = targets
-            targets = [f"({', '.join(outs)})", kept]
-        verb = f"ops.{op.kind}.forward" if saves else f"ops.{op.kind}"
-        yield from call(targets, verb, arguments, 1)
+        return Statement()
+    if op.kind == "accumulate" and not operands:  # no part of the sum is here
+        return _zeros(op.result.type, names.of(op.name), count)  # type: ignore[arg-type]
+    if is_conversion(op.kind):
+        return _conversion(graph, host, op, names, operands, count)
+    arguments = [*operands, *_keywords(op, names)]
+    if counts := _counts(graph, op):
+        arguments.append(f"count={count}")
+    targets = [names.of(value.name) for value in op.results]
+    saves = isinstance(op.results[-1].type, ResidualType)
+    if saves and len(targets) > 2:
+        *outs, kept = targets
+        targets = [f"({', '.join(outs)})", kept]
+    verb = f"ops.{op.kind}.forward" if saves else f"ops.{op.kind}"
+    return Statement(call(targets, verb, arguments, 1), counts)
+
+
+def _counts(graph: Graph, op: Op) -> bool:
+    """Whether the op's function takes the number of rows."""
+    declaration = ops.find(op.kind)
+    if declaration.counts is never:
+        return False
+    types = [graph.tensor(name) for name in op.operands]
+    return declaration.counts(types, complete(declaration, declared_attrs(op.attrs)))
 
 
 def _is_here(graph: Graph, host: str, op: Op, name: str) -> bool:
@@ -126,25 +133,24 @@ def _hosts_of(graph: Graph, name: str) -> tuple[str, ...]:
     return graph.hosts(graph.producers[name])
 
 
-def _keywords(op: Op) -> list[str]:
+def _keywords(op: Op, names: Names) -> list[str]:
     known = {attr.name for attr in ops.find(op.kind).attrs if attr.known}
     return [
-        f"{key}={_written(op, key, value)}"
+        f"{key}={_written(op, key, value, names)}"
         for key, value in declared_attrs(op.attrs).items()
         if key not in known
     ]
 
 
-def _written(op: Op, key: str, value: object) -> str:
+def _written(op: Op, key: str, value: object, names: Names) -> str:
     """An attribute as Python text; the function of a `call` by its name in its module."""
     if op.kind == "call" and key == "fn":
-        return str(value).replace(":", ".")
+        module, _, name = str(value).partition(":")
+        return f"{names.modules[module]}.{name}"
     return literal(value)
 
 
-def _gradient(
-    graph: Graph, op: Op, names: Names, operands: Sequence[str]
-) -> Iterator[str]:
+def _gradient(graph: Graph, op: Op, names: Names, operands: Sequence[str]) -> list[str]:
     forward = graph.producers[op.operands[0]]
     wrt = dict(zip(op.attrs["wrt"], op.results, strict=True))
     targets = [
@@ -159,9 +165,8 @@ def _gradient(
             cotangents[index] = name
         operands = [*taken, *cotangents]
     if len(targets) == 1:
-        yield from call([f"({targets[0]},)"], verb, operands, 1)
-    else:
-        yield from call(targets, verb, operands, 1)
+        targets = [f"({targets[0]},)"]
+    return call(targets, verb, operands, 1)
 
 
 def _tensors(op: Op) -> int:
@@ -176,7 +181,7 @@ def _conversion(
     names: Names,
     operands: Sequence[str],
     count: str,
-) -> Iterator[str]:
+) -> Statement:
     """A conversion that moves nothing between hosts, as this host does it."""
     operand, result = graph.values[op.operands[0]], op.result
     assert operand.layout is not None
@@ -187,22 +192,20 @@ def _conversion(
     mine = pieces(layouts, sources, targets, host, graph.batch)
     target = names.of(result.name)
     if not mine:
-        yield from _zeros(result.type, target, count)  # type: ignore[arg-type]
-    elif mine[0].whole:
+        return _zeros(result.type, target, count)  # type: ignore[arg-type]
+    if mine[0].whole:
         names.alias(result.name, operands[0])
-    elif result.layout == "S":
-        index = f"index={targets.index(host)}"
-        yield from call(
-            [target], "ops.split_rows", [operands[0], index, f"parts={len(targets)}"], 1
-        )
-    else:
-        index = f"index={sources.index(host)}"
-        arguments = [operands[0], index, f"parts={len(sources)}", f"count={count}"]
-        yield from call([target], "ops.pad_rows", arguments, 1)
+        return Statement()
+    if result.layout == "S":
+        arguments = [f"index={targets.index(host)}", f"parts={len(targets)}"]
+        return Statement(call([target], "ops.split_rows", [*operands, *arguments], 1))
+    arguments = [f"index={sources.index(host)}", f"parts={len(sources)}"]
+    arguments.append(f"count={count}")
+    return Statement(call([target], "ops.pad_rows", [*operands, *arguments], 1), True)
 
 
-def _zeros(kind: TensorType, target: str, count: str) -> Iterator[str]:
+def _zeros(kind: TensorType, target: str, count: str) -> Statement:
     sizes = [count if d == "batch" else str(d) for d in kind.shape]
     shape = f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
     arguments = ["value=0.0", f'dtype="{kind.dtype}"', f"shape={shape}"]
-    yield from call([target], "ops.constant", arguments, 1)
+    return Statement(call([target], "ops.constant", arguments, 1), kind.has_batch)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import sqrt
 from typing import Any
 
 from placer.graph.scalars import real, shown, unknown
@@ -279,24 +278,3 @@ def trust(name: str, hyper: Mapping[str, Any]) -> tuple[float, float]:
         return given["trust_coefficient"], given["eps"]
     assert name == "lamb", name
     return 1.0, 0.0  # its own eps is that of adam
-
-
-def trust_ratio(
-    value_squares: float,
-    direction_squares: float,
-    *,
-    coefficient: float = 1.0,
-    eps: float = 0.0,
-) -> float:
-    """How far a parameter follows its direction: coefficient * |value| / (|direction| +
-    eps), and 1 where either norm is zero (You et al. 2017).
-
-    Takes the sums of squares over the whole parameter and over its whole direction;
-    `trust` gives the other two.
-
-    >>> trust_ratio(9.0, 4.0)
-    1.5
-    """
-    if value_squares == 0 or direction_squares == 0:
-        return 1.0
-    return coefficient * sqrt(value_squares) / (sqrt(direction_squares) + eps)

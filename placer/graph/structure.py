@@ -44,17 +44,24 @@ CONVERSIONS = {
 }
 """The op that turns one layout into another, between any two sets of places."""
 
+SUFFIXES = frozenset({"grad", "res", "again", *CONVERSIONS.values()})
+"""What the compiler adds to the name of an op's value, after a dot: no parameter of the
+op is called so."""
 
-WRITTEN_BY_PASSES = frozenset(
-    {
-        *("segment", "once", "wrt", "cotangents", "of"),
-        *("group", "decay", "remat", "again"),
-    }
-)
-"""Attributes that no declaration knows: in what function an op is computed, and whether
-before the first batch; of what a gradient is taken and by what; what value a sum is the
-gradient of; whose optimizer an op is for, and whether that decays the parameter; in
-what block an op is computed again for backward, and whether it is that second time."""
+
+UNDECLARED: Mapping[str, str] = {
+    "segment": "the number of the jitted function that computes the op",
+    "once": "computed before an evaluation's first batch, and not for each",
+    "wrt": "the forward op's operands that the gradient is taken of",
+    "cotangents": "the forward op's results that it is taken by, unless by all",
+    "of": "the value that a sum is the gradient of",
+    "group": "the optimizer that the op is for, by its number",
+    "decay": "whether that optimizer decays the parameter",
+    "remat": "the block that is computed again for backward, by its number",
+    "again": "this is the second time",
+}
+"""Attributes that front ends and passes write and no declaration knows, and what each
+says of an op."""
 
 
 def is_once(op: Op) -> bool:
@@ -69,7 +76,7 @@ def is_computed(op: Op) -> bool:
 
 def declared_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that the op's declaration knows."""
-    return {k: v for k, v in attrs.items() if k not in WRITTEN_BY_PASSES}
+    return {k: v for k, v in attrs.items() if k not in UNDECLARED}
 
 
 def is_conversion(kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""The text form of a graph: `print_graph` and `parse_graphs` are each other's inverse.
+"""The text form of a graph: `print_graph` and `parse_graph` are each other's inverse.
 
 Source positions are printed as comments on request and are not read back.
 """

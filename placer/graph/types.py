@@ -26,6 +26,8 @@ ITEM_BYTES = {
     "float64": 8,
     "key": 8,
 }
+LARGEST = 2**31 - 1
+"""The largest dimension: XLA counts rows and columns in 32 bits."""
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 _TYPE = re.compile(r"([a-z]+[0-9]*)\[([^\[\]]*)\]\Z")
@@ -39,8 +41,12 @@ class TensorType:
     shape: tuple[Dim, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> TensorType:
-        """Read `float32[batch, 64]`; ValueError says what is wrong with it."""
+    def parse(cls, text: str, largest: int = 2**63 - 1) -> TensorType:
+        """Read `float32[batch, 64]`; ValueError says what is wrong with it.
+
+        `largest` bounds a dimension: LARGEST in a model, while a block of a parameter is
+        flat and may be longer.
+        """
         match = _TYPE.match(text.strip())
         if not match:
             raise ValueError(
@@ -55,7 +61,7 @@ class TensorType:
             if word == BATCH:
                 shape.append(BATCH)
             elif word.isdecimal():
-                shape.append(int(word))
+                shape.append(_dimension(word, largest))
             else:
                 raise ValueError(f"'{word}' is not a dimension; write an int or batch")
         return cls(dtype, tuple(shape))
@@ -101,6 +107,14 @@ class TensorType:
 
     def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
         return self.numel(batch, rows) * ITEM_BYTES[self.dtype]
+
+
+def _dimension(word: str, largest: int) -> int:
+    # Python reads no more than a few thousand digits, and says so in its own words.
+    if len(word) > len(str(largest)) or int(word) > largest:
+        short = word if len(word) <= 32 else f"{word[:29]}..."
+        raise ValueError(f"a dimension is at most {largest}, not {short}")
+    return int(word)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,15 @@ def error(finding: Finding, log: Path | None, *, frozen: bool) -> RunError:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something, cut to a length for messages."""
-    with log.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - 16 * _LINE))
-        text = file.read().decode(errors="replace")
+    """The last line of a log that says something, cut to a length for messages; none
+    of a log that is gone."""
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 16 * _LINE))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
     said = [line.strip() for line in text.splitlines() if line.strip()]
     return said[-1][:_LINE] if said else ""
 

@@ -92,13 +92,19 @@ def start(
                 pass_fds=(end,),
                 start_new_session=True,
             )
+            try:
+                pidfd = os.pidfd_open(process.pid)
+            except OSError:
+                _signal_group(process.pid, signal.SIGKILL)
+                process.wait()
+                raise
     except OSError as error:
         os.close(reports)
         raise RunError(f"{node} cannot be started: {error}") from error
     finally:
         os.close(end)
     os.set_blocking(reports, False)
-    return Child(node, log, process, reports, os.pidfd_open(process.pid))
+    return Child(node, log, process, reports, pidfd)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:

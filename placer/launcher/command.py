@@ -37,9 +37,8 @@ def node_command(
 
 
 def environment(job: str) -> dict[str, str]:
-    """This process's environment, in which the same placer is found.
-
-    It also holds the run's secret, which no other user of the machine can read there.
+    """This process's environment, in which the same placer is found, and the run's
+    secret, which no other user of the machine can read there.
 
     A bare checkout is no installed package: there PYTHONPATH begins with it.
     """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,6 +38,7 @@ def launch(
     in_process: bool = False,
     base_port: int | None = None,
     join_timeout: float = 600.0,
+    deadline: float = 600.0,
     carrier: str = "auto",
     logs: Paths | None = None,
     watch: Watch | None = None,
@@ -45,15 +47,17 @@ def launch(
 
     Each node is a process of its own, on loopback ports that are free, or on
     `base_port` and those after it; its output goes to `logs`/worker-0.log, by default
-    in a new temporary folder. With `in_process` the nodes are threads of this process.
-    `steps` runs exactly that many, whatever the spec's epochs say; `history` gets a
+    in a temporary folder that goes when all went well. With `in_process` the nodes are
+    threads of this process. `steps` runs exactly that many, whatever the spec's epochs say; `history` gets a
     JSON line per step, `save_params` the whole parameters at the end and `init_params`
     gives those at the beginning, both as safetensors. `join_timeout` is how long, in
-    seconds, nodes wait for each other at the start. What nodes send goes through
+    seconds, nodes wait for each other at the start, `deadline` how long one waits for a
+    message of another that is alive. What nodes send goes through
     memory that they share, or with `carrier="zeromq"` through sockets. `watch` is shown
     each event of the nodes' processes.
 
-    Raises BuildError for an edited build, RunError with the root cause when a node
+    Raises PlacerError for options that do not go together, BuildError for an edited
+    build, RunError with the root cause when a node
     fails; all processes have ended by then. SIGINT, SIGTERM and SIGHUP end them too,
     as KeyboardInterrupt and SystemExit, if this is the program's main thread.
     """
@@ -64,9 +68,13 @@ def launch(
         "save_params": check_written(save_params),
         "init_params": Path(init_params) if init_params is not None else None,
         "join_timeout": join_timeout,
+        "deadline": deadline,
         "carrier": carrier,
     }
+    if steps is not None and steps < 1:
+        raise PlacerError(f"'steps' must be at least 1, not {steps}")
     if in_process:
+        _check_threads(base_port=base_port, carrier=carrier, logs=logs, watch=watch)
         from placer.runtime.process import Options, run_in_threads
 
         return run_in_threads(folder, Options(**options))  # type: ignore[arg-type]
@@ -80,6 +88,8 @@ def launch(
 
     where = Path(logs) if logs is not None else new_logs(plan.name)
     finished = launch_nodes(nodes, command, where, environment(job), watch or _unseen)
+    if logs is None:
+        shutil.rmtree(where, ignore_errors=True)
     from placer.runtime.process import Result
 
     return Result(**msgspec.structs.asdict(finished))
@@ -147,6 +157,13 @@ def _endpoints(plan: Plan, base_port: int | None) -> dict[str, str]:
     from placer.runtime.process import endpoints_of
 
     return endpoints_of(plan, base_port)
+
+
+def _check_threads(**given: Any) -> None:
+    """Threads have no ports, no carrier, no logs, and report to nobody."""
+    for name, value in given.items():
+        if value not in (None, "auto"):
+            raise PlacerError(f"'{name}' does not go with in_process=True")
 
 
 def _unseen(event: Event) -> None:

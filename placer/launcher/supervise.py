@@ -18,7 +18,7 @@ from placer.launcher.signals import Signals
 
 Watch = Callable[[Event], None]
 
-# A node that is lost is named by its peers after 10 s without a heartbeat. With these
+# A node that is lost is named by its peers after 8 s without a heartbeat. With these
 # three the run has ended, and all its processes, within 20 s of any failure.
 HEARD_GRACE = 3.0
 """Seconds for the root cause to be reported once somebody has heard of it."""

@@ -22,7 +22,6 @@ Pass = Callable[[Graph], Graph]
 
 SHARED: tuple[tuple[str, Pass, Stage], ...] = (
     ("differentiate", differentiate, Stage.DIFFERENTIATED),
-    ("recompute", recompute, Stage.DIFFERENTIATED),
     ("place", place, Stage.PLACED),
     ("slice", slice_parameters, Stage.PLACED),
 )
@@ -30,6 +29,7 @@ SHARED: tuple[tuple[str, Pass, Stage], ...] = (
 
 STEP: tuple[tuple[str, Pass, Stage], ...] = (
     ("layout", lay_out, Stage.LAID_OUT),
+    ("recompute", recompute, Stage.LAID_OUT),
     ("transfer", transfer, Stage.TRANSFERRED),
     ("segment", segment, Stage.TRANSFERRED),
 )

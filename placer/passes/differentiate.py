@@ -37,12 +37,30 @@ def differentiate(graph: Graph) -> Graph:
     contributions = _contributions(graph, active)
     backward = tuple(_backward(graph, loss, active, contributions))
     trained = [op for op in graph.of_kind("parameter") if op.name in contributions]
+    _check_groups(graph, loss, trained)
     forward = [
         _with_residual(graph, op) if id(op) in active else op
         for op in graph.ops
         if op.kind != "minimize"
     ]
     return graph.with_ops([*forward, *backward, *updates(graph, minimize, trained)])
+
+
+def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
+    """Raise GraphError at an optimizer that would update nothing."""
+    busy = {op.attrs["group"] for op in trained}
+    for recipe in graph.of_kind("optimizer"):
+        if (group := recipe.attrs["group"]) in busy:
+            continue
+        parameters = graph.of_kind("parameter")
+        first, *rest = [p.name for p in parameters if p.attrs.get("group") == group]
+        more = f" and {len(rest)} more" if rest else ""
+        raise GraphError(
+            f"this optimizer trains nothing: '{loss}' does not depend on "
+            f"'{first}'{more}",
+            span=recipe.source,
+            hint="minimize what they lead to, or give them trainable: false",
+        )
 
 
 def _active_operands(graph: Graph, loss: str) -> dict[int, tuple[int, ...]]:

@@ -11,34 +11,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from placer import ops
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Layout, Op, Value
 from placer.graph.structure import (
     CONVERSIONS,
-    declared_attrs,
     is_once,
     is_optimizers,
     is_structural,
 )
 from placer.graph.types import TensorType
-from placer.ops.attributes import complete
-from placer.ops.declaration import Rule
+from placer.passes.layouts import (
+    Layouts,
+    Ways,
+    by_rule,
+    of_accumulation,
+    of_gradient,
+    replicated,
+)
 from placer.passes.place import joined
 from placer.place import Place
-
-DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S"}
-"""The layout of a cotangent: of R is P, of P is R, of S is S."""
-
-
-Layouts = tuple[Layout, ...]
 
 
 def lay_out(graph: Graph) -> Graph:
     layouts: dict[str, Layout] = {}
     needs: list[Layouts] = []
     by_op: dict[str, Layouts] = {}
-    known: dict[tuple[object, ...], tuple[Layouts, Layouts]] = {}
+    known: dict[tuple[object, ...], Ways] = {}
     for op in graph.ops:
         wanted, given = _layouts_of(graph, op, layouts, by_op, known)
         needs.append(wanted)
@@ -56,24 +54,24 @@ def _layouts_of(
     op: Op,
     layouts: Mapping[str, Layout],
     by_op: Mapping[str, Layouts],
-    known: dict[tuple[object, ...], tuple[Layouts, Layouts]],
-) -> tuple[Layouts, Layouts]:
+    known: dict[tuple[object, ...], Ways],
+) -> Ways:
     """What layout the op needs of each operand, and what its results have."""
     single = len(graph.hosts(op)) == 1
     if op.kind == "read":
-        return (), _all(
-            "S" if graph.tensor(op.name).has_rows and not single else "R", 1
-        )
+        split = graph.tensor(op.name).has_rows and not single
+        return (), ("S" if split else "R",)
     if op.kind == "record":
         return tuple(layouts[name] for name in op.operands), ()
-    if op.is_gradient:
-        return _gradient_layouts(graph, op, layouts, by_op, single)
-    if op.kind == "accumulate":
-        return _accumulation_layouts(graph, op, layouts, single)
     if op.kind == "cut":
         return (layouts[op.operands[0]],), (layouts[op.operands[0]],)
     if single or is_structural(op.kind):
-        return _all("R", len(op.operands)), _all("R", len(op.results))
+        return replicated(op)
+    if op.is_gradient:
+        forward = graph.producers[op.operands[0]]
+        return of_gradient(op, forward, by_op[forward.results[0].name], layouts)
+    if op.kind == "accumulate":
+        return of_accumulation(op, layouts.get(op.attrs["of"], "R"))
     types = [graph.tensor(name) for name in op.operands]
     have = [
         _arriving(graph, op, name, kind, layouts)
@@ -82,45 +80,8 @@ def _layouts_of(
     written = repr(op.attrs) if op.attrs else ""
     key = op.kind, written, len(op.results), *have, *types
     if key not in known:
-        known[key] = _by_rule(op, types, have)
+        known[key] = by_rule(op, types, have)
     return known[key]
-
-
-def _by_rule(
-    op: Op, types: Sequence[TensorType], have: Sequence[Layout]
-) -> tuple[Layouts, Layouts]:
-    """The batch rules of design 4, for an op on several hosts."""
-    declaration = ops.find(op.kind)
-    attrs = complete(declaration, declared_attrs(op.attrs))
-    tensors = [v for v in op.results if isinstance(v.type, TensorType)]
-    residuals = len(op.results) - len(tensors)
-    if "S" in have:
-        rule = declaration.batch(types, attrs)
-        if rule != "whole":
-            need: Layouts = tuple("S" if kind.has_rows else "R" for kind in types)
-            return need, _of_rows(op, rule) + _all("S", residuals)
-    elif "P" in have:
-        partial = {i for i, layout in enumerate(have) if layout == "P"}
-        for group in declaration.linear(types, attrs):
-            if partial <= set(group):
-                need = tuple("P" if i in group else "R" for i in range(len(types)))
-                given = _all("P", len(tensors)) + _all("R", residuals)
-                return need, given
-    return _all("R", len(types)), _all("R", len(op.results))
-
-
-def _of_rows(op: Op, rule: Rule) -> Layouts:
-    """The layouts of the results that ops make of split rows: what has rows of its own
-    is split, the rest is a sum over the rows."""
-    return tuple(
-        "S" if rule == "rows" and value.type.has_rows else "P"
-        for value in op.results
-        if isinstance(value.type, TensorType)
-    )
-
-
-def _all(layout: Layout, count: int) -> Layouts:
-    return (layout,) * count
 
 
 def _arriving(
@@ -134,36 +95,6 @@ def _arriving(
     there = graph.hosts(producer)
     alone = len(there) == 1 and there != graph.hosts(op)
     return "S" if alone and kind.has_rows else layouts[name]
-
-
-def _gradient_layouts(
-    graph: Graph,
-    op: Op,
-    layouts: Mapping[str, Layout],
-    by_op: Mapping[str, Layouts],
-    single: bool,
-) -> tuple[Layouts, Layouts]:
-    """A gradient op needs what its forward op had, and the dual of what that gave."""
-    residual = op.operands[0]
-    if single:
-        return _all("R", len(op.operands)), _all("R", len(op.results))
-    forward = graph.producers[residual]
-    needed = by_op[forward.results[0].name]
-    tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
-    of_loss = op.attrs.get("cotangents", range(len(tensors)))
-    saved = op.operands[1 : len(op.operands) - len(of_loss)]
-    of_saved = tuple(needed[forward.operands.index(name)] for name in saved)
-    of_cotangents = tuple(DUAL[layouts[tensors[i].name]] for i in of_loss)
-    gives = tuple(DUAL[needed[i]] for i in op.attrs["wrt"])
-    return (layouts[residual], *of_saved, *of_cotangents), gives
-
-
-def _accumulation_layouts(
-    graph: Graph, op: Op, layouts: Mapping[str, Layout], single: bool
-) -> tuple[Layouts, Layouts]:
-    of_value = layouts.get(op.attrs["of"], "R")
-    layout: Layout = "R" if single else DUAL[of_value]
-    return (layout,) * len(op.operands), (layout,)
 
 
 def check_rows(graph: Graph) -> None:

@@ -21,10 +21,7 @@ from placer.graph.structure import (
     is_update,
 )
 from placer.passes.updates import owners
-from placer.place import Cluster, Location, Place
-
-SERVER = "ps"
-"""The node kind that holds parameters unless the spec says otherwise (seed 004)."""
+from placer.place import SERVER, Cluster, Location, Place
 
 
 def place(graph: Graph) -> Graph:
@@ -74,7 +71,7 @@ def complete(cluster: Cluster, place: Place, node: Place) -> Place:
 
 def _forward_places(graph: Graph) -> dict[int, Place]:
     cluster = graph.cluster
-    first_kind = Place(cluster.kinds[0].name)
+    default = Place(cluster.default.name)
     places: dict[int, Place] = {}
     where: dict[str, Place] = {}
     cache: dict[tuple[int, int], Place] = {}  # by identity: the ops keep them alive
@@ -83,7 +80,7 @@ def _forward_places(graph: Graph) -> dict[int, Place]:
             continue
         if op.kind == "accumulate" or (op.kind == "constant" and op.place is None):
             continue
-        near = next((where[o] for o in op.operands if o in where), first_kind)
+        near = next((where[o] for o in op.operands if o in where), default)
         key = id(op.place), id(near)
         if key not in cache:
             written = near if op.place is None else op.place
@@ -101,7 +98,8 @@ def _check_legal(graph: Graph, op: Op, place: Place) -> None:
             f"'{op.name}' ({op.kind}) stands on {place}{_neighbour(graph, op)}; "
             "forward ops run on workers",
             span=op.source,
-            hint="place it on a worker; only parameters and optimizers stand on ps",
+            hint=f"place it on {Place(graph.cluster.default.name)}, where ops without a "
+            f"place stand; only parameters and optimizers stand on {SERVER}",
         )
     locations = graph.cluster.resolve(place)
     hosts = graph.cluster.hosts(place)
@@ -172,7 +170,7 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
     servers = next((kind.name for kind in cluster.kinds if kind.name == SERVER), None)
     places: dict[int, Place] = {}
     of_group: dict[int, Place] = {}
-    first_kind = Place(cluster.kinds[0].name)
+    computing = Place(cluster.default.name)
 
     def users(name: str) -> list[Place]:
         return [known[id(op)] for op in graph.uses.get(name, ()) if id(op) in known]
@@ -186,7 +184,7 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
             _check_one_device(graph, op, chosen)
             places[id(op)] = places[id(parameter)] = chosen
             of_group.setdefault(op.attrs["group"], chosen)
-    anywhere = first_host(cluster, complete(cluster, first_kind, first_kind))
+    anywhere = first_host(cluster, complete(cluster, computing, computing))
     for op in graph.of_kind("record"):
         source = producers[op.operands[0]]
         if id(source) in known:
@@ -202,7 +200,7 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
             new = producers[op.operands[1]]
             places[id(op)] = places[id(new)] if id(new) in places else known[id(new)]
         elif op.kind == "optimizer":
-            default = Place(servers) if servers else first_kind
+            default = Place(servers) if servers else computing
             places[id(op)] = of_group.get(
                 op.attrs["group"], complete(cluster, op.place or default, default)
             )

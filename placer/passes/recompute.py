@@ -1,63 +1,74 @@
 """recompute: in blocks with `remat`, compute again for backward what forward let go.
 
-Needs a differentiated graph. Afterwards the gradients of a block take nothing of its
-forward ops but what these were given: the ops that work row by row stand a second time
-before the block's gradients, `%h.again`, on inputs that `hold` keeps apart, so that
-what is equal is not merged. What mixes rows, a sum over the batch above all, is kept.
+Needs a laid-out training step. Afterwards the gradients of a block take nothing of its
+forward ops but what these were given: on each place, the ops that work row by row stand
+a second time before the first gradient there, `%h.again`, on inputs that `hold` keeps
+apart, so that what is equal is not merged. What mixes rows, a sum over the batch above
+all, is kept, and so is what came to the place: nothing is sent a second time (R6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from placer import ops
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.structure import declared_attrs, is_structural
-from placer.graph.types import ResidualType
+from placer.graph.types import ResidualType, TensorType
 from placer.ops.attributes import complete
+from placer.place import Place
 
 
 def recompute(graph: Graph) -> Graph:
-    blocks = _blocks(graph)
-    if not blocks:
-        return graph
-    block_of = {
-        value.name: number
-        for number, found in blocks.items()
-        for op in found
-        for value in op.results
+    parts = _parts(graph)
+    residuals = {
+        op.results[-1].name: part
+        for part in parts
+        for op in part.forward
+        if isinstance(op.results[-1].type, ResidualType)
     }
-    copied: set[int] = set()
-    before: dict[int, list[Op]] = {}  # by the block: what stands before its gradients
-    for number, found in blocks.items():
-        again = list(_again(graph, number, found, block_of))
-        before[number] = [op for op, _ in again]
-        copied.update(original for _, original in again if original)
+    for op in graph.ops:
+        if op.is_gradient and op.operands[0] in residuals:
+            residuals[op.operands[0]].backward.append(op)
+    before: dict[int, list[Op]] = {}  # by the first gradient of each part
+    repeated: set[int] = set()
+    used = [part for part in parts if part.backward]
+    for number, part in enumerate(used, 1):
+        wanted = _wanted(part)
+        repeated.update(map(id, wanted))
+        suffix = "again" if number == 1 else f"again.{number}"
+        before[id(part.backward[0])] = list(_again(graph, part, wanted, suffix))
     out: list[Op] = []
     for op in graph.ops:
-        if id(op) in copied:
+        out.extend(before.get(id(op), ()))
+        if id(op) in repeated:
             op = _without_residual(op)
-        elif op.is_gradient and op.operands[0] in block_of:
-            out.extend(before.pop(block_of[op.operands[0]], ()))
-            made = {value.name for each in out for value in each.results}
-            op = op.of(
-                tuple(
-                    _again_name(name) if _again_name(name) in made else name
-                    for name in op.operands
-                ),
-                op.results,
-            )
+        elif op.is_gradient and op.operands[0] in residuals:
+            names = residuals[op.operands[0]].names
+            taken = tuple(names.get(name, name) for name in op.operands)
+            op = op.of(taken, op.results)
         out.append(op)
     return graph.with_ops(out)
 
 
-def _blocks(graph: Graph) -> dict[int, list[Op]]:
-    """The forward ops of each block with `remat` that are computed row by row."""
-    found: dict[int, list[Op]] = {}
+@dataclass(slots=True)
+class _Part:
+    """What of one block stands on one place: its forward ops that work row by row, and
+    their gradients; `names` are those of the second time, by those of the first."""
+
+    forward: list[Op] = field(default_factory=list)
+    backward: list[Op] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+
+def _parts(graph: Graph) -> tuple[_Part, ...]:
+    found: dict[tuple[int, Place | None], _Part] = {}
     for op in graph.ops:
         if "remat" in op.attrs and not op.is_gradient and _by_rows(graph, op):
-            found.setdefault(op.attrs["remat"], []).append(op)
-    return found
+            part = found.setdefault((op.attrs["remat"], op.place), _Part())
+            part.forward.append(op)
+    return tuple(found.values())
 
 
 def _by_rows(graph: Graph, op: Op) -> bool:
@@ -71,49 +82,49 @@ def _by_rows(graph: Graph, op: Op) -> bool:
     return declaration.batch(types, attrs) == "rows"
 
 
-def _again_name(name: str) -> str:
-    if name.endswith(".res"):
-        return f"{name.removesuffix('.res')}.again.res"
-    return f"{name}.again"
-
-
-def _again(
-    graph: Graph, number: int, found: list[Op], block_of: Mapping[str, int]
-) -> Iterator[tuple[Op, int]]:
-    """The ops that stand before the block's gradients, with the id of the op that each
-    repeats (0 for those that hold an input)."""
-    gradients = [
-        op for op in graph.ops
-        if op.is_gradient and block_of.get(op.operands[0]) == number
-    ]  # fmt: skip
-    if not gradients:
-        return
-    needed = {name for op in gradients for name in op.operands}
+def _wanted(part: _Part) -> list[Op]:
+    """The forward ops that the gradients need a second time, in program order."""
+    needed = {name for op in part.backward for name in op.operands}
     wanted: list[Op] = []
-    for op in reversed(found):
+    for op in reversed(part.forward):
         if any(value.name in needed for value in op.results):
             needed.update(op.operands)
             wanted.append(op)
-    cotangent = gradients[0].operands[-1]
-    after = (cotangent,) if graph.tensor(cotangent).has_rows else ()
-    held: set[str] = set()
-    for op in reversed(wanted):
-        operands = []
+    wanted.reverse()
+    return wanted
+
+
+def _again(graph: Graph, part: _Part, wanted: list[Op], suffix: str) -> Iterator[Op]:
+    """The ops that stand before the gradients of a part: each input with rows held
+    until a cotangent is there, and the ops on them."""
+    cotangent = part.backward[0].operands[-1]
+    for op in wanted:
         for name in op.operands:
-            inside = block_of.get(name) == number
-            if not inside and graph.tensor(name).has_rows and name not in held:
-                held.add(name)
-                result = Value(_again_name(name), graph.tensor(name))
-                attrs = {"again": True}
-                yield (
-                    Op("hold", (name, *after), (result,), attrs, op.place, op.source),
-                    0,
+            if name not in part.names and graph.tensor(name).has_rows:
+                part.names[name] = f"{name}.{suffix}"
+                had = graph.values[name]
+                value = Value(part.names[name], had.type, had.layout)
+                yield Op(
+                    "hold",
+                    (name, cotangent),
+                    (value,),
+                    {"again": True},
+                    op.place,
+                    op.source,
                 )
-            operands.append(_again_name(name) if inside or name in held else name)
-        results = tuple(Value(_again_name(v.name), v.type) for v in op.results)
-        yield op.of(tuple(operands), results).with_attrs(again=True), id(op)
+        for value in op.results:
+            part.names[value.name] = _name(value, suffix)
+        operands = tuple(part.names.get(name, name) for name in op.operands)
+        results = tuple(Value(part.names[v.name], v.type, v.layout) for v in op.results)
+        yield op.of(operands, results).with_attrs(again=True)
+
+
+def _name(value: Value, suffix: str) -> str:
+    if isinstance(value.type, ResidualType):
+        return f"{value.name.removesuffix('.res')}.{suffix}.res"
+    return f"{value.name}.{suffix}"
 
 
 def _without_residual(op: Op) -> Op:
-    plain = tuple(v for v in op.results if not isinstance(v.type, ResidualType))
+    plain = tuple(v for v in op.results if isinstance(v.type, TensorType))
     return op.of(op.operands, plain)

@@ -17,9 +17,9 @@ from placer.graph.blocks import Block
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.structure import SCALES, is_optimizers, is_update
 from placer.graph.types import TensorType
-from placer.passes.place import SERVER, first_host, joined
+from placer.passes.place import first_host, joined
 from placer.passes.updates import owners
-from placer.place import Place
+from placer.place import SERVER, Place
 
 
 def slice_parameters(graph: Graph) -> Graph:

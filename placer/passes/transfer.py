@@ -3,9 +3,9 @@
 Needs a laid-out graph. Afterwards values cross hosts only as messages. A message is an
 edge: all values that go from one place to another at the same level travel together
 (R6). A level is the number of messages, and of first halves of updates, that came
-before; ops stand in the order of
-their levels, and within one first what is received, then what is computed, then what
-is sent: every node can run its ops in this order without waiting in a circle.
+before. Ops stand in the order of their levels, and within one first what is received,
+then what is computed, then what is sent: every node can run its ops in this order
+without waiting in a circle.
 """
 
 from __future__ import annotations

@@ -31,16 +31,17 @@ def updates(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op]:
         )
     scales: dict[str, str] = {}
     if everywhere and "global_norm" in everywhere:
-        yield from _scale("clip", everywhere["global_norm"], trained, minimize)
-        scales = {op.name: "clip.scale" for op in trained}
+        name = _free(graph, "clip")
+        yield from _scale(name, everywhere["global_norm"], trained, minimize)
+        scales = {op.name: f"{name}.scale" for op in trained}
     elif everywhere:
         clips = dict.fromkeys(recipes, everywhere)
     for group, clip in clips.items():
         mine = [op for op in trained if op.attrs["group"] == group]
         if "global_norm" in clip and mine:
-            by = recipes[group]
-            yield from _scale(f"clip{group}", clip["global_norm"], mine, by)
-            scales |= {op.name: f"clip{group}.scale" for op in mine}
+            name, by = _free(graph, f"clip{group}"), recipes[group]
+            yield from _scale(name, clip["global_norm"], mine, by)
+            scales |= {op.name: f"{name}.scale" for op in mine}
     for parameter in trained:
         recipe = recipes[parameter.attrs["group"]]
         clip = clips.get(parameter.attrs["group"], {})
@@ -78,10 +79,19 @@ def _update(
     yield Op("store", (name, new), source=source)
 
 
+def _free(graph: Graph, wish: str) -> str:
+    """The wished name, or the first like it under which the model has no parameter: a
+    layer of its own may be called so."""
+    name, i = wish, 2
+    while f"{name}.scale" in graph.values or f"{name}.square" in graph.values:
+        name, i = f"{wish}_{i}", i + 1
+    return name
+
+
 def _scale(name: str, max_norm: float, trained: Sequence[Op], by: Op) -> Iterator[Op]:
     """What the gradients are multiplied by so that their norm is at most `max_norm`."""
     gradients = [f"{op.name}.grad" for op in trained]
-    square = _square(f"{name}.square", gradients, trained[0], by)
+    square = _square(f"{name}.square", gradients, trained, by)
     yield square
     scale = Value(f"{name}.scale", square.result.type)
     limit = {"max_norm": float(max_norm)}
@@ -91,8 +101,8 @@ def _scale(name: str, max_norm: float, trained: Sequence[Op], by: Op) -> Iterato
 def _ratio(parameter: Op, recipe: Op) -> Iterator[Op]:
     """How far a step goes, by the norms of the whole parameter and its direction."""
     name, direction = parameter.name, f"{parameter.name}.direction"
-    of_value = _square(f"{name}.square", [name], parameter, recipe)
-    of_direction = _square(f"{direction}.square", [direction], parameter, recipe)
+    of_value = _square(f"{name}.square", [name], (parameter,), recipe)
+    of_direction = _square(f"{direction}.square", [direction], (parameter,), recipe)
     yield of_value
     yield of_direction
     rule = recipe.attrs["rule"]
@@ -106,10 +116,11 @@ def _ratio(parameter: Op, recipe: Op) -> Iterator[Op]:
     yield Op("trust_ratio", squares, (ratio,), attrs, source=recipe.source)
 
 
-def _square(name: str, of: Sequence[str], parameter: Op, by: Op) -> Op:
-    kind = parameter.result.type
-    assert isinstance(kind, TensorType)
-    square = Value(name, TensorType(kind.dtype))
+def _square(name: str, of: Sequence[str], parameters: Sequence[Op], by: Op) -> Op:
+    """The sum of squares of values that have the types of their parameters."""
+    types = [p.result.type for p in parameters if isinstance(p.result.type, TensorType)]
+    (kind,) = ops.find("sum_of_squares").infer(types, {})
+    square = Value(name, kind)
     return Op("sum_of_squares", tuple(of), (square,), source=by.source)
 
 

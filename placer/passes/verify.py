@@ -5,11 +5,26 @@ Each stage of the compiler adds to what is legal: see `Stage`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
-from placer.errors import GraphError, PlacerError
-from placer.graph.graph import Graph, Op
-from placer.graph.structure import CONVERSIONS, MESSAGES, RECIPES, is_conversion
+from placer.errors import PlacerError
+from placer.graph.graph import Graph, Layout, Op
+from placer.graph.structure import (
+    CONVERSIONS,
+    MESSAGES,
+    RECIPES,
+    is_computed,
+    is_conversion,
+    is_update,
+)
+from placer.passes.layouts import (
+    Ways,
+    by_rule,
+    of_accumulation,
+    of_gradient,
+    replicated,
+)
 from placer.passes.verify_types import Known, broken, check_types
 
 
@@ -19,11 +34,12 @@ class Stage(IntEnum):
     WRITTEN = 0
     """Names are defined once and before their use, and types are as declared."""
     DIFFERENTIATED = 1
-    """No recipe for an optimizer is left without its gradient and update ops."""
+    """No `minimize` is left, and what optimizer is still there updates something."""
     PLACED = 2
     """Every op has a place that the cluster has."""
     LAID_OUT = 3
-    """Every value has a layout, and an op finds its operands where it runs."""
+    """Every value has a layout, and an op finds its operands where it runs, in the
+    layouts that it takes."""
     TRANSFERRED = 4
     """No value crosses hosts but through send and listen_and_serv, which are pairs."""
 
@@ -33,17 +49,27 @@ def verify(graph: Graph, stage: Stage, known: Known | None = None) -> None:
 
     `known` is what earlier calls, before other passes, have found right.
     """
-    check_types(graph, Known() if known is None else known)
+    known = Known() if known is None else known
+    check_types(graph, known)
     if stage >= Stage.PLACED:
         first_at = {id(op.place): op for op in reversed(graph.ops)}
         for op in reversed(first_at.values()):
             _check_place(graph, op)
-    if stage >= Stage.DIFFERENTIATED and graph.of_kind("minimize"):
-        raise GraphError("a differentiated graph still says minimize")
+    if stage >= Stage.DIFFERENTIATED:
+        _check_recipes(graph)
     if stage >= Stage.LAID_OUT:
-        _check_layouts(graph, stage)
+        _check_layouts(graph, stage, known)
     if stage >= Stage.TRANSFERRED:
         _check_messages(graph)
+
+
+def _check_recipes(graph: Graph) -> None:
+    updated = {op.attrs["group"] for op in graph.ops if is_update(op.kind)}
+    for op in graph.of_kind(*RECIPES):
+        if op.kind == "minimize":
+            raise broken(op, "it is not differentiated")
+        if op.attrs["group"] not in updated:
+            raise broken(op, "it updates nothing")
 
 
 def _check_place(graph: Graph, op: Op) -> None:
@@ -55,12 +81,14 @@ def _check_place(graph: Graph, op: Op) -> None:
         raise broken(op, error.message) from error
 
 
-def _check_layouts(graph: Graph, stage: Stage) -> None:
+def _check_layouts(graph: Graph, stage: Stage, known: Known) -> None:
     producers = graph.producers
+    layouts: dict[str, Layout] = {}
     for op in graph.ops:
         for value in op.results:
             if value.layout is None:
                 raise broken(op, f"'{value.name}' has no layout")
+            layouts[value.name] = value.layout
         converts = is_conversion(op.kind)
         if converts:
             _check_conversion(graph, op)
@@ -79,6 +107,40 @@ def _check_layouts(graph: Graph, stage: Stage) -> None:
                 continue
             if not set(here) <= set(there):
                 raise broken(op, f"'{name}' is on {there}, not on {here}")
+        if is_computed(op) and not converts:
+            have = [layouts[name] for name in op.operands]
+            gives = [layouts[value.name] for value in op.results]
+            _check_meaning(op, have, gives, _ways(graph, op, layouts, known))
+
+
+def _check_meaning(
+    op: Op, have: Sequence[Layout], gives: Sequence[Layout], ways: Ways
+) -> None:
+    """The layouts are those that the op needs and gives."""
+    for name, found, wanted in zip(op.operands, have, ways[0], strict=True):
+        if found != wanted:
+            raise broken(op, f"'{name}' is {found}, and {op.kind} takes {wanted} there")
+    for value, found, wanted in zip(op.results, gives, ways[1], strict=True):
+        if found != wanted:
+            raise broken(op, f"'{value.name}' is {found}, and {op.kind} gives {wanted}")
+
+
+def _ways(graph: Graph, op: Op, layouts: Mapping[str, Layout], known: Known) -> Ways:
+    if len(graph.hosts(op)) == 1:
+        return replicated(op)
+    if op.is_gradient:
+        forward = graph.producers[op.operands[0]]
+        needed = tuple([layouts[name] for name in forward.operands])
+        return of_gradient(op, forward, needed, layouts)
+    if op.kind == "accumulate":
+        return of_accumulation(op, layouts.get(op.attrs["of"], "R"))
+    types = [graph.tensor(name) for name in op.operands]
+    have = [layouts[name] for name in op.operands]
+    numbers = map(known.number, types)
+    key = op.kind, known.written(op.attrs), len(op.results), *have, *numbers
+    if key not in known.ways:
+        known.ways[key] = by_rule(op, types, have)
+    return known.ways[key]
 
 
 def _check_conversion(graph: Graph, op: Op) -> None:

@@ -20,17 +20,19 @@ from placer.graph.structure import (
 )
 from placer.graph.types import ResidualType, TensorType, ValueType
 from placer.ops.attributes import complete
+from placer.passes.layouts import Ways
 
 
 @dataclass(slots=True)
 class Known:
     """What has been found right, so that each combination is worked out once.
 
-    Attributes have numbers, too: `texts` by what types depend on, `attrs` by identity.
-
     A type has a number; types that are equal have the same. `right` holds the kinds,
     attributes and types of ops that fit; `objects` finds a type's number by identity,
     which is quicker, and holds the type so that it stays the same object.
+
+    Attributes have numbers, too: `texts` by what types depend on, `attrs` by identity.
+    `ways` are the layouts that ops take and give.
     """
 
     numbers: dict[ValueType, int] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class Known:
     right: set[tuple[object, ...]] = field(default_factory=set)
     attrs: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     texts: dict[object, int] = field(default_factory=dict)
+    ways: dict[tuple[object, ...], Ways] = field(default_factory=dict)
 
     def written(self, attrs: Mapping[str, Any]) -> int:
         found = self.attrs.get(id(attrs))

@@ -9,7 +9,7 @@ from functools import lru_cache
 from placer.errors import PlaceError, Span
 from placer.place.check import check, node_kind
 from placer.place.ids import Ids
-from placer.place.nodes import ONE_CPU, Location, NodeKind
+from placer.place.nodes import ONE_CPU, SERVER, Location, NodeKind
 from placer.place.place import Place
 
 
@@ -28,6 +28,20 @@ class Cluster:
     def kind(self, name: str) -> NodeKind:
         """The node kind of that name; PlaceError with the nearest name if none is."""
         return node_kind(self.kinds, name, None)
+
+    @property
+    def default(self) -> NodeKind:
+        """The node kind of what nobody placed: the first that is no server.
+
+        Raises PlaceError where all are servers.
+        """
+        for kind in self.kinds:
+            if kind.name != SERVER:
+                return kind
+        raise PlaceError(
+            f"no node computes: only parameters and optimizers stand on {SERVER}",
+            hint="declare workers beside it, for example worker: {count: 2}",
+        )
 
     def check(self, place: Place, *, span: Span | None = None) -> None:
         """Raise PlaceError at `span` for what the place says and the cluster lacks.

@@ -13,6 +13,9 @@ MAX_DEVICES = 1_000_000
 
 ONE_CPU = (("cpu", 1),)
 
+SERVER = "ps"
+"""The node kind that holds parameters unless the spec says otherwise (seed 004)."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:

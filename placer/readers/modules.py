@@ -30,6 +30,25 @@ class Modules(MetaPathFinder, Loader):
     plan: Plan | None
     loaded: dict[str, ModuleType] = field(default_factory=dict)
 
+    @contextmanager
+    def reachable(self) -> Iterator[None]:
+        """Let them import each other meanwhile.
+
+        Nothing of them is left behind: another build's module of the same name is
+        another.
+        """
+        with _importing:
+            sys.modules.update(self.loaded)
+            # A new list each time: another thread may be in the midst of the old one.
+            sys.meta_path = [self, *sys.meta_path]
+            try:
+                yield
+            finally:
+                sys.meta_path = [each for each in sys.meta_path if each is not self]
+                for name, module in self.loaded.items():
+                    if sys.modules.get(name) is module:
+                        del sys.modules[name]
+
     def load(self, module: str, name: str) -> ModuleType:
         """Run `module` from its file as `name`; raises what it raises."""
         spec = self._spec(module, name)
@@ -68,20 +87,11 @@ class Modules(MetaPathFinder, Loader):
 
 @contextmanager
 def modules_of(folder: Path) -> Iterator[Modules]:
-    """The modules of a folder, which may import each other meanwhile.
+    """The modules of a folder, `reachable` meanwhile.
 
-    Nothing of them is left behind: another build's module of the same name is another.
     Raises BuildError for a build folder that is not as it was compiled.
     """
     plan = read_plan(folder) if (folder / FILE).is_file() else None
     modules = Modules(folder, plan)
-    with _importing:
-        # A new list each time: another thread may be in the midst of the old one.
-        sys.meta_path = [modules, *sys.meta_path]
-        try:
-            yield modules
-        finally:
-            sys.meta_path = [each for each in sys.meta_path if each is not modules]
-            for name, module in modules.loaded.items():
-                if sys.modules.get(name) is module:
-                    del sys.modules[name]
+    with modules.reachable():
+        yield modules

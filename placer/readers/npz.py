@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -10,6 +11,11 @@ import numpy as np
 from placer.ast_lock import AST_LOCK
 from placer.errors import DataError
 from placer.graph.sources import Source
+
+_DAMAGED = (
+    *(OSError, ValueError, EOFError, BadZipFile, zlib.error),
+    *(RuntimeError, NotImplementedError),  # encrypted, or compressed in another way
+)
 
 
 def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray]:
@@ -35,7 +41,7 @@ def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray
             f"{source.text}: there is no such file",
             hint="the path is relative to the spec's folder",
         ) from None
-    except (OSError, ValueError, BadZipFile, EOFError) as error:
+    except _DAMAGED as error:
         raise DataError(
             f"{source.text} cannot be read: {error}",
             hint="an npz file holds plain arrays, written by numpy.savez",

@@ -52,7 +52,7 @@ class Order:
         return _permutation(self.rows, self.seed, epoch)[low:high]
 
 
-@lru_cache(maxsize=4)  # an epoch of train and one of eval, and their successors
+@lru_cache(maxsize=2)  # an epoch to train on, and the one to evaluate on
 def _permutation(rows: int, seed: int, epoch: int) -> NDArray[np.int64]:
     key = np.array([seed % 2**64, epoch], np.uint64)
     order = np.random.Generator(np.random.Philox(key=key)).permutation(rows)

@@ -30,8 +30,9 @@ def read(
     It returns an iterable of them, all of which are held; or a sequence of its own
     (`__len__` and `__getitem__`, as PyTorch's map-style datasets), whose rows are asked
     for when a step needs them; or a function without arguments that returns either.
-    Every row has the same keys. Rows are numbered from 0 in errors. RunError for an exception of the function itself, DataError for rows that do not
-    fit, BuildError for a module of a build that is not as it was compiled.
+    Every row has the same keys. Rows are numbered from 0 in errors. RunError for an
+    exception of the function itself, DataError for rows that do not fit, BuildError for
+    a module of a build that is not as it was compiled.
     """
     module_name, _ = source.path.split(":")
     path = (folder / f"{module_name}.py").absolute()
@@ -44,7 +45,7 @@ def read(
         function = _function(source, path, modules)
         made = _made(source, path, function)
         if _is_dataset(made):
-            return AskedRows(source, path, made, tuple(columns), feeds)
+            return AskedRows(source, path, modules, made, tuple(columns), feeds)
         return _collected(source, path, made, columns, feeds)
 
 
@@ -54,6 +55,7 @@ class AskedRows:
 
     source: Source
     path: Path
+    modules: Modules
     made: Sequence[Any]
     columns: tuple[Column, ...]
     feeds: Mapping[str, str]
@@ -82,7 +84,8 @@ class AskedRows:
         if not 0 <= number < self.rows:
             raise IndexError(f"row {number} of {self.rows} rows")
         try:
-            row = self.made[number]
+            with self.modules.reachable():  # it may import its neighbours only now
+                row = self.made[number]
         except Exception as error:
             _fail(self.source, self.path, f"at row {number}", error)
         return _mapping(self.source, row, number)

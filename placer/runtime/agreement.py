@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from placer.errors import RunError
-from placer.plan import Plan, sha256
+from placer.plan import Plan
 from placer.runtime.channel.protocol import Channel
-from placer.runtime.service import READY, barrier
+from placer.runtime.service import AGREE, barrier
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def agree(plan: Plan, channel: Channel, told: Told) -> tuple[int | None, int | N
         for what in said:
             _common(plan, heard, what)
 
-    heard = barrier(plan, channel, said, READY, check)
+    heard = barrier(plan, channel, said, AGREE, check)
     training, evaluation = (
         _common(plan, heard, what) for what in ("training rows", "evaluation rows")
     )
@@ -53,7 +54,10 @@ def agree(plan: Plan, channel: Channel, told: Told) -> tuple[int | None, int | N
 
 def _fingerprint(file: Path | None) -> str:
     """What nodes compare to know that they begin with the same parameters."""
-    return "" if file is None else sha256(file.read_bytes())[:16]
+    if file is None:
+        return ""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
 
 
 def _common(plan: Plan, told: Sequence[Mapping[str, Any]], what: str) -> Any:

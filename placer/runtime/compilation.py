@@ -1,27 +1,28 @@
 """XLA's compiled programs, kept from run to run.
 
-They lie in the user's cache folder, apart from any build, one folder for each version
+They lie in `placer.runtime.caches.user_cache`, apart from any build, one folder for each version
 of jaxlib and kind of processor: code for one need not run on another.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from placer.runtime.caches import kept, user_cache
 
-def cache_folder() -> Path:
-    """Where compiled programs are kept: `PLACER_CACHE`, else the user's cache folder."""
+
+def cache_folder() -> Path | None:
+    """The folder that compiled programs are kept in, or None where there is none."""
     from jaxlib.version import __version__
 
-    given = os.environ.get("PLACER_CACHE")
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    base = Path(given) if given else Path(home) / "placer"
+    base = user_cache()
+    if base is None:
+        return None
     kind = sha256(_processor().encode()).hexdigest()[:12]
-    return base / f"xla-{__version__}-{kind}"
+    return kept(base / f"xla-{__version__}-{kind}")
 
 
 def _processor() -> str:
@@ -38,18 +39,14 @@ def _processor() -> str:
 def keep_compiled() -> None:
     """Have JAX keep what it compiles, and look there first.
 
-    A folder that cannot be written is left out: JAX then compiles again.
+    Where nothing can be kept JAX compiles again; a folder that JAX was told of stays.
     """
     import jax
 
+    config: Any = jax.config  # which has no types
     folder = cache_folder()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
+    if folder is None or config.jax_compilation_cache_dir:
         return
-    if not os.access(folder, os.W_OK):
-        return
-    update: Any = jax.config.update  # which has no types
-    update("jax_compilation_cache_dir", str(folder))
-    update("jax_persistent_cache_min_compile_time_secs", 0.2)
-    update("jax_persistent_cache_min_entry_size_bytes", 0)
+    config.update("jax_compilation_cache_dir", str(folder))
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    config.update("jax_persistent_cache_min_entry_size_bytes", 0)

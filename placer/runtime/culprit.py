@@ -8,19 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, TypeGuard
 
-import msgspec
-
 from placer.ast_lock import AST_LOCK
-from placer.plan import SOURCES
+from placer.errors import BuildError
+from placer.plan import read_sources
 
 Function: TypeAlias = ast.FunctionDef
-
-
-class _Sources(msgspec.Struct):
-    """What sources.json tells: the spec, and the line and column of each op."""
-
-    spec: str
-    ops: dict[str, tuple[int, int]]
 
 
 def culprit(folder: Path, program: str, trace: TracebackType | None) -> str | None:
@@ -37,8 +29,8 @@ def culprit(folder: Path, program: str, trace: TracebackType | None) -> str | No
     try:
         with AST_LOCK:
             module = ast.parse((folder / program).read_bytes())
-        sources = msgspec.json.decode((folder / SOURCES).read_bytes(), type=_Sources)
-    except (OSError, ValueError, SyntaxError):
+        sources = read_sources(folder)
+    except (OSError, ValueError, SyntaxError, BuildError):
         return text  # which says the most of it
     functions = {f.name: f for f in module.body if isinstance(f, Function)}
     around = next((f for f in functions.values() if _covers(f, line)), None)

@@ -11,12 +11,15 @@ from placer.plan import Node, Plan
 
 @contextmanager
 def on_device(me: Node) -> Iterator[None]:
-    """Compute on the device that the plan says; RunError where it is not there."""
-    import jax
+    """Compute on the device that the plan says; RunError where it is not there.
 
+    A node that computes nothing does without JAX.
+    """
     if me.device is None:
         yield
         return
+    import jax
+
     kind, _, number = me.device.partition(":")
     try:
         devices = jax.devices(kind)
@@ -33,9 +36,9 @@ def on_device(me: Node) -> Iterator[None]:
 
 
 @contextmanager
-def in_precision(plan: Plan) -> Iterator[None]:
+def in_precision(plan: Plan, me: Node) -> Iterator[None]:
     """With 64-bit types where the plan is of float64."""
-    if plan.precision == "float64":
+    if me.device is not None and plan.precision == "float64":
         import jax
 
         with jax.enable_x64(True):

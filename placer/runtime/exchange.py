@@ -184,9 +184,27 @@ def _space(target: Array | None, moved: Moved, piece: Piece) -> Array | None:
 def _joined(
     target: Array | None, moved: Moved, parts: Sequence[tuple[Piece, Array]]
 ) -> Array:
-    """The pieces put together in their order, which is the plan's (R2)."""
+    """The pieces put together in their order, which is the plan's (R2).
+
+    Sums of halves are made in float32 and rounded once.
+    """
     if target is None:
         return parts[0][1]
+    if _adds(moved) and len(parts) > 1 and _is_half(target.dtype):
+        wide = np.empty(target.shape, np.float32)
+        # Where floats overflow nothing is said, as in an update: the loss shows it.
+        with np.errstate(over="ignore", invalid="ignore"):
+            target[...] = _put(wide, moved, parts)
+        return target
+    return _put(target, moved, parts)
+
+
+def _is_half(dtype: np.dtype[Any]) -> bool:
+    return dtype.itemsize == 2 and not np.issubdtype(dtype, np.integer)
+
+
+def _put(target: Array, moved: Moved, parts: Sequence[tuple[Piece, Array]]) -> Array:
+    """Write the first of what is added up, add the others; other pieces lie apart."""
     first = True
     for piece, array in parts:
         space = target

@@ -53,7 +53,7 @@ Hook = Callable[[Node], None]
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds and rows of the steps after the first, which compiles."""
+    """Seconds and rows of the steps after the first, in which caches are cold."""
 
     steps: int = 0
     seconds: float = 0.0

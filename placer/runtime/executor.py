@@ -19,7 +19,7 @@ from placer.runtime.metrics import Metrics
 from placer.runtime.node import Node
 from placer.runtime.saving import save
 from placer.runtime.schedules import schedule
-from placer.runtime.service import DONE, barrier
+from placer.runtime.service import DONE, READY, barrier
 from placer.runtime.tables import make_tables
 from placer.runtime.warming import rehearse
 
@@ -32,7 +32,7 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
     plan, channel, options = execution.plan, execution.channel, execution.options
     with ExitStack() as entered:
         entered.enter_context(on_device(execution.me))
-        entered.enter_context(in_precision(plan))
+        entered.enter_context(in_precision(plan, execution.me))
         history = options.history if execution.is_control else None
         lines = entered.enter_context(
             Lines(plan, history, execution.report, lambda: execution.timing.rate)
@@ -41,15 +41,17 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         execution.tell("joining")
         channel.join()
         execution.tell("compiling")
-        keep_compiled()
+        if execution.me.device is not None:
+            keep_compiled()
         node = execution.node = _prepare(execution, metrics)
+        _agree(execution, node)
         sizes = [b.sizes if b else () for b in (node.training, node.evaluating)]
         node.where = "compiling"
         rehearse(
             plan, execution.me, node.tables, (step, evaluate), (sizes[0], sizes[1])
         )
         node.where = ""
-        _agree(execution, node)
+        barrier(plan, channel, {}, READY)
         with metrics:
             _train(execution, node, metrics, step, evaluate)
         node.where = "after the last step"
@@ -78,7 +80,8 @@ def _prepare(execution: Execution, metrics: Metrics) -> Node:
     plan, me = execution.plan, execution.me
     given, share = execution.options.init_params, execution.channel.share
     tables = make_tables(plan, me, given, share)
-    build, spec = execution.folder, read_sources(execution.folder)
+    build = execution.folder
+    spec = (build / read_sources(build).spec).parent
     training = open_batches(plan, plan.train, me.step, build, spec)
     evaluating = None
     if plan.evaluation is not None:

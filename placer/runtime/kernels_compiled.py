@@ -1,16 +1,13 @@
 """Kernels as machine code: compiled by numba when first asked for, kept for later runs.
 
 numba is imported here and in `kernels.py` only; it takes half a second, so this module
-is imported when a table is about to be updated. What was compiled is kept in
-`placer/kernels` of the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`), or where
-`NUMBA_CACHE_DIR` says; numba tells processors and its own versions apart. Where nothing
+is imported when a table is about to be updated. What was compiled is kept in `kernels`
+of `placer.runtime.caches.user_cache`, or where `NUMBA_CACHE_DIR` says; numba tells processors and its own versions apart. Where nothing
 can be kept, everything is compiled each time.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -21,6 +18,7 @@ import numba
 import numba.types
 
 from placer.runtime import kernels
+from placer.runtime.caches import kept, user_cache
 
 Kernel = Callable[..., None]
 
@@ -72,22 +70,8 @@ def _jit(signature: Any, loop: Kernel, *, keep: bool) -> Kernel:
 
 
 def cache_folder() -> Path | None:
-    """The folder that machine code is kept in, ours alone, or None where there is none.
-
-    What lies there is run, so a folder that belongs to or may be written by anybody
-    else is not used.
-    """
-    try:
-        if config.CACHE_DIR:
-            folder = Path(config.CACHE_DIR)
-        else:
-            caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-            folder = caches.expanduser() / "placer" / "kernels"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o022:
-            return None
-        tempfile.TemporaryFile(dir=folder).close()
-    except (OSError, RuntimeError):  # not to be written; no home
-        return None
-    return folder
+    """The folder that machine code is kept in, or None where there is none."""
+    if config.CACHE_DIR:
+        return kept(Path(config.CACHE_DIR))
+    base = user_cache()
+    return None if base is None else kept(base / "kernels")

@@ -116,7 +116,7 @@ class Node:
         """A parameter of this shape from its blocks."""
         return self.exchange.assemble(blocks, shape)
 
-    def record(self, **metrics: Any) -> None:
+    def record(self, /, **metrics: Any) -> None:
         """Give this node's part of metrics, of a step or of an evaluation's batch.
 
         They need not be computed yet: nobody waits for them here.
@@ -126,7 +126,8 @@ class Node:
             name: value.copy() if isinstance(value, np.ndarray) else value
             for name, value in metrics.items()
         }
-        self._recorded = tuple(kept.values())
+        if self._evaluation:
+            self._recorded += tuple(kept.values())
         self.watch(kept, self.count if self._evaluation else 1)
 
     def batches(self) -> Iterator[int]:
@@ -144,7 +145,7 @@ class Node:
             yield batch
             for value in before:
                 np.asarray(value)
-            before = self._recorded
+            before, self._recorded = self._recorded, ()
         for value in before:
             np.asarray(value)
 

@@ -10,7 +10,6 @@ import threading
 import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
 from pathlib import Path
 
 from placer.errors import PlacerError, RunError
@@ -67,6 +66,7 @@ def run(
 
     pipe = Pipe(report_fd, orphaned) if report_fd is not None else None
     report = pipe or nobody
+    ending = _Ending(pipe)
     try:
         channel = open_channel(
             node,
@@ -76,7 +76,7 @@ def run(
             deadline=options.deadline,
             join_timeout=options.join_timeout,
         )
-        channel.on_abort = partial(_end_soon, pipe)
+        channel.on_abort = ending.begin
         execution = Execution(plan, folder, me, channel, options, report)
         with _beating(execution):
             return _attempt(execution)
@@ -86,22 +86,35 @@ def run(
     finally:
         if channel is not None:
             channel.close()
+        # The channel's thread, which begins it, has ended: this process is the caller's.
+        ending.cancel()
         if pipe is not None:
             pipe.close(STUCK)
 
 
-def _end_soon(pipe: Pipe | None, cause: Cause) -> None:
-    """End a node that has heard of a failure and is stuck outside the channel."""
+class _Ending:
+    """Ends a node that has heard of a failure and is stuck outside the channel."""
 
-    def end() -> None:
-        if pipe is not None:
-            pipe(failure(cause.node, Aborted(cause), None))
-            pipe.close(STUCK)
+    def __init__(self, pipe: Pipe | None) -> None:
+        self._pipe = pipe
+        self._timer: threading.Timer | None = None
+
+    def begin(self, cause: Cause) -> None:
+        """End the process `STUCK` seconds from now, unless that is cancelled."""
+        self._timer = threading.Timer(STUCK, self._end, (cause,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        """The node has ended by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self, cause: Cause) -> None:
+        if self._pipe is not None:
+            self._pipe(failure(cause.node, Aborted(cause), None))
+            self._pipe.close(STUCK)
         os._exit(1)
-
-    timer = threading.Timer(STUCK, end)
-    timer.daemon = True
-    timer.start()
 
 
 def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
@@ -127,8 +140,10 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
     with ThreadPoolExecutor(len(plan.nodes), thread_name_prefix="placer") as pool:
         runs = [pool.submit(one, n.name) for n in plan.nodes]
         try:
-            wait(runs)
-        except BaseException as error:  # Ctrl-C comes to this thread alone
+            # A signal is heeded by this thread alone, and only when it wakes.
+            while wait(runs, timeout=0.5).not_done:
+                pass
+        except BaseException as error:
             hub.channel(plan.control).abort(Cause("", "", describe(error)))
             raise
     errors = [run.exception() for run in runs]

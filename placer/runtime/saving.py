@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -13,24 +14,41 @@ from placer.runtime.channel.protocol import Channel, Key
 from placer.runtime.service import SAVE
 from placer.runtime.table import Table
 
+PART: Final = 64 << 20
+"""Elements of a block that go in one message: a block may have more bytes than a message
+may carry."""
+
 
 def save(plan: Plan, channel: Channel, tables: Mapping[str, Table], path: Path) -> None:
     """Every node sends its blocks; the control node writes the file."""
     control = channel.node == plan.control
+    sizes = {
+        (node.name, table.name, i): block.stop - block.start
+        for node in plan.nodes
+        for table in node.tables
+        for i, block in enumerate(table.blocks)
+    }
     whole: dict[str, np.ndarray] = {}
     for i, parameter in enumerate(plan.parameters):
-        blocks = []
-        for j, (holder, table, index) in enumerate(parameter.holders):
+        found = []
+        for j, held in enumerate(parameter.holders):
+            holder, table, index = held
             key = Key(SAVE, i, j)
             if holder == channel.node:
-                block = tables[table].values()[index]
+                flat = tables[table].values()[index].reshape(-1)
                 if not control:
-                    channel.send(plan.control, key, [block])
-                blocks.append(block)
+                    for part in _parts(sizes[held]):
+                        channel.send(plan.control, key, [flat[part]])
+                found.append(flat)
             elif control:
-                blocks += channel.receive(holder, key)
+                for _ in _parts(sizes[held]):
+                    found += channel.receive(holder, key)
         if control:
-            flat = np.concatenate([block.reshape(-1) for block in blocks])
-            whole[parameter.name] = flat.reshape(parameter.shape)
+            whole[parameter.name] = np.concatenate(found).reshape(parameter.shape)
     if control:
         files.save(path, whole)
+
+
+def _parts(size: int) -> list[slice]:
+    """The ranges of elements that go one by one, at least one."""
+    return [slice(low, low + PART) for low in range(0, max(1, size), PART)]

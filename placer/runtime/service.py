@@ -14,7 +14,7 @@ import numpy as np
 from placer.plan import Plan
 from placer.runtime.channel.protocol import Channel, Key
 
-READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6
+AGREE, READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6, -7
 """The edges of barriers, of metrics, and of saving."""
 
 

@@ -62,11 +62,11 @@ class Table:
     Used by one thread at a time. A table without blocks does nothing. RunError from
     every method after an update that was broken off.
 
-    `allocate` gives the values' memory: so many bytes, zero and 64-byte aligned. With
-    `in_place` it is asked once, and whoever has a view of the values sees them change.
-    Else there are two buffers by turns: a view stays what it was until the update after
-    next, and in this process for as long as it lives, for a buffer that somebody looks
-    at is given up for a new one. `load` writes as an update does.
+    With `in_place` the values lie in memory of `allocate`, which is asked once for so
+    many bytes, zero and 64-byte aligned; whoever has a view of them sees them change,
+    in another process too. Else there are two buffers of this process by turns: a view
+    stays what it was for as long as it lives, for a buffer that somebody looks at is
+    given up for a new one. `load` writes as an update does.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Table:
 
     def update_by(self, ratios: Sequence[Scalar], *, learning_rate: float) -> None:
         """The second stage: follow each block's direction by the trust ratio of its
-        parameter (`placer.graph.optimizers.trust_ratio`), one per block."""
+        parameter (the op `trust_ratio`), one per block."""
         assert self._directed, "direct comes first"
         with self._changing_values(learning_rate, tuple(ratios)) as each:
             _apply_all(each, self._views(self._direction))

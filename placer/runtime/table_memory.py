@@ -24,8 +24,10 @@ class Memory:
     """Flat arrays of one size and dtype; `now` is the one that is read.
 
     New values are written to `target()`, and `publish` makes that the one that is read.
-    In place they are the same. Else the target is the array that was read before, or a
-    new one while anybody in this process has a view of that, a JAX array included.
+    In place they are the same, in memory that `allocate` has given once. Else the target
+    is the array that was read before, or a new one while anybody has a view of that, a
+    JAX array included. Such arrays are this process's own, so that everybody who has a
+    view is known of: others get copies.
 
     Every view has the array as its `base`, since numpy goes no further back than to an
     array over a `memoryview`: when the array is gone, they all are.
@@ -36,7 +38,7 @@ class Memory:
     ) -> None:
         self._size = size
         self._dtype = dtype
-        self._allocate = allocate
+        self._allocate = allocate if in_place else private
         self._in_place = in_place or not size
         self._before: tuple[memoryview, weakref.ref[Array]] | None = None
         self.now = self._new() if size else np.empty(0, dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +30,9 @@ class Pass:
 
     `arrays` are what the kernel changes, flat; `before` holds the values that the first
     one takes over at first, if any; `offsets` and `numbers` are by block. `kernel` gives
-    that for so many gradients. `real` is the dtype that is computed in: arrays of
-    another are widened to it and rounded once.
+    that for so many gradients. `real` is the dtype that is computed in: gradients of
+    another are widened to it before they are summed, and what is changed is rounded
+    once.
     """
 
     table: str
@@ -88,7 +88,9 @@ class Pass:
             return
         # Where floats overflow the kernels say nothing either: the loss shows it.
         with np.errstate(all="ignore"):
-            total = reduce(np.add, chunk).astype(self.real, copy=False)
+            total = chunk[0].astype(self.real)
+            for gradient in chunk[1:]:
+                np.add(total, gradient, out=total)
             wide = [array.astype(self.real, copy=False) for array in arrays]
             self.kernel(1)(*wide, (total,), numbers)
             for array, computed in zip(arrays, wide, strict=True):

@@ -14,9 +14,10 @@ from placer.runtime.table_memory import Allocate
 def make_tables(
     plan: Plan, me: Node, given: Path | None, allocate: Allocate
 ) -> dict[str, Table]:
-    """A node's tables by name, ready to be updated, their values in `allocate`'s memory.
+    """A node's tables by name, ready to be updated.
 
-    `given` is a file of whole parameters to begin with; DataError where it does not fit.
+    Those that change in place have their values in `allocate`'s memory. `given` is a
+    file of whole parameters to begin with; DataError where it does not fit.
     """
     wholes = {parameter.name: parameter for parameter in plan.parameters}
     values = None

@@ -1,6 +1,6 @@
-"""A step that only compiles: the program is run on zeros before the nodes meet.
+"""A step that only compiles: every node runs its program on zeros before the first step.
 
-So no node waits, and no deadline runs, while another compiles.
+So all compile at the same time, and none in the midst of a step that others wait for.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Rehearsal:
     def store(self, table: str, *values: Any) -> None:
         _settle(values)
 
-    def record(self, **metrics: Any) -> None:
+    def record(self, /, **metrics: Any) -> None:
         _settle(metrics.values())
 
     def batches(self) -> Iterator[int]:

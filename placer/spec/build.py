@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Mapping as Attributes
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from placer.errors import OpError, Span
 from placer.graph.graph import Op, Value
 from placer.graph.scalars import shown
 from placer.graph.structure import POSITION
-from placer.graph.types import FLOATS, TensorType
+from placer.graph.types import BATCH, FLOATS, LARGEST, TensorType
 from placer.ops.attributes import complete, condense
 from placer.ops.composite import Composite, Written, stream
 from placer.ops.declaration import Declaration
@@ -35,6 +36,9 @@ from placer.spec.problems import Problems
 from placer.spec.schema import Block
 from placer.spec.tree import Mapping, Node, Scalar, Sequence
 from placer.spec.values import Values, is_block, several
+
+NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+"""The dtypes that JAX has only where the precision is float64, and what it would take."""
 
 
 class Builder:
@@ -121,7 +125,7 @@ class Builder:
             self._problems.add(message, span, hint)
             self._operands(node, name)
             return False
-        place = self._places.merge(outer, node.get("place"))
+        place = self._places.merge(outer, node.given("place"))
         attrs = read_attrs(kind, node, name, self._problems)
         operands = self._operands(node, name)
         if attrs is None or operands is None:
@@ -147,9 +151,12 @@ class Builder:
             default = next(a.default for a in declaration.attrs if a.name == "dtype")
             if attrs.get("dtype", default) in FLOATS:
                 attrs["dtype"] = "float64"
-        elif attrs.get("dtype") == "float64":
-            message = f"op '{name}' ({declaration.kind}) is float64 in a float32 model"
-            hint = "write precision: float64 at the top of the spec, or float32 here"
+        elif (dtype := attrs.get("dtype")) in NARROWER:
+            message = f"op '{name}' ({declaration.kind}) is {dtype} in a float32 model"
+            hint = (
+                "write precision: float64 at the top of the spec,"
+                f" or {NARROWER[dtype]} here"
+            )
             self._problems.add(message, node.entries["dtype"].span, hint)
             return False
         names = [operand.text for operand, _ in operands]
@@ -158,12 +165,13 @@ class Builder:
             made = declaration.parameters(
                 types, complete(declaration, attrs, build=True)
             )
+            _check_sizes(declaration.kind, [each.type for each in made], attrs)
             own = self._parameters.of_layer(made, node, name, span)
             if own is None:
                 return False
             names += (parameter for parameter, _ in own)
             types += (type_ for _, type_ in own)
-        elif "params" in node.entries:
+        elif node.given("params") is not None:
             message = f"op '{name}' ({declaration.kind}) has no parameters"
             self._problems.add(message, node.keys["params"].span)
             return False
@@ -173,6 +181,7 @@ class Builder:
             return self._composite(node, declaration, written, span, place)
         held = condense(declaration, attrs)
         results = declaration.infer(types, complete(declaration, held))
+        _check_sizes(declaration.kind, results, attrs)
         outs = self._outs(node, name, declaration.named(len(results)))
         if outs is None:
             return False
@@ -182,14 +191,14 @@ class Builder:
     def _call(self, node: Mapping, name: str, span: Span, outer: Place | None) -> bool:
         """Add a JAX function of the user's, with its parameters and its state."""
         good = read_call(node, name, self._problems)
-        place = self._places.merge(outer, node.get("place"))
+        place = self._places.merge(outer, node.given("place"))
         fn = node.get("fn")
         modules = None
         if "fn" in good and isinstance(fn, Scalar):
             modules = read_function(fn, self._folder, self._problems)
-        params = read_values(node.get("params"), "params", False, self._problems)
-        state = read_values(node.get("state"), "state", True, self._problems)
-        outs = read_outs(node.get("out"), name, self._names, self._problems)
+        params = read_values(node.given("params"), "params", False, self._problems)
+        state = read_values(node.given("state"), "state", True, self._problems)
+        outs = read_outs(node.given("out"), name, self._names, self._problems)
         operands = self._operands(node, name)
         if params is None or state is None or outs is None or "batch" not in good:
             return False
@@ -297,7 +306,7 @@ class Builder:
         self, node: Mapping, name: str
     ) -> list[tuple[Scalar, TensorType]] | None:
         """The values that `in` names; None when one is wrong or depends on a mistake."""
-        section = node.get("in")
+        section = node.given("in")
         if section is None:
             return []
         items = several(section)
@@ -314,7 +323,7 @@ class Builder:
         self, node: Mapping, name: str, declared: tuple[str, ...]
     ) -> list[str] | None:
         """The names of the results; None when they are wrong or not as many."""
-        out = node.get("out")
+        out = node.given("out")
         if out is None:
             if len(declared) == 1:
                 return [name]
@@ -356,3 +365,22 @@ class Builder:
         span = at.inside if isinstance(at, Scalar) else at.span
         message = told(error, kind.declaration.kind, name)
         self._problems.add(message, span, error.hint)
+
+
+def _check_sizes(
+    kind: str, types: Iterable[TensorType], attrs: Attributes[str, Any]
+) -> None:
+    """OpError unless the dimensions that an op makes can be counted in 32 bits."""
+    most = max((d for t in types for d in t.shape if d != BATCH), default=0)
+    if most > LARGEST:
+        large = (key for key, value in attrs.items() if _has_large(value))
+        raise OpError(
+            f"{kind} makes a dimension of {most}, and the largest is {LARGEST}",
+            attr=next(large, None),
+        )
+
+
+def _has_large(value: object) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_has_large, value))
+    return isinstance(value, int) and value > LARGEST

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 from placer.errors import DataError, did_you_mean
 from placer.graph import inits
 from placer.graph.scalars import shown
-from placer.graph.types import TensorType
+from placer.graph.structure import SUFFIXES
+from placer.graph.types import LARGEST, TensorType
 from placer.ops.declaration import LayerParameter
 from placer.spec.decode import decode
 from placer.spec.names import Names, is_name, why_not
@@ -20,6 +22,9 @@ from placer.spec.tree import Mapping, Node, Scalar, Sequence
 
 OWN = ("params", "state", "out")
 """The keys that are read in their own way."""
+
+TAKEN = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "placer"}
+"""Modules that are loaded before a program is: importing one gives that, not a file."""
 
 
 def read_function(
@@ -36,6 +41,11 @@ def read_function(
             message, hint = why_not(part)
             problems.add(message, node.inside, hint)
             return None
+    if module in TAKEN:
+        message = f"a module beside the spec cannot be called '{module}'"
+        hint = f"a program that imports it gets another {module}: rename {module}.py"
+        problems.add(message, node.inside, hint)
+        return None
     if not (folder / f"{module}.py").is_file():
         beside = [path.stem for path in folder.glob("*.py")]
         message = f"there is no {module}.py beside the spec"
@@ -69,6 +79,9 @@ def read_values(
         if not is_name(key):
             message, hint = why_not(key)
             problems.add(message, section.keys[key].span, hint)
+        elif key in SUFFIXES:
+            message = f"'{key}' is what the compiler calls a value of its own"
+            problems.add(message, section.keys[key].span, f"write {key}_")
         elif isinstance(item, Scalar) and isinstance(item.value, str) and not state:
             found.append((key, item))
         elif (made := _made(key, item, what, state, problems)) is not None:
@@ -85,9 +98,6 @@ def _made(
         problems.add(problem, init.span)
         return None
     if init is None or "shape" not in good or "dtype" not in good:
-        return None
-    if min(good["shape"], default=1) < 1:
-        problems.add(f"a dimension of '{key}' is less than 1", item.span)
         return None
     type_ = TensorType(good["dtype"], tuple(good["shape"]))
     return LayerParameter(key, type_, inits.canonical(frozen(init)), state)
@@ -127,7 +137,7 @@ def _type(node: Node, problems: Problems) -> TensorType | None:
         problems.add(message, node.span, 'write "float32[batch, 64]"')
         return None
     try:
-        return TensorType.parse(node.text)
+        return TensorType.parse(node.text, LARGEST)
     except ValueError as error:
         problems.add(str(error), node.inside)
         return None

@@ -21,6 +21,9 @@ from placer.spec.train import Group
 from placer.spec.tree import Mapping, Scalar
 from placer.spec.values import Values
 
+MOST = 2**40
+"""The most elements of a parameter: 4 TiB of float32."""
+
 
 class Parameters:
     """Declares parameters: the first rule and the first group that fit one hold."""
@@ -99,19 +102,15 @@ class Parameters:
         """Declare what an op of kind `parameter` says; False when it is wrong."""
         where = f"op '{name}' (parameter)"
         good = decode(node, ParameterOp, where, self._problems, ("place",))
-        if (place := node.keys.get("place")) is not None:
+        if node.given("place") is not None:
             message = f"{where} has no place of its own"
             hint = "a parameter stands with its optimizer: place that"
-            self._problems.add(message, place.span, hint)
+            self._problems.add(message, node.keys["place"].span, hint)
         init = good.get("init")
         if init is not None and (problem := inits.check(init.value)):
             self._problems.add(problem, init.span)
             init = None
         if init is None or "shape" not in good or "dtype" not in good:
-            return False
-        if min(good["shape"], default=1) < 1:
-            message = f"a dimension of {where} is less than 1"
-            self._problems.add(message, node.entries["shape"].span)
             return False
         type_ = TensorType(good["dtype"], tuple(good["shape"]))
         init = inits.canonical(frozen(init))
@@ -124,7 +123,14 @@ class Parameters:
         rule, blamed = rule_of(name, self._rules), span
         if rule is not None and rule.init is not None:
             init, blamed = rule.init, rule.pattern.node.span
-        if problem := inits.check_shape(init, type_.sizes(1)):
+        if type_.dtype == "float64" and not self._wide:
+            message = f"parameter '{name}' is float64 in a float32 model"
+            hint = "write precision: float64 at the top of the spec, or float32 here"
+            self._problems.add(message, span, hint)
+        if type_.numel() > MOST:
+            message = f"parameter '{name}': {type_} has more than {MOST} elements"
+            self._problems.add(message, span)
+        elif problem := inits.check_shape(init, type_.sizes(1)):
             self._problems.add(f"parameter '{name}': {problem}", blamed)
         attrs = {"init": init}
         if state:
@@ -155,7 +161,7 @@ class Parameters:
         self, made: tuple[LayerParameter, ...], node: Mapping, name: str
     ) -> dict[str, str] | None:
         """The parameters that `params` names, by operand; None when one is wrong."""
-        section = node.get("params")
+        section = node.given("params")
         if section is None:
             return {}
         if not isinstance(section, Mapping):

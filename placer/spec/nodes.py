@@ -41,6 +41,11 @@ def read_nodes(
     if len(kinds) < len(section.entries):
         return None
     cluster = Cluster(tuple(kinds))
+    try:
+        _ = cluster.default
+    except PlaceError as error:
+        problems.add(error.message, section.span, error.hint)
+        return None
     return _with_counts(cluster, counts) if counts else cluster
 
 
@@ -70,8 +75,8 @@ def _bytes(size: str) -> int:
 
 
 def one_process(cluster: Cluster) -> Cluster:
-    """One worker with one device, of the kind that the spec declares first."""
-    (device, _), *_ = cluster.kinds[0].devices
+    """One worker with one device, of the first kind where ops stand by default."""
+    (device, _), *_ = cluster.default.devices
     return Cluster((NodeKind("worker", 1, ((device, 1),)),))
 
 

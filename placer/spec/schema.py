@@ -12,12 +12,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from placer.graph.csv_format import Csv
+from placer.graph.types import LARGEST
 
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 KIND_PATTERN = r"^[a-z][a-z0-9_]*$"
 
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Shape = list[Annotated[int, Meta(ge=1, le=LARGEST)]]
 NodeCount = Annotated[int, Meta(ge=1, le=100_000)]  # what a place can say
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 # Read by a reader of its own, so nothing of it is checked here.
@@ -188,7 +190,7 @@ class ParameterOp(Struct, forbid_unknown_fields=True):
 
     name: Annotated[Name, _doc("the parameter's")]
     op: Literal["parameter"]
-    shape: Annotated[list[int], _doc("ints; [] for a scalar")]
+    shape: Annotated[Shape, _doc("ints; [] for a scalar")]
     init: Annotated[Any, _doc("how it begins")]
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32", "float64"], _doc("a float")
@@ -198,7 +200,7 @@ class ParameterOp(Struct, forbid_unknown_fields=True):
 class CallParameter(Struct, forbid_unknown_fields=True):
     """A parameter, or a part of the state, of an op of kind `call`."""
 
-    shape: Annotated[list[int], _doc("ints; [] for a scalar")]
+    shape: Annotated[Shape, _doc("ints; [] for a scalar")]
     init: Annotated[Any, _doc("how it begins")]
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32", "float64"], _doc("a float")

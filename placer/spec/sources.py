@@ -12,7 +12,7 @@ from placer.errors import DataError, Span, did_you_mean
 from placer.graph import sources
 from placer.graph.model import Source
 from placer.graph.scalars import shown
-from placer.graph.types import BATCH, ITEM_BYTES, TensorType
+from placer.graph.types import BATCH, ITEM_BYTES, LARGEST, TensorType
 from placer.spec.csv_options import check_columns, read_csv
 from placer.spec.decode import decode
 from placer.spec.names import Names, is_name, why_not
@@ -61,7 +61,7 @@ def parse_type(
 ) -> TensorType | None:
     """The type of an input; its first dimension, and no other, is the batch."""
     try:
-        found = TensorType.parse(node.text)
+        found = TensorType.parse(node.text, LARGEST)
     except ValueError as error:
         word = re.match(r"\w*", node.text.strip())
         dtype = word.group() if word else ""

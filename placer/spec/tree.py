@@ -108,6 +108,11 @@ class Mapping:
     def get(self, key: str) -> Node | None:
         return self.entries.get(key)
 
+    def given(self, key: str) -> Node | None:
+        """The node of a key; None where it is null: what may be left out is not given."""
+        node = self.entries.get(key)
+        return None if isinstance(node, Scalar) and node.value is None else node
+
     @property
     def value(self) -> dict[str, Any]:
         return {key: node.value for key, node in self.entries.items()}

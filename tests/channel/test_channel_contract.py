@@ -226,7 +226,7 @@ def test_a_circle_of_three_does_not_deadlock_on_the_bound(connect, spawn):
 def test_a_receive_past_its_deadline_names_whom_it_waited_for(connect):
     channels = connect("a:0", "b:0", deadline=0.2)
     with pytest.raises(
-        RunError, match=r"^b:0 waited 0.2 s for edge 3, step 12 from a:0$"
+        RunError, match=r"^b:0 waited 0.2 s for edge 3, step 12 from a:0\n"
     ):
         channels["b:0"].receive("a:0", Key(3, 12))
     assert channels["b:0"].waiting() == ()
@@ -237,7 +237,7 @@ def test_a_send_past_its_deadline_names_whom_it_waited_for(connect):
     channels["a:0"].send("b:0", Key(3, 1), [np.zeros(90, np.uint8)])
     with pytest.raises(
         RunError,
-        match=r"^a:0 waited 0.2 s for b:0 to receive .* edge 3, step 2, microbatch 1$",
+        match=r"^a:0 waited 0.2 s for b:0 to receive .* edge 3, step 2, microbatch 1\n",
     ):
         channels["a:0"].send("b:0", Key(3, 2, 1), [np.zeros(90, np.uint8)])
 

@@ -85,7 +85,8 @@ def test_nodes_of_different_carriers_do_not_meet(spawn):
         node.close()
 
 
-def test_a_failure_while_others_still_join_ends_their_wait(make, spawn):
+def test_a_failure_while_others_still_join_ends_their_wait(make, spawn, monkeypatch):
+    monkeypatch.setattr("placer.runtime.channel.joining.LATE", 0.01)
     addresses = free_addresses(["a:0", "b:0", "c:0"])
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
@@ -98,6 +99,36 @@ def test_a_failure_while_others_still_join_ends_their_wait(make, spawn):
     assert raised.value.cause == cause
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("failed", ["a:0", "b:0"])
+def test_a_node_that_comes_after_a_failure_is_told_of_it(make, spawn, failed):
+    addresses = free_addresses(["a:0", "b:0"])
+    cause = Cause(failed, "start", "no such file")
+    (late,) = addresses.keys() - {failed}
+    first = make(failed, addresses, "j")
+    first.abort(cause)
+    closing = spawn(first.close)
+    second = make(late, addresses, "j", join_timeout=10.0, deadline=10.0)
+
+    def begin() -> None:
+        second.join()  # may end before the news comes
+        second.receive(failed, Key(1, 1))
+
+    with pytest.raises(Aborted) as raised:
+        begin()
+    assert raised.value.cause == cause
+    second.close()
+    closing.result(10)
+
+
+def test_a_node_that_failed_does_not_wait_long_for_those_that_never_come(
+    make, monkeypatch
+):
+    monkeypatch.setattr("placer.runtime.channel.joining.LATE", 0.01)
+    channel = make("a:0", free_addresses(["a:0", "b:0"]), "j", join_timeout=1e9)
+    channel.abort(Cause("a:0", "start", "no such file"))
+    channel.close()
 
 
 def test_a_node_that_leaves_while_others_still_join_is_named(make, spawn):

@@ -9,11 +9,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from tests_channel_support import eventually, free_addresses
+
+from placer.runtime.channel.protocol import Key
+from placer.runtime.channel.shared import rendezvous
+from placer.runtime.channel.shared.channel import SharedMemoryChannel
 
 PROGRAM = Path(__file__).with_name("channel_node.py")
 ROOT = Path(__file__).parents[2]
@@ -33,19 +37,11 @@ def run(
     carrier: str, roles: Mapping[str, str], **options: float
 ) -> Iterator[dict[str, Node]]:
     """A process for each node, all joined; none is left behind."""
-    addresses = json.dumps(free_addresses(list(roles)))
-    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    nodes = {}
-    for node, play in roles.items():
-        role, peer = play.rsplit(maxsplit=1)
-        said = [node, role, peer, carrier, addresses, json.dumps(options)]
-        nodes[node] = subprocess.Popen(
-            [sys.executable, str(PROGRAM), *said],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+    addresses = free_addresses(list(roles))
+    nodes = {
+        node: start(node, play, carrier, addresses, **options)
+        for node, play in roles.items()
+    }
     try:
         for process in nodes.values():
             hear(process, "joined")
@@ -54,6 +50,21 @@ def run(
         for process in nodes.values():
             process.kill()
             process.communicate()
+
+
+def start(
+    node: str, play: str, carrier: str, addresses: Mapping[str, str], **options: float
+) -> Node:
+    role, peer = play.rsplit(maxsplit=1)
+    said = [node, role, peer, carrier, json.dumps(addresses), json.dumps(options)]
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), *said],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
 def hear(process: Node, word: str) -> None:
@@ -133,10 +144,37 @@ def test_a_slow_reader_makes_the_sender_wait_and_nothing_is_lost(carrier, bound)
         assert [ending(node, 60) for node in nodes.values()] == ["done", "done"]
 
 
-def asleep(pid: int) -> bool:
-    """Whether no thread of a process runs: each waits for something."""
-    states = [
+def states(pid: int) -> set[str]:
+    """What the threads of a process do, in the letters of `ps`."""
+    return {
         stat.read_text().rpartition(")")[2].split()[0]
         for stat in Path(f"/proc/{pid}/task").glob("*/stat")
-    ]
-    return set(states) == {"S"}
+    }
+
+
+def asleep(pid: int) -> bool:
+    """Whether no thread of a process runs: each waits for something."""
+    return states(pid) == {"S"}
+
+
+def test_a_node_that_is_stopped_while_others_join_goes_on(monkeypatch):
+    """The other one has given up connections meanwhile, which it finds when it wakes."""
+    monkeypatch.setattr(rendezvous, "PATIENCE", 0.02)
+    addresses = free_addresses(["a:0", "b:0"])
+    where = rendezvous.address("test job", "a:0", addresses["a:0"]).decode()
+    stopped = start("a:0", "wait b:0", "shared", addresses)
+    try:
+        eventually(lambda: f"@{where[1:]}" in Path("/proc/net/unix").read_text(), 60)
+        stopped.send_signal(signal.SIGSTOP)
+        eventually(lambda: states(stopped.pid) == {"T"})
+        made = SharedMemoryChannel("b:0", addresses, "test job", join_timeout=20)
+        with closing(made) as channel:
+            eventually(lambda: channel.refused > 2)
+            monkeypatch.undo()
+            stopped.send_signal(signal.SIGCONT)
+            channel.join()
+            channel.send("a:0", Key(2, 1), [])
+            assert ending(stopped) == "done"
+    finally:
+        stopped.kill()
+        stopped.communicate()

@@ -116,7 +116,7 @@ def test_messages_read_back(key, rows, region, offset):
 
 def test_the_most_and_longest_shapes_fit_into_frames():
     longest = np.zeros((2**32, 2**16, *[1] * 29, 0), "?")
-    arrays = payload.sendable([longest] * payload.MAX_ARRAYS, 0, lambda: "it")
+    arrays = payload.sendable([longest] * payload.MAX_ARRAYS, lambda: "it")
     places = dict.fromkeys(range(payload.MAX_ARRAYS), (2**31, 2**40))
     parts = written(1, Key(2**62, 2**62, 2**62), arrays, places)
     assert all(len(part) <= frames.MAX_FRAME for part in parts)

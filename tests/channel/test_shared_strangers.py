@@ -10,7 +10,7 @@ import platform
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tests_channel_support import eventually, free_addresses, talk
 from placer.errors import RunError
 from placer.runtime.channel import bodies
 from placer.runtime.channel.bodies import Hello
-from placer.runtime.channel.protocol import Aborted, Key
+from placer.runtime.channel.protocol import Aborted, Cause, Key
 from placer.runtime.channel.shared import frames, rendezvous
 from placer.runtime.channel.shared.channel import SharedMemoryChannel
 from placer.runtime.channel.shared.frames import Kind, frame
@@ -128,17 +128,81 @@ def test_a_process_of_another_user_is_turned_away_whatever_it_knows(stranger):
 # A node that is broken.
 
 
+def meet(addresses: Mapping[str, str]) -> socket.socket:
+    """A connection to a:0 that has said nothing yet."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.connect(rendezvous.address("test job", "a:0", addresses["a:0"]))
+    made.settimeout(10)
+    return made
+
+
+def greet(addresses: Mapping[str, str]) -> socket.socket:
+    """A connection to a:0 that it has answered, as b:0's."""
+    made = meet(addresses)
+    made.send(hello())
+    answer = bodies.read_hello(made.recv(1000)[frames.HEADER.size :])
+    assert (answer.node, answer.to) == ("a:0", "b:0")
+    return made
+
+
+@pytest.fixture
+def alone() -> Iterator[tuple[SharedMemoryChannel, dict[str, str]]]:
+    """The channel of a:0, where b:0 is still to come, and the addresses of both."""
+    addresses = free_addresses(["a:0", "b:0"])
+    channel = SharedMemoryChannel("a:0", addresses, "test job")
+    yield channel, addresses
+    channel.close()
+
+
+def test_a_connection_that_ends_once_it_was_answered_is_nobodys(alone, spawn):
+    """As those that a node made and gave up while the other one was stopped."""
+    a, addresses = alone
+    greet(addresses).close()
+    eventually(lambda: a.refused == 1)
+    assert a.met == ()
+    b = SharedMemoryChannel("b:0", addresses, "test job")
+    for joining in [spawn(channel.join) for channel in (a, b)]:
+        joining.result(10)
+    talk({"a:0": a, "b:0": b}, 1)
+    b.close()
+
+
+def test_a_node_may_take_its_time_once_it_was_answered(alone, monkeypatch):
+    """It may be stopped just then, and has met a node that must not take that back."""
+    monkeypatch.setattr(rendezvous, "PATIENCE", 0.01)
+    a, addresses = alone
+    with greet(addresses) as connection:
+        with meet(addresses) as silent:
+            assert silent.recv(1000) == b""  # it came later, and its time is over
+        with meet(addresses) as second:
+            second.send(hello())
+            assert second.recv(1000) == b""  # the name is taken
+        assert a.met == ()
+        connection.send(frame(Kind.BEAT))
+        a.join()
+
+
+def test_a_node_that_was_answered_is_told_how_the_other_ended(alone, monkeypatch):
+    monkeypatch.setattr("placer.runtime.channel.joining.LATE", 0.01)
+    a, addresses = alone
+    cause = Cause("a:0", "start", "no such file")
+    with greet(addresses) as connection:
+        a.abort(cause)
+        a.close()
+        told = connection.recv(frames.MAX_FRAME)
+    kind, *_ = frames.read_header(memoryview(told))
+    assert kind is Kind.ABORT
+    assert bodies.read_cause(told[frames.HEADER.size :]) == cause
+
+
 @pytest.fixture
 def broken() -> Iterator[tuple[SharedMemoryChannel, socket.socket]]:
     """The channel of a:0, joined, and the socket of a b:0 that is this test."""
     addresses = free_addresses(["a:0", "b:0"])
     before = len(os.listdir("/proc/self/fd"))
     channel = SharedMemoryChannel("a:0", addresses, "test job", max_message=3 << 20)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect(rendezvous.address("test job", "a:0", addresses["a:0"]))
-        connection.send(hello())
-        answer = bodies.read_hello(connection.recv(1000)[frames.HEADER.size :])
-        assert (answer.node, answer.to) == ("a:0", "b:0")
+    with greet(addresses) as connection:
+        connection.send(frame(Kind.BEAT))
         channel.join()
         yield channel, connection
         channel.close()
@@ -326,8 +390,8 @@ def test_what_is_shared_is_seen_by_the_peer_without_a_copy(shared):
     assert channels["b:0"]._upkeep.links["a:0"]._intake._regions.keys() == {1}
 
 
-def test_what_is_shared_costs_nothing_of_the_bound(shared):
-    channels = shared("a:0", "b:0", bound=1000, deadline=5)
+def test_what_is_shared_costs_nothing_of_the_bound_nor_of_the_largest_size(shared):
+    channels = shared("a:0", "b:0", bound=1000, deadline=5, max_message=2000)
     memory = channels["a:0"].share(4 << 20)
     for step in range(5):
         channels["a:0"].send("b:0", Key(1, step), [memory, memory[100:]])

@@ -156,6 +156,10 @@ def test_compile_for_a_single_process(tell: Tell, tmp_path: Path) -> None:
     )
 
 
+TWICE = ("layout", "recompute", "transfer", "segment")
+"""What comes after the passes that a step shares with its evaluation runs on both."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_graph_after_a_pass_is_all_there_is_on_stdout(
     tell: Tell, tmp_path: Path, name: str
@@ -163,8 +167,7 @@ def test_the_graph_after_a_pass_is_all_there_is_on_stdout(
     told = tell("compile", DIGITS, "--out", tmp_path / "b", f"--print-after={name}")
     assert told.status == 0
     graphs = parse_graphs(told.out)
-    # What comes after the passes that a step shares with its evaluation runs twice.
-    assert len(graphs) == (2 if name in ("layout", "transfer", "segment") else 1)
+    assert len(graphs) == (2 if name in TWICE else 1)
     assert "digits: 4 programs" in told.err
 
 

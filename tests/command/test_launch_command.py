@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +62,45 @@ def test_threads_of_one_process_give_the_same_result(
     threads = placer.launch(build, steps=2, in_process=True)
     assert threads.metrics == processes.metrics
     assert threads.eval == processes.eval
+
+
+def test_temporary_logs_go_when_all_went_well(
+    build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    placer.launch(build, steps=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "'steps' must be at least 1, not 0"),
+        ({"in_process": True, "logs": "logs"}, "'logs' does not go with in_process"),
+        ({"in_process": True, "carrier": "zeromq"}, "'carrier' does not go with"),
+        ({"in_process": True, "base_port": 9000}, "'base_port' does not go with"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    build: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(placer.PlacerError, match=message):
+        placer.launch(build, **options)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"spec": 1, "ops": {}}'])
+def test_sources_that_are_damaged_are_told(
+    build: Path, tmp_path: Path, content: str
+) -> None:
+    copy = tmp_path / "build"
+    shutil.copytree(build, copy)
+    (copy / "sources.json").write_text(content)
+    for command in (["explain", str(copy), "loss"], ["launch", str(copy)]):
+        told = subprocess.run(
+            [sys.executable, "-m", "placer.command", *command],
+            capture_output=True,
+            text=True,
+        )
+        assert told.returncode != 0
+        assert "sources.json' cannot be read" in told.stderr
+        assert "Traceback" not in told.stderr

@@ -15,7 +15,7 @@ import pytest
 
 from placer.errors import RunError
 from placer.launcher import supervise
-from placer.launcher.cause import of_report
+from placer.launcher.cause import last_line, of_report
 from placer.launcher.events import Blame, Event, Failed, Finished, State, Step
 from placer.launcher.local import launch_nodes, log_path
 
@@ -273,3 +273,24 @@ def test_a_signal_to_the_launcher_ends_all(
             launcher.send_signal(number)
         assert launcher.wait(ENOUGH) == status
     until(lambda: not any(runs(pid) for pid in pids), "a process is left behind")
+
+
+def test_a_log_that_is_gone_hides_no_failure(tmp_path: Path) -> None:
+    assert last_line(tmp_path / "gone.log") == ""
+
+
+def test_a_process_that_cannot_be_watched_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def refused(pid: int) -> int:
+        started.append(pid)
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    before = set(os.listdir("/proc/self/fd"))
+    assert "a:0 cannot be started" in failure({"a:0": "wait"}, tmp_path)
+    assert len(started) == 1
+    assert not runs(started[0])
+    assert set(os.listdir("/proc/self/fd")) == before

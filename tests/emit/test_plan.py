@@ -197,6 +197,30 @@ def test_a_folder_with_other_files_is_not_written_into(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_a_parameter_that_the_loss_does_not_reach_is_told_as_not_trained(tmp_path):
+    side = "  - {name: side, op: fc, in: h, size: 4}"
+    alone = "  - {name: alone, op: parameter, shape: [2], init: zeros}"
+    text = two_layers(extra=f"{side}\n{alone}")
+    plan = compile_model(model(text), tmp_path)
+    trained = {parameter.name: parameter.trainable for parameter in plan.parameters}
+    untrained = {"side.w", "side.b", "alone"}
+    assert {name for name, is_trained in trained.items() if not is_trained} == untrained
+    whys = {choice.what.split()[0]: choice.why for choice in plan.choices}
+    why = "not trained, for no way leads from it to the loss"
+    assert whys["side.w"] == f"{why}: with the first op that uses it"
+    assert whys["alone"] == f"{why}: no op uses it"
+
+
+def test_a_parameter_that_is_not_to_be_trained_is_told_so(tmp_path):
+    fixed = "parameters:\n  - {match: h.w, trainable: false}\ntrain:"
+    text = two_layers().replace("train:\n  minimize", f"{fixed}\n  minimize")
+    plan = compile_model(model(text), tmp_path)
+    trained = {parameter.name: parameter.trainable for parameter in plan.parameters}
+    assert trained == {"h.w": False, "h.b": True, "out.w": True, "out.b": True}
+    whys = {choice.what.split()[0]: choice.why for choice in plan.choices}
+    assert whys["h.w"] == "not trained: with the first op that uses it"
+
+
 EVAL = '  eval: {source: "npz:rows.npz", batch: 6, remainder: drop}\ngraph:\n'
 SENT = {
     "servers": two_layers(),

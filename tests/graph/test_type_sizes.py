@@ -2,7 +2,7 @@
 
 import pytest
 
-from placer.graph.types import ResidualType, TensorType
+from placer.graph.types import LARGEST, ResidualType, TensorType
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,10 @@ def test_a_part_has_fewer_rows_and_is_otherwise_whole(text, sizes):
 def test_a_residual_counts_the_parts_rows():
     pairs = TensorType.parse("float64[batch, batch]")
     assert ResidualType((pairs, pairs)).nbytes(8, rows=2) == 2 * 2 * 8 * 8
+
+
+def test_a_flat_block_may_be_longer_than_a_dimension_of_a_model():
+    kind = TensorType("float32", (2**40,))
+    assert TensorType.parse(str(kind)) == kind
+    with pytest.raises(ValueError, match="a dimension is at most 2147483647, not 1099"):
+        TensorType.parse(str(kind), LARGEST)

@@ -161,3 +161,27 @@ def test_a_vector_of_zeros_is_like_nothing_and_has_a_finite_slope(dtype):
 def test_a_vector_of_zeros_is_like_nothing_in_float16_by_default():
     zeros = jnp.zeros((1, 3), "float16")
     assert ops.cosine_similarity(zeros, zeros)[0] == 0
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+@pytest.mark.parametrize("classes", [4, 300, 70_000])
+def test_a_narrow_label_counts_more_classes_than_it_holds(dtype, classes):
+    logits = RNG.normal(size=(3, classes)).astype(np.float32)
+    label = np.array([0, 1, 3])
+    attrs = {"class_weights": (2.0,) * classes, "label_smoothing": 0.1}
+    for given in ({}, attrs):
+        kind = "softmax_cross_entropy"
+        out, gradients = result_and_gradients(
+            kind, logits, label.astype(dtype), **given
+        )
+        wanted, of_wide = result_and_gradients(
+            kind, logits, label.astype("int32"), **given
+        )
+        np.testing.assert_array_equal(out, wanted)
+        np.testing.assert_array_equal(gradients[0], of_wide[0])
+
+
+def test_one_hot_of_a_narrow_number_has_a_single_one():
+    found = ops.one_hot(np.array([44, 255], np.uint8), classes=300)
+    np.testing.assert_array_equal(np.argmax(found, -1), [44, 255])
+    np.testing.assert_array_equal(np.sum(found, -1), [1, 1])

@@ -192,6 +192,21 @@ REFUSED_ATTRS = [
         "index",
     ),
     (
+        Use("constant", (), {"value": 256, "dtype": "uint8"}),
+        "constant cannot hold 256 as uint8",
+        "value",
+    ),
+    (
+        Use("constant", (), {"value": -129, "dtype": "int8"}),
+        "constant cannot hold -129 as int8",
+        "value",
+    ),
+    (
+        Use("constant", (), {"value": -3.5e38}),
+        "constant cannot hold -3.5e+38 as float32",
+        "value",
+    ),
+    (
         Use("constant", (), {"value": 0.5, "dtype": "int32"}),
         "constant cannot hold 0.5 as int32",
         "value",

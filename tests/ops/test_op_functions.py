@@ -145,3 +145,18 @@ def test_an_unknown_op_names_the_nearest():
     assert str(caught.value) == "unknown op 'softmx'\n  hint: did you mean 'softmax'?"
     with pytest.raises(AttributeError, match="no op 'softmx'"):
         _ = ops.softmx
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_squares_of_half_floats_are_added_up_in_float32(dtype):
+    large = jnp.full((300, 300), 300, dtype)
+    found = ops.sum_of_squares(large, jnp.ones(3))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, 90_000.0 * float(large[0, 0]) ** 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.99999999999, 1 - 2**-53])
+def test_a_rate_next_to_1_drops_what_it_can(rate):
+    position = np.stack([np.ones(8), np.arange(8)], -1).astype(np.uint32)
+    drop = jax.jit(lambda x: ops.drop(x, position, rate=rate, stream=1))
+    np.testing.assert_array_equal(drop(jnp.ones((8, 50))), np.zeros((8, 50)))

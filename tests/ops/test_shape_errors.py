@@ -155,6 +155,11 @@ REFUSED = [
         "pad cannot put 0.5 into 'x' int32[batch, 4]",
         "value",
     ),
+    (
+        Use("pad", ("uint8[batch, 4]",), {"paddings": [[0, 0], [0, 1]], "value": -1.0}),
+        "pad cannot put -1.0 into 'x' uint8[batch, 4]",
+        "value",
+    ),
 ]  # fmt: skip
 
 

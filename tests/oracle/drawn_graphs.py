@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -141,13 +142,17 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> Drawn:
 
 
 def _blocks(s: Sketch) -> list[dict[str, Any]]:
-    """The ops, now and then some of them in a block that backward computes again."""
-    if s.draw(st.sampled_from((True, False, False))):
-        start = s.draw(st.integers(0, len(s.ops) - 1))
-        stop = s.draw(st.integers(start + 1, len(s.ops)))
-        block = {"remat": True, "ops": s.ops[start:stop]}
-        return [*s.ops[:start], block, *s.ops[stop:]]
-    return s.ops
+    """The ops, now and then some of them in blocks that backward computes again."""
+    if not s.draw(st.sampled_from((True, False, False))):
+        return s.ops
+    inner = s.draw(st.lists(st.integers(0, len(s.ops)), max_size=4))
+    found: list[dict[str, Any]] = []
+    for start, stop in pairwise(sorted({0, *inner, len(s.ops)})):
+        if s.draw(st.sampled_from((True, True, False))):
+            found.append({"remat": True, "ops": s.ops[start:stop]})
+        else:
+            found += s.ops[start:stop]
+    return found
 
 
 def _listed(names: Any) -> list[str]:

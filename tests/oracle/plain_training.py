@@ -220,18 +220,24 @@ _OWN = {
 }
 
 
+_STEADY = ("sgd", "momentum", "nesterov")
+"""What moves a parameter by no more than its gradient is worth."""
+
+
 def hinges_on_rounding(
     spec: Mapping[str, Any], gradients: Mapping[str, np.ndarray]
 ) -> bool:
     """Whether a gradient that is zero but for rounding decides what an optimizer does:
-    lion takes signs, lamb and lars bring a whole parameter's to its own length."""
+    lion takes signs, others divide by the gradient's own size, lamb and lars bring a
+    whole parameter's to its own length."""
     for entry, names in groups_of(spec, gradients):
         sizes = [np.abs(gradients[name]) for name in names]
-        if entry["op"] == "lion":
-            if any(np.any((size > 0) & (size < 1e-10)) for size in sizes):
+        if entry["op"] in ("lamb", "lars"):
+            if any(0 < np.linalg.norm(size) < 1e-7 for size in sizes):
                 return True
-        elif entry["op"] in ("lamb", "lars") and any(
-            0 < np.linalg.norm(size) < 1e-7 for size in sizes
-        ):
-            return True
+        elif entry["op"] not in _STEADY:
+            # What is smaller still is nothing beside the epsilon it is divided by.
+            low, high = (0, 1e-10) if entry["op"] == "lion" else (1e-16, 1e-12)
+            if any(np.any((size > low) & (size < high)) for size in sizes):
+                return True
     return False

@@ -75,7 +75,8 @@ def test_a_forward_op_on_a_server_names_both_lines(tmp_path):
         " bad.yaml:5:10; forward ops run on workers\n"
         '  8 |   - {name: h, op: fc, in: x, size: 1, place: "/node:ps"}\n'
         "    |            ^\n"
-        "  hint: place it on a worker; only parameters and optimizers stand on ps"
+        "  hint: place it on /node:worker, where ops without a place stand; only"
+        " parameters and optimizers stand on ps"
     )
 
 

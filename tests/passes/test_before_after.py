@@ -18,7 +18,7 @@ PASSES["train"] = (train, Stage.PLACED)
 PASSES["evaluate"] = (lambda graph: evaluate(graph, 4), Stage.PLACED)
 NEEDS = {
     "differentiate": Stage.WRITTEN,
-    "recompute": Stage.DIFFERENTIATED,
+    "recompute": Stage.LAID_OUT,
     "place": Stage.DIFFERENTIATED,
     "slice": Stage.PLACED,
     "layout": Stage.PLACED,

@@ -5,7 +5,7 @@ from small_models import model, two_layers
 
 from placer.compiler import lowered
 from placer.errors import GraphError
-from placer.graph.structure import is_update
+from placer.graph.structure import is_computed, is_update
 
 W, W0, W1 = "/node:worker/cpu", "/node:worker:0/cpu", "/node:worker:1/cpu"
 
@@ -41,6 +41,18 @@ def test_an_op_of_nothing_placed_stands_on_the_first_node_kind():
     )
     found = places(text)
     assert {found[name] for name in ("h", "out", "loss")} == {"/node:back/cpu"}
+
+
+@pytest.mark.parametrize("single_process", [False, True])
+def test_the_first_node_kind_is_one_that_computes(single_process):
+    text = two_layers(
+        nodes="{ps: {count: 1}, worker: {count: 2, devices: {gpu: 1}}}",
+        first=None,
+        second=None,
+    )
+    step, _ = lowered(model(text, single_process=single_process))
+    computed = {str(op.place) for op in step.ops if is_computed(op)}
+    assert computed == {"/node:worker/gpu"}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +170,7 @@ def test_what_is_chosen_is_told_in_the_plan(tmp_path):
     plan = compile_model(model(two_layers(first=None, second=None)), tmp_path)
     told = {choice.what: choice.why for choice in plan.choices}
     assert told["h (fc) at /node:worker/cpu"] == (
-        "nothing was written: with its first placed input, else the first node"
+        "nothing was written: with its first placed input, else on /node:worker"
     )
     assert told["h.w (parameter) at /node:ps:0/cpu"] == (
         "a parameter stands where its optimizer (sgd) does"
@@ -173,7 +185,8 @@ REFUSED = {
         two_layers(second="/node:ps/cpu"),
         "11:12: 'out' (fc) stands on /node:ps/cpu, and takes 'h' of model.yaml:10:12; "
         "forward ops run on workers",
-        "place it on a worker; only parameters and optimizers stand on ps",
+        "place it on /node:worker, where ops without a place stand; only parameters "
+        "and optimizers stand on ps",
     ),
     "several devices of a node": (
         two_layers(
@@ -231,6 +244,16 @@ REFUSED = {
         "13:12: 'other' depends on no trainable parameter: there is nothing to "
         "minimize",
         None,
+    ),
+    "an optimizer of what the loss does not depend on": (
+        two_layers(
+            extra="  - {name: side, op: fc, in: h, size: 4}",
+            optimizer="[{op: adam, learning_rate: 0.1, match: 'side.*'},"
+            " {op: sgd, learning_rate: 0.1}]",
+        ),
+        "19:16: this optimizer trains nothing: 'loss' does not depend on 'side.w' and "
+        "1 more",
+        "minimize what they lead to, or give them trainable: false",
     ),
     "two clips": (
         two_layers(

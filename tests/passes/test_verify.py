@@ -24,6 +24,19 @@ HR = "%h: float32[batch, 3], %h.res: () = fc(%x, %a)"
 D = "%d: float32[batch, 3] = tanh(%h)"
 G = "%a.grad: float32[4, 3] = fc.grad(%h.res, %x, %a, %d) {wrt = [1]}"
 
+ROWS = f"%x: float32[batch, 4] S = read() {{input = x}} {W}"
+W_ = f"%w: float32[4] R = parameter() {{init = zeros}} {W}"
+PART = (ROWS, f"%s: float32[4] P = reduce_sum(%x) {{axis = [0]}} {W}")
+PART_RES = (
+    ROWS,
+    W_,
+    f"%s: float32[4] P, %s.res: () S = reduce_sum(%x) {{axis = [0]}} {W}",
+)
+ROWS_GRAD = (
+    "%x.grad: float32[batch, 4] S = reduce_sum.grad(%s.res, %d)"
+    f" {{axis = [0], wrt = [0]}} {W}"
+)
+
 # What is wrong, how far the graph has come, and its ops; the last is the bad one unless
 # another follows.
 BROKEN = {
@@ -133,8 +146,18 @@ BROKEN = {
     ),
     "minimize left over": (
         Stage.DIFFERENTIATED,
-        "a differentiated graph still says minimize",
+        "it is not differentiated:\n    minimize(%l)",
         ["%l: float32[] = parameter() {init = zeros}", "minimize(%l)"],
+    ),
+    "an optimizer of nothing": (
+        Stage.DIFFERENTIATED,
+        "it updates nothing:\n    optimizer() {group = 1, rule = sgd}",
+        [
+            A,
+            "optimizer() {group = 0, rule = sgd}",
+            "optimizer() {group = 1, rule = sgd}",
+            "%n: float32[4, 3] = sgd(%a, %a) {group = 0}",
+        ],
     ),
     "no place": (Stage.PLACED, f"it has no place:\n    {X}", [X]),
     "a place that the cluster has not": (
@@ -183,6 +206,46 @@ BROKEN = {
             f"%p: float32[3] R = parameter() {{init = zeros}} {W0}",
             f"%s: float32[3] P = accumulate(%p) {W1}",
         ],
+    ),
+    "a part of a sum where the whole is needed": (
+        Stage.LAID_OUT,
+        f"'s' is P, and relu takes R there:\n    %r: float32[4] R = relu(%s) {W}",
+        [*PART, f"%r: float32[4] R = relu(%s) {W}"],
+    ),
+    "a whole where parts are needed": (
+        Stage.LAID_OUT,
+        f"'w' is R, and add takes P there:\n    %r: float32[4] P = add(%s, %w) {W}",
+        [*PART, W_, f"%r: float32[4] P = add(%s, %w) {W}"],
+    ),
+    "a result in another layout": (
+        Stage.LAID_OUT,
+        f"'t' is R, and tanh gives S:\n    %t: float32[batch, 4] R = tanh(%x) {W}",
+        [ROWS, f"%t: float32[batch, 4] R = tanh(%x) {W}"],
+    ),
+    "parts on a single node": (
+        Stage.LAID_OUT,
+        f"'n' is P, and tanh gives R:\n    %n: float32[3] P = tanh(%p) {W0}",
+        [
+            f"%p: float32[3] R = parameter() {{init = zeros}} {W0}",
+            f"%n: float32[3] P = tanh(%p) {W0}",
+        ],
+    ),
+    "a cotangent in another layout": (
+        Stage.LAID_OUT,
+        f"'d' is P, and reduce_sum.grad takes R there:\n    {ROWS_GRAD}",
+        [*PART_RES, f"%d: float32[4] P = partial(%w) {W}", ROWS_GRAD],
+    ),
+    "a gradient in another layout": (
+        Stage.LAID_OUT,
+        "'x.grad' is P, and reduce_sum.grad gives S:\n    "
+        + ROWS_GRAD.replace("] S", "] P").replace("%d", "%w"),
+        [*PART_RES, ROWS_GRAD.replace("] S", "] P").replace("%d", "%w")],
+    ),
+    "a sum of wholes as a gradient": (
+        Stage.LAID_OUT,
+        "'w' is R, and accumulate takes P there:\n"
+        f"    %s: float32[4] P = accumulate(%w, %w) {{of = w}} {W}",
+        [W_, f"%s: float32[4] P = accumulate(%w, %w) {{of = w}} {W}"],
     ),
     "a conversion that is another one": (
         Stage.LAID_OUT,
@@ -253,11 +316,19 @@ def test_a_broken_rule_is_told_with_the_op(rule):
 
 OF_A_STAGE = (
     "minimize left over",
+    "an optimizer of nothing",
     "no place",
     "a place that the cluster has not",
     "no layout",
     "an operand that is elsewhere",
     "a part of a sum that never reaches it",
+    "a part of a sum where the whole is needed",
+    "a whole where parts are needed",
+    "a result in another layout",
+    "parts on a single node",
+    "a cotangent in another layout",
+    "a gradient in another layout",
+    "a sum of wholes as a gradient",
     "a conversion that is another one",
     "a conversion that crosses hosts",
     *MESSAGES,
@@ -286,6 +357,13 @@ def test_what_was_found_right_does_not_excuse_what_is_wrong():
             Stage.WRITTEN,
             known,
         )
+
+
+def test_what_is_held_may_wait_for_a_part_of_a_sum():
+    held = f"%x.again: float32[batch, 4] S = hold(%x, %s) {{again = true}} {W}"
+    verify(graph(*PART, held), Stage.LAID_OUT)
+    with pytest.raises(GraphError, match=r"'x\.again' is R, and hold gives S"):
+        verify(graph(*PART, held.replace("] S", "] R")), Stage.LAID_OUT)
 
 
 def test_a_message_pair_is_right():

@@ -28,17 +28,7 @@ SOON = 20.0
 FOR_EVER = "--steps=1000000"
 
 ROWS = """\
-import socket
 import sys
-
-
-def wait_for(node):
-    listed = sys.argv[sys.argv.index("--endpoints") + 1].split(",")
-    host, port = dict(e.split("=") for e in listed)[node].split(":")
-    while True:  # a node tells nobody here when it begins to listen
-        with socket.socket() as probe:
-            if probe.connect_ex((host, int(port))) == 0:
-                return
 
 
 def train():

@@ -1,5 +1,6 @@
 """Rows of a sequence are asked for when a step needs them."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +84,19 @@ def test_a_row_without_its_column_is_named(tmp_path):
 def test_a_row_outside_is_an_index_error(tmp_path):
     with pytest.raises(IndexError, match="row 10 of 10 rows"):
         opened(tmp_path).take(np.array([10]))
+
+
+def test_a_row_may_import_a_neighbour_when_it_is_asked_for(tmp_path):
+    (tmp_path / "late.py").write_text("LABEL = 7\n")
+    (tmp_path / "numbers.py").write_text(
+        "class Rows:\n"
+        "    def __len__(self):\n        return 3\n"
+        "    def __getitem__(self, i):\n"
+        "        import late\n        return {'x': [late.LABEL, i]}\n"
+        "def rows():\n    return Rows()\n"
+    )
+    columns = [Column("x", "float32", (2,))]
+    source = "python:numbers:rows"
+    rows = open_source(source, columns, mapping=None, split=None, folder=tmp_path)
+    assert rows.take(np.array([2]))["x"].tolist() == [[7, 2]]
+    assert "late" not in sys.modules

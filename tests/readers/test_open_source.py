@@ -162,6 +162,13 @@ def test_npz_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 torn")
     with pytest.raises(DataError, match=r"npz:bad.npz cannot be read"):
         opened("npz:bad.npz", [X], tmp_path)
+    whole = tmp_path / "whole.npz"
+    np.savez_compressed(whole, x=np.arange(4000.0))
+    damaged = bytearray(whole.read_bytes())
+    damaged[60:200] = bytes(140)
+    (tmp_path / "bad.npz").write_bytes(damaged)
+    with pytest.raises(DataError, match=r"npz:bad.npz cannot be read"):
+        opened("npz:bad.npz", [Column("x", "float64", ())], tmp_path)
     np.save(tmp_path / "one.npy", np.zeros(3))
     with pytest.raises(DataError, match="is a single array, not an npz file"):
         opened("npz:one.npy", [X], tmp_path)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from placer.compiler import compile as compile_model
@@ -11,7 +12,7 @@ from placer.files import find
 from placer.runtime import process
 from placer.runtime.allocator import FROM
 from placer.runtime.execution import Options
-from placer.spec import load
+from placer.spec import load, load_text
 
 
 @pytest.fixture
@@ -33,8 +34,35 @@ def programs(monkeypatch):
 
 @pytest.mark.parametrize("spec", ["digits", "two_workers", "diabetes"])
 def test_no_step_compiles_what_the_rehearsal_did_not(tmp_path, programs, spec):
-    build = tmp_path / "build"
-    compile_model(load(find(f"specs/{spec}.yaml")), build)
+    compile_model(load(find(f"specs/{spec}.yaml")), tmp_path / "build")
+    check_compiled_ahead(tmp_path / "build", programs, steps=3)
+
+
+CHAIN = """
+name: chain
+nodes: {worker: {count: 3}}
+inputs: {x: "float32[batch, 4]", y: "float32[batch, 1]"}
+data: {train: {source: "npz:rows.npz", batch: 4, remainder: keep}}
+graph:
+  - {name: a, op: fc, in: x, size: 3, place: "/node:worker:0/cpu"}
+  - {name: b, op: fc, in: a, size: 3, activation: tanh, place: "/node:worker:1/cpu"}
+  - {name: c, op: fc, in: b, size: 1, place: "/node:worker:2/cpu"}
+  - {name: loss, op: mean_squared_error, in: [c, y], place: "/node:worker:2/cpu"}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+"""
+
+
+def test_a_node_that_reads_no_rows_compiles_the_short_last_batch_ahead(
+    tmp_path, programs
+):
+    np.savez(tmp_path / "rows.npz", x=np.ones((10, 4)), y=np.ones((10, 1)))
+    model = load_text(CHAIN, "chain.yaml", tmp_path)
+    compile_model(model, tmp_path / "build")
+    check_compiled_ahead(tmp_path / "build", programs, steps=3)
+    assert any(name == "worker:1" for name, _ in programs)
+
+
+def check_compiled_ahead(build, programs, steps):
     sizes = []
     rehearse = process.execute.__globals__["rehearse"]
 
@@ -44,7 +72,7 @@ def test_no_step_compiles_what_the_rehearsal_did_not(tmp_path, programs, spec):
 
     process.execute.__globals__["rehearse"] = counted
     try:
-        process.run_in_threads(build, Options(steps=3))
+        process.run_in_threads(build, Options(steps=steps))
     finally:
         process.execute.__globals__["rehearse"] = rehearse
     assert programs
@@ -99,3 +127,54 @@ assert jax.config.jax_compilation_cache_dir == before
     (tmp_path / "file").write_text("")
     env = {**os.environ, "PLACER_CACHE": str(tmp_path / "file")}
     subprocess.run([sys.executable, "-c", code], check=True, env=env)
+
+
+def test_a_user_without_a_home_keeps_nothing():
+    code = """
+import jax
+from placer.runtime.compilation import keep_compiled
+keep_compiled()
+assert jax.config.jax_compilation_cache_dir is None
+"""
+    gone = ("HOME", "XDG_CACHE_HOME", "PLACER_CACHE")
+    env = {key: value for key, value in os.environ.items() if key not in gone}
+    homeless = "import os; os.setuid(54321)" if os.getuid() == 0 else ""
+    if not homeless:
+        pytest.skip("only root can become a user that has no home")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import jax; {homeless}{code}"],
+        env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_that_jax_was_told_of_stays(tmp_path):
+    code = """
+import jax, sys
+from placer.runtime.compilation import keep_compiled
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+keep_compiled()
+assert jax.config.jax_compilation_cache_dir == sys.argv[1]
+"""
+    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "kept")}
+    own = str(tmp_path / "own")
+    subprocess.run([sys.executable, "-c", code, own], check=True, env=env)
+
+
+def test_a_server_that_computes_nothing_does_without_jax(tmp_path):
+    build = tmp_path / "build"
+    model = load(find("specs/seed_ctr.yaml"), nodes={"worker": 1, "ps": 1})
+    plan = compile_model(model, build)
+    assert [node.device for node in plan.nodes] == ["cpu:0", None]
+    code = """
+import sys
+from pathlib import Path
+from placer.plan import read_plan
+from placer.runtime.device import in_precision, on_device
+plan = read_plan(Path(sys.argv[1]))
+server = plan.nodes[1]
+import placer.runtime.executor, placer.runtime.tables
+with on_device(server), in_precision(plan, server):
+    assert "jax" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, str(build)], check=True)

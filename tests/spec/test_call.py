@@ -34,6 +34,18 @@ def raises(params, state, x, *, rng, training):
     return x @ params["w"][:2], state
 
 
+def twice(params, state, x, *, rng, training):
+    return jnp.concatenate([x, x]), state
+
+
+def halved(params, state, x, *, rng, training):
+    return (x, x[: x.shape[0] // 2].T), state
+
+
+def pairs(params, state, x, *, rng, training):
+    return jnp.tanh(jnp.concatenate([x, x]))[: x.shape[0]] @ x.T @ x, state
+
+
 def lonely(params, state, x, *, rng, training):
     return x
 """
@@ -94,6 +106,11 @@ def test_the_program_calls_the_function_by_its_name(tmp_path):
     assert (tmp_path / "build" / "functions.py").read_text() == FUNCTIONS
 
 
+def test_what_backward_keeps_may_have_any_size(tmp_path):
+    op = compiled(tmp_path, 'fn: "functions:pairs", out: "float32[batch, 4]"')
+    assert op.attrs["keeps"]
+
+
 def test_keys_are_there_for_every_row(tmp_path):
     op = compiled(
         tmp_path, 'fn: "functions:noisy", batch: rows, out: "float32[batch, 4]"'
@@ -136,6 +153,16 @@ def test_state_is_stored_by_the_step(tmp_path):
         (
             'fn: "functions:lonely", out: "float32[batch, 4]"',
             "functions:lonely must give its outputs and its state, two things",
+        ),
+        (
+            'fn: "functions:twice", out: "float32[batch, 4]"',
+            "dimension 0 of result 0 of functions:twice changes with the batch and is"
+            " not the batch: 12 for 6 rows, 20 for 10",
+        ),
+        (
+            'fn: "functions:halved", out: [c: "float32[batch, 4]", t: "float32[4, 8]"]',
+            "dimension 1 of result 1 of functions:halved changes with the batch and is"
+            " not the batch: 3 for 6 rows, 5 for 10",
         ),
     ],
 )

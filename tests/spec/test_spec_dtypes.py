@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from placer import SpecErrors, compile
+from placer import SpecErrors, compile, launch
 from placer.errors import SpecError
 from placer.spec import load_text
 
@@ -56,3 +57,58 @@ def test_an_optimizer_that_nobody_placed_is_listed(tmp_path):
     (choice,) = [c for c in plan.choices if c.what.startswith("emb.table.new")]
     assert choice.what == "emb.table.new (sgd) at /node:worker/cpu"
     assert choice.why.startswith("nothing was written, and there is no server")
+
+
+TWO_DTYPES = """\
+name: two
+nodes: {worker: {count: 2}, ps: {count: 2}}
+inputs:
+  x: float32[batch, 4]
+data:
+  train: {source: "npz:rows.npz", batch: 8}
+graph:
+  - {name: narrow, op: cast, in: x, dtype: DTYPE}
+  - {name: first, op: fc, in: narrow, size: 4}
+  - {name: back, op: cast, in: first, dtype: float32}
+  - {name: second, op: fc, in: back, size: 4}
+  - {name: loss, op: mean_squared_error, in: [second, x]}
+train:
+  minimize: loss
+  CLIP
+  optimizer: {op: RULE, learning_rate: 0.1}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("rule", ["sgd", "lamb"])
+def test_parameters_of_two_float_dtypes_are_clipped_together(tmp_path, dtype, rule):
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    np.savez(tmp_path / "rows.npz", x=x)
+    text = TWO_DTYPES.replace("DTYPE", dtype).replace("RULE", rule)
+    text = text.replace("CLIP", "clip: {global_norm: 1.0}")
+    compile(load_text(text, "two.yaml", tmp_path), tmp_path / "build")
+    graph = (tmp_path / "build" / "graph.txt").read_text()
+    squares = [line for line in graph.splitlines() if "= sum_of_squares(" in line]
+    assert squares
+    assert all(": float32[]" in line for line in squares)
+    result = launch(tmp_path / "build", in_process=True)
+    assert np.isfinite(result.metrics["loss"])
+
+
+@pytest.mark.parametrize(
+    "clip", ["clip: {global_norm: 1.0}", "epochs: 1"], ids=["all", "one group"]
+)
+def test_a_layer_may_be_called_as_the_clip_is(tmp_path, clip):
+    text = TWO_DTYPES.replace("DTYPE", "float32").replace("op: RULE", "op: sgd")
+    name = "clip" if "global_norm" in clip else "clip0"
+    layer = f"{{name: {name}, op: layer_norm, in: back}}"
+    text = text.replace(
+        "  - {name: second, op: fc, in: back",
+        f"  - {layer}\n  - {{name: second, op: fc, in: {name}",
+    )
+    text = text.replace("CLIP", clip)
+    if name == "clip0":
+        text = text.replace("op: sgd,", "op: sgd, clip: {global_norm: 1.0},")
+    plan = compile(load_text(text, "two.yaml", tmp_path), tmp_path / "build")
+    assert f"{name}.scale" in {parameter.name for parameter in plan.parameters}
+    assert f"%{name}_2.scale" in (tmp_path / "build" / "graph.txt").read_text()

@@ -308,3 +308,42 @@ def test_a_long_model_is_read_with_the_same_names(tmp_path):
     )
     model = _load(tmp_path, ops, loss="h998")
     assert len(model.graph.ops) == 1 + 3 + 999 + 4
+
+
+def test_null_is_what_is_not_given(tmp_path):
+    (tmp_path / "blocks.py").write_text(
+        "def f(params, state, x, *, rng, training): ..."
+    )
+    lines = """
+        - {name: p, op: parameter, shape: [1], init: ones, dtype: float32PLACE}
+        - {name: a, op: fc, in: h, size: 4NULLS}
+        - {name: k, op: constant, value: 2.0IN}
+        - {name: c, op: call, in: a, fn: "blocks:f", out: "float32[batch, 4]"STATE}
+        - {name: s, op: add, in: [a, c]}
+        - {name: t, op: mul, in: [s, p]}
+        """
+    nulls = {
+        "PLACE": ", place: null",
+        "NULLS": ", params: null, place: null, out: ~",
+        "IN": ", in: null",
+        "STATE": ", params: null, state: null, place: null",
+    }
+    without, given = lines, lines
+    for word, text in nulls.items():
+        without, given = without.replace(word, ""), given.replace(word, text)
+    assert (
+        _load(tmp_path, given, loss="t").graph
+        == _load(tmp_path, without, loss="t").graph
+    )
+
+
+def test_a_dimension_of_thousands_of_digits_is_told_in_short(tmp_path):
+    with pytest.raises(SpecError) as caught:
+        _load(
+            tmp_path,
+            f"""
+        - {{name: c, op: call, in: h, fn: "a:f", out: "float32[{"9" * 5000}]"}}
+        """,
+        )
+    told = "a dimension is at most 2147483647, not 99999999999999999999999999999..."
+    assert told in str(caught.value)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from placer import ops
 from placer.graph import optimizers
 from placer.runtime.table import Block, Table
 
@@ -93,9 +95,21 @@ def update(to: Table, made: list[np.ndarray], rate: float, scale: Any = None) ->
 
 
 def ratio(of: Table, value: np.ndarray, direction: np.ndarray) -> float:
-    coefficient, eps = optimizers.trust(of.rule, of.hyper)
     squares = [float(np.square(a, dtype=np.float64).sum()) for a in (value, direction)]
-    return optimizers.trust_ratio(*squares, coefficient=coefficient, eps=eps)
+    return trust_ratio(*squares, optimizers.trust(of.rule, of.hyper))
+
+
+def trust_ratio(
+    value: float, direction: float, by: tuple[float, float] = (1.0, 0.0)
+) -> float:
+    """What the op gives in float64 for sums of squares, by a coefficient and an eps."""
+    coefficient, eps = by
+    with jax.enable_x64(True):
+        return float(
+            ops.trust_ratio(
+                *map(jnp.asarray, (value, direction)), coefficient=coefficient, eps=eps
+            )
+        )
 
 
 def plain(

@@ -92,6 +92,11 @@ def test_a_folder_that_others_may_write_is_not_used(caches):
     assert kernels_compiled.cache_folder() == folder
 
 
+def test_the_users_folder_for_all_that_is_kept_is_used(caches, monkeypatch):
+    monkeypatch.setenv("PLACER_CACHE", str(caches / "all"))
+    assert kernels_compiled.cache_folder() == caches / "all" / "kernels"
+
+
 def test_a_folder_of_somebody_else_is_not_used(caches, monkeypatch):
     assert kernels_compiled.cache_folder() == caches / "placer" / "kernels"
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)

@@ -18,9 +18,6 @@ class Pages:
         self.given.append(aligned.zeros((nbytes,), np.uint8))
         return self.given[-1]
 
-    def hold(self, view):
-        return [i for i, raw in enumerate(self.given) if np.shares_memory(raw, view)]
-
 
 def steps(made, number):
     for step in range(number):
@@ -49,39 +46,34 @@ def test_in_place_a_view_shows_the_new_values(case):
 
 @pytest.mark.parametrize("case", VARIANTS, ids=named)
 def test_two_buffers_take_turns(case):
-    pages = Pages()
-    made = table(ALL, *case, allocate=pages)
+    made = table(ALL, *case)
     seen = []
     for step in range(5):
-        seen += [pages.hold(view) for view in made.values()[:1]]
+        seen += [view.ctypes.data for view in made.values()[:1]]
         steps(made, 1) if step % 2 else made.load(
             [np.zeros(shape, np.float32) for shape in SHAPES.values()]
         )
-    assert seen == [[0], [1], [0], [1], [0]]
-    assert len(pages.given) == 2
+    assert seen == [*seen[:2] * 2, seen[0]]
+    assert seen[0] != seen[1]
 
 
 def test_two_buffers_take_turns_where_passes_are_kept():
-    pages = Pages()
-    made = table([whole("h1.b")], allocate=pages)
+    made = table([whole("h1.b")])
+    seen = []
     for _ in range(6):
+        seen += [view.ctypes.data for view in made.values()]
         with made.updating(learning_rate=0.1) as each:  # lives on to the next turn
             each.apply(0, 0, [np.ones(7, np.float32)])
     assert each.complete
-    assert len(pages.given) == 2
+    assert seen == seen[:2] * 3
+    assert seen[0] != seen[1]
 
 
-def test_memory_of_outside_shows_the_old_values_until_the_update_after_next():
-    """As another process sees them, which this one knows nothing of."""
+def test_values_that_views_may_not_see_change_lie_in_no_memory_of_outside():
+    """Whoever has a view of that in another process is not known here."""
     pages = Pages()
-    made = table(ALL, "adam", allocate=pages)
-    before = pages.given[0].copy()
-    steps(made, 1)
-    np.testing.assert_array_equal(pages.given[0], before)
-    after = pages.given[1].copy()
-    steps(made, 1)
-    np.testing.assert_array_equal(pages.given[1], after)
-    assert not np.array_equal(pages.given[0], before)
+    steps(table(ALL, "adam", allocate=pages), 2)
+    assert pages.given == []
 
 
 @pytest.mark.parametrize("case", VARIANTS, ids=named)
@@ -99,8 +91,7 @@ def test_views_that_are_kept_stay_what_they_were(case):
 
 
 def test_a_part_of_a_view_and_what_jax_makes_of_it_stay_too():
-    pages = Pages()
-    made = table(ALL, allocate=pages)
+    made = table(ALL)
     part = made.values()[2].reshape(-1)[16:32]
     taken = jax.device_put(made.values()[2])
     kept = np.array(part)
@@ -112,7 +103,7 @@ def test_a_part_of_a_view_and_what_jax_makes_of_it_stay_too():
 
 def test_blocks_begin_at_multiples_of_64_bytes_of_what_was_allocated():
     pages = Pages()
-    made = table(ALL, "adam", dtype="bfloat16", allocate=pages)
+    made = table(ALL, "adam", dtype="bfloat16", allocate=pages, in_place=True)
     (raw,) = pages.given
     begins = [view.ctypes.data - raw.ctypes.data for view in made.values()]
     assert begins == [0, 192, 256, 4480]

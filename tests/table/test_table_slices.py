@@ -16,6 +16,7 @@ from small_tables import (
     named,
     ratio,
     table,
+    trust_ratio,
     update,
     whole,
 )
@@ -27,6 +28,8 @@ from placer.runtime.table import Block, Table
 
 TWO_STAGES = [case for case in VARIANTS if case not in ONE_STAGE]
 DTYPES = ["float32", "float64", "bfloat16"]
+ALL_AT_ONCE = 1 << 20
+"""Elements: more than any block here has."""
 
 
 def same_bits(one, other):
@@ -52,6 +55,16 @@ def in_chunks(each, blocks, workers, length):
         flat = [worker[index].reshape(-1) for worker in workers]
         for low in range(0, block.size, length):
             each.apply(index, low, [array[low : low + length] for array in flat])
+
+
+def update_by_all(made, workers, rate, scale=None):
+    """An update by the workers' sum, which is no half if they have halves."""
+    if made.dtype.itemsize == 2:
+        with made.updating(learning_rate=rate, scale=scale) as each:
+            in_chunks(each, made.blocks, workers, ALL_AT_ONCE)
+    else:
+        total = [summed(parts) for parts in zip(*workers, strict=True)]
+        made.update(total, learning_rate=rate, scale=scale)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -100,8 +113,7 @@ def test_chunks_of_workers_are_summed_in_their_order(case, dtype, workers, in_pl
             list(gradients(100 * step + w, at_once.dtype).values())
             for w in range(workers)
         ]
-        total = [summed(parts) for parts in zip(*drawn, strict=True)]
-        at_once.update(total, learning_rate=rate, scale=0.7)
+        update_by_all(at_once, drawn, rate, 0.7)
         with chunked.updating(learning_rate=rate, scale=0.7) as each:
             in_chunks(each, ALL, drawn, 61)
     same_bits(at_once, chunked)
@@ -113,17 +125,38 @@ def test_directions_are_made_in_chunks_too(case, dtype):
     at_once, chunked = table(ALL, *case, dtype), table(ALL, *case, dtype)
     for step, rate in enumerate(RATES[:3]):
         drawn = [list(gradients(9 * step + w, at_once.dtype).values()) for w in (0, 1)]
-        total = [summed(parts) for parts in zip(*drawn, strict=True)]
-        update(at_once, total, rate, scale=0.7)
-        before = chunked.values()
-        with chunked.directing(scale=0.7) as each:
-            in_chunks(each, ALL, drawn, 61)
-        by = [
-            ratio(chunked, value, direction)
-            for value, direction in zip(before, chunked.directions(), strict=True)
-        ]
-        chunked.update_by(by, learning_rate=rate)
+        for made, length in ((at_once, ALL_AT_ONCE), (chunked, 61)):
+            if made is at_once and made.dtype.itemsize > 2:
+                total = [summed(parts) for parts in zip(*drawn, strict=True)]
+                update(made, total, rate, scale=0.7)
+                continue
+            before = made.values()
+            with made.directing(scale=0.7) as each:
+                in_chunks(each, ALL, drawn, length)
+            by = [
+                ratio(made, value, direction)
+                for value, direction in zip(before, made.directions(), strict=True)
+            ]
+            made.update_by(by, learning_rate=rate)
     same_bits(at_once, chunked)
+
+
+@pytest.mark.parametrize("workers", [5, table_pass.FUSED + 1])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_of_workers_are_rounded_once_and_not_before_they_are_summed(
+    dtype, workers
+):
+    made = table([whole("h1.b")], "sgd", dtype=dtype)
+    (before,) = made.values()
+    little = float(np.finfo(np.float16).eps if dtype == "float16" else 2**-7) / 4
+    drawn = [np.full(7, 1.0 if w == 0 else little, made.dtype) for w in range(workers)]
+    assert (summed(drawn) == 1).all()  # in halves nothing is left of the others
+    with made.updating(learning_rate=2**-9) as each:
+        each.apply(0, 0, drawn)
+    (value,) = made.values()
+    total = np.float32(1.0) + (workers - 1) * np.float32(little)
+    expected = before.astype(np.float32) - np.float32(2**-9) * total
+    np.testing.assert_array_equal(value, expected.astype(made.dtype))
 
 
 @st.composite
@@ -161,7 +194,7 @@ def test_no_layout_of_blocks_changes_a_bit(layout, case, dtype, workers, in_plac
     rng = np.random.default_rng(size)
     for rate in RATES[:2]:
         drawn = [rng.normal(size=size).astype(one.dtype) for _ in range(workers)]
-        one.update([summed(drawn)], learning_rate=rate)
+        update_by_all(one, [[d] for d in drawn], rate)
         for part in parts:
             pieces = [[d[b.start : b.stop] for b in part.blocks] for d in drawn]
             with part.updating(learning_rate=rate) as each:
@@ -345,8 +378,7 @@ def test_sums_of_squares_over_slices_give_the_ratio_of_the_whole():
             squares += [
                 np.square(a, dtype=np.float64).sum() for a in (value, direction)
             ]
-        coefficient, eps = optimizers.trust("lars", hyper)
-        by = optimizers.trust_ratio(*squares, coefficient=coefficient, eps=eps)
+        by = trust_ratio(*squares, optimizers.trust("lars", hyper))
         for part in parts:
             part.update_by([by], learning_rate=rate)
     together = np.concatenate([part.values()[0] for part in parts])

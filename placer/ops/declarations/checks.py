@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from math import prod
+from math import isfinite, prod
 
 from placer.errors import OpError
-from placer.graph.types import BATCH, Dim
+from placer.graph.types import BATCH, FLOATS, ITEM_BYTES, Dim
 from placer.ops.declaration import Attrs, Operand, Rule, Types
 
 INTEGERS = frozenset(
@@ -54,6 +55,25 @@ def need_same_dtype(kind: str, names: Sequence[str], types: Types) -> None:
                 f" '{names[0]}' is {types[0]}, '{name}' is {type_}",
                 operand=index,
             )
+
+
+_LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": float.fromhex("0x1.fep127"),
+    "float32": float.fromhex("0x1.fffffep127"),
+    "float64": sys.float_info.max,
+}
+"""The largest finite number of each float dtype."""
+
+
+def holds(dtype: str, value: bool | int | float) -> bool:
+    """Whether a number is in the range of a dtype; as a float it may be rounded."""
+    if dtype in FLOATS:
+        return not isfinite(value) or abs(value) <= _LARGEST[dtype]
+    bits = 1 if dtype == "bool" else 8 * ITEM_BYTES[dtype]
+    signed = dtype.startswith("int")
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
+    return low <= value < high and value == int(value)
 
 
 def normal_axis(kind: str, axis: int, rank: int, of: str = "operand") -> int:

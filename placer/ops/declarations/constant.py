@@ -5,7 +5,7 @@ from __future__ import annotations
 from placer.errors import OpError
 from placer.graph.types import FLOATS, TensorType
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Types
-from placer.ops.declarations.checks import INTEGERS, arity
+from placer.ops.declarations.checks import INTEGERS, arity, holds
 
 
 def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -19,7 +19,7 @@ def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         "int": isinstance(value, int) and not isinstance(value, bool),
     }
     family = "float" if dtype in FLOATS else "int" if dtype in INTEGERS else "bool"
-    if not fits[family]:
+    if not fits[family] or not holds(dtype, value):
         raise OpError(f"constant cannot hold {value!r} as {dtype}", attr="value")
     shape = tuple(attrs["shape"])
     if any(d < 0 for d in shape):
@@ -38,7 +38,13 @@ CONSTANT = Declaration(
     lambda types, attrs, wrt: 0,
     attrs=(
         Attr("value", bool | int | float, "the number", required=True),
-        Attr("dtype", str, "of the result", default="float32"),
+        Attr(
+            "dtype",
+            str,
+            "of the result; int64, uint64 and float64 need the spec's precision to be"
+            " float64",
+            default="float32",
+        ),
         Attr("shape", list[int], "of the result", default=()),
     ),
     differentiable=False,

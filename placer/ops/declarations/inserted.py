@@ -30,10 +30,14 @@ def _no_gradient(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     return 0
 
 
-def _floats(kind: str, types: Types) -> None:
-    arity(kind, _SUMMANDS, types)
+def _need_floats(kind: str, operands: Sequence[Operand], types: Types) -> None:
+    arity(kind, operands, types)
     for index in range(len(types)):
         need_float(kind, f"xs[{index}]", types, index)
+
+
+def _floats(kind: str, types: Types) -> None:
+    _need_floats(kind, _SUMMANDS, types)
     need_same_dtype(kind, [f"xs[{i}]" for i in range(len(types))], types)
 
 
@@ -71,9 +75,13 @@ ACCUMULATE = Declaration(
 )
 
 
+_SQUARED = (Operand("xs", "float of any dtypes and shapes", variadic=True),)
+
+
 def _infer_squares(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _floats("sum_of_squares", types)
-    return (TensorType(types[0].dtype),)
+    _need_floats("sum_of_squares", _SQUARED, types)
+    wide = any(t.dtype == "float64" for t in types)
+    return (TensorType("float64" if wide else "float32"),)
 
 
 def _rows_squares(types: Types, attrs: Attrs) -> Rule:
@@ -82,8 +90,10 @@ def _rows_squares(types: Types, attrs: Attrs) -> Rule:
 
 SUM_OF_SQUARES = Declaration(
     "sum_of_squares",
-    "The sum of the squares of all elements of all operands, operand after operand.",
-    (Operand("xs", "float of one dtype, any shapes", variadic=True),),
+    "The sum of the squares of all elements of all operands, operand after operand: in"
+    " float32, or in float64 where an operand is that, so that a half float's square"
+    " does not overflow.",
+    _SQUARED,
     _infer_squares,
     _rows_squares,
     lambda types, attrs: sum(2 * t.numel() for t in types),
@@ -91,7 +101,10 @@ SUM_OF_SQUARES = Declaration(
     differentiable=False,
     inserted=True,
     formula="out = Σ xs[0]² + Σ xs[1]² + …",
-    cases=(Case(("float32[64, 128]", "float32[128]")),),
+    cases=(
+        Case(("float32[64, 128]", "float32[128]")),
+        Case(("bfloat16[64, 128]", "float32[128]")),
+    ),
     example="%clip.square = sum_of_squares(%w.grad, %b.grad)",
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from placer.errors import OpError
 from placer.graph.types import BATCH, Dim, TensorType
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
-from placer.ops.declarations.checks import arity, each_row
+from placer.ops.declarations.checks import arity, each_row, holds
 
 _PAD = (Operand("x", "any dtype, at least one dimension"),)
 
@@ -50,7 +50,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             attr="paddings",
             hint="write [0, 0] for one that stays",
         )
-    if not x.is_float and not float(attrs["value"]).is_integer():
+    if not holds(x.dtype, attrs["value"]):
         raise OpError(f"pad cannot put {attrs['value']} into 'x' {x}", attr="value")
     shape = [
         _padded(x, axis, pair, attrs["mode"]) for axis, pair in enumerate(paddings)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from placer.graph.rows import part
+from placer.ops.functions.precision import wide
 
 
 def accumulate(*xs: jax.Array) -> jax.Array:
@@ -17,7 +18,7 @@ def accumulate(*xs: jax.Array) -> jax.Array:
 
 
 def sum_of_squares(*xs: jax.Array) -> jax.Array:
-    return reduce(add, (jnp.sum(x * x) for x in xs))
+    return reduce(add, (jnp.sum(jnp.square(wide(x))) for x in xs))
 
 
 def clip_scale(*xs: jax.Array, max_norm: float) -> jax.Array:
@@ -33,9 +34,9 @@ def trust_ratio(
 ) -> jax.Array:
     half = len(xs) // 2
     length, step = (jnp.sqrt(reduce(add, part)) for part in (xs[:half], xs[half:]))
-    moves = (length > 0) & (step > 0)
-    ratio = coefficient * length / (jnp.where(moves, step, 1) + eps)
-    return jnp.where(moves, ratio, jnp.ones_like(ratio))
+    still = ((length == 0) | (step == 0)) & ~jnp.isnan(length + step)
+    ratio = coefficient * length / (jnp.where(still, 1, step) + eps)
+    return jnp.where(still, jnp.ones_like(ratio), ratio)
 
 
 def hold(x: jax.Array, *after: jax.Array) -> jax.Array:

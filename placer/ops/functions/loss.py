@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from placer.ops.functions.broadcast import divide
+from placer.ops.functions.labels import class_numbers
 
 Count = int | jax.Array | None
 Pair = tuple[jax.Array, jax.Array]
@@ -64,8 +65,9 @@ def _softmax_loss_forward(
     shifted = logits - jnp.max(logits, axis=-1, keepdims=True)
     powers = jnp.exp(shifted)
     total = jnp.sum(powers, axis=-1, keepdims=True)
-    there = (label >= 0) & (label < logits.shape[-1])
-    at = jnp.where(there, label, 0)[..., None]
+    number = class_numbers(label)
+    there = (number >= 0) & (number < logits.shape[-1])
+    at = jnp.where(there, number, 0)[..., None]
     own = jnp.take_along_axis(shifted, at, axis=-1)
     losses = jnp.squeeze(jnp.log(total) - own, axis=-1)
     if weights:
@@ -82,8 +84,9 @@ def _softmax_loss_backward(
     smoothing: float, weights: Weights, kept: Pair, dy: jax.Array
 ) -> tuple[jax.Array, None]:
     probabilities, label = kept
-    classes = jnp.arange(probabilities.shape[-1], dtype=label.dtype)
-    onehot = (label[..., None] == classes).astype(probabilities.dtype)
+    number = class_numbers(label)
+    classes = jnp.arange(probabilities.shape[-1], dtype=number.dtype)
+    onehot = (number[..., None] == classes).astype(probabilities.dtype)
     target = _smooth(onehot, smoothing, len(classes))
     if weights:
         target = target * jnp.asarray(weights, target.dtype)

@@ -11,10 +11,12 @@ import math
 import jax
 import jax.numpy as jnp
 
+from placer.ops.functions.labels import class_numbers
+
 
 def accuracy(logits: jax.Array, label: jax.Array) -> jax.Array:
     """int32[3]: right rows, rows, rows with a NaN."""
-    right = jnp.argmax(logits, axis=-1) == _classes(label)
+    right = jnp.argmax(logits, axis=-1) == class_numbers(label)
     return _counts(right, label.size, _lost(logits))
 
 
@@ -24,7 +26,7 @@ def top_k_accuracy(logits: jax.Array, label: jax.Array, *, k: int) -> jax.Array:
     Right are rows in which fewer than k logits stand before the label's: greater ones,
     and equal ones of lower classes, as with `jax.lax.top_k`.
     """
-    own_class = _classes(label)
+    own_class = class_numbers(label)
     there = (own_class >= 0) & (own_class < logits.shape[-1])
     at = jnp.where(there, own_class, 0)[..., None]
     own = jnp.take_along_axis(logits, at, axis=-1)
@@ -113,15 +115,10 @@ def _binary(
     """What is predicted as positive, what is positive, and rows with a NaN."""
     if class_id is not None:
         said = jnp.argmax(prediction, axis=-1) == class_id
-        return said, _classes(label) == class_id, _lost(prediction)
+        return said, class_numbers(label) == class_id, _lost(prediction)
     least = math.log(threshold / (1 - threshold)) if logits else threshold
     lost = jnp.isnan(prediction) | jnp.isnan(label)
     return prediction > least, label > 0.5, lost
-
-
-def _classes(label: jax.Array) -> jax.Array:
-    """Class numbers in at least 32 bits: as int8, classes beyond 127 have none."""
-    return label.astype(jnp.int32) if label.dtype.itemsize < 4 else label
 
 
 def _lost(logits: jax.Array) -> jax.Array:

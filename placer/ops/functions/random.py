@@ -26,7 +26,8 @@ def _kept(
     key = first[:, None], second[:, None]
     bits = jnp.stack(threefry2x32(key, (jnp.zeros_like(pairs), pairs)), axis=-1)
     flat = bits.reshape(bits.shape[0], 2 * pairs.shape[1])[:, :row]
-    kept: jax.Array = flat >= jnp.uint32(round(rate * 2**32))
+    least = min(round(rate * 2**32), 2**32 - 1)  # a rate next to 1 drops the others
+    kept: jax.Array = flat >= jnp.uint32(least)
     return kept.reshape(shape)
 
 

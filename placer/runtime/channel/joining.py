@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from typing import Final
 
 from placer.errors import RunError
 from placer.runtime.channel.mailbox import Mailbox
+
+LATE: Final = 5.0
+"""Seconds that a failed node is still there for peers that had not come yet: what nodes
+that were started together need to begin."""
 
 
 def wait_for_all(
@@ -40,3 +45,16 @@ def wait_for_all(
         hint=f"start the node; {mailbox.node} is at {addresses[mailbox.node]} over "
         f"{carrier}, and all nodes of a run must use the same carrier",
     )
+
+
+def wait_for_late(mailbox: Mailbox, told: Callable[[], Container[str]]) -> None:
+    """After a failure, wait for up to `LATE` seconds until every peer was told of it.
+
+    A node that comes when the failed one has gone can only wait for it in vain.
+    """
+
+    def all_told() -> bool:
+        known = told()
+        return all(p in known or p in mailbox.departed for p in mailbox.peers)
+
+    mailbox.until(all_told, LATE, failed=True)

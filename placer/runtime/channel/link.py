@@ -73,10 +73,10 @@ class Link:
         c: int = 0,
         flags: int = 0,
         body: bytes = b"",
-    ) -> None:
-        """Send a frame without payload."""
+    ) -> bool:
+        """Send a frame without payload; False when there is no connection."""
         with self._lock:
-            self._push((stamp.header(kind, a, b, c, flags) + body,))
+            return self._push((stamp.header(kind, a, b, c, flags) + body,))
 
     def state(
         self, stamp: Stamp, kind: Kind, *, got: int = 0, credit: int = 0, flags: int = 0
@@ -94,13 +94,12 @@ class Link:
             while self._kept and self._kept[0].number <= arrived:
                 self._kept.popleft()
 
-    def resend(self, stamp: Stamp, number: int) -> int:
-        """Send again all kept messages from `number` on; returns how many."""
+    def resend(self, stamp: Stamp, number: int) -> None:
+        """Send again all kept messages from `number` on."""
         with self._lock:
-            again = [sent for sent in self._kept if sent.number >= number]
-            for sent in again:
-                self._transmit(stamp, sent)
-            return len(again)
+            for sent in self._kept:
+                if sent.number >= number:
+                    self._transmit(stamp, sent)
 
     @property
     def delivered(self) -> bool:

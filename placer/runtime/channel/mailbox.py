@@ -76,7 +76,6 @@ class Mailbox:
 
         `ask` is called once if that has to wait.
         """
-
         self._check_peer(to)
         with self._lock:
             self._check_run()
@@ -126,20 +125,22 @@ class Mailbox:
         with self._lock:
             return tuple(sorted(set(self._waits.values())))
 
-    def until(self, ready: Callable[[], bool], timeout: float) -> bool:
+    def until(
+        self, ready: Callable[[], bool], timeout: float, *, failed: bool = False
+    ) -> bool:
         """Wait for `ready`, which is asked with the lock held; False after `timeout`.
 
-        `Aborted` when the run fails first.
+        `Aborted` when the run fails first, unless it has `failed` before.
         """
 
         def over() -> bool:
-            return self.aborted is not None or self._closed or ready()
+            return self._closed or ready() or (self.aborted is not None and not failed)
 
         with self._lock:
             until = time.monotonic() + timeout
             while not over() and (left := until - time.monotonic()) > 0:
                 self._sleep(left)
-            if self.aborted is not None:
+            if self.aborted is not None and not failed:
                 raise Aborted(self.aborted)
             return ready()
 
@@ -280,12 +281,10 @@ class Mailbox:
                 self._posted.setdefault(address, out)
             return message is not None
 
-        def late() -> str:
-            return f"for {key} from {source}"
-
         self._check_peer(source)
+        late, gone = partial(_late, source, key), partial(self._gone, source, key)
         try:
-            self._wait(source, arrived, late, partial(self._gone, source, key))
+            self._wait(source, arrived, late, gone)
         finally:
             if out is not None:
                 with self._lock:
@@ -308,11 +307,8 @@ class Mailbox:
     def _wait_for_rest(self, message: Message, ready: Callable[[], bool]) -> None:
         """How a message that was taken waits for what is still to come of it."""
         source, key = message.source, message.key
-
-        def late() -> str:
-            return f"for {key} from {source}"
-
-        self._wait(source, ready, late, partial(self._gone, source, key), message)
+        late, gone = partial(_late, source, key), partial(self._gone, source, key)
+        self._wait(source, ready, late, gone, message)
 
     def _wait(
         self,
@@ -354,7 +350,8 @@ class Mailbox:
                     waited = now - start
                     if waited >= self._deadline:
                         raise RunError(
-                            f"{self.node} waited {self._deadline:g} s {late()}"
+                            f"{self.node} waited {self._deadline:g} s {late()}",
+                            hint="a longer --deadline waits longer",
                         )
                     held = [x for x in self._held[peer] if x is not own]
                     if waited >= pause:
@@ -398,3 +395,7 @@ class Mailbox:
                 return  # it was acknowledged when it was put aside
             total = self._ledger.credit(source, message.cost)
         self._on_credit(source, total)
+
+
+def _late(source: str, key: Key) -> str:
+    return f"for {key} from {source}"

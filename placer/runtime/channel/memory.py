@@ -98,14 +98,17 @@ class MemoryChannel:
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
         """Pass read-only views of `arrays` to node `to`; see `protocol.Channel`."""
         self._check_open()
+
+        def what() -> str:
+            return f"{key} from {self.node} to {to}"
+
         views = []
-        for array in payload.sendable(
-            arrays, self._max_message, lambda: f"{key} from {self.node} to {to}"
-        ):
+        for array in payload.sendable(arrays, what):
             view = array.view()
             view.flags.writeable = False
             views.append(view)
         message = letter(self.node, key, views)
+        payload.check_size(message.nbytes, self._max_message, what)
         self.mailbox.reserve(to, key, message.nbytes, message.cost)
         self._hub.channels[to].mailbox.deliver(message)
 

@@ -52,13 +52,11 @@ _ARRAYS: Final = (np.ndarray, np.generic)  # a tuple: an X | Y is built each tim
 CODES: Final = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 
-def sendable(
-    arrays: Sequence[Array], maximum: int, what: Callable[[], str]
-) -> list[Array]:
+def sendable(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array]:
     """The arrays C-contiguous (copied only where they are not), all checked.
 
-    `what` names the message in the RunError for a dtype outside the list, more arrays
-    than `MAX_ARRAYS`, or more than `maximum` bytes.
+    `what` names the message in the RunError for a dtype outside the list or more arrays
+    than `MAX_ARRAYS`.
     """
     if len(arrays) > MAX_ARRAYS:
         raise RunError(
@@ -77,13 +75,16 @@ def sendable(
         if array.ndim > MAX_RANK or extent > MAX_EXTENT:
             raise RunError(f"{what()}: array {i} has shape {list(array.shape)}")
         checked.append(np.asarray(array, order="C"))
-    total = sum(array.nbytes for array in checked)
-    if total > maximum:
-        raise RunError(
-            f"{what()}: a message of {total} bytes is over the maximum of {maximum}",
-            hint="cut the value, or raise max_message on every node",
-        )
     return checked
+
+
+def check_size(nbytes: int, maximum: int, what: Callable[[], str]) -> None:
+    """RunError for a message that carries more than `maximum` bytes."""
+    if nbytes > maximum:
+        raise RunError(
+            f"{what()}: a message of {nbytes} bytes is over the maximum of {maximum}",
+            hint="take a smaller batch, or place parameters on more nodes",
+        )
 
 
 def as_bytes(array: Array) -> npt.NDArray[np.uint8]:

@@ -10,13 +10,13 @@ what was written before `send` is seen after `receive`, and a sender may write t
 again once it knows, by other messages, that every receiver is done.
 
 **Bounds.** A message costs its payload bytes plus 64; what is passed on without a copy
-between processes costs nothing. `send` waits while the messages
-that a peer has not yet acknowledged would cost more than `bound`; a message larger than
-the bound goes when nothing else is on its way to that peer. A message counts as
-acknowledged once the peer's program has received it. So that the order of receives can
-never make a bound into a deadlock, a node that waits for a message acknowledges those of
-the same source that overtook it at once, and a node that has waited for anything for
-`beat` seconds acknowledges all it holds, then again after twice that pause, and so on.
+between processes costs nothing. `send` waits while the messages that a peer has not yet
+acknowledged would cost more than `bound`; a message larger than the bound goes when
+nothing else is on its way to that peer. A message counts as acknowledged once the peer's
+program has received it. So that the order of receives can never make a bound into a
+deadlock, a node that waits for a message acknowledges those of the same source that
+overtook it at once, and a node that has waited for anything for `beat` seconds
+acknowledges all it holds, then again after twice that pause, and so on.
 
 **Ends.** Every wait has a deadline and says whom it waited for. `abort` ends the run
 everywhere with one root cause; `close` ends this node's part in good order.
@@ -123,8 +123,9 @@ class Channel(Protocol):
         from the message and came back proves that it was. Arrays that are not
         C-contiguous are copied here, and messages up to 64 KiB may be; others are not.
         RunError for a peer that is not in the run or has ended it, a message larger
-        than `max_message` bytes, a dtype that no value of placer has, and a passed
-        deadline; `Aborted` once the run has failed.
+        than `max_message` bytes (what is passed on without a copy between processes
+        does not count), a dtype that no value of placer has, and a passed deadline;
+        `Aborted` once the run has failed.
         """
         ...
 
@@ -180,8 +181,10 @@ class Channel(Protocol):
     def close(self) -> None:
         """End this node's part: deliver what was sent, take leave of the peers.
 
-        Afterwards peers do not take this node's silence for death, and no thread and
-        no socket of the channel is left; calls that still wait end with RunError. Raises nothing for a run that failed
-        meanwhile: `aborted` says so. May be called more than once.
+        Afterwards peers do not take this node's silence for death, and no thread and no
+        socket of the channel is left; calls that still wait end with RunError. After a
+        failure, peers that had not come yet get a moment to come and be told of it.
+        Raises nothing for a run that failed meanwhile: `aborted` says so. May be called
+        more than once.
         """
         ...

@@ -26,7 +26,7 @@ from placer.runtime.channel.bodies import Hello, Refused
 from placer.runtime.channel.endpoint import loopback
 from placer.runtime.channel.incoming import Incoming, Partial, Place
 from placer.runtime.channel.inlet import Inlet
-from placer.runtime.channel.joining import wait_for_all
+from placer.runtime.channel.joining import wait_for_all, wait_for_late
 from placer.runtime.channel.letter import MESSAGE_COST, letter
 from placer.runtime.channel.link import Link
 from placer.runtime.channel.liveness import Liveness
@@ -51,8 +51,8 @@ class ZeroMQChannel:
     bytes. `incarnation` must be greater for a node that is started again; by default it
     is the clock's nanoseconds.
 
-    `refused` counts frames and connections that were turned away, `duplicates` those
-    that came twice, `resent` messages sent again after a loss.
+    `refused` counts frames and connections that were turned away, `duplicates` frames
+    that came twice.
 
     pyzmq's own thread for zero-copy sends (one for the whole process, of no channel)
     stays after `close`.
@@ -84,7 +84,6 @@ class ZeroMQChannel:
         self.arena = arena if arena is not None else Arena()
         self.refused = 0
         self.duplicates = 0
-        self.resent = 0
         self._names = sorted(endpoints)
         self._peers = [name for name in self._names if name != node]
         self._texts = dict(endpoints)
@@ -115,6 +114,7 @@ class ZeroMQChannel:
         self._incarnations: dict[str, int] = {}
         self._met: set[str] = set()  # peers that have seen this incarnation of us
         self._joined = False
+        self._informed: set[str] = set()  # peers that know of the failure
         self._told = dict.fromkeys(self._peers, 0)  # credit in the last BEAT to each
         self._eager: set[str] = set()  # peers that wait for credit
         self._closed = False
@@ -175,11 +175,14 @@ class ZeroMQChannel:
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
         """Queue a message for node `to`; see `protocol.Channel`."""
         self._check_open()
-        checked = payload.sendable(
-            arrays, self._max_message, lambda: f"{key} from {self.node} to {to}"
-        )
-        contents = wire.encode_contents(key, checked)
+
+        def what() -> str:
+            return f"{key} from {self.node} to {to}"
+
+        checked = payload.sendable(arrays, what)
         nbytes = sum(array.nbytes for array in checked)
+        payload.check_size(nbytes, self._max_message, what)
+        contents = wire.encode_contents(key, checked)
         cost = nbytes + MESSAGE_COST
         self._mailbox.reserve(to, key, nbytes, cost, ask=lambda: self._ask(to))
         self._links[to].message(self._stamp, contents, payload.cut(checked))
@@ -215,7 +218,8 @@ class ZeroMQChannel:
         """Deliver what was sent, say goodbye, and leave no thread and no socket.
 
         Waits up to the deadline for peers to have what was sent to them. After a
-        failure nothing is flushed: the peers were told the cause.
+        failure nothing is flushed: the peers were told the cause. Those that had not
+        come yet get a moment to come and be told.
         """
         assert threading.current_thread() is not self._thread
         with self._close_lock:
@@ -223,6 +227,8 @@ class ZeroMQChannel:
                 return
             if self.aborted is None and self._joined:
                 self._flush()
+            elif self.aborted is not None and not self._joined:
+                wait_for_late(self._mailbox, lambda: self._informed)
             if self.aborted is None:
                 for link in self._links.values():
                     link.state(self._stamp, Kind.GOODBYE)
@@ -290,9 +296,20 @@ class ZeroMQChannel:
         )
 
     def _tell(self, cause: Cause) -> None:
+        for peer in self._peers:
+            self._inform(peer, cause)
+
+    def _inform(self, peer: str, cause: Cause) -> None:
+        """Tell a peer of a failure, if there is a connection to it.
+
+        It believes only those whose HELLO it has seen.
+        """
+        if not self._joined:
+            self._say_hello(peer)
         body = bodies.encode_cause(cause)
-        for link in self._links.values():
-            link.control(self._stamp, Kind.ABORT, body=body)
+        if self._links[peer].control(self._stamp, Kind.ABORT, body=body):
+            self._informed.add(peer)
+            self._mailbox.notify()
 
     # What the channel's thread does.
 
@@ -321,8 +338,11 @@ class ZeroMQChannel:
             raise
 
     def _on_tick(self, now: float, beats: bool) -> None:
+        cause = self.aborted
         for peer in self._peers:
-            if not (self._joined and peer in self._met):
+            if cause is not None and peer not in self._informed:
+                self._inform(peer, cause)
+            elif not (self._joined and peer in self._met):
                 self._say_hello(peer)
             elif beats and peer not in self._mailbox.departed:
                 self._send_beat(peer)
@@ -356,11 +376,12 @@ class ZeroMQChannel:
             elif header.kind is Kind.BEAT:
                 self._on_beat(peer, header)
             elif header.kind is Kind.RESEND:
-                self.resent += self._links[peer].resend(self._stamp, header.a)
+                self._links[peer].resend(self._stamp, header.a)
             elif header.kind is Kind.GOODBYE:
                 self._liveness.forget(peer)
                 self._mailbox.depart(peer)
             elif header.kind is Kind.ABORT:
+                self._informed.add(peer)
                 self._fail(bodies.read_cause(wire.body(first)))
         except Refused:
             self.refused += 1
@@ -380,7 +401,10 @@ class ZeroMQChannel:
         self._incarnations[peer] = header.incarnation
         if header.a == self._stamp.incarnation:
             self._met.add(peer)
-        if header.flags & wire.ANSWER:
+        cause = self.aborted
+        if cause is not None:
+            self._inform(peer, cause)
+        elif header.flags & wire.ANSWER:
             self._say_hello(peer)
         self._mailbox.notify()
 

@@ -55,6 +55,7 @@ DIFFERENTIABLE = [
         ("float32[batch, 2, 3]", "int32[batch, 2]"),
         ("float32[8, 3]", "int32[8]"),
     ),
+    Use("softmax_cross_entropy", ("float32[batch, 3]", "uint8[batch]")),
     Use("softmax_cross_entropy", CLASSES, {"label_smoothing": 0.1}),
     Use("softmax_cross_entropy", CLASSES, {"class_weights": WEIGHTS}),
     Use(

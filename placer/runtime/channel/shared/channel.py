@@ -15,7 +15,7 @@ from placer.errors import RunError, did_you_mean
 from placer.runtime.arena import Arena
 from placer.runtime.channel import payload, protocol
 from placer.runtime.channel.endpoint import loopback
-from placer.runtime.channel.joining import wait_for_all
+from placer.runtime.channel.joining import wait_for_all, wait_for_late
 from placer.runtime.channel.letter import MESSAGE_COST
 from placer.runtime.channel.mailbox import Mailbox
 from placer.runtime.channel.protocol import Aborted, Array, Cause, Key, Piece
@@ -153,14 +153,18 @@ class SharedMemoryChannel:
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
         """Send a message to node `to`; see `protocol.Channel`."""
         self._check_open()
-        checked = payload.sendable(
-            arrays, self._max_message, lambda: f"{key} from {self.node} to {to}"
-        )
+
+        def what() -> str:
+            return f"{key} from {self.node} to {to}"
+
+        checked = payload.sendable(arrays, what)
         types, described = describe(checked)
         places = self._regions.find(checked)
-        cost = described.total + MESSAGE_COST
+        carried = described.total
         for i in places:
-            cost -= described.sizes[i]
+            carried -= described.sizes[i]
+        payload.check_size(carried, self._max_message, what)
+        cost = carried + MESSAGE_COST
         link = self._upkeep.links.get(to)
         ask = partial(link.beat, EAGER) if link is not None else None
         self._mailbox.reserve(to, key, described.total, cost, ask)
@@ -204,12 +208,15 @@ class SharedMemoryChannel:
         """Deliver what was sent, say goodbye, and leave no thread and no socket.
 
         Waits up to the deadline for peers to make room for what was sent to them. After
-        a failure nothing is flushed: the peers were told the cause.
+        a failure nothing is flushed: the peers were told the cause. Those that had not
+        come yet get a moment to come and be told.
         """
         with self._close_lock:
             if self._closed:
                 return
-            if self.aborted is None and self._joined:
+            if self.aborted is not None:
+                wait_for_late(self._mailbox, lambda: self.met)
+            elif self._joined:
                 self._flush()
             self._closed = True
             self._upkeep.stop()

@@ -23,6 +23,7 @@ header of 32 bytes, little-endian, no padding:
     9 GOODBYE    0              0              0            -
     10 ABORT     0              0              0            msgpack `Cause`
 
+- HELLO comes first from both, and a BEAT next: see `rendezvous`.
 - MESSAGE: messages from one node to another are numbered from 1. The rest is the
   address (edge, step, microbatch as signed 64-bit integers), the types in msgpack, and
   a place of 16 bytes (array, region, offset) for each array that lies in shared memory.
@@ -57,7 +58,6 @@ HEADER: Final = struct.Struct("<4sBBHQQQ")
 INLINE: Final = 64 << 10
 MAX_FRAME: Final = 128 << 10
 """A unix socket takes at least 200 KiB at once, whatever the system's limits."""
-MAX_LONG: Final = 2 << 20
 
 EAGER: Final = 1
 CLEAR: Final = 2

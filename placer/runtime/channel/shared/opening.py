@@ -138,10 +138,6 @@ def read_opening(
     if len(rest) != said:
         raise Refused("length")
     arrays = read_types(rest[:length])
-    if arrays.total > maximum:
-        raise Refused(
-            f"a message of {arrays.total} bytes is over the maximum of {maximum}"
-        )
     key = Key._make(_ADDRESS.unpack_from(data, HEADER.size))
     places: dict[int, tuple[int, int]] = {}
     carried, offsets, span = arrays.total, arrays.offsets, arrays.span
@@ -149,6 +145,8 @@ def read_opening(
         places = _read_places(rest[length:], len(arrays.types))
         carried -= sum(arrays.sizes[i] for i in places)
         offsets, span = spread(arrays.sizes, places)
+    if carried > maximum:
+        raise Refused(f"a message of {carried} bytes is over the maximum of {maximum}")
     if 0 < span <= INLINE:
         end += -end % ALIGNMENT
         if len(data) != end + span:

@@ -2,7 +2,9 @@
 
 Every node listens at an abstract address made from the job, the node and its port, so
 there is nothing in the file system. The node whose name comes later connects. Both ends
-check that the other process is the same user's, then say HELLO.
+check that the other process is the same user's, then say HELLO: first the one that
+connects. The other has met it only when a BEAT shows that the answer has come: a
+connection may have waited to be accepted for longer than who made it did.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import math
 import os
 import select
 import socket
@@ -35,8 +38,9 @@ UNKNOWN: Final = 64
 @dataclass(slots=True)
 class _Pending:
     connection: socket.socket
-    peer: str | None  # whom we connected to; unknown of those that came
+    peer: str | None  # whom we connected to, or who said hello; else unknown
     until: float
+    answered: bool = False  # it came, and its hello was answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Rendezvous:
         self._job = job
         self._epoll = epoll
         self._pending: dict[int, _Pending] = {}
+        self._met: set[str] = set()
         self._listener = _socket()
         try:
             self._listener.bind(address(job, node, endpoints[node]))
@@ -95,7 +100,7 @@ class Rendezvous:
                 connection.close()  # it is not there yet
                 continue
             if _same_user(connection):
-                self._wait_for_hello(connection, peer)
+                self._expect(_Pending(connection, peer, _soon()))
                 self._say_hello(connection, peer)
             else:
                 self.refuse(connection)
@@ -119,10 +124,16 @@ class Rendezvous:
         self.refused += 1
         connection.close()
 
-    def close(self) -> None:
-        """Close all sockets that are here."""
+    def close(self, last: bytes) -> None:
+        """Close all sockets that are here.
+
+        `last` is a frame for those that may have met this node already.
+        """
         for pending in list(self._pending.values()):
             self._drop(pending)
+            if pending.answered:
+                with contextlib.suppress(OSError):
+                    pending.connection.send(last)
             pending.connection.close()
         self._listener.close()
 
@@ -133,39 +144,49 @@ class Rendezvous:
             return  # it has gone again
         connection.setblocking(False)
         if _same_user(connection) and len(self._pending) < UNKNOWN:
-            self._wait_for_hello(connection, None)
+            self._expect(_Pending(connection, None, _soon()))
         else:
             self.refuse(connection)
 
-    def _wait_for_hello(self, connection: socket.socket, peer: str | None) -> None:
-        until = time.monotonic() + PATIENCE
-        self._pending[connection.fileno()] = _Pending(connection, peer, until)
-        self._epoll.register(connection, select.EPOLLIN)
+    def _expect(self, pending: _Pending) -> None:
+        self._pending[pending.connection.fileno()] = pending
+        self._epoll.register(pending.connection, select.EPOLLIN)
 
     def _say_hello(self, connection: socket.socket, peer: str) -> None:
         hello = bodies.encode(Hello(self._job, self._node, peer, self._names))
-        # A peer that has gone meanwhile is noticed where its answer is read.
+        # A peer that has gone meanwhile is noticed where what it says next is read.
         with contextlib.suppress(OSError):
             connection.send(frames.frame(Kind.HELLO, body=hello))
 
     def _hear(self, pending: _Pending) -> Met | None:
-        connection = pending.connection
+        connection, peer = pending.connection, pending.peer
         self._drop(pending)
         try:
-            data = connection.recv(frames.MAX_FRAME + 1)
-            peer = self._check(memoryview(data), pending.peer)
+            data = memoryview(connection.recv(frames.MAX_FRAME + 1))
+            if pending.answered:
+                _check_beat(data)
+            else:
+                said = self._check(data, peer)
         except BlockingIOError:
-            self._wait_for_hello(connection, pending.peer)
+            self._expect(pending)
             return None
         except (OSError, Refused):
             self.refuse(connection)
             return None
-        if pending.peer is None:
-            self._say_hello(connection, peer)
+        if peer is None:
+            self._say_hello(connection, said)
+            # It may have met this node from here on, so that nothing but its own end
+            # ends the wait: it would take an end of ours for a loss.
+            self._expect(_Pending(connection, said, math.inf, answered=True))
+            return None
+        self._met.add(peer)
         return Met(peer, connection)
 
     def _check(self, data: memoryview[int], expected: str | None) -> str:
-        """Who says hello; `Refused` unless it is a peer, and the one expected."""
+        """Who says hello; `Refused` unless it is a peer, and the one expected.
+
+        One comes once: its name is taken while it is there.
+        """
         kind, *_ = frames.read_header(data)
         if kind is not Kind.HELLO:
             raise Refused("kind")
@@ -175,6 +196,9 @@ class Rendezvous:
         comes = expected is None and hello.node > self._node
         if hello.node not in self._names or not (comes or hello.node == expected):
             raise Refused("node")
+        answered = {pending.peer for pending in self._pending.values()}
+        if hello.node in answered or hello.node in self._met:
+            raise Refused("name")
         return hello.node
 
     def _drop(self, pending: _Pending) -> None:
@@ -188,6 +212,16 @@ def address(job: str, node: str, endpoint: str) -> bytes:
     text = "\0".join((job, node, port))
     digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return f"\0placer/{os.geteuid()}/{digest}".encode()
+
+
+def _soon() -> float:
+    return time.monotonic() + PATIENCE
+
+
+def _check_beat(data: memoryview[int]) -> None:
+    kind, *_ = frames.read_header(data)
+    if kind is not Kind.BEAT:
+        raise Refused("kind")
 
 
 def _socket() -> socket.socket:

@@ -89,10 +89,9 @@ class Upkeep:
             self.rouse()
 
     def tell(self, cause: Cause) -> None:
-        """Tell every peer of a failure."""
-        frame = frames.frame(Kind.ABORT, body=bodies.encode_cause(cause))
+        """Tell every peer that has been met of a failure; others are as they come."""
         for link in list(self.links.values()):
-            link.stream.put(frame)
+            link.stream.put(_abort(cause))
 
     def rouse(self) -> None:
         """End every wait for a frame, and have the thread look around."""
@@ -109,16 +108,18 @@ class Upkeep:
 
     def close(self) -> None:
         """Say goodbye, unless the run failed, and close everything."""
-        if self._mailbox.aborted is None:
+        cause = self._mailbox.aborted
+        last = frames.frame(Kind.GOODBYE) if cause is None else _abort(cause)
+        if cause is None:
             for link in self.links.values():
-                link.stream.put(frames.frame(Kind.GOODBYE))
+                link.stream.put(last)
         until = time.monotonic() + LEAVE
         for link in self.links.values():
             if link.peer not in self._mailbox.departed:
                 link.stream.linger(until)
         for link in self.links.values():
             link.close()
-        self.rendezvous.close()
+        self.rendezvous.close(last)
         self.epoll.close()
         with self._open:
             self._closed = True
@@ -181,16 +182,18 @@ class Upkeep:
                 return
 
     def _meet(self, met: Met) -> None:
-        """A peer has shown who it is. One comes once: its name is taken while it is."""
-        if met.peer in self.links:
-            self.rendezvous.refuse(met.connection)
-            return
+        """A peer has shown who it is. The one that we came to waits for a BEAT."""
         link = self._link(met, self._wake)
         self.epoll.register(link.stream.fd, select.EPOLLONESHOT)
         link.watch(self.epoll)
         self._by_fd[link.stream.fd] = link
         self._liveness.hear(met.peer, time.monotonic())
         self.links[met.peer] = link
+        link.beat()
+        # Whoever sets a cause tells those that are in `links` afterwards.
+        cause = self._mailbox.aborted
+        if cause is not None:
+            link.stream.put(_abort(cause))
         self._mailbox.notify()
 
     def _on_tick(self, now: float, beats: bool) -> None:
@@ -210,3 +213,7 @@ class Upkeep:
             self._liveness.forget(peer)
             self.links[peer].lose(f"lost: no heartbeat for {self._lost_after:g} s")
         self._mailbox.notify()
+
+
+def _abort(cause: Cause) -> bytes:
+    return frames.frame(Kind.ABORT, body=bodies.encode_cause(cause))

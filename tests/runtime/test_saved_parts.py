@@ -1,0 +1,41 @@
+"""Parameters larger than a message may be are saved."""
+
+import threading
+
+import numpy as np
+from safetensors.numpy import load_file
+
+import placer
+from placer.files import find
+from placer.plan import read_plan
+from placer.runtime import saving
+from placer.runtime.channel.memory import MemoryHub
+from placer.runtime.table_memory import private
+from placer.runtime.tables import make_tables
+
+
+def test_a_block_that_no_message_may_carry_goes_in_several(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "PART", 100)
+    placer.compile(find("specs/digits.yaml"), tmp_path / "build")
+    plan = read_plan(tmp_path / "build")
+    tables = {n.name: make_tables(plan, n, None, private) for n in plan.nodes}
+    hub = MemoryHub(tables, max_message=4 * 100, deadline=60)
+    threads = [
+        threading.Thread(
+            target=saving.save,
+            args=(plan, hub.channel(node), held, tmp_path / "saved"),
+        )
+        for node, held in tables.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    saved = load_file(tmp_path / "saved")
+    assert list(saved) == sorted(parameter.name for parameter in plan.parameters)
+    for parameter in plan.parameters:
+        assert saved[parameter.name].shape == parameter.shape
+        blocks = [tables[n][t].values()[i].ravel() for n, t, i in parameter.holders]
+        np.testing.assert_array_equal(
+            saved[parameter.name].ravel(), np.concatenate(blocks)
+        )
