@@ -12,7 +12,7 @@ from tests_channel_support import free_addresses
 from placer.runtime.channel.memory import MemoryHub
 from placer.runtime.channel.protocol import Channel
 from placer.runtime.channel.shared.channel import SharedMemoryChannel
-from placer.runtime.channel.zeromq import ZeroMQChannel
+from placer.runtime.channel.zeromq.channel import ZeroMQChannel
 
 Connect = Callable[..., Mapping[str, Any]]
 Spawn = Callable[..., "Future[Any]"]

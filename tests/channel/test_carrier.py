@@ -10,7 +10,7 @@ from tests_channel_support import free_addresses
 from placer.errors import RunError
 from placer.runtime.channel.carrier import VARIABLE, choose, open_channel
 from placer.runtime.channel.shared.channel import SharedMemoryChannel
-from placer.runtime.channel.zeromq import ZeroMQChannel
+from placer.runtime.channel.zeromq.channel import ZeroMQChannel
 
 HERE = {"a:0": "127.0.0.1:4321", "b:0": "localhost:4322"}
 

@@ -105,7 +105,7 @@ def resident() -> int:
 def test_nothing_is_left_of_a_thousand_nodes_that_were_killed(carrier):
     # Children are forked from a process that has no threads and no channel.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["numpy", "placer.runtime.channel.zeromq"])
+    context.set_forkserver_preload(["numpy", "placer.runtime.channel.zeromq.channel"])
     for number in range(WARM):
         once(carrier, context, number)
     before, memory = held(), resident()

@@ -17,7 +17,7 @@ from zmq.utils.garbage import GarbageCollectorThread
 from placer.errors import RunError
 from placer.runtime.channel.protocol import Aborted, Cause, Key
 from placer.runtime.channel.shared.channel import SharedMemoryChannel
-from placer.runtime.channel.zeromq import ZeroMQChannel
+from placer.runtime.channel.zeromq.channel import ZeroMQChannel
 
 
 def test_a_node_that_never_comes_is_named(make):

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.errors import RunError
-from placer.runtime.channel import bodies, payload, wire
+from placer.runtime.channel import bodies, payload
 from placer.runtime.channel.bodies import Refused
 from placer.runtime.channel.protocol import Cause, Key
-from placer.runtime.channel.wire import Kind
+from placer.runtime.channel.zeromq import wire
+from placer.runtime.channel.zeromq.wire import Kind
 
 JOB = wire.job_digest("test job")
 STAMP = wire.Stamp(source=1, incarnation=7, job=JOB)

@@ -12,10 +12,11 @@ import zmq
 from tests_channel_support import Cut, eventually, free_addresses, port, talk
 
 from placer.errors import RunError
-from placer.runtime.channel import bodies, wire
+from placer.runtime.channel import bodies
 from placer.runtime.channel.protocol import Aborted, Key
-from placer.runtime.channel.wire import Kind
-from placer.runtime.channel.zeromq import ZeroMQChannel
+from placer.runtime.channel.zeromq import wire
+from placer.runtime.channel.zeromq.channel import ZeroMQChannel
+from placer.runtime.channel.zeromq.wire import Kind
 
 SLOW_BEAT = {"beat": 5.0, "lost_after": 20.0}
 

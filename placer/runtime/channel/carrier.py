@@ -54,6 +54,6 @@ def open_channel(
         from placer.runtime.channel.shared.channel import SharedMemoryChannel
 
         return SharedMemoryChannel(node, endpoints, job, **options)
-    from placer.runtime.channel.zeromq import ZeroMQChannel
+    from placer.runtime.channel.zeromq.channel import ZeroMQChannel
 
     return ZeroMQChannel(node, endpoints, job, **options)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.errors import RunError
+from placer.runtime.arena import Arena
 from placer.runtime.channel.protocol import Array
 
 CHUNK: Final = 1 << 20
@@ -151,3 +152,23 @@ def fits(target: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
         and target.flags.c_contiguous
         and target.flags.writeable
     )
+
+
+def space(
+    types: Sequence[tuple[np.dtype[np.generic], tuple[int, ...]]],
+    arena: Arena,
+    out: Sequence[Array | None] | None,
+) -> list[Array]:
+    """The arrays to receive into: those of `out` that fit, the others fresh."""
+    if out is None or len(out) != len(types):
+        return arena.take_all(types)
+    given = [
+        array if array is not None and fits(array, *kind) else None
+        for array, kind in zip(out, types, strict=True)
+    ]
+    fresh = iter(
+        arena.take_all(
+            kind for array, kind in zip(given, types, strict=True) if array is None
+        )
+    )
+    return [array if array is not None else next(fresh) for array in given]

@@ -16,7 +16,6 @@ import numpy as np
 
 from placer.runtime.arena import Arena
 from placer.runtime.channel import payload
-from placer.runtime.channel.incoming import space
 from placer.runtime.channel.letter import MESSAGE_COST, Letter, Wait
 from placer.runtime.channel.protocol import Array, Key, Piece
 from placer.runtime.channel.shared.layout import Cut, Type, in_array, in_block, layout
@@ -199,11 +198,11 @@ def _space(
 ) -> list[Array]:
     """The arrays of a message: its views, the others to be written to."""
     if not views:
-        return space(contents.arrays.types, arena, out)
+        return payload.space(contents.arrays.types, arena, out)
     rest = [i for i in range(len(contents.arrays.types)) if i not in views]
     fits = out is not None and len(out) == len(contents.arrays.types)
     given = [out[i] for i in rest] if out is not None and fits else None
     arrays = dict(views)
     types = [contents.arrays.types[i] for i in rest]
-    arrays.update(zip(rest, space(types, arena, given), strict=True))
+    arrays.update(zip(rest, payload.space(types, arena, given), strict=True))
     return [arrays[i] for i in range(len(contents.arrays.types))]

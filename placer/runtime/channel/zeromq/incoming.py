@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.runtime.arena import Arena
-from placer.runtime.channel import wire
-from placer.runtime.channel.payload import as_bytes, fits
+from placer.runtime.channel.payload import as_bytes, space
 from placer.runtime.channel.protocol import Array, Key
+from placer.runtime.channel.zeromq import wire
 
 
 class Place(Enum):
@@ -85,26 +85,6 @@ class Partial:
         ):
             self._at += 1
         return self.filled == self.total
-
-
-def space(
-    types: Sequence[tuple[np.dtype[np.generic], tuple[int, ...]]],
-    arena: Arena,
-    out: Sequence[Array | None] | None,
-) -> list[Array]:
-    """The arrays to receive into: those of `out` that fit, the others fresh."""
-    if out is None or len(out) != len(types):
-        return arena.take_all(types)
-    given = [
-        array if array is not None and fits(array, *kind) else None
-        for array, kind in zip(out, types, strict=True)
-    ]
-    fresh = iter(
-        arena.take_all(
-            kind for array, kind in zip(given, types, strict=True) if array is None
-        )
-    )
-    return [array if array is not None else next(fresh) for array in given]
 
 
 class Incoming:

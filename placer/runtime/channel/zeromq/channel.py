@@ -21,18 +21,19 @@ import zmq
 from placer import aligned
 from placer.errors import RunError, did_you_mean
 from placer.runtime.arena import Arena
-from placer.runtime.channel import bodies, payload, protocol, wire
+from placer.runtime.channel import bodies, payload, protocol
 from placer.runtime.channel.bodies import Hello, Refused
 from placer.runtime.channel.endpoint import loopback
-from placer.runtime.channel.incoming import Incoming, Partial, Place
-from placer.runtime.channel.inlet import Inlet
 from placer.runtime.channel.joining import wait_for_all, wait_for_late
 from placer.runtime.channel.letter import MESSAGE_COST, letter
-from placer.runtime.channel.link import Link
 from placer.runtime.channel.liveness import Liveness
 from placer.runtime.channel.mailbox import Mailbox
 from placer.runtime.channel.protocol import Aborted, Array, Cause, Key, Piece
-from placer.runtime.channel.wire import Kind
+from placer.runtime.channel.zeromq import wire
+from placer.runtime.channel.zeromq.incoming import Incoming, Partial, Place
+from placer.runtime.channel.zeromq.inlet import Inlet
+from placer.runtime.channel.zeromq.link import Link
+from placer.runtime.channel.zeromq.wire import Kind
 
 HELLO_PAUSE: Final = 0.02
 """Seconds between HELLOs until all have joined."""

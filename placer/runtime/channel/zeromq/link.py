@@ -17,7 +17,7 @@ from typing import Final
 import zmq
 
 from placer.runtime.channel.payload import Piece
-from placer.runtime.channel.wire import INLINE, INLINED, Kind, Stamp
+from placer.runtime.channel.zeromq.wire import INLINE, INLINED, Kind, Stamp
 
 BUFFER: Final = 256 << 10
 """Bytes of the system's socket buffers: on one machine, where addresses are, what is in

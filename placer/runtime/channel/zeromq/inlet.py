@@ -8,11 +8,11 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from placer.errors import RunError
-from placer.runtime.channel import wire
 from placer.runtime.channel.bodies import Refused
-from placer.runtime.channel.incoming import Partial
-from placer.runtime.channel.link import BUFFER
 from placer.runtime.channel.payload import CHUNK
+from placer.runtime.channel.zeromq import wire
+from placer.runtime.channel.zeromq.incoming import Partial
+from placer.runtime.channel.zeromq.link import BUFFER
 
 WAKE: Final = "inproc://wake"
 
