@@ -38,6 +38,7 @@ class Modules(MetaPathFinder, Loader):
         another.
         """
         with _importing:
+            others = {n: sys.modules[n] for n in self.loaded if n in sys.modules}
             sys.modules.update(self.loaded)
             # A new list each time: another thread may be in the midst of the old one.
             sys.meta_path = [self, *sys.meta_path]
@@ -48,6 +49,7 @@ class Modules(MetaPathFinder, Loader):
                 for name, module in self.loaded.items():
                     if sys.modules.get(name) is module:
                         del sys.modules[name]
+                sys.modules.update(others)
 
     def load(self, module: str, name: str) -> ModuleType:
         """Run `module` from its file as `name`; raises what it raises."""

@@ -69,12 +69,13 @@ class AskedRows:
     ) -> dict[str, np.ndarray]:
         """As `Rows.take`; RunError, with the row, for what the sequence raises."""
         taken: dict[str, list[np.ndarray]] = {c.name: [] for c in self.columns}
-        for number in indices.tolist():
-            row = self._row(number)
-            for column in self.columns:
-                named = self.feeds[column.name]
-                value = _value(self.source, row, column, named, number)
-                taken[column.name].append(value)
+        with self.modules.reachable():  # rows may import their neighbours only now
+            for number in indices.tolist():
+                row = self._row(number)
+                for column in self.columns:
+                    named = self.feeds[column.name]
+                    value = _value(self.source, row, column, named, number)
+                    taken[column.name].append(value)
         return {
             c.name: _stack(taken[c.name], c, None if out is None else out[c.name])
             for c in self.columns
@@ -84,8 +85,7 @@ class AskedRows:
         if not 0 <= number < self.rows:
             raise IndexError(f"row {number} of {self.rows} rows")
         try:
-            with self.modules.reachable():  # it may import its neighbours only now
-                row = self.made[number]
+            row = self.made[number]
         except Exception as error:
             _fail(self.source, self.path, f"at row {number}", error)
         return _mapping(self.source, row, number)

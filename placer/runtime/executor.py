@@ -10,7 +10,6 @@ from placer.plan import read_sources
 from placer.runtime.agreement import Told, agree
 from placer.runtime.batches import open_batches
 from placer.runtime.channel.protocol import Aborted
-from placer.runtime.compilation import keep_compiled
 from placer.runtime.device import in_precision, on_device
 from placer.runtime.exchange import Exchange
 from placer.runtime.execution import Execution, Hook, Result
@@ -41,8 +40,6 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         execution.tell("joining")
         channel.join()
         execution.tell("compiling")
-        if execution.me.device is not None:
-            keep_compiled()
         node = execution.node = _prepare(execution, metrics)
         _agree(execution, node)
         sizes = [b.sizes if b else () for b in (node.training, node.evaluating)]

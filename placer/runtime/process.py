@@ -16,6 +16,7 @@ from placer.errors import PlacerError, RunError
 from placer.plan import BASE_PORT, Plan, read_plan
 from placer.runtime.allocator import keep_memory
 from placer.runtime.channel.protocol import Aborted, Cause, Channel
+from placer.runtime.compilation import keep_compiled
 from placer.runtime.culprit import culprit
 from placer.runtime.events import Pipe, Report, nobody
 from placer.runtime.execution import Execution, Hook, Options, Result
@@ -79,7 +80,7 @@ def run(
         channel.on_abort = ending.begin
         execution = Execution(plan, folder, me, channel, options, report)
         with _beating(execution):
-            return _attempt(execution)
+            return _attempt(execution, keep=True)
     except BaseException as error:
         report(failure(node, error, channel))
         raise
@@ -168,10 +169,16 @@ def main(file: str, step: Hook, evaluate: Hook | None = None) -> None:
     runpy.run_module("placer.command", run_name="__main__")
 
 
-def _attempt(execution: Execution) -> Result | None:
-    """Execute the node's program; whatever goes wrong here becomes the root cause."""
+def _attempt(execution: Execution, *, keep: bool = False) -> Result | None:
+    """Execute the node's program; whatever goes wrong here becomes the root cause.
+
+    With `keep` the process keeps what JAX compiles. Threads would read from each other
+    what is half written, and the process is not theirs to set up.
+    """
     channel = execution.channel
     try:
+        if keep and execution.me.device is not None:
+            keep_compiled()
         hooks = load_program(execution.folder, execution.plan, execution.me)
         return execute(execution, *hooks)
     except Aborted:

@@ -178,3 +178,18 @@ with on_device(server), in_precision(plan, server):
     assert "jax" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, str(build)], check=True)
+
+
+def test_threads_leave_what_jax_keeps_to_their_process(tmp_path):
+    compile_model(load(find("specs/two_workers.yaml")), tmp_path / "build")
+    code = """
+import sys, jax
+import placer
+placer.launch(sys.argv[1], steps=1, in_process=True)
+assert jax.config.jax_compilation_cache_dir is None
+"""
+    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "kept")}
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "build")], check=True, env=env
+    )
+    assert not list((tmp_path / "kept").glob("xla-*"))
