@@ -12,7 +12,7 @@ reads a parameter, an update may not write over it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cached_property
 
 from placer.graph.graph import Graph, Op
@@ -32,7 +32,8 @@ class Readers:
     def __init__(self, graph: Graph, evaluation: Graph | None = None) -> None:
         self._graph = graph
         self._evaluation = Readers(evaluation) if evaluation is not None else None
-        self._known: dict[tuple[str, str], frozenset[Run]] = {}
+        self._ready: dict[Run, frozenset[Run]] = {}
+        self._sent: dict[tuple[int, str], frozenset[Run]] = {}
 
     def in_place(self, host: str, blocks: list[str]) -> bool:
         """Whether these parameters of the host, if they change, may do so in place."""
@@ -67,7 +68,7 @@ class Readers:
             for op in self._graph.uses.get(name, ()):
                 if op.kind == "send":
                     listen = self._listens[op.attrs["edge"]]
-                    at = op.operands.index(name)
+                    at = self._positions[op.attrs["edge"], name]
                     reached = frozenset(
                         target
                         for target in self._graph.hosts(listen)
@@ -85,31 +86,35 @@ class Readers:
 
     def _before(self, value: str, host: str) -> frozenset[Run]:
         """The segments that are over when the host has the value."""
-        key = value, host
-        if key not in self._known:
-            self._known[key] = frozenset()  # a circle is none: values are ordered
-            self._known[key] = frozenset(self._found(value, host))
-        return self._known[key]
-
-    def _found(self, value: str, host: str) -> Iterator[Run]:
         op = self._graph.producers[value]
-        if host not in self._graph.hosts(op):  # of which a conversion makes zeros here
-            return
+        if host not in self._graph.hosts(op):
+            return frozenset()  # of which a conversion makes zeros here
         if op.kind == "listen_and_serv":
             send = self._sends[op.attrs["edge"]]
-            at = [result.name for result in op.results].index(value)
-            for source in self._sources(send, op, at, host):
-                # A message goes when all that is in it is there.
-                for operand in send.operands:
-                    yield from self._before(operand, source)
-            return
-        operands = op.operands
+            at = self._positions[op.attrs["edge"], value]
+            return _all(
+                self._before_sent(send, source)
+                for source in self._sources(send, op, at, host)
+            )
         if is_computed(op):
-            run = host, op.attrs["segment"]
-            yield run
-            operands = self._taken[run]
-        for name in operands:
-            yield from self._before(name, host)
+            return self._before_ready((host, op.attrs["segment"]))
+        return _all(self._before(name, host) for name in op.operands)
+
+    def _before_sent(self, send: Op, source: str) -> frozenset[Run]:
+        """Those that are over when a message is sent: all that is in it is there."""
+        message = send.attrs["edge"], source
+        if message not in self._sent:
+            self._sent[message] = frozenset()  # a circle is none: values are ordered
+            self._sent[message] = _all(self._before(v, source) for v in send.operands)
+        return self._sent[message]
+
+    def _before_ready(self, run: Run) -> frozenset[Run]:
+        """Those that are over when the results of one are ready: itself too."""
+        if run not in self._ready:
+            self._ready[run] = frozenset({run})
+            taken = (self._before(name, run[0]) for name in self._taken[run])
+            self._ready[run] |= _all(taken)
+        return self._ready[run]
 
     def _sources(self, send: Op, listen: Op, at: int, host: str) -> list[str]:
         graph = self._graph
@@ -131,6 +136,16 @@ class Readers:
         return {op.attrs["edge"]: op for op in self._graph.of_kind("listen_and_serv")}
 
     @cached_property
+    def _positions(self) -> dict[tuple[int, str], int]:
+        """Where the values of a message stand in it, as sent and as received."""
+        found: dict[tuple[int, str], int] = {}
+        for edge, send in self._sends.items():
+            received = (value.name for value in self._listens[edge].results)
+            for names in (send.operands, received):
+                found.update(((edge, name), at) for at, name in enumerate(names))
+        return found
+
+    @cached_property
     def _taken(self) -> dict[Run, tuple[str, ...]]:
         """What each segment of a host takes from outside itself."""
         made: dict[Run, dict[str, None]] = {}
@@ -146,3 +161,7 @@ class Readers:
             run: tuple(name for name in names if name not in made[run])
             for run, names in taken.items()
         }
+
+
+def _all(sets: Iterable[frozenset[Run]]) -> frozenset[Run]:
+    return frozenset().union(*sets)

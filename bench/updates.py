@@ -1,0 +1,109 @@
+"""What an update of 100 MB of float32 costs on one core: a table's kernels, in place,
+beside numpy and jitted optax.
+
+Prints CPU milliseconds an update, medians over the rounds and the best round. Ways
+alternate within a round. Optax donates everything, or keeps the old values, as it must
+where somebody may still look at them.
+
+    python bench/updates.py
+    python bench/updates.py --rounds 21
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from placer.runtime.allocator import keep_memory
+from placer.runtime.table import Block, Table
+
+SIZE = 25_000_000
+RATE, B1, B2, EPS = 1e-3, 0.9, 0.999, 1e-8
+
+
+def by_table(rule: str, gradient: np.ndarray) -> Callable[[], object]:
+    block = Block("w", "w", (SIZE,), 0, SIZE, (SIZE,))
+    table = Table(
+        "t",
+        [block],
+        rule,
+        {},
+        dtype="float32",
+        seed=0,
+        inits={"w": "zeros"},
+        in_place=True,
+    )
+    return lambda: table.update([gradient], learning_rate=RATE)
+
+
+def by_numpy(rule: str, gradient: np.ndarray) -> Callable[[], object]:
+    value, m, v = (np.zeros(SIZE, np.float32) for _ in range(3))
+    steps = [0]
+
+    def sgd() -> None:
+        np.subtract(value, RATE * gradient, out=value)
+
+    def adam() -> None:
+        steps[0] += 1
+        np.add(B1 * m, (1 - B1) * gradient, out=m)
+        np.add(B2 * v, (1 - B2) * np.square(gradient), out=v)
+        first, second = m / (1 - B1 ** steps[0]), v / (1 - B2 ** steps[0])
+        np.subtract(value, RATE * first / (np.sqrt(second) + EPS), out=value)
+
+    return {"sgd": sgd, "adam": adam}[rule]
+
+
+def by_optax(rule: str, gradient: np.ndarray, keep: bool) -> Callable[[], object]:
+    import jax
+    import optax
+
+    transform = getattr(optax, rule)(RATE)
+
+    def step(value, state, gradient):
+        change, state = transform.update(gradient, state, value)
+        return optax.apply_updates(value, change), state
+
+    jitted = jax.jit(step, donate_argnums=() if keep else (0, 1))
+    value, given = jax.device_put((np.zeros(SIZE, np.float32), gradient))
+    held = [value, transform.init(value)]
+
+    def update() -> None:
+        held[:] = jax.block_until_ready(jitted(*held, given))
+
+    return update
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=11)
+    rounds = parser.parse_args().rounds
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # before JAX counts cores
+    keep_memory(4 * SIZE)
+    gradient = np.random.default_rng(0).normal(size=SIZE).astype(np.float32)
+    for rule in ("sgd", "adam"):
+        ways = {
+            "table, in place": by_table(rule, gradient),
+            "numpy": by_numpy(rule, gradient),
+            "optax, donated": by_optax(rule, gradient, keep=False),
+            "optax, kept": by_optax(rule, gradient, keep=True),
+        }
+        spent: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(rounds + 1):
+            for name, update in ways.items():
+                begin = time.process_time()
+                update()
+                spent[name].append(1000 * (time.process_time() - begin))
+        for name, found in spent.items():
+            found = found[1:]  # the first compiles
+            print(
+                f"{rule:5} {name:16} {statistics.median(found):7.1f} ms ({min(found):.1f})"
+            )
+
+
+if __name__ == "__main__":
+    main()
