@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from placer.errors import RunError
 from placer.graph import optimizers
 from placer.runtime import initial
 from placer.runtime.rules import Moment, Stage, stages
+from placer.runtime.table_block import Block
 from placer.runtime.table_memory import Allocate, Memory, private
 from placer.runtime.table_pass import Kernel, Pass
 
@@ -31,29 +31,6 @@ if TYPE_CHECKING:
     Scalar = float | npt.NDArray[Any] | np.floating[Any] | jax.Array
 
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Elements [start, stop) of a parameter flattened in C order.
-
-    `name` is the parameter's name where it is whole, else `h1.w.block0`; `shape` is
-    the block as programs see it: flat where the parameter is cut. `gradient` names the
-    value that an update takes; `decays` says whether weight decay is for it.
-    """
-
-    parameter: str
-    name: str
-    shape: tuple[int, ...]
-    start: int
-    stop: int
-    parameter_shape: tuple[int, ...]
-    gradient: str | None = None
-    decays: bool = True
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
 
 
 class Table:

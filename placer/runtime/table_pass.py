@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from placer.errors import RunError
-
-if TYPE_CHECKING:
-    from placer.runtime.table import Block
+from placer.runtime.table_block import Block
 
 Array = npt.NDArray[Any]
 Kernel = Callable[..., None]

@@ -7,7 +7,8 @@ from pathlib import Path
 from placer.plan import Node, Plan
 from placer.plan import Table as TablePlan
 from placer.runtime import parameters as files
-from placer.runtime.table import Block, Table
+from placer.runtime.table import Table
+from placer.runtime.table_block import Block
 from placer.runtime.table_memory import Allocate
 
 

@@ -12,7 +12,8 @@ import optax
 
 from placer import ops
 from placer.graph import optimizers
-from placer.runtime.table import Block, Table
+from placer.runtime.table import Table
+from placer.runtime.table_block import Block
 
 SHAPES = {"h1.w": (13, 7), "h1.b": (7,), "out.w": (7, 300), "gain": ()}
 INITS = {"h1.w": "normal", "h1.b": "zeros", "out.w": "xavier_uniform", "gain": "ones"}

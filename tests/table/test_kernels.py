@@ -12,7 +12,8 @@ from placer.runtime import kernels_compiled
 
 UPDATE = """
 import numpy as np
-from placer.runtime.table import Block, Table
+from placer.runtime.table import Table
+from placer.runtime.table_block import Block
 made = Table(
     "t", [Block("w", "w", (3,), 0, 3, (3,))], "momentum", {},
     dtype="float32", seed=0, inits={"w": "zeros"},

@@ -24,7 +24,8 @@ from small_tables import (
 from placer.errors import RunError
 from placer.graph import optimizers
 from placer.runtime import table_pass
-from placer.runtime.table import Block, Table
+from placer.runtime.table import Table
+from placer.runtime.table_block import Block
 
 TWO_STAGES = [case for case in VARIANTS if case not in ONE_STAGE]
 DTYPES = ["float32", "float64", "bfloat16"]
