@@ -27,6 +27,9 @@ def slice_parameters(graph: Graph) -> Graph:
     if not sliced:
         return _without_recipes(graph)
     names = _names_where_used(graph, sliced)
+    joined_at: dict[str, list[tuple[str, Place]]] = defaultdict(list)
+    for (parameter, _), found in names.items():
+        joined_at[parameter].append(found)
     held = {
         value: sliced[parameter]
         for value, parameter in owners(graph).items()
@@ -36,7 +39,7 @@ def slice_parameters(graph: Graph) -> Graph:
     out: list[Op] = []
     for op in graph.ops:
         if op.kind == "parameter" and op.name in sliced:
-            out.extend(_parameter_blocks(graph, op, sliced[op.name], names))
+            out.extend(_parameter_blocks(op, sliced[op.name], joined_at[op.name]))
         elif is_optimizers(op.kind) and op.operands[0] in held:
             if op.kind == "sum_of_squares":
                 parts[op.name] = tuple(_squares(op, held))
@@ -150,11 +153,9 @@ def _block_type(block: Block, whole: Value) -> TensorType:
 
 
 def _parameter_blocks(
-    graph: Graph,
-    op: Op,
-    held: Holding,
-    names: Mapping[tuple[str, str], tuple[str, Place]],
+    op: Op, held: Holding, joined_at: Sequence[tuple[str, Place]]
 ) -> Iterator[Op]:
+    """The blocks of a parameter, and what puts them together where it is used."""
     for block, at in held:
         cut = {} if len(held) == 1 else {"start": block.start, "stop": block.stop}
         yield replace(
@@ -163,16 +164,15 @@ def _parameter_blocks(
             attrs={**op.attrs, **cut},
             place=at,
         )
-    for (parameter, _), (name, where) in names.items():
-        if parameter == op.name:
-            yield Op(
-                "assemble",
-                tuple(block.name for block, _ in held),
-                (Value(name, op.result.type),),
-                {},
-                where,
-                op.source,
-            )
+    for name, where in joined_at:
+        yield Op(
+            "assemble",
+            tuple(block.name for block, _ in held),
+            (Value(name, op.result.type),),
+            {},
+            where,
+            op.source,
+        )
 
 
 def _cuts(op: Op, gradient: Value, held: Holding) -> Iterator[Op]:

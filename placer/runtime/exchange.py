@@ -23,7 +23,7 @@ class Exchange:
 
     What a node sends to itself never meets the channel. Blocks of a parameter that is
     used whole are received side by side into one buffer, so that putting them together
-    copies nothing.
+    copies nothing: `_wholes` are these buffers by name, `_wholes_at` by address.
     """
 
     node: str
@@ -32,6 +32,7 @@ class Exchange:
     arena: Arena = field(default_factory=Arena)
     _own: dict[tuple[Key, int], Array] = field(default_factory=dict)
     _wholes: dict[str, Array] = field(default_factory=dict)
+    _wholes_at: dict[int, Array] = field(default_factory=dict)
     _known: dict[tuple[int, str, int], tuple[Piece, ...]] = field(default_factory=dict)
 
     def send(self, key: Key, values: Sequence[Any], count: int) -> None:
@@ -100,23 +101,21 @@ class Exchange:
 
     def assemble(self, blocks: Sequence[Array], shape: tuple[int, ...]) -> Array:
         """The parameter that these blocks, in order, are the flat pieces of."""
-        first = blocks[0]
-        for whole in self._wholes.values():
-            start = _address(whole)
-            if start == _address(first):
-                ends = start
-                for block in blocks:
-                    if _address(block) != ends:
-                        break
-                    ends += block.nbytes
-                else:
-                    if ends == start + whole.nbytes:
-                        return whole.reshape(shape)
+        ends = start = _address(blocks[0])
+        whole = self._wholes_at.get(start)
+        if whole is not None:
+            for block in blocks:
+                if _address(block) != ends:
+                    break
+                ends += block.nbytes
+            if ends == start + whole.nbytes:
+                return whole.reshape(shape)
         return np.concatenate([block.reshape(-1) for block in blocks]).reshape(shape)
 
     def new_step(self) -> None:
         """Forget the buffers of the last step; arrays in use keep theirs alive."""
         self._wholes.clear()
+        self._wholes_at.clear()
 
     def _pieces(
         self, edge: Edge, moved: Moved, target: str, count: int
@@ -136,6 +135,7 @@ class Exchange:
             if whole is None:
                 whole = self.arena.take(moved.dtype, (moved.numel,))
                 self._wholes[moved.whole] = whole
+                self._wholes_at[_address(whole)] = whole
             (numel,) = moved.shape
             return whole[moved.at : moved.at + int(numel)]
         if len(found) == 1 and found[0].whole:
