@@ -13,7 +13,8 @@ import msgspec
 
 from placer.emit.memory import check_memory
 from placer.emit.planning import make_plan, make_tables
-from placer.emit.program import Phase, opening, program_path, programs, sources
+from placer.emit.program import opening, program_path, programs, sources
+from placer.emit.segments import Phase
 from placer.errors import BuildError
 from placer.folder import (
     added,

@@ -24,7 +24,6 @@ def applied(
         if op.kind == "listen_and_serv"
         for value in op.results
     }
-    sends = {op.attrs["edge"]: op for op in graph.of_kind("send")}
     found: dict[str, tuple[Op, ...]] = {}
     for table in tables:
         names = {block.gradient for block in table.blocks if block.gradient in brings}
@@ -36,7 +35,7 @@ def applied(
             and table.rule is not None
             and not optimizers.find(table.rule).direction
             and all(_taken_alone(graph, host, name) for name in brought)
-            and all(_from_all(graph, host, sends[edge]) for edge in messages)
+            and all(_from_all(graph, host, graph.sends[edge]) for edge in messages)
         ):
             found[table.name] = tuple(messages[edge] for edge in sorted(messages))
     return found

@@ -34,7 +34,7 @@ def units(graph: Graph, host: str) -> tuple[Unit, ...]:
     last_use: dict[str, int] = {}
     for i, group in enumerate(groups):
         for op in group:
-            for name in _taken(graph, host, op):
+            for name in taken(graph, host, op):
                 last_use[name] = i
     return tuple(
         _unit(graph, host, group, i, here, last_use, is_once(group[0]))
@@ -50,12 +50,12 @@ def _used(graph: Graph, host: str) -> list[Op]:
         pure = is_computed(op) or op.kind in ("read", "assemble", "cut")
         if not pure or any(value.name in used for value in op.results):
             found.append(op)
-            used.update(_taken(graph, host, op))
+            used.update(taken(graph, host, op))
     found.reverse()
     return found
 
 
-def _taken(graph: Graph, host: str, op: Op) -> tuple[str, ...]:
+def taken(graph: Graph, host: str, op: Op) -> tuple[str, ...]:
     """The operands that this host needs: a conversion may give it nothing but zeros."""
     if not is_conversion(op.kind):
         return op.operands
@@ -102,7 +102,7 @@ def _unit(
     inputs = dict.fromkeys(
         name
         for op in group
-        for name in _taken(graph, host, op)
+        for name in taken(graph, host, op)
         if name not in made and name in here
     )
     outputs = tuple(

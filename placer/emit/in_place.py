@@ -12,12 +12,18 @@ reads a parameter, an update may not write over it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 
+from placer.emit.host import taken
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import pieces
-from placer.graph.structure import is_computed, is_direction, is_update
+from placer.graph.structure import (
+    is_computed,
+    is_conversion,
+    is_direction,
+    is_update,
+)
+from placer.graph.types import ResidualType
 
 Run = tuple[str, int]
 """A host, and the segment that it runs."""
@@ -27,37 +33,44 @@ class Readers:
     """Who reads the parameters of a transferred, segmented step, and when.
 
     `evaluation` is the graph of what follows some of the steps, if anything does.
+
+    What is over when a value is there is a number with a bit for each host and run.
+    Ops stand in an order in which each comes after what it waits for, so one look at
+    each is enough.
     """
 
     def __init__(self, graph: Graph, evaluation: Graph | None = None) -> None:
         self._graph = graph
         self._evaluation = Readers(evaluation) if evaluation is not None else None
-        self._ready: dict[Run, frozenset[Run]] = {}
-        self._sent: dict[tuple[int, str], frozenset[Run]] = {}
+        self._bits: dict[str | Run, int] = {}
+        for i, host in enumerate(graph.cluster.all_hosts()):
+            self._bits[host] = 1 << i
+        self._ready: dict[Run, int] = {}  # before the results of a run
+        self._sent: dict[tuple[int, str], int] = {}  # before a message of an edge
+        self._there: dict[tuple[str, str], int] = {}  # before a value that no run makes
+        self._same: dict[tuple[str, str], str] = {}  # a value that is its operand
+        for op in graph.ops:
+            for host in graph.hosts(op):
+                self._follow(op, host)
 
     def in_place(self, host: str, blocks: list[str]) -> bool:
         """Whether these parameters of the host, if they change, may do so in place."""
-        here = self._graph.on(host)
-        stored = {op.operands[0] for op in here if op.kind == "store"}
-        gradients = {
-            op.operands[0]: op.operands[1]
-            for op in here
-            if is_update(op.kind) or is_direction(op.kind)
-        }
         return all(
-            name in gradients and self._are_over(name, gradients[name], host)
-            for name in stored.intersection(blocks)
+            name in self._gradients
+            and self._are_over(name, self._gradients[name], host)
+            for name in self._stored.intersection(blocks)
         )
 
     def _are_over(self, parameter: str, gradient: str, host: str) -> bool:
         """Whether nobody reads what `host` holds once it has the gradient."""
         before = self._before(gradient, host)
-        if not self._uses(parameter, host) <= before:
+        uses = self._uses(parameter, host)
+        if not all(before & self._bits.get(run, 0) for run in uses):
             return False
         if self._evaluation is None:
             return True
         evaluate = {each for each, _ in self._evaluation._uses(parameter, host)}
-        return evaluate <= {host, *(each for each, _ in before)}
+        return all(before & self._bits[each] for each in evaluate - {host})
 
     def _uses(self, parameter: str, host: str) -> set[Run]:
         """Every segment, on any host, that takes the values that `host` holds."""
@@ -82,39 +95,63 @@ class Readers:
                 elif is_computed(op):
                     here = hosts & {*self._graph.hosts(op)}
                     found.update((each, op.attrs["segment"]) for each in here)
+                    if _may_be_same(op):
+                        ahead.append((op.name, here))
         return found
 
-    def _before(self, value: str, host: str) -> frozenset[Run]:
-        """The segments that are over when the host has the value."""
+    def _before(self, value: str, host: str) -> int:
+        """What is over when the host has the value, of an op that was followed."""
+        while (value, host) in self._same:
+            value = self._same[value, host]
         op = self._graph.producers[value]
         if host not in self._graph.hosts(op):
-            return frozenset()  # of which a conversion makes zeros here
-        if op.kind == "listen_and_serv":
-            send = self._sends[op.attrs["edge"]]
-            at = self._positions[op.attrs["edge"], value]
-            return _all(
-                self._before_sent(send, source)
-                for source in self._sources(send, op, at, host)
-            )
+            return 0  # of which a conversion makes zeros here
         if is_computed(op):
-            return self._before_ready((host, op.attrs["segment"]))
-        return _all(self._before(name, host) for name in op.operands)
+            return self._ready[host, op.attrs["segment"]]
+        return self._there[value, host]
 
-    def _before_sent(self, send: Op, source: str) -> frozenset[Run]:
-        """Those that are over when a message is sent: all that is in it is there."""
-        message = send.attrs["edge"], source
-        if message not in self._sent:
-            self._sent[message] = frozenset()  # a circle is none: values are ordered
-            self._sent[message] = _all(self._before(v, source) for v in send.operands)
-        return self._sent[message]
+    def _follow(self, op: Op, host: str) -> None:
+        """Learn what is over before the op's results are on the host."""
+        if op.kind == "send":  # it goes when all that is in it is there
+            edge = op.attrs["edge"], host
+            self._sent[edge] = self._before_all(op.operands, host)
+        elif op.kind == "listen_and_serv":
+            edge = op.attrs["edge"]
+            send = self._graph.sends[edge]
+            for at, value in enumerate(op.results):
+                over = 0
+                for source in self._sources(send, op, at, host):
+                    over |= self._sent[edge, source]
+                self._there[value.name, host] = over
+        elif is_computed(op):
+            self._follow_computed(op, host)
+        elif op.results:
+            over = self._before_all(op.operands, host)
+            self._there.update(((value.name, host), over) for value in op.results)
 
-    def _before_ready(self, run: Run) -> frozenset[Run]:
-        """Those that are over when the results of one are ready: itself too."""
-        if run not in self._ready:
-            self._ready[run] = frozenset({run})
-            taken = (self._before(name, run[0]) for name in self._taken[run])
-            self._ready[run] |= _all(taken)
-        return self._ready[run]
+    def _follow_computed(self, op: Op, host: str) -> None:
+        """Its run waits for what the op takes, and so do the results of all others."""
+        graph, run = self._graph, (host, op.attrs["segment"])
+        bit = self._bits.setdefault(run, 1 << len(self._bits))
+        names = [
+            name
+            for name in taken(graph, host, op)
+            if host in graph.hosts(graph.producers[name])
+        ]
+        if _may_be_same(op) and len(names) == 1:
+            self._same[op.name, host] = names[0]  # which is there before the run
+        over = self._ready.get(run, bit | self._bits[host])
+        for name in names:
+            kind = graph.values[name].type
+            if not (isinstance(kind, ResidualType) and not kind.parts):
+                over |= self._before(name, host)
+        self._ready[run] = over
+
+    def _before_all(self, names: tuple[str, ...], host: str) -> int:
+        over = 0
+        for name in names:
+            over |= self._before(name, host)
+        return over
 
     def _sources(self, send: Op, listen: Op, at: int, host: str) -> list[str]:
         graph = self._graph
@@ -128,8 +165,17 @@ class Readers:
         return [piece.source for piece in found]
 
     @cached_property
-    def _sends(self) -> dict[int, Op]:
-        return {op.attrs["edge"]: op for op in self._graph.of_kind("send")}
+    def _stored(self) -> set[str]:
+        return {op.operands[0] for op in self._graph.of_kind("store")}
+
+    @cached_property
+    def _gradients(self) -> dict[str, str]:
+        """What the update of each parameter takes."""
+        return {
+            op.operands[0]: op.operands[1]
+            for op in self._graph.ops
+            if is_update(op.kind) or is_direction(op.kind)
+        }
 
     @cached_property
     def _listens(self) -> dict[int, Op]:
@@ -139,29 +185,13 @@ class Readers:
     def _positions(self) -> dict[tuple[int, str], int]:
         """Where the values of a message stand in it, as sent and as received."""
         found: dict[tuple[int, str], int] = {}
-        for edge, send in self._sends.items():
+        for edge, send in self._graph.sends.items():
             received = (value.name for value in self._listens[edge].results)
             for names in (send.operands, received):
                 found.update(((edge, name), at) for at, name in enumerate(names))
         return found
 
-    @cached_property
-    def _taken(self) -> dict[Run, tuple[str, ...]]:
-        """What each segment of a host takes from outside itself."""
-        made: dict[Run, dict[str, None]] = {}
-        taken: dict[Run, dict[str, None]] = {}
-        for op in self._graph.ops:
-            if not is_computed(op):
-                continue
-            for host in self._graph.hosts(op):
-                run = host, op.attrs["segment"]
-                made.setdefault(run, {}).update({v.name: None for v in op.results})
-                taken.setdefault(run, {}).update(dict.fromkeys(op.operands))
-        return {
-            run: tuple(name for name in names if name not in made[run])
-            for run, names in taken.items()
-        }
 
-
-def _all(sets: Iterable[frozenset[Run]]) -> frozenset[Run]:
-    return frozenset().union(*sets)
+def _may_be_same(op: Op) -> bool:
+    """Whether the op may leave an operand as it is, for whoever takes its result."""
+    return is_conversion(op.kind) or op.kind == "accumulate"

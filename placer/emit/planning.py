@@ -248,10 +248,9 @@ def _phase(graph: Graph, host: str) -> Phase:
 
 
 def _edges(graph: Graph) -> tuple[Edge, ...]:
-    sends = {op.attrs["edge"]: op for op in graph.of_kind("send")}
     found = []
     for listen in graph.of_kind("listen_and_serv"):
-        send = sends[listen.attrs["edge"]]
+        send = graph.sends[listen.attrs["edge"]]
         values = tuple(
             _moved(graph, operand, result.name)
             for operand, result in zip(send.operands, listen.results, strict=True)

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from placer.emit.applied import applied
 from placer.emit.code import INDENT, call, literal
 from placer.emit.host import Unit, units
 from placer.emit.names import Names
-from placer.emit.segments import Function, function, purpose
+from placer.emit.segments import Function, Phase, function
 from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.structure import is_conversion, is_update
 from placer.graph.types import TensorType
 from placer.plan import Table
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """What is emitted of one graph: the step of training, or of evaluation.
-
-    `rows` is the number of rows of every global batch, None where the last of an epoch
-    may be short.
-    """
-
-    graph: Graph
-    rows: int | None
-    evaluating: bool
 
 
 def programs(
@@ -64,7 +50,7 @@ def _body(host: str, phases: Sequence[Phase], tables: Sequence[Table]) -> str:
         functions += made
         bodies.append(body)
     lines = [""]
-    if any(made.counts for made in functions):
+    if any(made.lines[0].startswith("@functools") for made in functions):
         lines += ["import functools", ""]
     lines += ["from placer import runtime  # first: before jax loads", ""]
     if functions:
@@ -102,8 +88,7 @@ def _phase(
     functions: dict[int, Function] = {}
     for i, unit in enumerate(found):
         if unit.computed:
-            wish = purpose(unit, phase.evaluating)
-            made = function(phase.graph, host, unit, wish, names, phase.rows)
+            made = function(phase.graph, host, unit, names, phase)
             if made is not None:
                 functions[i] = made
     writer = _Writer(phase, host, names, tables, found)
@@ -146,7 +131,6 @@ class _Writer:
         self.table_of = {b.name: table for table in tables for b in table.blocks}
         self.opened: set[str] = set()
         self.gathered: dict[tuple[str, str], dict[str, Op]] = {}
-        self.sends = {op.attrs["edge"]: op for op in phase.graph.of_kind("send")}
         self.used = {name for unit in found for op in unit.ops for name in op.operands}
         self.applied = applied(phase.graph, host, tables)
         self.later = {id(op) for found in self.applied.values() for op in found}
@@ -204,7 +188,7 @@ class _Writer:
         if len(targets) == 1:
             targets = [f"({targets[0]},)"]
         note = f"{INDENT * depth}# edge {edge}: from {origin}"
-        how = _how(self.graph, self.sends[edge], op)
+        how = _how(self.graph, self.graph.sends[edge], op)
         note += "".join(f", {each}" for each in how)
         return [note, *call(targets, "node.receive", [str(edge)], depth)]
 
@@ -259,7 +243,7 @@ class _Writer:
         lines = []
         for listen in self.applied[table.name]:
             edge, origin = listen.attrs["edge"], listen.attrs["from"]
-            several = len(self.graph.hosts(self.sends[edge])) > 1
+            several = len(self.graph.hosts(self.graph.sends[edge])) > 1
             how = "summed in their order and applied" if several else "applied"
             lines.append(
                 f"{INDENT * depth}# edge {edge}: from {origin}, {how} as it comes"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placer import ops
@@ -11,7 +11,13 @@ from placer.emit.host import Unit
 from placer.emit.names import Names
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import pieces
-from placer.graph.structure import declared_attrs, is_conversion, is_optimizers
+from placer.graph.structure import (
+    FLAT,
+    declared_attrs,
+    is_computed,
+    is_conversion,
+    is_optimizers,
+)
 from placer.graph.types import ResidualType, TensorType
 from placer.ops.attributes import complete
 from placer.ops.declaration import never
@@ -37,6 +43,19 @@ class Function:
     counts: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What is emitted of one graph: the step of training, or of evaluation.
+
+    `rows` is the number of rows of every global batch, None where the last of an epoch
+    may be short.
+    """
+
+    graph: Graph
+    rows: int | None
+    evaluating: bool
+
+
 def purpose(unit: Unit, evaluating: bool) -> str:
     """What to call a segment: by what is in it."""
     backward = any(op.is_gradient for op in unit.ops)
@@ -55,14 +74,16 @@ def purpose(unit: Unit, evaluating: bool) -> str:
 
 
 def function(
-    graph: Graph, host: str, unit: Unit, wish: str, names: Names, rows: int | None
+    graph: Graph, host: str, unit: Unit, names: Names, phase: Phase
 ) -> Function | None:
-    """The unit's ops as one jitted function of its inputs, by the wished name or one
-    like it. None where it gives nothing but operands as they are.
+    """The unit's ops as one jitted function of its inputs, named by its purpose. None
+    where it gives nothing but operands as they are.
 
-    `rows` is the number of rows of the global batch where every batch is full, else
-    None: then the function takes `count`, which is static.
+    It takes `count`, which is static, where not every batch is full. In training what it
+    takes of other segments is kept though it may be unused: its results are there only
+    when those are over, as `in_place` counts on.
     """
+    rows = phase.rows
     count = "count" if rows is None else str(rows)
     statements = [_statement(graph, host, op, names, count) for op in unit.ops]
     body = [line for statement in statements for line in statement.lines]
@@ -73,14 +94,18 @@ def function(
     results = tuple(result for result in made if result not in taken)
     if not results:
         return None
-    name = names.fresh(wish)
+    name = names.fresh(purpose(unit, phase.evaluating))
     counts = rows is None and any(statement.counts for statement in statements)
     parameters = [*arguments]
+    options = []
     if counts:
         parameters += ["*", "count"]
-        head = '@functools.partial(jax.jit, static_argnames="count")'
-    else:
-        head = "@jax.jit"
+        options.append('static_argnames="count"')
+    if not phase.evaluating and _is_awaited(graph, unit.inputs):
+        options.append("keep_unused=True")
+    head = (
+        f"@functools.partial(jax.jit, {', '.join(options)})" if options else "@jax.jit"
+    )
     returned = give(results, 1)
     if len(results) == 1 and body[-1].startswith(f"{INDENT}{results[0]} = "):
         body[-1] = body[-1].replace(f"{results[0]} = ", "return ", 1)
@@ -111,6 +136,20 @@ def _statement(graph: Graph, host: str, op: Op, names: Names, count: str) -> Sta
         targets = [f"({', '.join(outs)})", kept]
     verb = f"ops.{op.kind}.forward" if saves else f"ops.{op.kind}"
     return Statement(call(targets, verb, arguments, 1), counts)
+
+
+def _is_awaited(graph: Graph, names: Iterable[str]) -> bool:
+    """Whether some segment computes one of these values, here or elsewhere."""
+    made = {id(op): op for op in map(graph.producers.__getitem__, names)}
+    return any(
+        is_computed(op)
+        or (op.kind in FLAT and _is_awaited(graph, op.operands))
+        or (
+            op.kind == "listen_and_serv"
+            and _is_awaited(graph, graph.sends[op.attrs["edge"]].operands)
+        )
+        for op in made.values()
+    )
 
 
 def _counts(graph: Graph, op: Op) -> bool:

@@ -5,6 +5,7 @@ The rows themselves are read by `placer.readers.csv_rows`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, TypeVar
@@ -66,11 +67,11 @@ def check(csv: Csv) -> tuple[str, str, str | None] | None:
         return "comment", "'comment' is empty: every line begins so", None
     names = csv.header
     if names is not None:
-        twice = [name for name in names if names.count(name) > 1]
         if not names:
             return "header", "'header' names no column", None
-        if twice:
-            return "header", f"'header' names the column '{twice[0]}' twice", None
+        twice = next((n for n, count in Counter(names).items() if count > 1), None)
+        if twice is not None:
+            return "header", f"'header' names the column '{twice}' twice", None
     return None
 
 
@@ -109,13 +110,14 @@ def columns_of(
     if names is None and any(map(_is_glob, asked)):
         return tuple(asked)
     found = [c for each in asked for c in _named(each, names or asked)]
+    there, taken = Counter(names), Counter(found)
     for column in found:
-        if names is not None and column not in names:
+        if names is not None and column not in there:
             raise no_column(source, column, name, tuple(names))
-        if names is not None and names.count(column) > 1:
+        if there[column] > 1:
             message = f"{source} has more than one column '{column}'"
             raise DataError(message, hint="give them names of their own: csv: {header}")
-        if found.count(column) > 1:
+        if taken[column] > 1:
             message = f"input '{name}' takes the column '{column}' twice"
             raise DataError(message, hint="a column stands once for an input")
     if len(found) != count:

@@ -157,5 +157,10 @@ class Graph:
                 found.setdefault(host, []).append(op)
         return {host: tuple(ops) for host, ops in found.items()}
 
+    @cached_property
+    def sends(self) -> dict[int, Op]:
+        """The op that sends each edge."""
+        return {op.attrs["edge"]: op for op in self.of_kind("send")}
+
     def of_kind(self, *kinds: str) -> tuple[Op, ...]:
         return tuple(op for op in self.ops if op.kind in kinds)

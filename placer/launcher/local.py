@@ -48,13 +48,13 @@ def launch(
     Each node is a process of its own, on loopback ports that are free, or on
     `base_port` and those after it; its output goes to `logs`/worker-0.log, by default
     in a temporary folder that goes when all went well. With `in_process` the nodes are
-    threads of this process. `steps` runs exactly that many, whatever the spec's epochs say; `history` gets a
-    JSON line per step, `save_params` the whole parameters at the end and `init_params`
-    gives those at the beginning, both as safetensors. `join_timeout` is how long, in
-    seconds, nodes wait for each other at the start, `deadline` how long one waits for a
-    message of another that is alive. What nodes send goes through
-    memory that they share, or with `carrier="zeromq"` through sockets. `watch` is shown
-    each event of the nodes' processes.
+    threads of this process. `steps` runs exactly that many, whatever the spec's epochs
+    say; `history` gets a JSON line per step, `save_params` the whole parameters at the
+    end and `init_params` gives those at the beginning, both as safetensors.
+    `join_timeout` is how long, in seconds, nodes wait for each other at the start,
+    `deadline` how long one waits for a message of another that is alive. What nodes send
+    goes through memory that they share, or with `carrier="zeromq"` through sockets.
+    `watch` is shown each event of the nodes' processes.
 
     Raises PlacerError for options that do not go together, BuildError for an edited
     build, RunError with the root cause when a node

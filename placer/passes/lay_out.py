@@ -69,7 +69,9 @@ def _layouts_of(
         return replicated(op)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
-        return of_gradient(op, forward, by_op[forward.results[0].name], layouts)
+        types = [graph.tensor(name) for name in forward.operands]
+        needed = by_op[forward.results[0].name]
+        return of_gradient(op, forward, types, needed, layouts)
     if op.kind == "accumulate":
         return of_accumulation(op, layouts.get(op.attrs["of"], "R"))
     types = [graph.tensor(name) for name in op.operands]

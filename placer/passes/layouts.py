@@ -54,17 +54,33 @@ def by_rule(op: Op, types: Sequence[TensorType], have: Sequence[Layout]) -> Ways
 
 
 def of_gradient(
-    op: Op, forward: Op, needed: Layouts, layouts: Mapping[str, Layout]
+    op: Op,
+    forward: Op,
+    types: Sequence[TensorType],
+    needed: Layouts,
+    layouts: Mapping[str, Layout],
 ) -> Ways:
     """Of a gradient op on several hosts: it needs what its forward op `needed`, and the
-    dual of what that gave. `layouts` are those of the forward op's results."""
+    dual of what that gave. `types` are those of the forward op's operands, `layouts`
+    those of its results."""
     tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
     of_loss = op.attrs.get("cotangents", range(len(tensors)))
     saved = op.operands[1 : len(op.operands) - len(of_loss)]
-    of_saved = tuple(needed[forward.operands.index(name)] for name in saved)
+    position = {name: i for i, name in enumerate(forward.operands)}
+    if position.keys() >= {*saved}:
+        of_saved = tuple(needed[position[name]] for name in saved)
+    else:  # some were made again, under names of their own
+        of_saved = tuple(needed[i] for i in _saved(forward, types))
     of_cotangents = tuple(DUAL[layouts[tensors[i].name]] for i in of_loss)
     gives = tuple(DUAL[needed[i]] for i in op.attrs["wrt"])
     return (layouts[op.operands[0]], *of_saved, *of_cotangents), gives
+
+
+def _saved(forward: Op, types: Sequence[TensorType]) -> Sequence[int]:
+    declaration = ops.find(forward.kind)
+    return declaration.saves(
+        types, complete(declaration, declared_attrs(forward.attrs))
+    )
 
 
 def of_accumulation(op: Op, of: Layout) -> Ways:

@@ -21,19 +21,13 @@ from placer.place import Place
 
 
 def recompute(graph: Graph) -> Graph:
-    parts = _parts(graph)
-    residuals = {
-        op.results[-1].name: part
-        for part in parts
-        for op in part.forward
-        if isinstance(op.results[-1].type, ResidualType)
-    }
+    parts, residuals = _parts(graph)
     for op in graph.ops:
         if op.is_gradient and op.operands[0] in residuals:
             residuals[op.operands[0]].backward.append(op)
     before: dict[int, list[Op]] = {}  # by the first gradient of each part
     repeated: set[int] = set()
-    used = [part for part in parts if part.backward]
+    used = [part for part in parts if part.backward and part.forward]
     for number, part in enumerate(used, 1):
         wanted = _wanted(part)
         repeated.update(map(id, wanted))
@@ -55,20 +49,25 @@ def recompute(graph: Graph) -> Graph:
 @dataclass(slots=True)
 class _Part:
     """What of one block stands on one place: its forward ops that work row by row, and
-    their gradients; `names` are those of the second time, by those of the first."""
+    the gradients of all; `names` are those of the second time, by those of the first."""
 
     forward: list[Op] = field(default_factory=list)
     backward: list[Op] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
 
 
-def _parts(graph: Graph) -> tuple[_Part, ...]:
+def _parts(graph: Graph) -> tuple[list[_Part], dict[str, _Part]]:
+    """The parts in program order, and that of each residual."""
     found: dict[tuple[int, Place | None], _Part] = {}
+    residuals: dict[str, _Part] = {}
     for op in graph.ops:
-        if "remat" in op.attrs and not op.is_gradient and _by_rows(graph, op):
+        if "remat" in op.attrs and not op.is_gradient:
             part = found.setdefault((op.attrs["remat"], op.place), _Part())
-            part.forward.append(op)
-    return tuple(found.values())
+            if _by_rows(graph, op):
+                part.forward.append(op)
+            if op.results and isinstance(op.results[-1].type, ResidualType):
+                residuals[op.results[-1].name] = part
+    return list(found.values()), residuals
 
 
 def _by_rows(graph: Graph, op: Op) -> bool:

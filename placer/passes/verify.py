@@ -131,7 +131,8 @@ def _ways(graph: Graph, op: Op, layouts: Mapping[str, Layout], known: Known) -> 
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
         needed = tuple([layouts[name] for name in forward.operands])
-        return of_gradient(op, forward, needed, layouts)
+        types = [graph.tensor(name) for name in forward.operands]
+        return of_gradient(op, forward, types, needed, layouts)
     if op.kind == "accumulate":
         return of_accumulation(op, layouts.get(op.attrs["of"], "R"))
     types = [graph.tensor(name) for name in op.operands]

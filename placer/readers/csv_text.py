@@ -65,17 +65,24 @@ def _undecodable(path: Path) -> int:
 
 
 class _Lines(Iterator[str]):
-    """The lines of a file but for comments; `number` is that of the last, from 1."""
+    """The lines of a file but for comments; `number` is that of the last, from 1.
+
+    A line is a comment where a row might begin, as `between` says until one has: in a
+    cell of several lines it is text.
+    """
 
     def __init__(self, file: TextIO, comment: str | None) -> None:
         self._file = file
         self._comment = comment
+        self.between = True
         self.number = 0
 
     def __next__(self) -> str:
         for line in self._file:
             self.number += 1
-            if self._comment is None or not line.startswith(self._comment):
+            comment = self._comment if self.between else None
+            if comment is None or not line.startswith(comment):
+                self.between = False
                 return line
         raise StopIteration
 
@@ -93,6 +100,7 @@ def _table(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
         for row in table:
             if row:
                 yield lines.number, row
+            lines.between = True
     except csv.Error as error:
         raise DataError(
             f"{source}: line {lines.number}: {error}",

@@ -1,7 +1,7 @@
 """XLA's compiled programs, kept from run to run.
 
-They lie in `placer.runtime.caches.user_cache`, apart from any build, one folder for each version
-of jaxlib and kind of processor: code for one need not run on another.
+They lie in `placer.runtime.caches.user_cache`, apart from any build, one folder for each
+version of jaxlib and kind of processor: code for one need not run on another.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Pipe:
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Report an event; after `close`, or once the pipe is broken, to nobody."""
-        kind, line = event["event"], (json.dumps(event) + "\n").encode()
+        kind, line = event["event"], _line(event)
         with self._changed:
             if kind == "state":
                 for older in [each for each in self._waiting if each[0] == kind]:
@@ -60,9 +60,11 @@ class Pipe:
                 self._waiting.append((kind, line))
                 self._changed.notify_all()
 
-    def close(self, seconds: float) -> None:
-        """Wait until all that was reported is written, but no longer than that."""
+    def close(self, seconds: float, last: dict[str, Any] | None = None) -> None:
+        """Wait until all that was reported is written, `last` too, but no longer."""
         with self._changed:
+            if last is not None and self._open:
+                self._waiting.append((last["event"], _line(last)))
             self._open = False
             self._changed.notify_all()
         self._thread.join(seconds)
@@ -88,3 +90,7 @@ class Pipe:
             _, line = self._waiting.popleft()
             self._changed.notify_all()
             return line
+
+
+def _line(event: Mapping[str, Any]) -> bytes:
+    return (json.dumps(event) + "\n").encode()

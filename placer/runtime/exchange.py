@@ -108,8 +108,9 @@ class Exchange:
                 if _address(block) != ends:
                     break
                 ends += block.nbytes
-            if ends == start + whole.nbytes:
-                return whole.reshape(shape)
+            else:
+                if ends == start + whole.nbytes:
+                    return whole.reshape(shape)
         return np.concatenate([block.reshape(-1) for block in blocks]).reshape(shape)
 
     def new_step(self) -> None:

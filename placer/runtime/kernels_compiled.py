@@ -2,8 +2,9 @@
 
 numba is imported here and in `kernels.py` only; it takes half a second, so this module
 is imported when a table is about to be updated. What was compiled is kept in `kernels`
-of `placer.runtime.caches.user_cache`, or where `NUMBA_CACHE_DIR` says; numba tells processors and its own versions apart. Where nothing
-can be kept, everything is compiled each time.
+of `placer.runtime.caches.user_cache`, or where `NUMBA_CACHE_DIR` says; numba tells
+processors and its own versions apart. Where nothing can be kept, everything is compiled
+each time.
 """
 
 from __future__ import annotations

@@ -113,8 +113,7 @@ class _Ending:
 
     def _end(self, cause: Cause) -> None:
         if self._pipe is not None:
-            self._pipe(failure(cause.node, Aborted(cause), None))
-            self._pipe.close(STUCK)
+            self._pipe.close(STUCK, failure(cause.node, Aborted(cause), None))
         os._exit(1)
 
 

@@ -22,7 +22,7 @@ from placer.runtime import initial
 from placer.runtime.rules import Moment, Stage, stages
 from placer.runtime.table_block import Block
 from placer.runtime.table_memory import Allocate, Memory, private
-from placer.runtime.table_pass import Kernel, Pass
+from placer.runtime.table_pass import Kernel, Pass, fused
 
 if TYPE_CHECKING:
     import jax
@@ -130,7 +130,8 @@ class Table:
         """Compile what an update of gradients from so many workers needs, so that the
         first one is as quick as the others."""
         if self.blocks:
-            self._kernel(self._stages[0], sources)
+            taken = sources if fused(sources, self.dtype, self._real) else 1
+            self._kernel(self._stages[0], taken)
             for stage in self._stages[1:]:
                 self._kernel(stage, 1)
 

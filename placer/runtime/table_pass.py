@@ -97,7 +97,7 @@ class Pass:
 
     def _reads(self, chunk: Sequence[Array]) -> bool:
         """Whether the kernel takes these gradients as they are."""
-        return len(chunk) <= FUSED and chunk[0].dtype == self.real
+        return fused(len(chunk), chunk[0].dtype, self.real)
 
     def _fitting(
         self, block: Block, start: int, gradients: Sequence[Any]
@@ -119,3 +119,9 @@ class Pass:
             else np.require(array, None, ["C", "A"])
             for array in chunk
         ]
+
+
+def fused(sources: int, dtype: np.dtype[Any], real: np.dtype[Any]) -> bool:
+    """Whether a kernel that computes in `real` takes so many gradients as they are; else
+    it is given their sum."""
+    return sources <= FUSED and dtype == real

@@ -174,6 +174,27 @@ def test_a_sender_that_needs_all_of_the_bound_is_not_kept_until_the_next_beat(
     assert channels["b:0"].receive("a:0", Key(1, 2))[0].nbytes == 2 << 20
 
 
+def test_a_sender_that_waits_behind_others_is_not_kept_until_the_next_beat(
+    between, spawn
+):
+    # The two that go before are still on their way when the third asks for room.
+    channels = between("a:0", "b:0", beat=60.0, lost_after=600.0, deadline=20.0)
+    sizes = [12 << 20, 15 << 20, 50 << 20]
+    arrays = [np.ones(size, np.uint8) for size in sizes]
+
+    def send_all():
+        for step in range(3):
+            for edge, array in enumerate(arrays):
+                channels["a:0"].send("b:0", Key(edge, step), [array])
+
+    sending = spawn(send_all)
+    for step in range(3):
+        for edge, array in enumerate(arrays):
+            out = np.empty_like(array)
+            channels["b:0"].receive("a:0", Key(edge, step), out=[out])
+    sending.result(20)
+
+
 def test_two_nodes_may_send_to_each_other_before_they_receive(connect, spawn):
     channels = connect("a:0", "b:0", bound=4 << 20, deadline=10)
     block = np.arange(3 << 20, dtype=np.uint8)

@@ -85,3 +85,37 @@ def test_a_rule_in_two_halves_is_not_applied_as_it_comes(tmp_path):
     assert "node.apply(" not in program
     assert "node.direct(" in program
     assert "node.update_by(" in program
+
+
+def chain(length):
+    """Layers on worker:0 and worker:1 by turns."""
+    layers = "".join(
+        f"  - {{name: h{i + 1}, op: fc, in: h{i}, size: 4,"
+        f" place: '/node:worker:{i % 2}/cpu'}}\n"
+        for i in range(length)
+    )
+    return two_layers(width=4).replace(
+        "  - {name: loss, op: mean_squared_error, in: [out, y]}\n",
+        f"  - {{name: h0, op: tanh, in: out}}\n{layers}"
+        f"  - {{name: loss, op: mean_squared_error, in: [h{length}, y]}}\n",
+    )
+
+
+def test_a_long_way_between_nodes_is_followed_to_its_end(tmp_path):
+    plan = compile_model(model(chain(150)), tmp_path)
+    assert set(in_place(plan).values()) == {True}
+
+
+def test_what_is_taken_of_another_segment_is_waited_for_unused_or_not(tmp_path):
+    compile_model(model(chain(1)), tmp_path)
+    program = (tmp_path / "worker-0" / "program.py").read_text()
+    functions = [part for part in program.split("\n\n\n") if part.startswith("@")]
+    kept = {
+        part.partition("def ")[2].partition("(")[0]: "keep_unused=True" in part
+        for part in functions
+    }
+    first, *later = kept
+    assert first == "forward"
+    assert later
+    assert not kept[first]
+    assert all(kept[name] for name in later)

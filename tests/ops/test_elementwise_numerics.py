@@ -1,4 +1,4 @@
-"""Elementwise ops at 0, at ties and on bounds, and what is not linear in them."""
+"""Elementwise ops and reductions at 0, at ties, on bounds and beyond a dtype's range."""
 
 import jax
 import jax.numpy as jnp
@@ -149,3 +149,21 @@ def test_sums_pass_where_an_op_is_linear_and_only_there(kind, attrs, dtype, line
 def test_sums_pass_through_no_choice_of_two(kind):
     use = Use(kind, ("float32[4]", "float32[4]"))
     assert use.declaration.linear(use.types, use.full) == ()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_mean_of_halves_is_not_bounded_by_their_sum(dtype):
+    ones = jnp.ones((8, 10_000), dtype)
+    for count in (None, 8):
+        mean = ops.reduce_mean(ones, count=count)
+        loss = ops.mean_squared_error(ones, 0 * ones, count=count)
+        assert (mean.dtype, loss.dtype) == (dtype, dtype)
+        assert (float(mean), float(loss)) == (1, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_more_ties_than_halves_can_count_share_a_gradient(dtype):
+    ties = jnp.ones(70_000, dtype)
+    out, (dx,) = result_and_gradients("reduce_max", ties)
+    assert (float(out), dx.dtype) == (1, dtype)
+    assert float(jnp.sum(dx.astype(jnp.float32))) == pytest.approx(1, rel=0.01)

@@ -107,3 +107,19 @@ def test_rows_that_were_gathered_are_not_gathered_again():
     step = step_of(WHOLE)
     assert sends(step) == sends(step_of(WHOLE.replace("remat: true", "remat: false")))
     assert {"a.again", "c.again"} <= step.values.keys()
+
+
+def test_gradients_of_what_is_kept_take_what_is_made_again():
+    kept = WHOLE.replace(
+        "{name: b, op: cumsum, in: a, axis: 0}", "{name: b, op: batch_norm, in: a}"
+    )
+    step = step_of(kept)
+    first_time = {
+        name
+        for op in step.ops
+        if op.is_gradient
+        for name in op.operands
+        if name in step.values and f"{name}.again" in step.values
+    }
+    assert first_time == set()
+    assert "a.again" in step.values

@@ -95,11 +95,19 @@ def test_a_file_without_a_header_has_its_names_from_the_spec(tmp_path):
         ("a b\n1 2\n3 4\n", {"delimiter": " "}),
         ("# made by hand\na,b\n1,2\n#3,5\n3,4\n", {"comment": "#"}),
         ('note,a,b\n"two\nlines, one ""cell""",1,2\n,3,4\n', {}),
+        ('note,a,b\n"x\n#y",1,2\n#z,0,0\n,3,4\n', {"comment": "#"}),
     ],
 )
 def test_ways_to_write_the_same_rows(text, form, tmp_path):
     taken = everything(opened(tmp_path, text, [X], mapping={"x": ["a", "b"]}, **form))
     np.testing.assert_array_equal(taken["x"], [[1, 2], [3, 4]])
+
+
+def test_a_line_of_a_cell_is_no_comment(tmp_path):
+    words = {"a": ["a\n#b\nc", "e"]}
+    text = 'a,n\n"a\n#b\nc",1\n#,7\n"#d",8\ne,2\n'
+    form = {"comment": "#", "vocabulary": words, "unknown": {"a": 5}}
+    assert column(tmp_path, text, "int32", **form).tolist() == [0, 5, 1]
 
 
 def test_a_file_ending_in_gz_is_unpacked(tmp_path):

@@ -83,6 +83,21 @@ def test_closing_does_not_wait_for_ever(ends):
     assert gone.wait(60)
 
 
+def test_a_last_word_waits_for_no_room(ends):
+    reading, writing = ends
+    pipe = Pipe(writing, unwanted)
+    seen = []
+    for step in range(BEHIND):  # one more would wait for the launcher
+        pipe(line(step))
+    pipe.close(0.01, {"event": "failed", "message": "no"})
+    reader = threading.Thread(target=lambda: seen.extend(read_all(reading)))
+    reader.start()
+    pipe.close(60)
+    os.close(writing)
+    reader.join()
+    assert [e["event"] for e in seen] == ["step"] * BEHIND + ["failed"]
+
+
 def test_a_launcher_that_is_gone_is_told_once(ends):
     reading, writing = ends
     os.close(reading)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from placer.ops.functions.broadcast import divide
 from placer.ops.functions.labels import class_numbers
+from placer.ops.functions.precision import wide
 
 Count = int | jax.Array | None
 Pair = tuple[jax.Array, jax.Array]
@@ -20,12 +21,13 @@ def reduced(losses: jax.Array, reduce: str, count: Count) -> jax.Array:
     """The losses as they are, summed, or averaged over `count` global rows."""
     if reduce == "none":
         return losses
-    total = jnp.sum(losses)
     if reduce == "sum":
-        return total
+        return jnp.sum(losses)
+    # Halves are divided before they are rounded: the sum may be beyond their range.
+    total = jnp.sum(wide(losses))
     if count is None:
-        return divide(total, losses.size)
-    return divide(total, count * prod(losses.shape[1:]))
+        return divide(total, losses.size).astype(losses.dtype)
+    return divide(total, count * prod(losses.shape[1:])).astype(losses.dtype)
 
 
 def softmax_cross_entropy(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from placer.ops.functions.broadcast import divide
+from placer.ops.functions.precision import wide
 
 Axes = int | Sequence[int] | None
 
@@ -34,10 +35,13 @@ def reduce_mean(
 ) -> jax.Array:
     """The mean; with `count`, of a batch of that many rows of which x holds some."""
     axes = _axes(axis, x.ndim)
-    total = jnp.sum(x, axis=axes, keepdims=keepdims)
+    # Halves are divided before they are rounded: the sum may be beyond their range.
+    total = jnp.sum(wide(x), axis=axes, keepdims=keepdims)
     if count is None:
-        return divide(total, prod(x.shape[a] for a in axes))
-    return divide(total, count * prod(x.shape[a] for a in axes if a != 0))
+        mean = divide(total, prod(x.shape[a] for a in axes))
+    else:
+        mean = divide(total, count * prod(x.shape[a] for a in axes if a != 0))
+    return mean.astype(x.dtype)
 
 
 def reduce_max(x: jax.Array, *, axis: Axes = None, keepdims: bool = False) -> jax.Array:
@@ -91,10 +95,10 @@ def _extreme_backward(
     there: jax.Array,
     dy: jax.Array,
 ) -> tuple[jax.Array]:
-    each = dy if keepdims else jnp.expand_dims(dy, axes)
-    count = jnp.sum(there, axis=axes, keepdims=True, dtype=dy.dtype)
+    each = wide(dy if keepdims else jnp.expand_dims(dy, axes))
+    count = jnp.sum(there, axis=axes, keepdims=True, dtype=each.dtype)
     # beside NaN nothing is the extreme: count is 0, and what is elsewhere NaN too
-    share = each / count
+    share = (each / count).astype(dy.dtype)
     return (jnp.where(there, share, share * 0),)
 
 

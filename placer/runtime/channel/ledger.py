@@ -19,6 +19,11 @@ class Ledger:
         on_the_way = self._sent[peer] - self._allowed[peer]
         return not on_the_way or on_the_way + cost <= self._bound
 
+    def wanted(self, peer: str, cost: int) -> int:
+        """What `peer` must have acknowledged, all told, for such a message to be sent."""
+        sent = self._sent[peer]
+        return min(sent, max(0, sent + cost - self._bound))
+
     def send(self, peer: str, cost: int) -> None:
         """Count a message as on its way."""
         self._sent[peer] += cost

@@ -70,11 +70,11 @@ class Mailbox:
         key: Key,
         nbytes: int,
         cost: int,
-        ask: Callable[[], None] | None = None,
+        ask: Callable[[int], None] | None = None,
     ) -> None:
         """Count a message as on its way, once the bound has room for its cost.
 
-        `ask` is called once if that has to wait.
+        If that has to wait, `ask` is called once, with the credit that is waited for.
         """
         self._check_peer(to)
         with self._lock:
@@ -94,8 +94,9 @@ class Mailbox:
         with self._lock:
             if to in self.departed:
                 raise RunError(gone())
+            wanted = self._ledger.wanted(to, cost)
         if ask is not None:
-            ask()
+            ask(wanted)
         self._wait(to, claim, late, gone)
 
     def take(
@@ -355,7 +356,8 @@ class Mailbox:
                         )
                     held = [x for x in self._held[peer] if x is not own]
                     if waited >= pause:
-                        pause *= 2
+                        while pause <= waited:  # the whole process may have stood still
+                            pause *= 2
                         every = self._held.values()
                         held = [x for xs in every for x in xs if x is not own]
                     timeout = min(self._deadline, pause) - waited

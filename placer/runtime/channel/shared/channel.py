@@ -19,7 +19,6 @@ from placer.runtime.channel.joining import wait_for_all, wait_for_late
 from placer.runtime.channel.letter import MESSAGE_COST
 from placer.runtime.channel.mailbox import Mailbox
 from placer.runtime.channel.protocol import Aborted, Array, Cause, Key, Piece
-from placer.runtime.channel.shared.frames import CLEAR, EAGER
 from placer.runtime.channel.shared.link import Link
 from placer.runtime.channel.shared.opening import describe
 from placer.runtime.channel.shared.region import Bytes, Regions, supported
@@ -166,7 +165,7 @@ class SharedMemoryChannel:
         payload.check_size(carried, self._max_message, what)
         cost = carried + MESSAGE_COST
         link = self._upkeep.links.get(to)
-        ask = partial(link.beat, EAGER) if link is not None else None
+        ask = link.ask if link is not None else None
         self._mailbox.reserve(to, key, described.total, cost, ask)
         assert link is not None
         link.outgoing.send(key, checked, types, described, places)
@@ -267,7 +266,7 @@ class SharedMemoryChannel:
 
         self._upkeep.hurried = True
         for link in busy():
-            link.beat(EAGER | CLEAR)
+            link.beat(clear=True)
             link.watch(self._upkeep.epoll)
         # A failure ends the flush; `aborted` keeps it for whoever wants to know.
         with suppress(Aborted):

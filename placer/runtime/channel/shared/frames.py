@@ -19,7 +19,7 @@ header of 32 bytes, little-endian, no padding:
     5 FREE       blocks, bits   credit         0            -
     6 REGION     its number     bytes          0            -
     7 DESCRIPTOR 0              0              0            -, the file beside it
-    8 BEAT       0              credit         0            -
+    8 BEAT       credit wanted  credit         0            -
     9 GOODBYE    0              0              0            -
     10 ABORT     0              0              0            msgpack `Cause`
 
@@ -32,9 +32,9 @@ header of 32 bytes, little-endian, no padding:
   the message's layout, in order. Types and places that do not fit into a frame come
   before it, in LONG frames.
 - FREE gives blocks of the ring back; credit is the bytes (cost) that the program has
-  received, all told, and stands in BEAT too, the sign of life. A BEAT may ask: flag 1
-  for credit at once from now on, because the sender waits for room; flag 2 to clear the
-  ring as well, because it wants to end.
+  received, all told, and stands in BEAT too, the sign of life. A BEAT may ask: for the
+  credit wanted, to be told each rise until it is reached, because the sender waits for
+  room; with flag 1, to clear the ring, because it wants to end.
 - REGION announces memory: the next frame is its DESCRIPTOR, with the file. Region 0 is
   the sender's ring.
 - GOODBYE is the last frame of a node that ended in good order. The socket's end
@@ -59,8 +59,7 @@ INLINE: Final = 64 << 10
 MAX_FRAME: Final = 128 << 10
 """A unix socket takes at least 200 KiB at once, whatever the system's limits."""
 
-EAGER: Final = 1
-CLEAR: Final = 2
+CLEAR: Final = 1
 
 
 class Kind(IntEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +13,7 @@ from placer.runtime.channel.bodies import Refused
 from placer.runtime.channel.mailbox import Mailbox
 from placer.runtime.channel.protocol import Cause
 from placer.runtime.channel.shared import frames
-from placer.runtime.channel.shared.frames import CLEAR, EAGER, Kind
+from placer.runtime.channel.shared.frames import CLEAR, Kind
 from placer.runtime.channel.shared.intake import Intake
 from placer.runtime.channel.shared.outgoing import Outgoing
 from placer.runtime.channel.shared.stream import Stream
@@ -49,8 +50,9 @@ class Link:
         )
         self._fail = fail
         self._credit_told = 0
-        self._eager = False  # the peer waits for credit
+        self._wanted = 0  # the credit that the peer waits for
         self._clearing = False  # it wants to end: what it sent must leave the ring
+        self._watching = threading.Lock()  # what is known and what is so change as one
         self._watched = 0
 
     # What comes.
@@ -93,7 +95,6 @@ class Link:
             raise Refused("memory was announced and did not come")
         if kind is Kind.MESSAGE:
             message = intake.on_message(a, b, c, data)
-            self._eager = False
             self._mailbox.deliver(message)
             if self._clearing:
                 message.settle()
@@ -104,7 +105,7 @@ class Link:
             self.outgoing.give_back(a)
             self._mailbox.credit(self.peer, b)
         elif kind is Kind.BEAT:
-            self._on_beat(flags, b)
+            self._on_beat(flags, a, b)
         elif kind is Kind.LONG:
             intake.on_long(data)
         elif kind is Kind.REGION:
@@ -120,10 +121,10 @@ class Link:
             raise Refused("kind")
         return kind
 
-    def _on_beat(self, flags: int, credit: int) -> None:
+    def _on_beat(self, flags: int, wanted: int, credit: int) -> None:
         self._mailbox.credit(self.peer, credit)
-        if flags & EAGER:
-            self._eager = True
+        if wanted > self._credit_told:
+            self._wanted = wanted
             self.beat()
         if flags & CLEAR:
             self._clearing = True
@@ -131,14 +132,20 @@ class Link:
 
     # What goes.
 
-    def beat(self, flags: int = 0) -> None:
+    def beat(self, wanted: int = 0, clear: bool = False) -> None:
         """Send a sign of life, and the credit."""
-        self._credit_told = self._mailbox.credited(self.peer)
-        self.stream.put(frames.frame(Kind.BEAT, 0, self._credit_told, 0, flags))
+        self._credit_told = told = self._mailbox.credited(self.peer)
+        flags = CLEAR if clear else 0
+        self.stream.put(frames.frame(Kind.BEAT, wanted, told, 0, flags))
+
+    def ask(self, wanted: int) -> None:
+        """Have the peer tell each rise of the credit until it is `wanted`."""
+        self.beat(wanted)
 
     def acknowledge(self, total: int, enough: int) -> None:
         """The program has received `total` bytes; to be told once that is `enough`."""
-        if self._eager or total - self._credit_told >= enough:
+        told = self._credit_told
+        if told < self._wanted or total - told >= enough:
             self.beat()
 
     def _release(self, blocks: int) -> None:
@@ -159,19 +166,21 @@ class Link:
         A program's thread that waits for a message reads the stream itself, so what
         comes is of interest there only while something waits for room.
         """
-        wanted = _END
-        if self.waits:
-            wanted |= select.EPOLLIN
-        if self.stream.full:
-            wanted |= select.EPOLLOUT
-        # An end that was seen would wake the thread for ever.
-        if wanted != self._watched and not self.ended and not epoll.closed:
-            self._watched = wanted
-            epoll.modify(self.stream.fd, wanted)
+        with self._watching:
+            wanted = _END
+            if self.waits:
+                wanted |= select.EPOLLIN
+            if self.stream.full:
+                wanted |= select.EPOLLOUT
+            # An end that was seen would wake the thread for ever.
+            if wanted != self._watched and not self.ended and not epoll.closed:
+                self._watched = wanted
+                epoll.modify(self.stream.fd, wanted)
 
     def woken(self) -> None:
         """The channel's thread was woken: the next `watch` counts again."""
-        self._watched = 0
+        with self._watching:
+            self._watched = 0
 
     def close(self) -> None:
         """Close the socket and forget the memory of both sides."""

@@ -188,8 +188,8 @@ class Upkeep:
         link.watch(self.epoll)
         self._by_fd[link.stream.fd] = link
         self._liveness.hear(met.peer, time.monotonic())
+        link.beat()  # before a program's thread finds the link: it is to come first
         self.links[met.peer] = link
-        link.beat()
         # Whoever sets a cause tells those that are in `links` afterwards.
         cause = self._mailbox.aborted
         if cause is not None:

@@ -185,7 +185,7 @@ class ZeroMQChannel:
         payload.check_size(nbytes, self._max_message, what)
         contents = wire.encode_contents(key, checked)
         cost = nbytes + MESSAGE_COST
-        self._mailbox.reserve(to, key, nbytes, cost, ask=lambda: self._ask(to))
+        self._mailbox.reserve(to, key, nbytes, cost, ask=lambda _: self._ask(to))
         self._links[to].message(self._stamp, contents, payload.cut(checked))
 
     def receive(

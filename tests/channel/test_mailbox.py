@@ -1,0 +1,41 @@
+"""How a mailbox waits, asked of it alone."""
+
+import time
+
+import pytest
+
+from placer.errors import RunError
+from placer.runtime.channel.mailbox import Mailbox
+from placer.runtime.channel.protocol import Key
+
+
+class Slow:
+    """A reader whose process stands still during its first read."""
+
+    def __init__(self):
+        self.timeouts = []
+
+    def read(self, peer, timeout):
+        self.timeouts.append(timeout)
+        time.sleep(0.5 if len(self.timeouts) == 1 else 0.01)
+        return False
+
+    def left(self, peer):
+        pass
+
+
+def test_a_wait_that_stood_still_asks_for_no_time_before_now():
+    reader = Slow()
+    mailbox = Mailbox(
+        "a:0",
+        ["b:0"],
+        bound=1 << 20,
+        deadline=1.0,
+        beat=0.1,
+        on_credit=lambda source, total: None,
+        reader=reader,
+    )
+    with pytest.raises(RunError, match=r"waited 1 s for .* from b:0"):
+        mailbox.take("b:0", Key(1, 1), None)
+    assert len(reader.timeouts) > 2
+    assert min(reader.timeouts) > 0
