@@ -74,9 +74,9 @@ CASES = {
         ["loss"],
     ),
     "a whole value that goes to one node, and a short batch": (
-        {"h.w": W, "h.b": (1,)},
+        {"h.w": W},
         [
-            op("h", "fc", "x", ALL, size=1),
+            op("h", "fc", "x", ALL, size=1, bias=False),
             op("p", "softmax", "h", ALL, axis=0),
             op("t", "tanh", "p", W0),
             op("v", "mul", ["t", "y"], W0),
@@ -121,6 +121,17 @@ CASES = {
         ],
         ["loss", "norm"],
     ),
+    "parameters of one and of all nodes, whose gradients come one after the other": (
+        {"k.w": W, "h.w": W, "h.b": (1,)},
+        [
+            op("k", "fc", "x", W1, size=1, bias=False),
+            op("far", "reduce_mean", "k", W0),
+            op("h", "fc", "x", ALL, size=1, activation="tanh"),
+            op("error", "mean_squared_error", ["h", "y"], W0),
+            op("loss", "add", ["error", "far"], W0),
+        ],
+        ["loss"],
+    ),
     "a parameter and a constant as metrics, and a parameter that nothing uses": (
         {"w": (), "idle": (2, 2), "h.w": W, "h.b": (1,)},
         [
@@ -136,10 +147,18 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("optimizer", ["/node:ps", "/node:worker:1,3"])
+OPTIMIZERS = {
+    "on servers": {"op": "momentum", "place": "/node:ps"},
+    "on some workers": {"op": "momentum", "place": "/node:worker:1,3"},
+    "with each parameter": {"op": "lamb"},  # where there is no server
+}
+
+
+@pytest.mark.parametrize("where", OPTIMIZERS)
 @pytest.mark.parametrize("case", CASES)
-def test_a_case_trains_as_plain_jax_does(case, optimizer, tmp_path):
+def test_a_case_trains_as_plain_jax_does(case, where, tmp_path):
     shapes, ops, metrics = CASES[case]
+    servers = {} if where == "with each parameter" else {"ps": {"count": 2}}
     random = np.random.default_rng(3)
 
     def rows(count):
@@ -150,7 +169,7 @@ def test_a_case_trains_as_plain_jax_does(case, optimizer, tmp_path):
 
     columns = {"train": rows(29), "eval": rows(17)}
     spec = {
-        "nodes": {"worker": {"count": 4}, "ps": {"count": 2}},
+        "nodes": {"worker": {"count": 4}, **servers},
         "precision": "float64",
         "inputs": {"x": "float32[batch, 3]", "y": "float32[batch, 1]"},
         "data": {
@@ -163,7 +182,7 @@ def test_a_case_trains_as_plain_jax_does(case, optimizer, tmp_path):
             "metrics": metrics,
             "clip": {"global_norm": 0.5},
             "slicing": {"min_block": 1},
-            "optimizer": {"op": "momentum", "learning_rate": 0.05, "place": optimizer},
+            "optimizer": {**OPTIMIZERS[where], "learning_rate": 0.05},
         },
     }
     initial = {name: random.uniform(-1, 1, shape) for name, shape in shapes.items()}
