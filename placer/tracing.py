@@ -58,7 +58,7 @@ def _filled(graph: Graph, op: Op, modules: Modules, known: dict[str, Any]) -> Op
             _check_rows(fn, types, attrs)
     except PlacerError as error:
         raise _at(op, error.message, error.hint) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {error}".strip()
         raise _at(op, f"{attrs['fn']} raised {said}{_line(error, modules)}") from error
     filled = condense(CALL, {**given, **found})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -82,4 +83,5 @@ def compile_command(
     )
     # A graph that was asked for is all there is on stdout, so that it can be read back.
     click.echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
-    click.echo(f"  in {out}; run it with: placer launch {out}", err=bool(print_after))
+    then = f"placer launch {quote(str(out))}"
+    click.echo(f"  in {out}; run it with: {then}", err=bool(print_after))

@@ -67,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     0 for success, 2 for a user's mistake, 1 for a failure at run time, 130 on Ctrl-C.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # it was closed: nobody wants to read it
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
     sys.exit(_status(given, debug=DEBUG in given))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
+from shutil import rmtree
 
 import click
 
@@ -26,7 +28,8 @@ from placer.command.options import build_argument, debug_option, run_options
     "--logs",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where each node's output goes; by default a new temporary folder.",
+    help="Where each node's output goes; by default a temporary folder that goes when "
+    "all went well.",
 )
 @click.option(
     "--in-process",
@@ -60,13 +63,17 @@ def launch_command(
 
     plan = read_plan(build)
     shown = sys.stderr if as_json else sys.stdout
+    temporary = None
     if not in_process:
-        logs = logs or new_logs(plan.name)
+        if logs is None:
+            logs = temporary = new_logs(plan.name)
         click.echo(f"{plan.name}: logs in {logs}", file=shown)
     nodes = [node.name for node in plan.nodes]
     # Threads report to nobody.
     view = nullcontext() if in_process else progress(plan.name, nodes, steps, shown)
-    with view as watch:
+    # What a model's own modules print is not the result.
+    apart = redirect_stdout(sys.stderr) if in_process and as_json else nullcontext()
+    with _empty_goes(temporary), view as watch, apart:
         result = launch(
             build,
             steps=steps,
@@ -81,7 +88,20 @@ def launch_command(
             logs=logs,
             watch=watch,
         )
+    if temporary is not None:
+        rmtree(temporary, ignore_errors=True)
     for line in result_lines(result):
         click.echo(line, file=shown)
     if as_json:
         click.echo(result_json(result))
+
+
+@contextmanager
+def _empty_goes(folder: Path | None) -> Iterator[None]:
+    """A temporary folder of logs does not stay where no node was started."""
+    try:
+        yield
+    finally:
+        if folder is not None:
+            with suppress(OSError):
+                folder.rmdir()

@@ -75,6 +75,25 @@ class Endpoints(click.ParamType[dict[str, str]]):
         return endpoints
 
 
+class Seconds(click.ParamType[float]):
+    """How long to wait: a number above 0 that a clock can count."""
+
+    name = "SECONDS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        from placer.launcher.local import LONGEST
+
+        try:
+            seconds = float(value)
+        except ValueError:
+            self.fail(f"'{value}' is not a number of seconds", param, ctx)
+        if not 0 < seconds <= LONGEST:
+            self.fail(f"{value} is not above 0 and at most {LONGEST:g}", param, ctx)
+        return seconds
+
+
 nodes_option = click.option(
     "--nodes",
     type=NodeCounts(),
@@ -125,7 +144,7 @@ def run_options(command: Function) -> Function:
             ),
             click.option(
                 "--join-timeout",
-                type=click.FloatRange(min=0, min_open=True),
+                type=Seconds(),
                 default=600.0,
                 show_default=True,
                 metavar="SECONDS",
@@ -133,7 +152,7 @@ def run_options(command: Function) -> Function:
             ),
             click.option(
                 "--deadline",
-                type=click.FloatRange(min=0, min_open=True),
+                type=Seconds(),
                 default=600.0,
                 show_default=True,
                 metavar="SECONDS",

@@ -48,7 +48,7 @@ def run_command(
     All nodes of a build run at once, each started like this, in any order, with the
     same options. The first node of the build prints the result.
     """
-    from placer.launcher.local import check_written
+    from placer.launcher.local import written_files
     from placer.plan import read_plan
     from placer.report.outcome import result_lines
     from placer.runtime.process import Options, endpoints_of, run
@@ -60,8 +60,7 @@ def run_command(
         places[plan.node(name).name] = address
     options = Options(
         steps=steps,
-        history=check_written(history),
-        save_params=check_written(save_params),
+        **written_files(build, history=history, save_params=save_params),
         init_params=init_params,
         join_timeout=join_timeout,
         deadline=deadline,
@@ -70,6 +69,6 @@ def run_command(
     result = run(
         build, node, endpoints=places, options=options, report_fd=report_fd, job=job
     )
-    if result is not None:
+    if result is not None and report_fd is None:  # else the launcher tells it
         for line in result_lines(result):
             click.echo(line)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Paths = str | Path
 
+LONGEST = 1e9
+"""Seconds that a wait may be asked to last: some thirty years."""
+
 
 def launch(
     build: Paths,
@@ -64,8 +67,7 @@ def launch(
     folder = Path(build)
     options = {
         "steps": steps,
-        "history": check_written(history),
-        "save_params": check_written(save_params),
+        **written_files(folder, history=history, save_params=save_params),
         "init_params": Path(init_params) if init_params is not None else None,
         "join_timeout": join_timeout,
         "deadline": deadline,
@@ -73,6 +75,11 @@ def launch(
     }
     if steps is not None and steps < 1:
         raise PlacerError(f"'steps' must be at least 1, not {steps}")
+    for name, seconds in (("join_timeout", join_timeout), ("deadline", deadline)):
+        if not 0 < seconds <= LONGEST:
+            raise PlacerError(
+                f"'{name}' must be above 0 and at most {LONGEST:g} seconds, not {seconds}"
+            )
     if in_process:
         _check_threads(base_port=base_port, carrier=carrier, logs=logs, watch=watch)
         from placer.runtime.process import Options, run_in_threads
@@ -139,21 +146,41 @@ def new_logs(name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"placer-{name}-"))
 
 
-def check_written(path: Paths | None) -> Path | None:
-    """The path of a file that the run will write; PlacerError if it cannot be."""
-    if path is None:
-        return None
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise PlacerError(f"cannot write '{path}': there is no folder '{path.parent}'")
-    if path.is_dir():
-        raise PlacerError(f"cannot write '{path}': it is a folder")
-    return path
+def written_files(build: Path, **files: Paths | None) -> dict[str, Path | None]:
+    """The paths of files that the run will write; PlacerError if they cannot be, or
+    would take the place of each other or of the build."""
+    paths = {name: None if f is None else Path(f) for name, f in files.items()}
+    taken: set[Path] = set()
+    for name, path in paths.items():
+        if path is None:
+            continue
+        why = None
+        other = path.exists() and not path.is_file()  # a device, a pipe
+        if not path.parent.is_dir():
+            why = f"there is no folder '{path.parent}'"
+        elif path.is_dir():
+            why = "it is a folder"
+        elif path.resolve().is_relative_to(build.resolve()):
+            why = "a build holds nothing else"
+        elif other and name == "save_params":
+            why = "it is not a file"
+        elif path.resolve() in taken and not other:
+            why = "another file of the run is to be written there"
+        if why is not None:
+            raise PlacerError(f"cannot write '{path}': {why}")
+        taken.add(path.resolve())
+    return paths
 
 
 def _endpoints(plan: Plan, base_port: int | None) -> dict[str, str]:
     if base_port is None:
         return free_endpoints([node.name for node in plan.nodes])
+    last = base_port + len(plan.nodes) - 1
+    if last > 65535:
+        raise PlacerError(
+            f"{len(plan.nodes)} nodes from port {base_port} on would need port {last}",
+            hint="ports end at 65535",
+        )
     from placer.runtime.process import endpoints_of
 
     return endpoints_of(plan, base_port)

@@ -15,6 +15,7 @@ from placer.graph.sources import Source
 _DAMAGED = (
     *(OSError, ValueError, EOFError, BadZipFile, zlib.error),
     *(RuntimeError, NotImplementedError),  # encrypted, or compressed in another way
+    MemoryError,  # more than there can be, by what the file says
 )
 
 
@@ -35,7 +36,11 @@ def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray
                 )
             with file:
                 unread = np.empty(0)
-                return {n: file[n] if n in wanted else unread for n in file}
+                found = {n: file[n] if n in wanted else unread for n in file}
+            for name, array in found.items():
+                if not isinstance(array, np.ndarray):
+                    raise ValueError(f"'{name}' is no array")
+            return found
     except FileNotFoundError:
         raise DataError(
             f"{source.text}: there is no such file",

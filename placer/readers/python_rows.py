@@ -45,7 +45,8 @@ def read(
         function = _function(source, path, modules)
         made = _made(source, path, function)
         if _is_dataset(made):
-            return AskedRows(source, path, modules, made, tuple(columns), feeds)
+            rows = _length(source, path, made)
+            return AskedRows(source, path, modules, made, rows, tuple(columns), feeds)
         return _collected(source, path, made, columns, feeds)
 
 
@@ -57,12 +58,9 @@ class AskedRows:
     path: Path
     modules: Modules
     made: Sequence[Any]
+    rows: int
     columns: tuple[Column, ...]
     feeds: Mapping[str, str]
-
-    @property
-    def rows(self) -> int:
-        return len(self.made)
 
     def take(
         self, indices: np.ndarray, out: Mapping[str, np.ndarray] | None = None
@@ -86,7 +84,7 @@ class AskedRows:
             raise IndexError(f"row {number} of {self.rows} rows")
         try:
             row = self.made[number]
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             _fail(self.source, self.path, f"at row {number}", error)
         return _mapping(self.source, row, number)
 
@@ -97,13 +95,20 @@ def _is_dataset(made: object) -> bool:
     return asked and not isinstance(made, type | list | tuple | Mapping)
 
 
+def _length(source: Source, path: Path, made: Sequence[Any]) -> int:
+    try:
+        return len(made)
+    except (Exception, SystemExit) as error:
+        _fail(source, path, "to say its length", error)
+
+
 def _made(source: Source, path: Path, function: Callable[..., Any]) -> Any:
     try:
         made = function()
         return made() if callable(made) and not _is_dataset(made) else made
     except PlacerError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _fail(source, path, "at row 0", error)
 
 
@@ -159,7 +164,7 @@ def _load(source: Source, path: Path, modules: Modules) -> ModuleType:
         return modules.load(path.stem, f"placer_source_{path.stem}")
     except BuildError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _fail(source, path, "to load", error)
 
 
@@ -172,11 +177,11 @@ def _rows(source: Source, path: Path, made: Iterable[Any]) -> Iterator[Any]:
             at += 1
     except PlacerError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _fail(source, path, f"at row {at}", error)
 
 
-def _fail(source: Source, path: Path, when: str, error: Exception) -> Never:
+def _fail(source: Source, path: Path, when: str, error: BaseException) -> Never:
     frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(path)]
     where = f", line {frames[-1].lineno}" if frames else ""
     kind = type(error).__name__

@@ -106,7 +106,7 @@ class Metrics:
 
         A plain number counts by them; a step, which has one batch, gives 1.
         """
-        self._put(_Recorded(values, rows))
+        self._queue.put(_Recorded(values, rows))
 
     def step(self, step: int, epoch: int, rows: int) -> None:
         """A training step over `rows` rows has recorded all of its metrics."""
@@ -116,7 +116,8 @@ class Metrics:
         """So has the evaluation after a step, over `rows` rows."""
         self._put(_Ended(EVALUATION, step, 0, rows))
 
-    def _put(self, item: _Recorded | _Ended) -> None:
+    def _put(self, item: _Ended) -> None:
+        """What went wrong is told between batches: no line of the program is to blame."""
         if self._error is not None:
             raise self._error
         self._queue.put(item)

@@ -16,8 +16,13 @@ from placer.errors import DataError, did_you_mean
 def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
     """Write the parameters, all or nothing: a reader never sees half a file.
 
-    The same parameters give the same bytes. DataError where the file cannot be written.
+    The same parameters give the same bytes. A file that is there keeps its mode, and one
+    that a link leads to is written. DataError where the file cannot be written, or what
+    is there is no file.
     """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise DataError(f"parameters cannot be written to {path}: it is not a file")
     ordered = {
         name: np.asarray(parameters[name], order="C") for name in sorted(parameters)
     }
@@ -25,6 +30,7 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
     try:
         save_file(ordered, beside)
         with beside.open("rb+") as file:
+            os.fchmod(file.fileno(), _mode(path))
             os.fsync(file.fileno())
         beside.replace(path)
     except (OSError, SafetensorError) as error:
@@ -34,6 +40,15 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
         ) from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int:
+    """The mode of a file that is there, else that of any new file."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def load(path: Path) -> dict[str, np.ndarray]:

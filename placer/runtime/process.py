@@ -8,8 +8,9 @@ import runpy
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
 
 from placer.errors import PlacerError, RunError
@@ -27,6 +28,10 @@ BEAT = 0.5
 """Seconds between two reports of a node's state."""
 STUCK = 10.0
 """Seconds that a node has to end by itself once the run has failed elsewhere."""
+
+
+INTERRUPTED = 2.0
+"""Seconds that threads have to end once they were interrupted."""
 
 
 def endpoints_of(plan: Plan, base_port: int | None = None) -> dict[str, str]:
@@ -121,6 +126,7 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
     """Run all nodes of a build as threads of this process, over the memory channel.
 
     The same programs, executor and protocol as with processes. Raises the root cause.
+    After an interrupt a thread that is stuck outside the channel is left behind.
     """
     from placer.runtime.channel.memory import MemoryHub
 
@@ -137,15 +143,15 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
         finally:
             channel.close()
 
-    with ThreadPoolExecutor(len(plan.nodes), thread_name_prefix="placer") as pool:
-        runs = [pool.submit(one, n.name) for n in plan.nodes]
-        try:
-            # A signal is heeded by this thread alone, and only when it wakes.
-            while wait(runs, timeout=0.5).not_done:
-                pass
-        except BaseException as error:
-            hub.channel(plan.control).abort(Cause("", "", describe(error)))
-            raise
+    runs = [_in_thread(partial(one, node.name), node.name) for node in plan.nodes]
+    try:
+        # A signal is heeded by this thread alone, and only when it wakes.
+        while wait(runs, timeout=0.5).not_done:
+            pass
+    except BaseException as error:
+        hub.channel(plan.control).abort(Cause("", "", describe(error)))
+        wait(runs, timeout=INTERRUPTED)
+        raise
     errors = [run.exception() for run in runs]
     failed = [error for error in errors if error is not None]
     if failed:
@@ -153,6 +159,20 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
     result = runs[0].result()
     assert result is not None
     return result
+
+
+def _in_thread(call: Callable[[], Result | None], node: str) -> Future[Result | None]:
+    """Call in a thread that does not keep the process from ending."""
+    future: Future[Result | None] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=f"placer {node}", daemon=True).start()
+    return future
 
 
 def main(file: str, step: Hook, evaluate: Hook | None = None) -> None:
@@ -189,7 +209,7 @@ def _attempt(execution: Execution, *, keep: bool = False) -> Result | None:
             what += f"\n  {line}"
         cause = Cause(channel.node, execution.where, what)
         channel.abort(cause)
-        if isinstance(error, PlacerError) or not isinstance(error, Exception):
+        if isinstance(error, PlacerError | KeyboardInterrupt):
             raise
         raise RunError(str(cause)) from error
 

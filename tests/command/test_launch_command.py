@@ -16,6 +16,15 @@ import pytest
 import placer
 from placer.files import find
 
+LOUD = """\
+nodes: {worker: {count: 1}}
+inputs: {x: "float32[batch, 1]", y: "float32[batch, 1]"}
+data: {train: {source: "python:rows:rows", batch: 4}}
+graph:
+  - {name: h, op: fc, in: x, size: 1}
+  - {name: loss, op: mean_squared_error, in: [h, y]}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+"""
 CHECKOUT = Path(placer.__file__).parents[1]
 
 
@@ -79,6 +88,9 @@ def test_temporary_logs_go_when_all_went_well(
         ({"in_process": True, "logs": "logs"}, "'logs' does not go with in_process"),
         ({"in_process": True, "carrier": "zeromq"}, "'carrier' does not go with"),
         ({"in_process": True, "base_port": 9000}, "'base_port' does not go with"),
+        ({"base_port": 65535}, "2 nodes from port 65535 on would need port 65536"),
+        ({"deadline": float("nan")}, "'deadline' must be above 0 and at most 1e"),
+        ({"join_timeout": float("inf")}, "'join_timeout' must be above 0"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -86,6 +98,66 @@ def test_options_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(placer.PlacerError, match=message):
         placer.launch(build, **options)
+
+
+def test_files_that_a_run_must_not_write_are_refused(
+    build: Path, tmp_path: Path
+) -> None:
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    for options, message in (
+        ({"save_params": pipe}, "it is not a file"),
+        ({"save_params": "/dev/null"}, "it is not a file"),
+        ({"save_params": tmp_path}, "it is a folder"),
+        ({"save_params": build / "plan.json"}, "a build holds nothing else"),
+        ({"history": build / "new.jsonl"}, "a build holds nothing else"),
+        ({"history": file, "save_params": file}, "another file of the run"),
+        ({"history": tmp_path / "no" / "file"}, "there is no folder"),
+    ):
+        with pytest.raises(placer.PlacerError, match=message):
+            placer.launch(build, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_parameters_are_saved_where_a_link_leads_and_with_the_mode_of_any_file(
+    build: Path, tmp_path: Path
+) -> None:
+    link, file = tmp_path / "link", tmp_path / "file"
+    link.symlink_to(file)
+    mask = os.umask(0o027)
+    try:
+        placer.launch(build, steps=1, save_params=link, in_process=True)
+    finally:
+        os.umask(mask)
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    file.chmod(0o604)
+    placer.launch(build, steps=1, save_params=file, in_process=True)
+    assert file.stat().st_mode & 0o777 == 0o604
+
+
+def test_what_a_model_prints_is_not_the_result(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text(
+        "print('loaded')\n"
+        "def rows():\n    return [{'x': [i], 'y': [i]} for i in range(8)]\n"
+    )
+    (tmp_path / "loud.yaml").write_text(LOUD)
+    placer.compile(tmp_path / "loud.yaml", tmp_path / "build")
+    command = ["launch", str(tmp_path / "build"), "--in-process", "--json"]
+    told = subprocess.run(
+        [sys.executable, "-m", "placer.command", *command],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(told.stdout)["steps"] == 2
+    assert "loaded" in told.stderr
+
+
+def test_a_closed_output_is_written_to_nobody(build: Path) -> None:
+    command = f"'{sys.executable}' -m placer.command show '{build}' >&-"
+    told = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (told.returncode, told.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"spec": 1, "ops": {}}'])

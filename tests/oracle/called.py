@@ -6,7 +6,8 @@ import jax.numpy as jnp
 
 def noisy(params, state, x, *, rng, training):
     """Row by row: a layer that drops some of what it gives."""
-    y = jnp.tanh(x @ params["w"])
+    rows = x.reshape(x.shape[0], -1)  # which a batch without rows does not have
+    y = jnp.tanh(rows @ params["w"])
     if training:
         kept = jax.vmap(lambda key: jax.random.bernoulli(key, 0.7, y.shape[1:]))(rng)
         y = jnp.where(kept, y, 0.0)

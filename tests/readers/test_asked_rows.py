@@ -21,6 +21,8 @@ class Squares:
         self.asked.append(i)
         if i == 7:
             raise ValueError("seven is missing")
+        if i == 9:
+            raise SystemExit(0)
         return {"x": [i, i * i]} if i != 8 else {"y": 1}
 
 
@@ -33,6 +35,15 @@ def rows():
 
 def kind():
     return Squares
+
+
+class Endless(Squares):
+    def __len__(self):
+        return -1
+
+
+def endless():
+    return Endless()
 """
 
 
@@ -75,6 +86,20 @@ def test_what_a_row_raises_names_the_reader_and_the_row(tmp_path):
         "reader python:numbers:rows failed at row 7: ValueError: seven is missing"
     )
     assert caught.value.hint == "see numbers.py, line 10"
+
+
+def test_a_row_that_would_end_the_process_is_an_error(tmp_path):
+    with pytest.raises(RunError, match="failed at row 9: SystemExit: 0"):
+        opened(tmp_path).take(np.array([9]))
+
+
+def test_a_length_that_is_none_names_the_reader(tmp_path):
+    with pytest.raises(RunError) as caught:
+        opened(tmp_path, "endless")
+    assert caught.value.message == (
+        "reader python:numbers:endless failed to say its length: ValueError:"
+        " __len__() should return >= 0"
+    )
 
 
 def test_a_row_without_its_column_is_named(tmp_path):

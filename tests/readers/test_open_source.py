@@ -6,6 +6,7 @@ import os
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -170,6 +171,18 @@ def test_npz_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match=r"npz:bad.npz cannot be read"):
         opened("npz:bad.npz", [Column("x", "float64", ())], tmp_path)
     np.save(tmp_path / "one.npy", np.zeros(3))
+    large = (
+        b"\x93NUMPY\x01\x00v\x00"
+        + (
+            b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000, 6), }"
+        ).ljust(117)
+        + b"\n"
+    )
+    for content in (b"hello", b"", large):
+        with zipfile.ZipFile(tmp_path / "bad.npz", "w") as file:
+            file.writestr("x.npy", content)
+        with pytest.raises(DataError, match=r"npz:bad.npz cannot be read"):
+            opened("npz:bad.npz", [X], tmp_path)
     with pytest.raises(DataError, match="is a single array, not an npz file"):
         opened("npz:one.npy", [X], tmp_path)
 

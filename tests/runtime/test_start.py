@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -9,12 +11,23 @@ import pytest
 
 import placer
 from placer import RunError
+from placer.compiler import compile as compile_model
 from placer.files import find
 from placer.plan import read_plan
 from placer.runtime.channel.memory import MemoryHub
 from placer.runtime.events import nobody
 from placer.runtime.execution import Execution, Options
 from placer.runtime.process import _attempt, run_in_threads
+
+STUCK = """\
+nodes: {worker: {count: 2}}
+inputs: {x: "float32[batch, 1]", y: "float32[batch, 1]"}
+data: {train: {source: "python:stuck:rows", batch: 4}}
+graph:
+  - {name: h, op: fc, in: x, size: 1}
+  - {name: loss, op: mean_squared_error, in: [h, y]}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+"""
 
 
 @pytest.fixture
@@ -67,3 +80,33 @@ def test_an_interrupt_ends_a_run_in_threads(build, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run_in_threads(build, Options(steps=10**9, history=lines))
     reader.join()
+
+
+def test_an_interrupt_leaves_a_thread_that_is_stuck(tmp_path):
+    """A reader waits for what never comes, and says that it does by a file."""
+    asked = tmp_path / "asked"
+    os.mkfifo(asked)
+    (tmp_path / "stuck.py").write_text(
+        "import threading\n"
+        "class Rows:\n"
+        "    def __len__(self):\n        return 8\n"
+        "    def __getitem__(self, i):\n"
+        f"        open({str(asked)!r}, 'w').close()\n"
+        "        threading.Event().wait()\n"
+        "def rows():\n    return Rows()\n"
+    )
+    (tmp_path / "stuck.yaml").write_text(STUCK)
+    compile_model(tmp_path / "stuck.yaml", tmp_path / "build")
+    code = (
+        "import sys\n"
+        "from placer.runtime.process import run_in_threads\n"
+        "run_in_threads(sys.argv[1])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "build"], stderr=subprocess.PIPE
+    )
+    with asked.open():  # until the reader has been asked
+        process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert told.rstrip().endswith(b"KeyboardInterrupt")

@@ -46,6 +46,10 @@ def pairs(params, state, x, *, rng, training):
     return jnp.tanh(jnp.concatenate([x, x]))[: x.shape[0]] @ x.T @ x, state
 
 
+def leaves(params, state, x, *, rng, training):
+    raise SystemExit(0)
+
+
 def lonely(params, state, x, *, rng, training):
     return x
 """
@@ -149,6 +153,10 @@ def test_state_is_stored_by_the_step(tmp_path):
         (
             f'fn: "functions:raises", {W}, out: "float32[batch, 4]"',
             "functions:raises raised TypeError: ",
+        ),
+        (
+            'fn: "functions:leaves", out: "float32[batch, 4]"',
+            "functions:leaves raised SystemExit: 0 (functions.py:39)",
         ),
         (
             'fn: "functions:lonely", out: "float32[batch, 4]"',

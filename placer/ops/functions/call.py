@@ -26,6 +26,8 @@ def call(
     first_param = first_state - len(params)
     values = dict(zip(params, inputs[first_param:first_state], strict=True))
     states = dict(zip(state, inputs[first_state:count], strict=True))
+    if batch == "rows" and not len(inputs[count]):
+        return _of_no_rows(fn, values, inputs[:first_param], training)
     keys = _keys(inputs[count], stream)
     given = fn(
         values,
@@ -42,6 +44,31 @@ def call(
         raise TypeError(f"{_name(fn)} must give a state of {wanted}")
     outs = outs if isinstance(outs, tuple | list) else (outs,)
     found = (*map(jnp.asarray, outs), *(jnp.asarray(new[name]) for name in state))
+    return found if len(found) > 1 else found[0]
+
+
+def _of_no_rows(
+    fn: Callable[..., Any],
+    values: dict[str, jax.Array],
+    inputs: Sequence[jax.Array],
+    training: bool,
+) -> Any:
+    """What the function would give of a batch without rows, which few can take: it is
+    asked, by its types alone, what it gives of one."""
+
+    def of_one(values: dict[str, jax.Array], *rows: jax.Array) -> Any:
+        keys = _keys(jnp.zeros((1, 2), jnp.uint32), 0)
+        outs, _ = fn(values, {}, *rows, rng=keys, training=training)
+        return outs if isinstance(outs, tuple | list) else (outs,)
+
+    struct: Any = jax.ShapeDtypeStruct  # which has no types
+    rows = [
+        struct((1, *x.shape[1:]), x.dtype) if x.shape[:1] == (0,) else x for x in inputs
+    ]
+    found = tuple(
+        jnp.zeros((0, *out.shape[1:]), out.dtype)
+        for out in jax.eval_shape(of_one, values, *rows)
+    )
     return found if len(found) > 1 else found[0]
 
 
