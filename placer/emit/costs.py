@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer import ops
-from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import part, pieces
-from placer.graph.structure import (
-    SCALES,
-    STRUCTURAL,
-    declared_attrs,
-    is_conversion,
-    is_direction,
-    is_update,
-)
+from placer.graph.structure import SCALES, STRUCTURAL, is_conversion
 from placer.graph.types import TensorType
-from placer.ops.attributes import complete
+from placer.passes.flops import Known, flops
 from placer.plan import Edge, Moved
 
 
@@ -35,7 +26,7 @@ class Cost:
 def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
     """What each host computes in one step."""
     costs = {host: Cost() for host in graph.cluster.all_hosts()}
-    known: dict[tuple[object, ...], int] = {}
+    known: Known = {}
     for op in graph.ops:
         if op.kind in STRUCTURAL or is_conversion(op.kind):
             continue
@@ -50,14 +41,14 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
             if split:
                 low, high = part(graph.batch, i, len(hosts))
                 rows = high - low
-            flops = _flops(graph, op, rows, known)
+            spent = flops(graph, op, rows, known)
             if exchanged:
-                costs[host].exchange += flops
+                costs[host].exchange += spent
                 continue
-            repeated = flops if again else 0
+            repeated = spent if again else 0
             if i > 0 and not again:
-                repeated = _fixed(graph, op, known) if split else flops
-            costs[host].model += flops - repeated
+                repeated = _fixed(graph, op, known) if split else spent
+            costs[host].model += spent - repeated
             costs[host].replicated += repeated
     for edge in edges:
         for value in edge.values:
@@ -67,10 +58,10 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
     return costs
 
 
-def _fixed(graph: Graph, op: Op, known: dict[tuple[object, ...], int]) -> int:
+def _fixed(graph: Graph, op: Op, known: Known) -> int:
     """What of an op's FLOPs is the same however many rows there are: every host that
     has some of the rows computes it."""
-    return 2 * _flops(graph, op, 1, known) - _flops(graph, op, 2, known)
+    return 2 * flops(graph, op, 1, known) - flops(graph, op, 2, known)
 
 
 def _additions(edge: Edge, value: Moved, target: str, graph: Graph) -> int:
@@ -82,28 +73,3 @@ def _additions(edge: Edge, value: Moved, target: str, graph: Graph) -> int:
         numel if piece.whole else numel // graph.batch * (piece.high - piece.low)
         for piece in found[1:]
     )
-
-
-def _flops(
-    graph: Graph, op: Op, rows: int, known: dict[tuple[object, ...], int]
-) -> int:
-    """Declared FLOPs of an op over some rows. `known` are those that were asked for."""
-    if is_direction(op.kind):
-        return 0  # the update's figure is for both halves
-    if is_update(op.kind):
-        each = optimizers.find(op.kind).flops
-        return each * graph.tensor(op.operands[0]).numel()
-    forward = graph.producers[op.operands[0]] if op.is_gradient else op
-    given = declared_attrs(forward.attrs)
-    wrt = op.attrs.get("wrt", ())
-    types = [graph.tensor(name) for name in forward.operands]
-    key = op.kind, rows, wrt, repr(given) if given else "", *types
-    if key not in known:
-        declaration = ops.find(forward.kind)
-        full = [kind.at(graph.batch, rows) for kind in types]
-        attrs = complete(declaration, given)
-        if op.is_gradient:
-            known[key] = declaration.grad_flops(full, attrs, wrt)
-        else:
-            known[key] = declaration.flops(full, attrs)
-    return known[key]

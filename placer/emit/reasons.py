@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.graph.structure import is_computed, is_conversion, is_update
+from placer.passes.servers import is_open
 from placer.place import SERVER, Place
 from placer.plan import Choice
 
@@ -62,6 +63,11 @@ def _why(op: Op, origin: Op | None, model: Model, step: Graph) -> str | None:
         default = Place(step.cluster.default.name)
         return f"nothing was written: with its first placed input, else on {default}"
     if origin.place != op.place and origin.kind == op.kind:
+        if is_open(origin):
+            return (
+                f"written as {origin.place}: of the servers, the one with the least to "
+                "compute"
+            )
         return f"written as {origin.place}; what it leaves open was completed"
     return None
 

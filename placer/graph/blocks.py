@@ -105,11 +105,17 @@ def hashed(found: Sequence[Block], servers: int) -> tuple[int, ...]:
 
 def balanced(found: Sequence[Block], servers: int) -> tuple[int, ...]:
     """Largest first, each onto the least loaded server; the first wins a tie."""
-    loads = [0] * servers
-    chosen = [0] * len(found)
-    for i in sorted(range(len(found)), key=lambda i: (-found[i].numel, i)):
-        chosen[i] = min(range(servers), key=lambda server: loads[server])
-        loads[chosen[i]] += found[i].numel
+    return dealt([block.numel for block in found], servers)
+
+
+def dealt(loads: Sequence[int], servers: int) -> tuple[int, ...]:
+    """A server for each load: the largest first, each to the server that has the least;
+    the first wins a tie."""
+    held = [0] * servers
+    chosen = [0] * len(loads)
+    for i in sorted(range(len(loads)), key=lambda i: (-loads[i], i)):
+        chosen[i] = min(range(servers), key=lambda server: held[server])
+        held[chosen[i]] += loads[i]
     return tuple(chosen)
 
 

@@ -16,7 +16,6 @@ from placer.graph.graph import Graph, Layout, Op, Value
 from placer.graph.structure import (
     CONVERSIONS,
     is_once,
-    is_optimizers,
     is_structural,
 )
 from placer.graph.types import TensorType
@@ -131,13 +130,13 @@ class _Need:
 def _converted(
     graph: Graph, layouts: Mapping[str, Layout], needs: Sequence[Layouts]
 ) -> Graph:
-    wanted: dict[str, list[tuple[Layout, Place, Op]]] = {}
+    wanted: dict[str, list[tuple[Layout, Place]]] = {}
     unmet: dict[int, list[int]] = {}  # operands of an op that need a conversion
     for at, (op, need) in enumerate(zip(graph.ops, needs, strict=True)):
         for i, (name, layout) in enumerate(zip(op.operands, need, strict=True)):
             if not _satisfied(graph, name, layouts[name], layout, op):
                 assert op.place is not None
-                wanted.setdefault(name, []).append((layout, op.place, op))
+                wanted.setdefault(name, []).append((layout, op.place))
                 unmet.setdefault(at, []).append(i)
     taken = set(graph.values)
     plans = {
@@ -182,18 +181,16 @@ def _plan(
     graph: Graph,
     name: str,
     have: Layout,
-    wanted: Sequence[tuple[Layout, Place, Op]],
+    wanted: Sequence[tuple[Layout, Place]],
     taken: set[str],
 ) -> list[_Need]:
     """The conversions of one value: one R for all places of a node kind, one S or P
     for each set of places."""
-    producer = graph.producers[name]
     found: list[_Need] = []
     for layout in ("R", "S", "P"):
         groups: dict[str, list[Place]] = {}
-        for want, place, op in wanted:
+        for want, place in wanted:
             if want == layout:
-                _check_conversion(graph, name, producer, op)
                 kind = f"{place.node}/{place.device}" if want == "R" else str(place)
                 groups.setdefault(kind, []).append(place)
         for places in groups.values():
@@ -276,42 +273,3 @@ def _conversion(
 
 def _hosts(graph: Graph, place: Place) -> tuple[str, ...]:
     return graph.cluster.hosts(place)
-
-
-def _check_conversion(graph: Graph, name: str, producer: Op, op: Op) -> None:
-    """Values of the model move between a node kind and some of its nodes, or between
-    two nodes; parameters and what the optimizers exchange move anywhere."""
-    if (
-        producer.kind in ("parameter", "assemble", "read", "constant")
-        or _is_exchange(op)
-        or _is_exchange(producer)
-    ):
-        return
-    here, there = graph.hosts(op), graph.hosts(producer)
-    one_each = len(here) == len(there) == 1
-    assert op.place is not None
-    assert producer.place is not None
-    same_kind = op.place.node == producer.place.node
-    nested = set(here) <= set(there) or set(there) <= set(here)
-    if one_each or (same_kind and nested):
-        return
-    raise GraphError(
-        f"'{name}' cannot go from {producer.place} ({_where(producer)}) to "
-        f"{op.place} ({_where(op)}), where '{op.name}' needs it",
-        span=op.source,
-        hint="a value moves between all nodes of a kind and some of them, or between "
-        "two single nodes",
-    )
-
-
-def _is_exchange(op: Op) -> bool:
-    return is_optimizers(op.kind) or op.kind in (
-        "store",
-        "cut",
-        "assemble",
-        "accumulate",
-    )
-
-
-def _where(op: Op) -> str:
-    return f"line {op.source.line}" if op.source else f"'{op.name}'"

@@ -8,7 +8,7 @@ for every place that uses it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from placer.errors import GraphError
@@ -20,6 +20,7 @@ from placer.graph.structure import (
     is_optimizers,
     is_update,
 )
+from placer.passes.servers import servers_of
 from placer.passes.updates import owners
 from placer.place import SERVER, Cluster, Location, Place
 
@@ -72,18 +73,19 @@ def complete(cluster: Cluster, place: Place, node: Place) -> Place:
 def _forward_places(graph: Graph) -> dict[int, Place]:
     cluster = graph.cluster
     default = Place(cluster.default.name)
+    forward = [op for op in graph.ops if _is_forward(op)]
+    server_of = servers_of(graph, forward)
     places: dict[int, Place] = {}
     where: dict[str, Place] = {}
-    cache: dict[tuple[int, int], Place] = {}  # by identity: the ops keep them alive
-    for op in graph.ops:
-        if op.kind in STRUCTURAL or is_optimizers(op.kind) or op.is_gradient:
-            continue
-        if op.kind == "accumulate" or (op.kind == "constant" and op.place is None):
-            continue
+    cache: dict[tuple[int, int, int | None], Place] = {}  # of objects that ops keep
+    for op in forward:
         near = next((where[o] for o in op.operands if o in where), default)
-        key = id(op.place), id(near)
+        server = server_of.get(id(op))
+        key = id(op.place), id(near), server
         if key not in cache:
             written = near if op.place is None else op.place
+            if server is not None:
+                written = replace(written, node_ids=(server,))
             cache[key] = complete(cluster, written, near)
             _check_legal(graph, op, cache[key])
         places[id(op)] = cache[key]
@@ -92,15 +94,14 @@ def _forward_places(graph: Graph) -> dict[int, Place]:
     return places
 
 
+def _is_forward(op: Op) -> bool:
+    """Whether the op is of the model as written, and computed."""
+    if op.kind in STRUCTURAL or is_optimizers(op.kind) or op.is_gradient:
+        return False
+    return op.kind != "accumulate" and (op.kind != "constant" or op.place is not None)
+
+
 def _check_legal(graph: Graph, op: Op, place: Place) -> None:
-    if place.node == SERVER:
-        raise GraphError(
-            f"'{op.name}' ({op.kind}) stands on {place}{_neighbour(graph, op)}; "
-            "forward ops run on workers",
-            span=op.source,
-            hint=f"place it on {Place(graph.cluster.default.name)}, where ops without a "
-            f"place stand; only parameters and optimizers stand on {SERVER}",
-        )
     locations = graph.cluster.resolve(place)
     hosts = graph.cluster.hosts(place)
     if len(locations) > len(hosts):
@@ -145,23 +146,12 @@ def _accumulation_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, 
             continue
         users = [producers[name] for name in op.operands]
         parts = [known[id(user)] for user in users]
-        whole = joined(graph.cluster, parts)
-        if whole is None:
-            kinds = [(place.node, place.device) for place in parts]
-            other = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
-            raise GraphError(
-                f"'{source.name}' is used on {_use(users[0], parts[0])} and on "
-                f"{_use(users[other], parts[other])}, places of different kinds",
-                span=source.source,
-                hint="use a parameter of its own on each, or put both on one kind",
-            )
+        # Parts on nodes of other kinds go to the first of these.
+        same = [part for part in parts if part.node == parts[0].node]
+        whole = joined(graph.cluster, same)
+        assert whole is not None
         places[id(op)] = whole
     return places
-
-
-def _use(op: Op, place: Place) -> str:
-    """Where an op stands, and the line that says so."""
-    return f"{place}{_line(op)}"
 
 
 def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Place]:
@@ -178,8 +168,11 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
     for op in graph.ops:
         if is_update(op.kind):
             parameter = producers[op.operands[0]]
-            near = Place(servers) if servers else users(parameter.name)[0]
+            used = users(parameter.name)
+            near = Place(servers) if servers else used[0]
             written = op.place if op.place is not None else near
+            if _is_one_server(cluster, written, used):
+                written = used[0]  # nothing is sent
             chosen = complete(cluster, written, near)
             _check_one_device(graph, op, chosen)
             places[id(op)] = places[id(parameter)] = chosen
@@ -218,6 +211,18 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
             own = owner[op.name if op.kind == "clip_value" else op.operands[0]]
             places[id(op)] = places[id(producers[own])]
     return places
+
+
+def _is_one_server(cluster: Cluster, written: Place, used: Sequence[Place]) -> bool:
+    """Whether an optimizer that may stand on any server is of a parameter that is used
+    on one alone."""
+    hosts = {host for place in used for host in cluster.hosts(place)}
+    return (
+        written.node == SERVER
+        and written.node_ids is None
+        and len(hosts) == 1
+        and used[0].node == SERVER
+    )
 
 
 def _check_one_device(graph: Graph, op: Op, place: Place) -> None:

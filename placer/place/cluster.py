@@ -39,7 +39,7 @@ class Cluster:
             if kind.name != SERVER:
                 return kind
         raise PlaceError(
-            f"no node computes: only parameters and optimizers stand on {SERVER}",
+            f"all nodes are {SERVER}, where nothing stands that is not placed there",
             hint="declare workers beside it, for example worker: {count: 2}",
         )
 

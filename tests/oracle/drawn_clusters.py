@@ -48,14 +48,23 @@ def clusters(draw: Any) -> Layout:
 
 
 def places_of_ops(cluster: Layout) -> dict[str, Hosts]:
-    """Places of some nodes that a forward op can have, by their text."""
+    """Places of some nodes that a forward op can have, by their text: of all node
+    kinds, in numbers that share the batch evenly."""
     found: dict[str, Hosts] = {}
-    for size in range(1, cluster.workers + 1):
-        for ids in combinations(range(cluster.workers), size):
-            text = ",".join(map(str, ids))
-            found[f"/node:worker:{text}"] = tuple(f"worker:{i}" for i in ids)
-    for i in range(cluster.fronts):
-        found[f"/node:front:{i}"] = (f"front:{i}",)
+    counts = {
+        "worker": cluster.workers,
+        "ps": cluster.servers,
+        "front": cluster.fronts,
+    }
+    for kind, count in counts.items():
+        for size in range(1, count + 1):
+            if cluster.batch % size:
+                continue
+            for ids in combinations(range(count), size):
+                text = ",".join(map(str, ids))
+                found[f"/node:{kind}:{text}"] = tuple(f"{kind}:{i}" for i in ids)
+    if cluster.servers:
+        found["/node:ps"] = ("ps",)  # one that the compiler chooses
     return found
 
 
@@ -64,16 +73,4 @@ def places_of_optimizers(cluster: Layout) -> list[str | None]:
     found: list[str | None] = [None]
     if cluster.servers:
         found += ["/node:ps", "/node:ps/cpu"] * 5
-        found += [f"/node:ps:{i}" for i in range(cluster.servers)]
-        if cluster.servers > 2:
-            found += ["/node:ps:0-1", "/node:ps:0,2"]
     return [*found, "/node:worker", *places_of_ops(cluster)]
-
-
-def may_go(source: Hosts, target: Hosts) -> bool:
-    """Whether a value may go from one set of nodes to another (design 4's conversions
-    of this version): between a set and a part of it, or between two single nodes."""
-    if len(source) == len(target) == 1:
-        return True
-    same_kind = source[0].split(":")[0] == target[0].split(":")[0]
-    return same_kind and (set(source) <= set(target) or set(target) <= set(source))

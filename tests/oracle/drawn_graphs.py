@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from drawn_clusters import clusters
 from drawn_layers import LAYERS
-from drawn_losses import TERMS, error, fallback, joined
+from drawn_losses import TERMS, error, joined
 from drawn_sketch import INPUTS, TOPS, VOCABULARY, Sketch
 from drawn_training import training
 from drawn_values import VALUES
@@ -82,11 +82,9 @@ def models(draw: Any) -> Drawn:
         sketch.pick(KINDS)(sketch)
     loss, metrics = error(sketch)
     unused = [v for v in sketch.values if v.name not in sketch.used]
-    unused = [v for v in unused if loss is None or v.name != loss.name]
+    unused = [v for v in unused if v.name != loss.name]
     for term in unused[-draw(st.integers(1, 4)) :]:
         loss = joined(sketch, loss, term)
-    if loss is None:
-        loss = fallback(sketch)
     scalars = [v.name for v in sketch.values if v.shape == () and v.name != loss.name]
     scalars += [name for name, shape in sketch.shapes.items() if shape == ()]
     if scalars:

@@ -26,7 +26,7 @@ SMOOTH = ("none", "tanh", "sigmoid", "gelu", "silu", "softplus")
 BOUNDED = ("tanh", "sigmoid", "softmax")
 
 
-def fc(s: Sketch, x: Value | None = None, size: int = 0, act: str = "") -> Value | None:
+def fc(s: Sketch, x: Value | None = None, size: int = 0, act: str = "") -> Value:
     x = x or s.pick(s.sources(has_width))
     width = int(x.shape[-1])
     size = size or s.pick((1, 2, 3, 4))

@@ -34,13 +34,13 @@ def likeness(s: Sketch) -> Value | None:
     x = s.pick(s.sources(is_rows))
     if s.pick((True, False)):
         y = positive(s, s.pick(s.sources(lambda v: v.shape == x.shape)))
-        x = positive(s, x) if y else None
-        return x and s.op("cosine_similarity", [x, y], axis=s.pick((0, -1)))
+        both = [positive(s, x), y]
+        return s.op("cosine_similarity", both, axis=s.pick((0, -1)))
     log = s.op("log_softmax", [x], bound=2 * x.bound + 3)
     y = s.pick(s.sources(lambda v: v.shape == x.shape))
-    target = s.op("softmax", [y]) if log else None
+    target = s.op("softmax", [y])
     how = s.pick(("mean", "sum", "none"))
-    return target and s.op("kl_div", [log, target], bound=9.0, reduce=how)
+    return s.op("kl_div", [log, target], bound=9.0, reduce=how)
 
 
 def penalty(s: Sketch) -> Value | None:
@@ -50,30 +50,25 @@ def penalty(s: Sketch) -> Value | None:
     name = s.pick(s.trained())
     w = Value(name, TensorType("float32", s.shapes[name]))
     squares = s.op(*s.pick((("square", [w]), ("mul", [w, w]))))
-    return squares and s.op("reduce_sum", [squares])
+    return s.op("reduce_sum", [squares])
 
 
 TERMS = (loss_of_values, loss_of_values, likeness, penalty, penalty)
 
 
-def error(s: Sketch) -> tuple[Value | None, list[str]]:
+def error(s: Sketch) -> tuple[Value, list[str]]:
     """The loss against the data, and the metrics that go with it."""
     task = s.pick(("classes", "click", "regression"))
     x = s.pick(s.sources(is_rows)[1:] or [s.input("x")])
     how = s.pick(("mean", "sum", "none"))
     size = CLASSES if task == "classes" else 1
     out = fc(s, x, size, "none")
-    if out is None:
-        return None, []
     if task == "classes":
         target = Value("label", INPUTS["label"])
         kind, attrs = s.pick(_CLASSES)
         watched = s.pick(_OF_CLASSES)
     else:
-        flat = s.op("reshape", [out], shape=[BATCH])
-        if flat is None:
-            return None, []
-        out = flat
+        out = s.op("reshape", [out], shape=[BATCH])
         name = "click" if task == "click" else "y"
         target = Value(name, INPUTS[name])
         kind, attrs = s.pick(_CLICKS if task == "click" else _REGRESSIONS)
@@ -84,12 +79,12 @@ def error(s: Sketch) -> tuple[Value | None, list[str]]:
         of = [out] if metric == "mean" else [out, target]
         found = s.op(metric, of, **given)
         s.forget(found)
-        metrics = [found.name] if found else []
+        metrics = [found.name]
     bound = 4.0 * (s.cluster.batch if how == "sum" else 1)
     loss = s.op(kind, [out, target], bound=bound, reduce=how, **attrs)
-    if loss is not None and loss.shape:
+    if loss.shape:
         loss = s.op(s.pick(("reduce_mean", "reduce_sum")), [loss], bound=4.0)
-    if loss is not None and kind == "mean_squared_error" and s.pick((True, False)):
+    if kind == "mean_squared_error" and s.pick((True, False)):
         loss = s.op("sqrt", [loss], bound=2.0)
     return loss, metrics
 
@@ -131,26 +126,13 @@ _OF_REGRESSIONS = (
 )
 
 
-def joined(s: Sketch, loss: Value | None, term: Value | None) -> Value | None:
+def joined(s: Sketch, loss: Value, term: Value) -> Value:
     """The loss and one more term, put together in one of several ways."""
-    if loss is None or term is None:
-        return loss
     if term.shape:
         kind = s.pick(("reduce_mean", "reduce_sum"))
         reduced = s.op(kind, [term], bound=term.bound)
-        term = reduced and s.op("scale", [reduced], bound=term.bound, factor=0.3)
+        term = s.op("scale", [reduced], bound=term.bound, factor=0.3)
     how = s.pick(("add", "add", "sub", "mul", "div"))
     if how in ("mul", "div"):
-        term = term and positive(s, term)
-    if term is None:
-        return loss
-    return s.op(how, [loss, term], bound=4.0) or loss
-
-
-def fallback(s: Sketch) -> Value:
-    """A loss where a drawn one found no legal place."""
-    out = fc(s, s.input("x"), 1, "none")
-    assert out is not None
-    loss = s.op("reduce_mean", [out], bound=4.0)
-    assert loss is not None
-    return loss
+        term = positive(s, term)
+    return s.op(how, [loss, term], bound=4.0)

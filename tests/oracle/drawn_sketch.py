@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from drawn_clusters import Hosts, Layout, may_go, places_of_ops
+from drawn_clusters import Hosts, Layout, places_of_ops
 from hypothesis import strategies as st
 
 from placer import ops
@@ -68,7 +68,6 @@ class Sketch:
     used: set[str] = field(default_factory=set)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     states: set[str] = field(default_factory=set)
-    kind_of: dict[str, str] = field(default_factory=dict)
 
     def pick(self, choices: Iterable[Any]) -> Any:
         return self.draw(st.sampled_from(list(choices)))
@@ -102,8 +101,8 @@ class Sketch:
         self.ops.append({**entry, "init": "zeros"})
         return self.parameter(name, shape)
 
-    def place(self, operands: list[Value], parameters: list[str]) -> Any:
-        """A place for an op: legal for what it takes. Its text, or None, and hosts."""
+    def place(self, operands: list[Value]) -> tuple[str | None, Hosts]:
+        """A place for an op: its text, or None, and its hosts."""
         given = [v.hosts for v in operands if v.hosts is not None]
         near = given[0] if given and not self.block else self.cluster.everywhere
         everywhere = (
@@ -112,23 +111,12 @@ class Sketch:
         choices: list[tuple[str | None, Hosts]] = [(None, near)] * 4
         choices += [(text, self.cluster.everywhere) for text in everywhere * 3]
         choices += places_of_ops(self.cluster).items()
-        legal = [
-            (text, hosts)
-            for text, hosts in choices
-            if all(may_go(source, hosts) for source in given)
-            and all(
-                self.kind_of.get(p, hosts[0].split(":")[0]) == hosts[0].split(":")[0]
-                for p in parameters
-            )
-        ]
-        text, hosts = self.pick(legal) if legal else (None, None)
-        return text, hosts
+        found: tuple[str | None, Hosts] = self.pick(choices)
+        return found
 
-    def op(self, kind: str, operands: list[Value], **how: Any) -> Value | None:
-        """The result of an op that has one, or the first; None when no place is legal
-        for it."""
-        found = self.several(kind, operands, **how)
-        return found[0] if found else None
+    def op(self, kind: str, operands: list[Value], **how: Any) -> Value:
+        """The result of an op that has one, or the first."""
+        return self.several(kind, operands, **how)[0]
 
     def several(
         self,
@@ -180,20 +168,14 @@ class Sketch:
         bound: float,
         apart: bool,
     ) -> list[Value]:
-        """Add an op as it is written, with the parameters that it makes; nothing when
-        no place is legal for it."""
+        """Add an op as it is written, with the parameters that it makes."""
         name = f"h{len(self.ops)}"
-        taken = [v.name for v in operands if v.name in self.shapes] + shared
-        text, hosts = self.place(operands, taken)
-        if hosts is None:
-            return []
+        text, hosts = self.place(operands)
         for parameter in own:
             full = f"{name}.{parameter.operand}"
             self.parameter(full, parameter.type.sizes(1))
-            taken.append(full)
             if parameter.state:
                 self.states.add(full)
-        self.kind_of |= dict.fromkeys(taken, hosts[0].split(":")[0])
         entry: dict[str, Any] = {"name": name, "op": written["op"]}
         if operands:
             names = [v.name for v in operands]
@@ -211,11 +193,9 @@ class Sketch:
 
     def _smaller(self, value: Value) -> Value:
         by = 2.0 / value.bound
-        found = self.op("scale", [value], bound=2.0, apart=value.apart, factor=by)
-        assert found is not None
-        return found
+        return self.op("scale", [value], bound=2.0, apart=value.apart, factor=by)
 
-    def forget(self, value: Value | None) -> None:
+    def forget(self, value: Value) -> None:
         """Nothing takes it any more."""
         self.values = [v for v in self.values if v is not value]
 

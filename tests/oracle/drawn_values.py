@@ -102,16 +102,13 @@ def pair(s: Sketch) -> Value | None:
     return s.op(kind, [a, b], bound=bound)
 
 
-def positive(s: Sketch, x: Value) -> Value | None:
+def positive(s: Sketch, x: Value) -> Value:
     """A value of the same shape between 0.2 and 1.2."""
-    flat = s.op("tanh", [x])
-    return flat and s.op("scale", [flat], bound=1.2, factor=0.5, bias=0.7)
+    return s.op("scale", [s.op("tanh", [x])], bound=1.2, factor=0.5, bias=0.7)
 
 
 def div(s: Sketch) -> Value | None:
     below = positive(s, s.pick(s.sources()))
-    if below is None:
-        return None
     fits = s.sources(lambda v: broadcast(v.shape, below.shape) is not None)
     above = s.pick(fits)
     return s.op("div", [above, below], bound=above.bound * 5)
@@ -119,7 +116,7 @@ def div(s: Sketch) -> Value | None:
 
 def power(s: Sketch) -> Value | None:
     x = positive(s, s.pick(s.sources()))
-    how: dict[str, Any] = s.pick(
+    chosen = s.pick(
         (
             {"kind": "sqrt", "bound": 1.1},
             {"kind": "log", "bound": 1.7},
@@ -128,7 +125,8 @@ def power(s: Sketch) -> Value | None:
             {"kind": "pow", "exponent": -0.5, "bound": 2.3},
         )
     )
-    return x and s.op(how["kind"], [x], **{k: v for k, v in how.items() if k != "kind"})
+    how: dict[str, Any] = dict(chosen)
+    return s.op(how.pop("kind"), [x], **how)
 
 
 def single(s: Sketch) -> Value | None:
@@ -183,18 +181,18 @@ def kinked(s: Sketch) -> Value | None:
     return s.op(kind, [x], bound=x.bound, **attrs)
 
 
-def _unlike(s: Sketch) -> tuple[Value | None, Value | None]:
+def _unlike(s: Sketch) -> list[Value] | None:
     """Two values whose elements are apart from each other's."""
     a = spread(s, s.pick(s.sources(has_width)))
-    b = a and fc(s, a, s.pick((1, int(a.shape[-1]))), "tanh")
-    return a, b
+    return a and [a, fc(s, a, s.pick((1, int(a.shape[-1]))), "tanh")]
 
 
 def extreme(s: Sketch) -> Value | None:
-    a, b = _unlike(s)
-    if a is None or b is None:
+    two = _unlike(s)
+    if two is None:
         return None
-    return s.op(s.pick(("maximum", "minimum")), [a, b], bound=max(a.bound, b.bound))
+    bound = max(v.bound for v in two)
+    return s.op(s.pick(("maximum", "minimum")), two, bound=bound)
 
 
 def choice(s: Sketch) -> Value | None:
@@ -202,17 +200,15 @@ def choice(s: Sketch) -> Value | None:
     a = s.pick(s.sources())
     how = s.pick(("values", "ids", "given", "cast"))
     if how == "given":
-        condition: Value | None = Value("click", INPUTS["click"])
+        condition = Value("click", INPUTS["click"])
     elif how == "ids":
         both = [Value(n, INPUTS[n]) for n in ("ids", "label")]
         condition = s.op(s.pick(("equal", "less")), both)
     else:
-        one, other = _unlike(s)
-        if one is None or other is None:
+        two = _unlike(s)
+        if two is None:
             return None
-        condition = s.op(s.pick(("greater", "less")), [one, other])
-    if condition is None:
-        return None
+        condition = s.op(s.pick(("greater", "less")), two)
     if how == "cast":
         return s.op("cast", [condition], dtype="float32")
     fits = [
@@ -238,14 +234,10 @@ def softmax(s: Sketch) -> Value | None:
 def looking(s: Sketch) -> Value | None:
     """Rows that look at all other rows of the batch."""
     x = fc(s, s.pick(s.sources(is_rows)), 0, "tanh")
-    if x is None:
-        return None
     width = int(x.shape[1])
     scores = s.op("matmul", [x, x], bound=width * x.bound**2, transpose_b=True)
-    if scores is None:
-        return None
     weights = s.op("softmax", [scores], axis=s.pick((0, -1)))
-    if weights is None or s.pick((True, False)):
+    if s.pick((True, False)):
         return weights
     return s.op("matmul", [weights, x], bound=x.bound * s.cluster.batch)
 
@@ -276,7 +268,7 @@ def moved(s: Sketch) -> Value | None:
     if not ones and s.pick((True, False, False)):
         made = s.op("expand_dims", [x], bound=x.bound, apart=x.apart, axis=rank)
         gone = {"bound": x.bound, "apart": x.apart, "axis": s.pick((-1, [rank]))}
-        return made and s.op("squeeze", [made], **gone)
+        return s.op("squeeze", [made], **gone)
     ways: list[tuple[str, dict[str, Any]]] = [
         ("transpose", {}),
         ("expand_dims", {"axis": s.pick(range(-rank - 1, rank + 1))}),
@@ -374,16 +366,16 @@ def ranked(s: Sketch) -> Value | None:
         k = s.pick(range(1, int(x.shape[-1]) + 1))
         found = s.several("top_k", [x], bound=x.bound, k=k)
         if how == "top_k" or len(found) < 2:
-            return found[0] if found else None
+            return found[0]
         y = s.pick(s.sources(lambda v: v.shape == x.shape))
         return s.op("take_along_axis", [y, found[1]], bound=y.bound)
     kind = s.pick(("argmax", "argmin"))
     if how == "argmax":
         which = s.op(kind, [x])
-        return which and s.op("one_hot", [which], classes=int(x.shape[-1]))
+        return s.op("one_hot", [which], classes=int(x.shape[-1]))
     rows = s.op(kind, [x], axis=0)
     fits = s.sources(lambda v: v.shape[:1] == (BATCH,) and v.shape.count(BATCH) < 2)
-    return rows and s.op("gather", [y := s.pick(fits), rows], bound=y.bound)
+    return s.op("gather", [y := s.pick(fits), rows], bound=y.bound)
 
 
 def looked_up(s: Sketch) -> Value | None:

@@ -37,49 +37,6 @@ H = "name: h, op: fc, in: x, size: 1"
 LOSS = "name: loss, op: mean_squared_error, in: [h, y]"
 
 
-def test_a_value_between_sets_that_only_overlap_names_both_lines(tmp_path):
-    ops = [
-        f'{H}, place: "/node:worker:0-1/cpu"',
-        f'{LOSS}, place: "/node:worker:1-2/cpu"',
-    ]
-    assert message(ops, tmp_path) == (
-        "bad.yaml:9:12: 'h' cannot go from /node:worker:0-1/cpu (line 8) to"
-        " /node:worker:1-2/cpu (line 9), where 'loss' needs it\n"
-        "  9 |   - {name: loss, op: mean_squared_error, in: [h, y],"
-        ' place: "/node:worker:1-2/cpu"}\n'
-        "    |            ^^^^\n"
-        "  hint: a value moves between all nodes of a kind and some of them, or between"
-        " two single nodes"
-    )
-
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ("/node:worker:2-3/cpu", "/node:worker:2-3/cpu"),
-        ("/node:front", "/node:front/cpu"),
-        ("/node:front:1", "/node:front:1/cpu"),
-    ],
-)
-def test_a_value_between_unlike_sets_is_refused(place, said, tmp_path):
-    ops = [f'{H}, place: "/node:worker:0-1/cpu"', f'{LOSS}, place: "{place}"']
-    assert message(ops, tmp_path).startswith(
-        "bad.yaml:9:12: 'h' cannot go from /node:worker:0-1/cpu (line 8) to"
-        f" {said} (line 9), where 'loss' needs it\n"
-    )
-
-
-def test_a_forward_op_on_a_server_names_both_lines(tmp_path):
-    assert message([f'{H}, place: "/node:ps"', LOSS], tmp_path) == (
-        "bad.yaml:8:12: 'h' (fc) stands on /node:ps/cpu, and takes 'x' of"
-        " bad.yaml:5:10; forward ops run on workers\n"
-        '  8 |   - {name: h, op: fc, in: x, size: 1, place: "/node:ps"}\n'
-        "    |            ^\n"
-        "  hint: place it on /node:worker, where ops without a place stand; only"
-        " parameters and optimizers stand on ps"
-    )
-
-
 def test_an_op_on_two_devices_of_a_node_is_refused(tmp_path):
     ops = [f'{H}, place: "/node:worker/gpu:0-1"', LOSS]
     assert message(ops, tmp_path) == (
@@ -137,18 +94,6 @@ def test_a_batch_that_cannot_be_shared_names_the_nearest_sizes(batch, near, tmp_
         '  5 | inputs: {x: "float32[batch, 3]", y: "float32[batch, 1]"}\n'
         "    |          ^\n"
         f"  hint: the nearest batch {near}"
-    )
-
-
-def test_a_parameter_on_two_kinds_of_nodes_names_both_lines(tmp_path):
-    ops = [
-        f'{H}, place: "/node:worker:0/cpu"',
-        'name: g, op: fc, in: x, size: 1, params: {w: h.w}, place: "/node:front:0"',
-        "name: loss, op: mean_squared_error, in: [h, g]",
-    ]
-    assert message(ops, tmp_path).startswith(
-        "bad.yaml:8:12: 'h.w' is used on /node:worker:0/cpu (line 8) and on"
-        " /node:front:0/cpu (line 9), places of different kinds\n"
     )
 
 

@@ -137,6 +137,70 @@ def test_a_parameter_of_some_servers_is_sliced_over_exactly_these():
     assert blocks == ["h.w.block0", "h.w.block1"]
 
 
+SERVERS = "{worker: {count: 2}, ps: {count: 3}}"
+
+
+def on_servers(**widths):
+    """Layers of x, each of its own width, placed on servers without saying which."""
+    layers = "".join(
+        f"  - {{name: {name}, op: fc, in: x, size: {width}, place: /node:ps/cpu}}\n"
+        for name, width in widths.items()
+    )
+    return two_layers(nodes=SERVERS, extra=layers)
+
+
+def test_ops_on_some_server_are_dealt_out_by_what_they_compute():
+    found = places(on_servers(a=4, b=32, c=8, d=2, e=1))
+    stand = {name: found[name] for name in "abcde"}
+    server = "/node:ps:{}/cpu".format
+    assert stand == dict(
+        zip("abcde", map(server, (2, 0, 1, 2, 2)), strict=True)
+    )  # the largest first, each to the server with the least
+
+
+def test_ops_on_some_server_that_take_each_other_stand_on_one():
+    text = on_servers(a=32, b=32) + ""
+    chain = (
+        "  - {name: t, op: tanh, in: a}\n"  # with what it takes
+        "  - {name: c, op: fc, in: [t], size: 4, place: /node:ps}\n"
+    )
+    found = places(text.replace("train:\n  minimize", f"{chain}train:\n  minimize"))
+    assert found["a"] == found["t"] == found["c"] == "/node:ps:0/cpu"
+    assert found["b"] == "/node:ps:1/cpu"
+
+
+def test_a_named_server_and_all_of_them_are_taken_at_their_word():
+    text = two_layers(nodes=SERVERS, batch=9, first="/node:ps:1", second="/node:ps:*")
+    found = places(text)
+    assert (found["h"], found["out"]) == ("/node:ps:1/cpu", "/node:ps/cpu")
+
+
+def test_a_parameter_of_one_server_alone_is_whole_there():
+    text = two_layers(
+        nodes=SERVERS,
+        first="/node:ps:1",
+        width=128,
+        optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps}",
+    )
+    graph = after("slice", text)
+    held = {op.name: graph.hosts(op) for op in graph.of_kind("parameter")}
+    assert held["h.w"] == held["h.b"] == ("ps:1",)
+    assert "h.w.block0" not in held
+
+
+def test_gradients_from_nodes_of_two_kinds_are_summed_at_the_first():
+    text = two_layers(
+        nodes="{worker: {count: 2}, other: {count: 1}, ps: {count: 1}}",
+        extra="  - {name: again, op: fc, in: x, size: 16, place: /node:other,"
+        " params: {w: h.w, b: h.b}}\n"
+        "  - {name: sum, op: reduce_sum, in: again}\n"
+        "  - {name: both, op: add, in: [loss, sum]}",
+    ).replace("minimize: loss", "minimize: both")
+    graph = after("place", text)
+    sums = {op.name: str(op.place) for op in graph.of_kind("accumulate")}
+    assert sums["h.w.grad"] == "/node:worker/cpu"
+
+
 def test_an_optimizer_without_a_place_stands_on_the_servers():
     graph = after("place", two_layers())
     assert {str(op.place) for op in graph.ops if is_update(op.kind)} == {"/node:ps/cpu"}
@@ -180,14 +244,18 @@ def test_what_is_chosen_is_told_in_the_plan(tmp_path):
     assert "the short tail of a training epoch" in told
 
 
+def test_a_server_that_was_chosen_is_told_in_the_plan(tmp_path):
+    from placer.compiler import compile as compile_model
+
+    text = two_layers(nodes=SERVERS, first="/node:ps/cpu")
+    plan = compile_model(model(text), tmp_path)
+    told = {choice.what: choice.why for choice in plan.choices}
+    assert told["h (fc) at /node:ps:0/cpu"] == (
+        "written as /node:ps/cpu: of the servers, the one with the least to compute"
+    )
+
+
 REFUSED = {
-    "a forward op on a server": (
-        two_layers(second="/node:ps/cpu"),
-        "11:12: 'out' (fc) stands on /node:ps/cpu, and takes 'h' of model.yaml:10:12; "
-        "forward ops run on workers",
-        "place it on /node:worker, where ops without a place stand; only parameters "
-        "and optimizers stand on ps",
-    ),
     "several devices of a node": (
         two_layers(
             nodes="{worker: {count: 2, devices: {gpu: 8}}, ps: {count: 1}}",
@@ -212,30 +280,6 @@ REFUSED = {
         "5:3: a batch of 8 rows cannot be split evenly over the 3 nodes of "
         "/node:worker/cpu, as 'x' needs",
         "the nearest batch sizes are 6 or 9",
-    ),
-    "a way that is none": (
-        two_layers(
-            nodes="{worker: {count: 4}, ps: {count: 1}}",
-            first="/node:worker:0-1",
-            second="/node:worker:2-3",
-        ),
-        "11:12: 'h' cannot go from /node:worker:0-1/cpu (line 10) to "
-        "/node:worker:2-3/cpu (line 11), where 'out' needs it",
-        "a value moves between all nodes of a kind and some of them, or between two "
-        "single nodes",
-    ),
-    "a parameter on two node kinds": (
-        two_layers(
-            nodes="{worker: {count: 1}, other: {count: 1}}",
-            second="/node:other",
-            extra="  - {name: again, op: fc, in: x, size: 16, place: /node:other,"
-            " params: {w: h.w, b: h.b}}\n"
-            "  - {name: sum, op: reduce_sum, in: again}\n"
-            "  - {name: both, op: add, in: [loss, sum]}",
-        ).replace("minimize: loss", "minimize: both"),
-        "10:12: 'h.b' is used on /node:worker/cpu (line 10) and on /node:other/cpu "
-        "(line 13), places of different kinds",
-        "use a parameter of its own on each, or put both on one kind",
     ),
     "nothing to train": (
         two_layers(
