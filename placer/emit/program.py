@@ -151,8 +151,7 @@ class _Writer:
             case "record":
                 return self._record(unit.ops, depth)
             case "cut":
-                self.names.alias(op.name, self.names.of(op.operands[0]))
-                return []
+                return self._cut(op, depth)
             case "store":
                 if is_update(self.graph.producers[op.operands[1]].kind):
                     return []  # the update has stored it
@@ -195,8 +194,21 @@ class _Writer:
     def _send(self, op: Op, depth: int) -> list[str]:
         edge, target = op.attrs["edge"], op.attrs["to"]
         note = f"{INDENT * depth}# edge {edge}: to {target}"
-        values = [self.names.of(name) for name in op.operands]
+        values = [self.names.of(self._sent_from(name)) for name in op.operands]
         return [note, *call([], "node.send", [str(edge), *values], depth)]
+
+    def _sent_from(self, name: str) -> str:
+        """The value that is given to `send`, which cuts by the plan."""
+        made = self.graph.producers[name]
+        return made.operands[0] if made.kind == "cut" else name
+
+    def _cut(self, op: Op, depth: int) -> list[str]:
+        users = self.graph.uses.get(op.name, ())
+        if all(u.kind == "send" or self.host not in self.graph.hosts(u) for u in users):
+            return []
+        arguments = [self.names.of(op.operands[0])]
+        arguments += [literal(op.attrs["start"]), literal(op.attrs["stop"])]
+        return call([self.names.of(op.name)], "node.cut", arguments, depth)
 
     def _record(self, records: Sequence[Op], depth: int) -> list[str]:
         pairs = [(op.attrs["metric"], self.names.of(op.operands[0])) for op in records]

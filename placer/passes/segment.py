@@ -29,7 +29,7 @@ def segment(graph: Graph) -> Graph:
             # An operand that another place makes may have been put off.
             level = max((first, *(chosen[name] for name in op.operands)))
             level = next((i for i in range(level, last) if i in work), last)
-        after = level + is_direction(op.kind)
+        after = level + _cost(graph, op)
         chosen.update((value.name, after) for value in op.results)
         if is_computed(op):
             op = op.with_attrs(segment=level)
@@ -71,16 +71,24 @@ def _phase(op: Op) -> int:
 
 def _early(graph: Graph) -> list[int]:
     """The level of each op, at the earliest."""
-    return levels([_step(op) for op in graph.ops])
+    return levels([_step(graph, op) for op in graph.ops])
 
 
-def _step(op: Op) -> Step:
+def _step(graph: Graph, op: Op) -> Step:
     if op.kind == "send":
         return Step(op.operands, (f"edge {op.attrs['edge']}",), 1)
     takes = (
         (f"edge {op.attrs['edge']}",) if op.kind == "listen_and_serv" else op.operands
     )
-    return Step(takes, [value.name for value in op.results], *of_halves(op))
+    gives = [value.name for value in op.results]
+    return Step(takes, gives, _cost(graph, op), of_halves(op)[1])
+
+
+def _cost(graph: Graph, op: Op) -> int:
+    """How many levels later the results are there: a cut is made between segments."""
+    if op.kind == "cut":
+        return int(any(is_computed(user) for user in graph.uses.get(op.name, ())))
+    return of_halves(op)[0]
 
 
 def _late(graph: Graph, early: Sequence[int]) -> list[int]:
@@ -91,7 +99,7 @@ def _late(graph: Graph, early: Sequence[int]) -> list[int]:
         op = graph.ops[i]
         if op.kind not in ("send", "listen_and_serv") and not is_direction(op.kind):
             users = [wanted[v.name] for v in op.results if v.name in wanted]
-            late[i] = min(users, default=early[i])
+            late[i] = min(users, default=early[i] + _cost(graph, op)) - _cost(graph, op)
         for name in op.operands:
             wanted[name] = min(wanted.get(name, late[i]), late[i])
     return late

@@ -112,6 +112,10 @@ class Node:
         """Wait for an edge's values, put together as the plan says."""
         return self.exchange.receive(self._key(edge), self.count)
 
+    def cut(self, gradient: Any, start: int, stop: int) -> Array:
+        """Elements [start, stop) of a value, flattened in C order: a view."""
+        return np.asarray(gradient).reshape(-1)[start:stop]
+
     def assemble(self, *blocks: Array, shape: tuple[int, ...]) -> Array:
         """A parameter of this shape from its blocks."""
         return self.exchange.assemble(blocks, shape)
