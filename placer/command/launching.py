@@ -67,7 +67,8 @@ def launch_command(
     if not in_process:
         if logs is None:
             logs = temporary = new_logs(plan.name)
-        click.echo(f"{plan.name}: logs in {logs}", file=shown)
+        stay = "" if temporary is None else ", kept where a node fails"
+        click.echo(f"{plan.name}: logs in {logs}{stay}", file=shown)
     nodes = [node.name for node in plan.nodes]
     # Threads report to nobody.
     view = nullcontext() if in_process else progress(plan.name, nodes, steps, shown)

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
-from placer.graph.structure import is_computed, is_conversion, is_update
+from placer.graph.structure import (
+    is_computed,
+    is_conversion,
+    is_optimizers,
+    is_update,
+)
 from placer.passes.servers import is_open
 from placer.place import SERVER, Place
 from placer.plan import Choice
@@ -37,7 +42,8 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     }
     for op in step.ops:
         if is_update(op.kind) and op.attrs["group"] in unplaced:
-            yield Choice(what=f"{op.name} ({op.kind}) at {op.place}", why=_unplaced(op))
+            near = _unplaced(op, step)
+            yield Choice(what=f"{op.name} ({op.kind}) at {op.place}", why=near)
         why = _why(op, written.get(op.name), model, step)
         if why:
             yield Choice(what=f"{op.name} ({op.kind}) at {op.place}", why=why)
@@ -72,15 +78,31 @@ def _why(op: Op, origin: Op | None, model: Model, step: Graph) -> str | None:
     return None
 
 
-def _unplaced(op: Op) -> str:
+_ALONE = "it stands, whole, on the server whose ops alone use it"
+
+
+def _is_alone(parameter: Op, step: Graph) -> bool:
+    """Whether a parameter on a server is used by ops of that server, and by no others."""
+    users = filter(is_computed, step.uses.get(parameter.name, ()))
+    hosts = {step.hosts(op) for op in users if not is_optimizers(op.kind)}
+    assert parameter.place is not None
+    on_server = parameter.place.node == SERVER
+    return on_server and hosts == {step.hosts(parameter)}
+
+
+def _unplaced(op: Op, step: Graph) -> str:
     """Why an optimizer stands where it does that nobody placed."""
     assert op.place is not None
+    if _is_alone(step.producers[op.operands[0]], step):
+        return f"nothing was written: with its parameter, for {_ALONE}"
     if op.place.node == SERVER:
         return "nothing was written: parameters stand on the servers, by size"
     return "nothing was written, and there is no server: with its parameter's first op"
 
 
 def _parameter(op: Op, model: Model, step: Graph) -> str:
+    if _is_alone(op, step):
+        return _ALONE
     for user in step.uses.get(op.name, ()):
         if is_update(user.kind):
             return f"a parameter stands where its optimizer ({user.kind}) does"

@@ -123,7 +123,7 @@ def _statement(graph: Graph, host: str, op: Op, names: Names, count: str) -> Sta
         names.alias(op.name, operands[0])
         return Statement()
     if op.kind == "accumulate" and not operands:  # no part of the sum is here
-        return _zeros(op.result.type, names.of(op.name), count)  # type: ignore[arg-type]
+        return _zeros(graph.tensor(op.name), names.of(op.name), count)
     if is_conversion(op.kind):
         return _conversion(graph, host, op, names, operands, count)
     arguments = [*operands, *_keywords(op, names)]
@@ -231,7 +231,7 @@ def _conversion(
     mine = pieces(layouts, sources, targets, host, graph.batch)
     target = names.of(result.name)
     if not mine:
-        return _zeros(result.type, target, count)  # type: ignore[arg-type]
+        return _zeros(graph.tensor(result.name), target, count)
     if mine[0].whole:
         names.alias(result.name, operands[0])
         return Statement()

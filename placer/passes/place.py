@@ -146,8 +146,9 @@ def _accumulation_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, 
             continue
         users = [producers[name] for name in op.operands]
         parts = [known[id(user)] for user in users]
-        # Parts on nodes of other kinds go to the first of these.
-        same = [part for part in parts if part.node == parts[0].node]
+        # Parts on nodes or devices of other kinds go to the first of these.
+        kind = parts[0].node, parts[0].device
+        same = [part for part in parts if (part.node, part.device) == kind]
         whole = joined(graph.cluster, same)
         assert whole is not None
         places[id(op)] = whole

@@ -201,6 +201,20 @@ def test_gradients_from_nodes_of_two_kinds_are_summed_at_the_first():
     assert sums["h.w.grad"] == "/node:worker/cpu"
 
 
+def test_gradients_from_nodes_with_two_kinds_of_devices_are_summed_at_the_first():
+    text = two_layers(
+        nodes="{worker: {count: 2, devices: {cpu: 1, gpu: 1}}, ps: {count: 1}}",
+        first="/node:worker:0/cpu",
+        second="/node:worker:0/cpu",
+        extra="  - {name: again, op: fc, in: x, size: 16, place: '/node:worker:1/gpu',"
+        " params: {w: h.w, b: h.b}}\n"
+        "  - {name: sum, op: reduce_sum, in: again}\n"
+        "  - {name: both, op: add, in: [loss, sum]}",
+    ).replace("minimize: loss", "minimize: both")
+    found = places(text)
+    assert found["h.w.grad"] == "/node:worker:0/cpu"
+
+
 def test_an_optimizer_without_a_place_stands_on_the_servers():
     graph = after("place", two_layers())
     assert {str(op.place) for op in graph.ops if is_update(op.kind)} == {"/node:ps/cpu"}
@@ -250,6 +264,11 @@ def test_a_server_that_was_chosen_is_told_in_the_plan(tmp_path):
     text = two_layers(nodes=SERVERS, first="/node:ps/cpu")
     plan = compile_model(model(text), tmp_path)
     told = {choice.what: choice.why for choice in plan.choices}
+    alone = "it stands, whole, on the server whose ops alone use it"
+    assert told["h.w (parameter) at /node:ps:0/cpu"] == alone
+    assert told["h.w.new (sgd) at /node:ps:0/cpu"] == (
+        f"nothing was written: with its parameter, for {alone}"
+    )
     assert told["h (fc) at /node:ps:0/cpu"] == (
         "written as /node:ps/cpu: of the servers, the one with the least to compute"
     )

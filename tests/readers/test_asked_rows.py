@@ -112,9 +112,11 @@ def test_a_row_outside_is_an_index_error(tmp_path):
         opened(tmp_path).take(np.array([10]))
 
 
-def test_a_row_may_import_a_neighbour_when_it_is_asked_for(tmp_path):
-    (tmp_path / "late.py").write_text("LABEL = 7\n")
-    (tmp_path / "numbers.py").write_text(
+def importing(folder, before=""):
+    """Rows that import their neighbour `late` when they are asked for."""
+    (folder / "late.py").write_text("LABEL = 7\n")
+    (folder / "numbers.py").write_text(
+        f"{before}\n"
         "class Rows:\n"
         "    def __len__(self):\n        return 3\n"
         "    def __getitem__(self, i):\n"
@@ -123,24 +125,17 @@ def test_a_row_may_import_a_neighbour_when_it_is_asked_for(tmp_path):
     )
     columns = [Column("x", "float32", (2,))]
     source = "python:numbers:rows"
-    rows = open_source(source, columns, mapping=None, split=None, folder=tmp_path)
+    return open_source(source, columns, mapping=None, split=None, folder=folder)
+
+
+def test_a_row_may_import_a_neighbour_when_it_is_asked_for(tmp_path):
+    rows = importing(tmp_path)
     assert rows.take(np.array([2]))["x"].tolist() == [[7, 2]]
     assert "late" not in sys.modules
 
 
 def test_a_neighbour_takes_the_place_of_no_module_for_good(tmp_path, monkeypatch):
-    (tmp_path / "late.py").write_text("LABEL = 7\n")
-    (tmp_path / "numbers.py").write_text(
-        "import late\n"
-        "class Rows:\n"
-        "    def __len__(self):\n        return 3\n"
-        "    def __getitem__(self, i):\n"
-        "        import late\n        return {'x': [late.LABEL, i]}\n"
-        "def rows():\n    return Rows()\n"
-    )
-    columns = [Column("x", "float32", (2,))]
-    source = "python:numbers:rows"
-    rows = open_source(source, columns, mapping=None, split=None, folder=tmp_path)
+    rows = importing(tmp_path, before="import late")
     other = ModuleType("late")
     monkeypatch.setitem(sys.modules, "late", other)
     assert rows.take(np.array([2]))["x"].tolist() == [[7, 2]]
