@@ -53,7 +53,22 @@ def penalty(s: Sketch) -> Value | None:
     return s.op("reduce_sum", [squares])
 
 
-TERMS = (loss_of_values, loss_of_values, likeness, penalty, penalty)
+def of_drawn_classes(s: Sketch) -> Value:
+    """A loss over classes of which some are drawn."""
+    x = s.pick(s.sources(is_rows))
+    kind, how = s.pick(("nce", "sampled_softmax")), s.pick(("mean", "sum", "none"))
+    attrs: dict[str, Any] = {"classes": CLASSES, "num_sampled": s.pick((1, 2, 5))}
+    if s.pick((True, False)):
+        attrs["sampler"] = "uniform"
+    if s.pick((True, False, False)):
+        attrs["remove_accidental_hits"] = s.pick((True, False))
+    label = Value("label", INPUTS["label"])
+    bound = 6.0 * (int(x.shape[1]) * x.bound + 3)
+    size = s.cluster.batch if how == "sum" else 1
+    return s.op(kind, [x, label], bound=bound * size, reduce=how, **attrs)
+
+
+TERMS = (of_drawn_classes, loss_of_values, loss_of_values, likeness, penalty, penalty)
 
 
 def error(s: Sketch) -> tuple[Value, list[str]]:

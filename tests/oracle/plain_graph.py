@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from families.random import plain_drop
+from families.sampling import plain_nce, plain_sample, plain_softmax
 from jax.extend.random import threefry2x32_p
 from op_cases import PLAIN
 from plain_metrics import METRICS
@@ -61,6 +62,17 @@ def forward(
             dropped = plain_drop(operands[0], position, attrs["rate"], bits)
             (out,) = results_of(entry, dropped)
             values[out] = dropped if training else operands[0]
+        elif kind in ("nce", "sampled_softmax"):
+            x, label = operands
+            w, b = (values[own] for own in parameters_of(entry, values).values())
+            of = (position, attrs.pop("classes"), attrs.pop("num_sampled"))
+            how = {k: attrs[k] for k in ("sampler",) if k in attrs}
+            drawn = plain_sample(*of, _stream(spec, name), **how)
+            loss = plain_nce if kind == "nce" else plain_softmax
+            if attrs.get("reduce", "mean") == "mean":
+                attrs["count"] = count
+            found = loss(x, w, b, label, drawn, **attrs)
+            values |= dict(zip(results_of(entry, found), [found], strict=True))
         elif kind == "batch_norm":
             held = {o: values[own] for o, own in parameters_of(entry, values).items()}
             y, new = _batch_norm(*operands, held, training=training, **attrs)
@@ -134,7 +146,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("fc", "conv1d", "conv2d", "depthwise_conv2d"),
-            *("conv1d_transpose", "conv2d_transpose"),
+            *("conv1d_transpose", "conv2d_transpose", "nce", "sampled_softmax"),
         ),
         ("w", "b"),
     ),

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from placer.ops.composites.batch_norm import BATCH_NORM
 from placer.ops.composites.dropout import DROPOUT
+from placer.ops.composites.sampled import NCE, SAMPLED_SOFTMAX
 
-COMPOSITES = (DROPOUT, BATCH_NORM)
+COMPOSITES = (DROPOUT, BATCH_NORM, NCE, SAMPLED_SOFTMAX)

@@ -1,4 +1,4 @@
-"""Random masks by threefry: a key for each row, and from it the bits of its elements."""
+"""Random bits by threefry: a key for each row, and from it those of its elements."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ def drop(x: jax.Array, position: jax.Array, *, rate: float, stream: int) -> jax.
     return _masked(rate, x, _kept(x.shape, position, rate, stream))
 
 
+def bits(position: jax.Array, stream: int, count: int) -> jax.Array:
+    """So many random words for each row: uint32, [rows, count]."""
+    word = jnp.uint32(stream & 0xFFFFFFFF), jnp.uint32(stream >> 32)
+    first, second = threefry2x32(word, (position[:, 0], position[:, 1]))
+    pairs = jnp.arange((count + 1) // 2, dtype=jnp.uint32)[None, :]
+    key = first[:, None], second[:, None]
+    found = jnp.stack(threefry2x32(key, (jnp.zeros_like(pairs), pairs)), axis=-1)
+    return found.reshape(found.shape[0], 2 * pairs.shape[1])[:, :count]
+
+
 def _kept(
     shape: tuple[int, ...], position: jax.Array, rate: float, stream: int
 ) -> jax.Array:
     """Which elements stay: bool, of the shape of x."""
-    row = prod(shape[1:])
-    word = jnp.uint32(stream & 0xFFFFFFFF), jnp.uint32(stream >> 32)
-    first, second = threefry2x32(word, (position[:, 0], position[:, 1]))
-    pairs = jnp.arange((row + 1) // 2, dtype=jnp.uint32)[None, :]
-    key = first[:, None], second[:, None]
-    bits = jnp.stack(threefry2x32(key, (jnp.zeros_like(pairs), pairs)), axis=-1)
-    flat = bits.reshape(bits.shape[0], 2 * pairs.shape[1])[:, :row]
+    flat = bits(position, stream, prod(shape[1:]))
     least = min(round(rate * 2**32), 2**32 - 1)  # a rate next to 1 drops the others
     kept: jax.Array = flat >= jnp.uint32(least)
     return kept.reshape(shape)
