@@ -1,7 +1,8 @@
 """Synchronous training over a parameter server, against one process under `jax.jit`.
 
 `w1` is seed 001's network (Adam, batch 512 a worker), `w3` an MLP 1024-4096-4096-1000
-(SGD, batch 64 a worker, 100 MB of parameters). The reference is the same model as plain
+(SGD, batch 64 a worker, 100 MB of parameters); `mesh` is an MLP 256-512-512-10 on 4096
+rows over two emulated devices of one node, which is to be run with `--nodes worker=1`. The reference is the same model as plain
 JAX and optax, the whole step under one `jax.jit` with its state donated, on the same rows
 in the same order, with the same allocator settings. Rounds alternate, so that both meet
 the same machine; each round's figures and ratio are printed, and the medians.
@@ -9,6 +10,7 @@ the same machine; each round's figures and ratio are printed, and the medians.
     python bench/training.py w1
     python bench/training.py w3 --carrier zeromq
     python bench/training.py w1 --nodes worker=2,ps=1 --rounds 7 --steps 300
+    python bench/training.py mesh --nodes worker=1
 """
 
 from __future__ import annotations
@@ -62,6 +64,17 @@ WORKLOADS = {
         (1024, 4096, 4096, 1000),
         None,
         64,
+        False,
+        ("sgd", 0.01),
+        40,
+    ),
+    "mesh": Workload(
+        ROOT / "bench" / "specs" / "mesh.yaml",
+        "python:mesh_rows:train",
+        (("x", "float32", (256,)), ("label", "int32", ())),
+        (256, 512, 512, 10),
+        None,
+        4096,
         False,
         ("sgd", 0.01),
         40,

@@ -18,6 +18,8 @@ from placer.graph.finals import Final
 from placer.graph.graph import Layout
 
 VERSION = 1
+MEMORY = "cpu:0"
+"""The devices of what lies in a node's memory: the first CPU takes it where it lies."""
 FILE = "plan.json"
 SOURCES = "sources.json"
 BASE_PORT = 27600
@@ -119,12 +121,15 @@ class Table(Struct, frozen=True):
     learning_rate: Any
     blocks: tuple[TableBlock, ...]
     in_place: bool = False
+    devices: str = MEMORY
+    """Where it lies: in the node's memory, or on these (`gpu:0-7`)."""
 
 
 class Node(Struct, frozen=True):
-    """One process of the run. `device` is the one it computes on (`cpu:0`), None where
-    it computes nothing. FLOPs are declared, of one training step; `peak_bytes` is
-    what its tables and the values of a step that are alive at once take at most."""
+    """One process of the run. `computes` are the devices that work together (`cpu:0`,
+    `gpu:0-7`), none where it computes nothing. FLOPs are declared, of one training step;
+    `peak_bytes` is what its tables and the values of a step that are alive at once take
+    at most, in all, and `device_bytes` what of it each device holds."""
 
     name: str
     program: str
@@ -132,8 +137,9 @@ class Node(Struct, frozen=True):
     step: Phase
     evaluation: Phase | None
     tables: tuple[Table, ...]
-    device: str | None
+    computes: tuple[str, ...]
     peak_bytes: int
+    device_bytes: dict[str, int]
     flops: int
     replicated_flops: int
     exchange_flops: int
@@ -187,6 +193,7 @@ class Plan(Struct, frozen=True):
     placer: str
     name: str
     precision: Literal["float32", "float64"]
+    emulate: bool
     seed: int
     epochs: int
     metrics: tuple[str, ...]

@@ -1,5 +1,10 @@
 """What all tests share."""
 
+import jax
+
+# Enough to emulate eight other devices beside one.
+jax.config.update("jax_num_cpu_devices", 9)
+
 
 def pytest_collection_modifyitems(items):
     """The longest first: of several processes none is left with it at the end."""

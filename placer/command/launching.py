@@ -47,6 +47,7 @@ def launch_command(
     join_timeout: float,
     deadline: float,
     carrier: str,
+    emulate: bool,
     as_json: bool,
     logs: Path | None,
     in_process: bool,
@@ -58,7 +59,7 @@ def launch_command(
     """
     from placer.launcher.local import launch, new_logs
     from placer.plan import read_plan
-    from placer.report.outcome import result_json, result_lines
+    from placer.report.outcome import emulated, result_json, result_lines
     from placer.report.progress import progress
 
     plan = read_plan(build)
@@ -69,6 +70,8 @@ def launch_command(
             logs = temporary = new_logs(plan.name)
         stay = "" if temporary is None else ", kept where a node fails"
         click.echo(f"{plan.name}: logs in {logs}{stay}", file=shown)
+    if emulate or plan.emulate:
+        click.echo(f"{plan.name}: {emulated(plan)}", file=shown)
     nodes = [node.name for node in plan.nodes]
     # Threads report to nobody.
     view = nullcontext() if in_process else progress(plan.name, nodes, steps, shown)
@@ -86,6 +89,7 @@ def launch_command(
             join_timeout=join_timeout,
             deadline=deadline,
             carrier=carrier,
+            emulate=emulate,
             logs=logs,
             watch=watch,
         )

@@ -165,6 +165,11 @@ def run_options(command: Function) -> Function:
                 show_default=True,
                 help="What nodes send goes through: memory of this machine, or sockets.",
             ),
+            click.option(
+                "--emulate",
+                is_flag=True,
+                help="Every device that is no CPU is a CPU device of its own.",
+            ),
         )
     ):
         command = option(command)

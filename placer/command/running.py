@@ -40,6 +40,7 @@ def run_command(
     join_timeout: float,
     deadline: float,
     carrier: str,
+    emulate: bool,
     report_fd: int | None,
     job: str | None,
 ) -> None:
@@ -65,6 +66,7 @@ def run_command(
         join_timeout=join_timeout,
         deadline=deadline,
         carrier=carrier,
+        emulate=emulate,
     )
     result = run(
         build, node, endpoints=places, options=options, report_fd=report_fd, job=job

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import pieces
-from placer.graph.structure import is_computed, is_conversion, is_once
+from placer.graph.structure import COPIES, is_computed, is_conversion, is_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Unit:
 def units(graph: Graph, host: str) -> tuple[Unit, ...]:
     """The host's part of a segmented graph. Empty when it has none."""
     mine = _used(graph, host)
-    groups = list(_groups(mine))
+    groups = list(_groups(graph, mine))
     here = {value.name for op in mine for value in op.results}
     last_use: dict[str, int] = {}
     for i, group in enumerate(groups):
@@ -47,7 +47,7 @@ def _used(graph: Graph, host: str) -> list[Op]:
     used: set[str] = set()
     found: list[Op] = []
     for op in reversed(graph.on(host)):
-        pure = is_computed(op) or op.kind in ("read", "assemble", "cut")
+        pure = is_computed(op) or op.kind in (*COPIES, "read", "assemble", "cut")
         if not pure or any(value.name in used for value in op.results):
             found.append(op)
             used.update(taken(graph, host, op))
@@ -68,10 +68,10 @@ def taken(graph: Graph, host: str, op: Op) -> tuple[str, ...]:
     return op.operands if found else ()
 
 
-def _groups(mine: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
+def _groups(graph: Graph, mine: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
     group: list[Op] = []
     for op in mine:
-        if group and not _together(group[-1], op):
+        if group and not _together(graph, group[-1], op):
             yield tuple(group)
             group = []
         group.append(op)
@@ -79,11 +79,12 @@ def _groups(mine: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
         yield tuple(group)
 
 
-def _together(a: Op, b: Op) -> bool:
+def _together(graph: Graph, a: Op, b: Op) -> bool:
     if is_once(a) != is_once(b):
         return False
     if is_computed(a) and is_computed(b):
-        return bool(a.attrs["segment"] == b.attrs["segment"])
+        same = a.attrs["segment"] == b.attrs["segment"]
+        return same and graph.devices(a) == graph.devices(b)
     return a.kind == b.kind and a.kind in ("read", "parameter", "record")
 
 

@@ -18,6 +18,7 @@ from placer.emit.host import taken
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import pieces
 from placer.graph.structure import (
+    COPIES,
     is_computed,
     is_conversion,
     is_direction,
@@ -25,8 +26,8 @@ from placer.graph.structure import (
 )
 from placer.graph.types import ResidualType
 
-Run = tuple[str, int]
-"""A host, and the segment that it runs."""
+Run = tuple[str, int, str]
+"""A host, the segment that it runs, and on which devices."""
 
 
 class Readers:
@@ -69,7 +70,7 @@ class Readers:
             return False
         if self._evaluation is None:
             return True
-        evaluate = {each for each, _ in self._evaluation._uses(parameter, host)}
+        evaluate = {each for each, *_ in self._evaluation._uses(parameter, host)}
         return all(before & self._bits[each] for each in evaluate - {host})
 
     def _uses(self, parameter: str, host: str) -> set[Run]:
@@ -90,11 +91,15 @@ class Readers:
                     ahead.append((listen.results[at].name, reached))
                 elif op.kind in ("assemble", "cut"):
                     ahead.append((op.name, hosts))
+                elif op.kind in COPIES:
+                    here = hosts & {*self._graph.hosts(op)}
+                    at = op.operands.index(name)
+                    ahead.append((op.results[at].name, here))
                 elif op.kind == "record":  # at a time that no gradient waits for
-                    found.update((each, -1) for each in hosts)
+                    found.update((each, -1, "") for each in hosts)
                 elif is_computed(op):
                     here = hosts & {*self._graph.hosts(op)}
-                    found.update((each, op.attrs["segment"]) for each in here)
+                    found.update(self._run(op, each) for each in here)
                     if _may_be_same(op):
                         ahead.append((op.name, here))
         return found
@@ -107,8 +112,11 @@ class Readers:
         if host not in self._graph.hosts(op):
             return 0  # of which a conversion makes zeros here
         if is_computed(op):
-            return self._ready[host, op.attrs["segment"]]
+            return self._ready[self._run(op, host)]
         return self._there[value, host]
+
+    def _run(self, op: Op, host: str) -> Run:
+        return host, op.attrs["segment"], self._graph.devices(op)
 
     def _follow(self, op: Op, host: str) -> None:
         """Learn what is over before the op's results are on the host."""
@@ -125,13 +133,16 @@ class Readers:
                 self._there[value.name, host] = over
         elif is_computed(op):
             self._follow_computed(op, host)
+        elif op.kind in COPIES:
+            for name, value in zip(op.operands, op.results, strict=True):
+                self._there[value.name, host] = self._before(name, host)
         elif op.results:
             over = self._before_all(op.operands, host)
             self._there.update(((value.name, host), over) for value in op.results)
 
     def _follow_computed(self, op: Op, host: str) -> None:
         """Its run waits for what the op takes, and so do the results of all others."""
-        graph, run = self._graph, (host, op.attrs["segment"])
+        graph, run = self._graph, self._run(op, host)
         bit = self._bits.setdefault(run, 1 << len(self._bits))
         names = [
             name

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import placer
 from placer.emit.costs import step_costs
 from placer.emit.in_place import Readers
-from placer.emit.memory import peak_bytes
+from placer.emit.memory import device_bytes, peak_bytes
 from placer.emit.program import program_path
 from placer.emit.reasons import choices
 from placer.graph import optimizers
@@ -23,6 +24,7 @@ from placer.graph.structure import (
 )
 from placer.graph.types import TensorType
 from placer.plan import (
+    MEMORY,
     VERSION,
     Column,
     Data,
@@ -54,11 +56,12 @@ def make_plan(
             name=host,
             program=program_path(host),
             devices=dict(step.cluster.kind(host.split(":")[0]).devices),
-            device=_device((step, evaluation), host),
+            computes=_computes((step, evaluation), host, tables[host]),
             step=_phase(step, host),
             evaluation=_phase(evaluation, host) if evaluation else None,
             tables=tables[host],
             peak_bytes=peak_bytes(step, host, tables[host]),
+            device_bytes=device_bytes(step, host, tables[host]),
             flops=costs[host].model,
             replicated_flops=costs[host].replicated,
             exchange_flops=costs[host].exchange,
@@ -70,6 +73,7 @@ def make_plan(
         placer=placer.__version__,
         name=step.name,
         precision=model.precision,
+        emulate=model.emulate,
         seed=model.seed,
         epochs=model.epochs,
         metrics=model.metrics,
@@ -95,7 +99,7 @@ def make_tables(
     groups = {
         op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
     }
-    held: dict[str, dict[tuple[str, int | None], list[Op]]] = {
+    held: dict[str, dict[_Held, list[Op]]] = {
         host: defaultdict(list) for host in step.cluster.all_hosts()
     }
     for op in step.of_kind("parameter"):
@@ -105,8 +109,10 @@ def make_tables(
         name += str(group) if group is not None and len(recipes) > 1 else ""
         dtype = step.tensor(op.name).dtype
         name += f"_{dtype}" if dtype != model.precision else ""
+        devices = step.devices(op)
+        name += f"_{devices}" if devices != MEMORY else ""
         for host in step.hosts(op):
-            held[host][name, group].append(op)
+            held[host][_Held(name, group, devices)].append(op)
     wholes = {op.name: op for op in model.graph.of_kind("parameter")}
     gradients = {
         op.operands[0]: op.operands[1]
@@ -116,53 +122,60 @@ def make_tables(
     }
     readers = Readers(step, evaluation)
 
-    def table(host: str, name: str, group: int | None) -> Table:
-        found = held[host][name, group]
+    def table(host: str, key: _Held) -> Table:
+        found = held[host][key]
         blocks = tuple(_block(op, wholes, gradients.get(op.name)) for op in found)
-        safe = readers.in_place(host, [block.name for block in blocks])
-        return _table(name, recipes, group, blocks, safe)
+        safe = key.devices == MEMORY
+        safe = safe and readers.in_place(host, [block.name for block in blocks])
+        return _table(key, recipes, blocks, safe)
 
     return {
         host: tuple(
-            table(host, name, group) for name, group in sorted(of_host, key=_name)
+            table(host, key) for key in sorted(of_host, key=lambda key: key.name)
         )
         for host, of_host in held.items()
     }
 
 
-def _name(key: tuple[str, int | None]) -> str:
-    return key[0]
+class _Held(NamedTuple):
+    """What parameters of one table have in common: its name, which says it all, the
+    optimizer and the devices."""
+
+    name: str
+    group: int | None
+    devices: str
 
 
 def _table(
-    name: str,
+    key: _Held,
     recipes: Mapping[int, Op],
-    group: int | None,
     blocks: tuple[TableBlock, ...],
     in_place: bool,
 ) -> Table:
-    if group is None:
+    if key.group is None:
         return Table(
-            name=name,
+            name=key.name,
             rule=None,
             hyper={},
             learning_rate=0.0,
             blocks=blocks,
             in_place=in_place,
+            devices=key.devices,
         )
-    recipe = recipes[group]
+    recipe = recipes[key.group]
     rule = recipe.attrs["rule"]
     named = optimizers.find(rule).hyper
     hyper = optimizers.complete(
         rule, {name: v for name, v in recipe.attrs.items() if name in named}
     )
     return Table(
-        name=name,
+        name=key.name,
         rule=rule,
         hyper=hyper,
         learning_rate=recipe.attrs["learning_rate"],
         blocks=blocks,
         in_place=in_place,
+        devices=key.devices,
     )
 
 
@@ -211,15 +224,17 @@ def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
     )
 
 
-def _device(graphs: Iterable[Graph | None], host: str) -> str | None:
-    """The device that a host computes on; None where it computes nothing."""
+def _computes(
+    graphs: Iterable[Graph | None], host: str, tables: Sequence[Table]
+) -> tuple[str, ...]:
+    """The devices that a host computes on, and updates tables."""
+    found: dict[str, None] = {}
     for graph in filter(None, graphs):
-        for op in filter(is_computed, graph.on(host)):
-            assert op.place is not None
-            for at in graph.cluster.resolve(op.place):
-                if at.host == host:
-                    return f"{at.device}:{at.device_id}"
-    return None
+        for op in graph.on(host):
+            if is_computed(op):
+                found.setdefault(graph.devices(op))
+    found.update((table.devices, None) for table in tables if table.devices != MEMORY)
+    return tuple(found)
 
 
 def _phase(graph: Graph, host: str) -> Phase:

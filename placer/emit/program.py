@@ -11,7 +11,7 @@ from placer.emit.names import Names
 from placer.emit.segments import Function, Phase, function
 from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
-from placer.graph.structure import is_conversion, is_update
+from placer.graph.structure import COPIES, is_computed, is_conversion, is_update
 from placer.graph.types import TensorType
 from placer.plan import Table
 
@@ -137,6 +137,8 @@ class _Writer:
 
     def statements(self, unit: Unit, depth: int) -> list[str]:
         op = unit.ops[0]
+        if op.kind in COPIES:
+            return self._copy(op, depth)
         match op.kind:
             case "read":
                 return self._read(unit.ops, depth)
@@ -178,6 +180,28 @@ class _Writer:
         arguments = [self.names.of(name) for name in op.operands]
         arguments.append(f"shape={literal(kind.shape)}")
         return call([self.names.of(op.name)], "node.assemble", arguments, depth)
+
+    def _copy(self, op: Op, depth: int) -> list[str]:
+        pairs = zip(op.operands, op.results, strict=True)
+        taken = [(name, value.name) for name, value in pairs if value.name in self.used]
+        arguments = [self.names.of(name) for name, _ in taken]
+        targets = [self.names.of(name) for _, name in taken]
+        if len(targets) == 1:
+            targets = [f"({targets[0]},)"]
+        if op.kind != "memcpy_d2h":
+            arguments.append(f"to={literal(self.graph.devices(op))}")
+        elif self._is_computed_with(op):
+            arguments.append("wait=True")
+        if "rows" in op.attrs:
+            split = {value.name for value in op.results[: op.attrs["rows"]]}
+            rows = sum(name in split for _, name in taken)
+            arguments += [f"rows={rows}"] * (rows > 0)
+        return call(targets, f"node.{op.kind}", arguments, depth)
+
+    def _is_computed_with(self, op: Op) -> bool:
+        """Whether a function of this host takes what is copied."""
+        users = (u for value in op.results for u in self.graph.uses[value.name])
+        return any(is_computed(u) and self.host in self.graph.hosts(u) for u in users)
 
     def _receive(self, op: Op, depth: int) -> list[str]:
         if id(op) in self.later:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.graph.structure import (
+    COPIES,
     is_computed,
     is_conversion,
     is_optimizers,
@@ -57,6 +58,8 @@ def _why(op: Op, origin: Op | None, model: Model, step: Graph) -> str | None:
         return (
             f"put in: {names} is needed at {op.attrs['to']} (edge {op.attrs['edge']})"
         )
+    if op.kind in COPIES:
+        return f"put in: {', '.join(op.operands)} used on {step.devices(op)}"
     if is_conversion(op.kind):
         return f"put in: turns the layout of '{op.operands[0]}' into {op.result.layout}"
     if op.kind == "assemble":

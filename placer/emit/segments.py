@@ -12,6 +12,7 @@ from placer.emit.names import Names
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import pieces
 from placer.graph.structure import (
+    COPIES,
     FLAT,
     declared_attrs,
     is_computed,
@@ -143,7 +144,7 @@ def _is_awaited(graph: Graph, names: Iterable[str]) -> bool:
     made = {id(op): op for op in map(graph.producers.__getitem__, names)}
     return any(
         is_computed(op)
-        or (op.kind in FLAT and _is_awaited(graph, op.operands))
+        or (op.kind in FLAT | COPIES and _is_awaited(graph, op.operands))
         or (
             op.kind == "listen_and_serv"
             and _is_awaited(graph, graph.sends[op.attrs["edge"]].operands)

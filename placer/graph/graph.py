@@ -145,6 +145,20 @@ class Graph:
         and hashing a place costs more than looking."""
         return {}
 
+    def devices(self, op: Op) -> str:
+        """The devices of a placed op on each of its hosts, as `gpu:0-7`."""
+        found = self._devices.get(id(op.place))
+        if found is None:
+            assert op.place is not None, op
+            devices = self.cluster.devices(op.place)
+            found = self._devices[id(op.place)] = devices, op.place
+        return found[0]
+
+    @cached_property
+    def _devices(self) -> dict[int, tuple[str, Place]]:
+        """Devices by the identity of a place, as `_hosts`."""
+        return {}
+
     def on(self, host: str) -> tuple[Op, ...]:
         """The ops of a placed graph that one host runs, in program order."""
         return self._by_host.get(host, ())

@@ -52,6 +52,8 @@ class Model:
     precision: Literal["float32", "float64"]
     metrics: tuple[str, ...]
     folder: Path
+    emulate: bool = False
+    """Whether every device that is no CPU is a CPU device of its own."""
     modules: tuple[str, ...] = ()
     narrowed: tuple[str, ...] = ()
     """Inputs declared with 64-bit integers that the graph takes as 32-bit ones."""

@@ -27,6 +27,10 @@ EXITS = frozenset({"store", "record"})
 MESSAGES = frozenset({"send", "listen_and_serv"})
 """What crosses between nodes (seed 004's names)."""
 
+COPIES = frozenset({"memcpy_h2d", "memcpy_d2h", "memcpy_d2d"})
+"""What goes between devices of one node: from its memory to a device, back, and from one
+device to another (seed 004's names)."""
+
 FLAT = frozenset({"cut", "assemble"})
 """A flat range of a parameter's gradient, and a parameter put together from blocks:
 both are views of memory, never computed."""
@@ -44,7 +48,9 @@ CONVERSIONS = {
 }
 """The op that turns one layout into another, between any two sets of places."""
 
-SUFFIXES = frozenset({"grad", "res", "again", *CONVERSIONS.values()})
+SUFFIXES = frozenset(
+    {"grad", "res", "again", "h2d", "d2h", "d2d", *CONVERSIONS.values()}
+)
 """What the compiler adds to the name of an op's value, after a dot: no parameter of the
 op is called so."""
 
@@ -109,5 +115,5 @@ _DIRECTIONS = frozenset(f"{name}.direction" for name in optimizers.names())
 SCALES = frozenset({"clip_scale", "trust_ratio"})
 """What an update is multiplied by: scalars, from sums of squares."""
 _OPTIMIZERS = _UPDATES | _DIRECTIONS | SCALES | {"sum_of_squares", "clip_value"}
-STRUCTURAL = ENTRIES | RECIPES | EXITS | MESSAGES | FLAT
+STRUCTURAL = ENTRIES | RECIPES | EXITS | MESSAGES | COPIES | FLAT
 _STRUCTURAL = STRUCTURAL | _UPDATES | _DIRECTIONS

@@ -21,8 +21,8 @@ def node_command(
 ) -> list[str]:
     """`placer run BUILD --node NODE …` with this interpreter.
 
-    `options` are the command's, by name (`save_params`); those that are None are left
-    out.
+    `options` are the command's, by name (`save_params`); those that are None or False
+    are left out.
     """
     # -P: the working folder's modules are not to take the place of installed ones;
     # -u: a log is whole even if its process is killed.
@@ -31,7 +31,9 @@ def node_command(
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
     command += ["--endpoints", listed]
     for name, value in options.items():
-        if value is not None:
+        if value is True:
+            command += [f"--{name}"]
+        elif value is not None and value is not False:
             command += [f"--{name.replace('_', '-')}", str(value)]
     return command
 

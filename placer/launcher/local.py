@@ -43,6 +43,7 @@ def launch(
     join_timeout: float = 600.0,
     deadline: float = 600.0,
     carrier: str = "auto",
+    emulate: bool = False,
     logs: Paths | None = None,
     watch: Watch | None = None,
 ) -> Result:
@@ -57,6 +58,7 @@ def launch(
     `join_timeout` is how long, in seconds, nodes wait for each other at the start,
     `deadline` how long one waits for a message of another that is alive. What nodes send
     goes through memory that they share, or with `carrier="zeromq"` through sockets.
+    With `emulate` every device that is no CPU is a CPU device of its own.
     `watch` is shown each event of the nodes' processes.
 
     Raises PlacerError for options that do not go together, BuildError for an edited
@@ -72,6 +74,7 @@ def launch(
         "join_timeout": join_timeout,
         "deadline": deadline,
         "carrier": carrier,
+        "emulate": emulate,
     }
     if steps is not None and steps < 1:
         raise PlacerError(f"'steps' must be at least 1, not {steps}")

@@ -9,6 +9,7 @@ from placer.graph.graph import Graph
 from placer.passes.differentiate import differentiate
 from placer.passes.evaluate import evaluate
 from placer.passes.lay_out import lay_out
+from placer.passes.memcpy import memcpy
 from placer.passes.place import place
 from placer.passes.recompute import recompute
 from placer.passes.segment import segment
@@ -31,7 +32,8 @@ STEP: tuple[tuple[str, Pass, Stage], ...] = (
     ("layout", lay_out, Stage.LAID_OUT),
     ("recompute", recompute, Stage.LAID_OUT),
     ("transfer", transfer, Stage.TRANSFERRED),
-    ("segment", segment, Stage.TRANSFERRED),
+    ("memcpy", memcpy, Stage.COPIED),
+    ("segment", segment, Stage.COPIED),
 )
 """What each of the two goes through, after `train` or `evaluate`."""
 

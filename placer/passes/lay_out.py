@@ -15,6 +15,7 @@ from placer.errors import GraphError
 from placer.graph.graph import Graph, Layout, Op, Value
 from placer.graph.structure import (
     CONVERSIONS,
+    is_computed,
     is_once,
     is_structural,
 )
@@ -99,19 +100,32 @@ def _arriving(
 
 
 def check_rows(graph: Graph) -> None:
-    """Raise GraphError unless every split value can be split evenly."""
+    """Raise GraphError unless every split value can be split evenly: over nodes, and
+    over the devices that compute together on each."""
+    devices: dict[int, int] = {}  # of a place, by identity
     for op in graph.ops:
+        parts = devices.get(id(op.place))
+        if parts is None:
+            assert op.place is not None
+            parts = len(graph.cluster.resolve(op.place)) // len(graph.hosts(op))
+            devices[id(op.place)] = parts
         for value in op.results:
-            if value.layout == "S" and graph.batch % len(graph.hosts(op)):
-                raise _uneven(graph, op, value)
+            kind = value.type
+            rows = isinstance(kind, TensorType) and kind.has_rows
+            over = parts if is_computed(op) and rows else 1
+            if value.layout == "S":
+                over *= len(graph.hosts(op))
+            if over > 1 and graph.batch % over:
+                raise _uneven(
+                    graph, op, value, over, "nodes" if parts == 1 else "devices"
+                )
 
 
-def _uneven(graph: Graph, op: Op, value: Value) -> GraphError:
-    parts = len(graph.hosts(op))
+def _uneven(graph: Graph, op: Op, value: Value, parts: int, what: str) -> GraphError:
     below = graph.batch - graph.batch % parts
     near = f"sizes are {below} or {below + parts}" if below else f"size is {parts}"
     return GraphError(
-        f"a batch of {graph.batch} rows cannot be split evenly over the {parts} nodes "
+        f"a batch of {graph.batch} rows cannot be split evenly over the {parts} {what} "
         f"of {op.place}, as '{value.name}' needs",
         span=op.source,
         hint=f"the nearest batch {near}",
@@ -184,14 +198,14 @@ def _plan(
     wanted: Sequence[tuple[Layout, Place]],
     taken: set[str],
 ) -> list[_Need]:
-    """The conversions of one value: one R for all places of a node kind, one S or P
-    for each set of places."""
+    """The conversions of one value: one R for all nodes of a kind, one S or P for each
+    set of nodes. Each is made on the devices of its first user."""
     found: list[_Need] = []
     for layout in ("R", "S", "P"):
-        groups: dict[str, list[Place]] = {}
+        groups: dict[object, list[Place]] = {}
         for want, place in wanted:
             if want == layout:
-                kind = f"{place.node}/{place.device}" if want == "R" else str(place)
+                kind = place.node if want == "R" else _hosts(graph, place)
                 groups.setdefault(kind, []).append(place)
         for places in groups.values():
             whole = joined(graph.cluster, places)
@@ -225,7 +239,9 @@ def _conversions(
         for n in plan
         if n.layout == need
         and (
-            here <= set(_hosts(graph, n.place)) if need == "R" else n.place == op.place
+            here <= set(_hosts(graph, n.place))
+            if need == "R"
+            else _hosts(graph, n.place) == graph.hosts(op)
         )
     )
     whole = next(
@@ -263,7 +279,8 @@ def _conversion(
     kind = graph.values[of or name].type
     value = Value(need.result, kind, need.layout)
     if origin.kind == "read" and of is None:  # not sent: the whole batch is read
-        yield replace(origin, results=(value,), place=need.place)
+        place = graph.cluster.in_memory(need.place)
+        yield replace(origin, results=(value,), place=place)
         return
     kind_of, attrs = CONVERSIONS[have, need.layout], {}
     if is_once(origin):

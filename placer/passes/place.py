@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.structure import (
-    ENTRIES,
     SCALES,
     STRUCTURAL,
     is_optimizers,
@@ -22,7 +20,7 @@ from placer.graph.structure import (
 )
 from placer.passes.servers import servers_of
 from placer.passes.updates import owners
-from placer.place import SERVER, Cluster, Location, Place
+from placer.place import SERVER, Cluster, Place
 
 
 def place(graph: Graph) -> Graph:
@@ -31,27 +29,25 @@ def place(graph: Graph) -> Graph:
     everywhere |= _accumulation_places(graph, everywhere)
     everywhere |= _optimizer_places(graph, everywhere)
     placed = [op.at(everywhere[id(op)]) for op in graph.ops if id(op) in everywhere]
-    _check_devices(graph, placed)
     return _one_copy_a_place(graph.with_ops(_split_norms(graph, placed)))
 
 
 def joined(cluster: Cluster, places: Iterable[Place]) -> Place | None:
-    """The smallest place that holds all of these; None when they are of several node
-    or device kinds."""
+    """The nodes of all of these, and the devices of the first; None when the nodes are
+    of several kinds."""
     found = tuple(dict.fromkeys(places))
     if len(found) == 1:
         return found[0]
-    if len({(p.node, p.device) for p in found}) != 1:
+    if len({p.node for p in found}) != 1:
         return None
     ids = {at.node_id for p in found for at in cluster.resolve(p)}
-    whole = Place(found[0].node, tuple(sorted(ids)), found[0].device)
-    return cluster.canonical(whole)
+    return cluster.canonical(replace(found[0], node_ids=tuple(sorted(ids))))
 
 
 def first_host(cluster: Cluster, place: Place) -> Place:
     """The place's first host alone."""
     first = cluster.resolve(place)[0]
-    return cluster.canonical(Place(first.node, (first.node_id,), first.device))
+    return cluster.canonical(replace(place, node_ids=(first.node_id,)))
 
 
 def complete(cluster: Cluster, place: Place, node: Place) -> Place:
@@ -87,7 +83,6 @@ def _forward_places(graph: Graph) -> dict[int, Place]:
             if server is not None:
                 written = replace(written, node_ids=(server,))
             cache[key] = complete(cluster, written, near)
-            _check_legal(graph, op, cache[key])
         places[id(op)] = cache[key]
         for value in op.results:
             where[value.name] = cache[key]
@@ -99,31 +94,6 @@ def _is_forward(op: Op) -> bool:
     if op.kind in STRUCTURAL or is_optimizers(op.kind) or op.is_gradient:
         return False
     return op.kind != "accumulate" and (op.kind != "constant" or op.place is not None)
-
-
-def _check_legal(graph: Graph, op: Op, place: Place) -> None:
-    locations = graph.cluster.resolve(place)
-    hosts = graph.cluster.hosts(place)
-    if len(locations) > len(hosts):
-        raise GraphError(
-            f"'{op.name}' ({op.kind}) runs on more than one device of {hosts[0]}: "
-            f"{place}{_neighbour(graph, op)}",
-            span=op.source,
-            hint="name one device, for example gpu:0",
-        )
-
-
-def _neighbour(graph: Graph, op: Op) -> str:
-    """Which other line the op hangs together with, for an error about its place."""
-    for name in op.operands:
-        other = graph.producers[name]
-        if other.source is not None and other.source != op.source:
-            return f", and takes '{name}' of {other.source}"
-    for value in op.results:
-        for user in graph.uses.get(value.name, ()):
-            if user.source is not None and user.source != op.source:
-                return f", and is used by '{user.name}' of {user.source}"
-    return ""
 
 
 def _gradient_places(graph: Graph, forward: Mapping[int, Place]) -> dict[int, Place]:
@@ -146,9 +116,8 @@ def _accumulation_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, 
             continue
         users = [producers[name] for name in op.operands]
         parts = [known[id(user)] for user in users]
-        # Parts on nodes or devices of other kinds go to the first of these.
-        kind = parts[0].node, parts[0].device
-        same = [part for part in parts if (part.node, part.device) == kind]
+        # Parts on nodes of other kinds go to the first of these.
+        same = [part for part in parts if part.node == parts[0].node]
         whole = joined(graph.cluster, same)
         assert whole is not None
         places[id(op)] = whole
@@ -172,27 +141,31 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
             used = users(parameter.name)
             near = Place(servers) if servers else used[0]
             written = op.place if op.place is not None else near
-            if _is_one_server(cluster, written, used):
-                written = used[0]  # nothing is sent
+            if _is_one_server(cluster, written, used):  # nothing is sent
+                written = Place.merge(used[0], replace(written, node=None))
             chosen = complete(cluster, written, near)
-            _check_one_device(graph, op, chosen)
             places[id(op)] = places[id(parameter)] = chosen
             of_group.setdefault(op.attrs["group"], chosen)
     anywhere = first_host(cluster, complete(cluster, computing, computing))
     for op in graph.of_kind("record"):
         source = producers[op.operands[0]]
         if id(source) in known:
-            places[id(op)] = known[id(source)]
+            at = known[id(source)]
         else:  # a parameter or a constant
-            at = users(op.operands[0])
-            places[id(op)] = first_host(cluster, at[0]) if at else anywhere
+            used = users(op.operands[0])
+            at = first_host(cluster, used[0]) if used else anywhere
+        places[id(op)] = cluster.in_memory(at)
     for op in graph.ops:
         if op.kind == "parameter" and id(op) not in places:
-            at = users(op.name) or [anywhere]
-            places[id(op)] = joined(cluster, at) or at[0]
+            found = users(op.name) or [anywhere]
+            places[id(op)] = joined(cluster, found) or found[0]
         elif op.kind == "store":
-            new = producers[op.operands[1]]
-            places[id(op)] = places[id(new)] if id(new) in places else known[id(new)]
+            held, new = (producers[name] for name in op.operands)
+            at = places[id(new)] if id(new) in places else known[id(new)]
+            kept = places[id(held)]
+            places[id(op)] = cluster.canonical(
+                replace(at, device=kept.device, device_ids=kept.device_ids)
+            )
         elif op.kind == "optimizer":
             default = Place(servers) if servers else computing
             places[id(op)] = of_group.get(
@@ -200,10 +173,10 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
             )
         elif op.kind in ("read", "constant") and id(op) not in known:
             users_here = graph.uses.get(op.result.name, ())
-            at = [places[id(u)] for u in users_here if u.kind == "record"]
-            at = users(op.result.name) or at
-            if at:
-                places[id(op)] = at[0]
+            found = [places[id(u)] for u in users_here if u.kind == "record"]
+            found = users(op.result.name) or found
+            if found:
+                places[id(op)] = found[0]
     owner = owners(graph)
     for op in graph.ops:
         if op.kind in SCALES:
@@ -224,49 +197,6 @@ def _is_one_server(cluster: Cluster, written: Place, used: Sequence[Place]) -> b
         and len(hosts) == 1
         and used[0].node == SERVER
     )
-
-
-def _check_one_device(graph: Graph, op: Op, place: Place) -> None:
-    if len(graph.cluster.resolve(place)) > len(graph.cluster.hosts(place)):
-        recipes = graph.of_kind("optimizer")
-        said = next(r for r in recipes if r.attrs["group"] == op.attrs["group"])
-        where = f", of {op.source}," if op.source else ""
-        raise GraphError(
-            f"the optimizer of '{op.operands[0]}'{where} stands on more than one "
-            f"device of a node: {place}",
-            span=said.source,
-            hint="name one device, for example cpu",
-        )
-
-
-def _check_devices(graph: Graph, placed: Iterable[Op]) -> None:
-    """Raise GraphError where two ops stand on different devices of one node."""
-    firsts: dict[Place, Op] = {}
-    for op in placed:
-        assert op.place is not None
-        if op.kind not in ENTRIES:  # they stand with those that use or update them
-            firsts.setdefault(op.place, op)
-    held: dict[tuple[str, int], tuple[Location, Op]] = {}
-    for place, op in firsts.items():
-        for at in graph.cluster.resolve(place):
-            other, first = held.setdefault((at.node, at.node_id), (at, op))
-            if (at.device, at.device_id) == (other.device, other.device_id):
-                continue
-            raise GraphError(
-                f"{_who(op)} stands on {at.device}:{at.device_id} of {at.node}:"
-                f"{at.node_id}, and {_who(first)}{_line(first)} on "
-                f"{other.device}:{other.device_id}; a node computes on one device",
-                span=op.source,
-                hint="name the same device for both",
-            )
-
-
-def _who(op: Op) -> str:
-    return "an optimizer" if op.kind == "optimizer" else f"'{op.name}' ({op.kind})"
-
-
-def _line(op: Op) -> str:
-    return f" (line {op.source.line})" if op.source else ""
 
 
 def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
@@ -304,19 +234,27 @@ def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
 
 
 def _one_copy_a_place(graph: Graph) -> Graph:
-    """Read an input, or make a constant, once for each place that uses it."""
+    """Read an input once for all nodes of each place that uses it; make a constant once
+    for each such place."""
     copies: dict[str, dict[Place, str]] = {}
     sources = {
         op.result.name: op
         for op in graph.ops
         if op.kind == "read" or (op.kind == "constant" and not op.operands)
     }
+
+    def where(source: Op, user: Op) -> Place:
+        assert user.place is not None
+        if source.kind == "read":
+            return graph.cluster.in_memory(user.place)
+        return user.place
+
     for op in graph.ops:
         for name in op.operands:
             if name in sources:
-                assert op.place is not None
+                at = where(sources[name], op)
                 found = copies.setdefault(name, {})
-                found.setdefault(op.place, f"{name}.{len(found)}" if found else name)
+                found.setdefault(at, f"{name}.{len(found)}" if found else name)
     out: list[Op] = []
     for op in graph.ops:
         if op.results and op.results[0].name in sources:
@@ -325,9 +263,8 @@ def _one_copy_a_place(graph: Graph) -> Graph:
                 out.append(replace(op, results=(value,), place=at))
             continue
         if any(name in copies for name in op.operands):
-            assert op.place is not None
             operands = tuple(
-                copies[name][op.place] if name in copies else name
+                copies[name][where(sources[name], op)] if name in copies else name
                 for name in op.operands
             )
             op = op.of(operands, op.results)

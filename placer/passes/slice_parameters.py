@@ -54,7 +54,7 @@ def slice_parameters(graph: Graph) -> Graph:
             out.append(_renamed(op, names))
             for value in op.results:
                 if value.name in held:
-                    out.extend(_cuts(out[-1], value, held[value.name]))
+                    out.extend(_cuts(graph, out[-1], value, held[value.name]))
     return _without_recipes(graph.with_ops(out))
 
 
@@ -85,8 +85,8 @@ def _dispatched(
     graph: Graph, place: Place, updates: list[Op], slicing: Mapping[str, object]
 ) -> dict[str, Holding]:
     servers = [
-        graph.cluster.canonical(Place(at.node, (at.node_id,), at.device))
-        for at in graph.cluster.resolve(place)
+        graph.cluster.canonical(replace(place, node_ids=(number,)))
+        for number in dict.fromkeys(at.node_id for at in graph.cluster.resolve(place))
     ]
     shapes = {op.operands[0]: graph.tensor(op.operands[0]) for op in updates}
     dispatch = str(slicing.get("dispatch", "balanced"))
@@ -126,7 +126,7 @@ def _names_where_used(
         for op in graph.uses.get(parameter, ()):
             if not is_optimizers(op.kind) and op.kind != "store":
                 assert op.place is not None
-                places[f"{op.place.node}/{op.place.device}"].append(op.place)
+                places[str(op.place.node)].append(graph.cluster.in_memory(op.place))
         for i, (kind, found) in enumerate(places.items()):
             where = joined(graph.cluster, found)
             assert where is not None
@@ -137,7 +137,7 @@ def _names_where_used(
 def _renamed(op: Op, names: Mapping[tuple[str, str], tuple[str, Place]]) -> Op:
     if op.place is None or not op.operands:
         return op
-    kind = f"{op.place.node}/{op.place.device}"
+    kind = str(op.place.node)
     operands = tuple(
         names[name, kind][0] if (name, kind) in names else name for name in op.operands
     )
@@ -175,13 +175,15 @@ def _parameter_blocks(
         )
 
 
-def _cuts(op: Op, gradient: Value, held: Holding) -> Iterator[Op]:
+def _cuts(graph: Graph, op: Op, gradient: Value, held: Holding) -> Iterator[Op]:
     if len(held) == 1:
         return
+    assert op.place is not None
+    where = graph.cluster.in_memory(op.place)
     for i, (block, _) in enumerate(held):
         value = Value(f"{gradient.name}.block{i}", _block_type(block, gradient))
         attrs = {"start": block.start, "stop": block.stop}
-        yield Op("cut", (gradient.name,), (value,), attrs, op.place, op.source)
+        yield Op("cut", (gradient.name,), (value,), attrs, where, op.source)
 
 
 def _block_name(value: str, i: int, held: Holding) -> str:

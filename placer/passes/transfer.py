@@ -1,11 +1,11 @@
 """transfer: turn conversions that cross hosts into send and listen_and_serv.
 
-Needs a laid-out graph. Afterwards values cross hosts only as messages. A message is an
-edge: all values that go from one place to another at the same level travel together
-(R6). A level is the number of messages, and of first halves of updates, that came
-before. Ops stand in the order of their levels, and within one first what is received,
-then what is computed, then what is sent: every node can run its ops in this order
-without waiting in a circle.
+Needs a laid-out graph. Afterwards values cross hosts only as messages, between their
+memories. A message is an edge: all values that go from one place to another at the same
+level travel together (R6). A level is the number of messages, and of first halves of
+updates, that came before. Ops stand in the order of their levels, and within one first
+what is received, then what is computed, then what is sent: every node can run its ops
+in this order without waiting in a circle.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def _crosses(
 def _moves(
     graph: Graph, operand: Value, result: Value, origin: Place, target: Place, op: Op
 ) -> Sequence[_Move]:
+    origin, target = map(graph.cluster.in_memory, (origin, target))
     several = len(graph.cluster.hosts(target)) > 1
     if (operand.layout, result.layout) != ("P", "R") or not several:
         return (_Move(operand, result, origin, target, op),)

@@ -12,6 +12,7 @@ from placer.errors import PlacerError
 from placer.graph.graph import Graph, Layout, Op
 from placer.graph.structure import (
     CONVERSIONS,
+    COPIES,
     MESSAGES,
     RECIPES,
     is_computed,
@@ -42,6 +43,8 @@ class Stage(IntEnum):
     layouts that it takes."""
     TRANSFERRED = 4
     """No value crosses hosts but through send and listen_and_serv, which are pairs."""
+    COPIED = 5
+    """An op finds its operands on the devices that it runs on."""
 
 
 def verify(graph: Graph, stage: Stage, known: Known | None = None) -> None:
@@ -61,6 +64,8 @@ def verify(graph: Graph, stage: Stage, known: Known | None = None) -> None:
         _check_layouts(graph, stage, known)
     if stage >= Stage.TRANSFERRED:
         _check_messages(graph)
+    if stage >= Stage.COPIED:
+        _check_devices(graph)
 
 
 def _check_recipes(graph: Graph) -> None:
@@ -172,6 +177,16 @@ def _check_messages(graph: Graph) -> None:
     for edge, op in sent.items():
         if edge not in received:
             raise broken(op, f"nobody receives edge {edge}")
+
+
+def _check_devices(graph: Graph) -> None:
+    made_on: dict[str, str] = {}
+    for op in graph.ops:
+        here = graph.devices(op)
+        for name in op.operands:
+            if op.kind not in COPIES and made_on[name] != here:
+                raise broken(op, f"'{name}' is on {made_on[name]}, not on {here}")
+        made_on.update((value.name, here) for value in op.results)
 
 
 def _check_pair(graph: Graph, send: Op, listen: Op) -> None:

@@ -10,6 +10,7 @@ from placer import ops
 from placer.errors import GraphError, OpError
 from placer.graph.graph import Graph, Op
 from placer.graph.structure import (
+    COPIES,
     ENTRIES,
     MESSAGES,
     RECIPES,
@@ -131,6 +132,8 @@ def _expected(graph: Graph, op: Op, takes: list[ValueType]) -> list[ValueType]:
         return [_cut(op, tensors)]
     if kind == "assemble":
         return [_assemble(op, tensors)]
+    if kind in COPIES:
+        return list(takes)
     if is_conversion(kind):
         _alike(op, tensors, 1, 1)
         return [tensors[0]]

@@ -47,13 +47,10 @@ def check(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:
         return
     owner = f"node '{place.node}'" if place.node else "any node"
     counts = [
-        count
-        for kind in kinds
-        for device, count in kind.devices
-        if device == place.device
+        kind.counts[place.device] for kind in kinds if place.device in kind.counts
     ]
     if not counts:
-        declared = sorted({device for kind in kinds for device, _ in kind.devices})
+        declared = sorted({device for kind in kinds for device in kind.counts})
         raise PlaceError(
             f"no device '{place.device}' on {owner}: "
             f"declared are {', '.join(declared) or 'none'}",

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from placer.errors import PlaceError, Span
 from placer.place.check import check, node_kind
-from placer.place.ids import Ids
-from placer.place.nodes import ONE_CPU, SERVER, Location, NodeKind
+from placer.place.ids import Ids, suffix
+from placer.place.nodes import CPU, ONE_CPU, SERVER, Location, NodeKind
 from placer.place.place import Place
 
 
@@ -70,6 +70,18 @@ class Cluster:
         """
         return _hosts(self, place)
 
+    def devices(self, place: Place) -> str:
+        """The devices of a place on each of its nodes, ids written out: `gpu:0-7`.
+
+        Raises PlaceError as `resolve` does.
+        """
+        return _devices(self, place)
+
+    def in_memory(self, place: Place) -> Place:
+        """The first CPU of the nodes of a place, which is where a node keeps what is
+        read, sent and received: the memory of its machine."""
+        return _in_memory(self, place)
+
     def all_hosts(self) -> tuple[str, ...]:
         """Every node, in the order of declaration, as `worker:0`."""
         return tuple(
@@ -90,7 +102,7 @@ class Cluster:
             kind = self.kind(place.node)
             node_ids = _shortest(node_ids, kind.count)
             if place.device is not None:
-                device_ids = _shortest(device_ids, dict(kind.devices)[place.device])
+                device_ids = _shortest(device_ids, kind.counts[place.device])
         elif device_ids == "*":
             device_ids = None
         return Place(place.node, node_ids, place.device, device_ids)
@@ -132,7 +144,7 @@ def _resolve(cluster: Cluster, place: Place) -> tuple[Location, ...]:
     assert place.node is not None
     assert place.device is not None
     kind = cluster.kind(place.node)
-    device_ids = _all_ids(place.device_ids, dict(kind.devices)[place.device])
+    device_ids = _all_ids(place.device_ids, kind.counts[place.device])
     return tuple(
         Location(place.node, node_id, place.device, device_id)
         for node_id in _all_ids(place.node_ids, kind.count)
@@ -148,6 +160,21 @@ def _hosts(cluster: Cluster, place: Place) -> tuple[str, ...]:
     assert node.node is not None
     ids = _all_ids(node.node_ids, cluster.kind(node.node).count)
     return tuple(f"{node.node}:{number}" for number in ids)
+
+
+@lru_cache(maxsize=1024)
+def _devices(cluster: Cluster, place: Place) -> str:
+    check(cluster.kinds, place, None)
+    said = _said(place, device=True)
+    assert said.node is not None
+    assert said.device is not None
+    ids = _all_ids(said.device_ids, cluster.kind(said.node).counts[said.device])
+    return f"{said.device}{suffix(ids)}"
+
+
+@lru_cache(maxsize=1024)
+def _in_memory(cluster: Cluster, place: Place) -> Place:
+    return cluster.canonical(Place(place.node, place.node_ids, CPU, (0,)))
 
 
 def _said(place: Place, *, device: bool, span: Span | None = None) -> Place:

@@ -11,7 +11,9 @@ from placer.place.place import Place
 # All devices of one node kind: a place is held written out as its devices.
 MAX_DEVICES = 1_000_000
 
-ONE_CPU = (("cpu", 1),)
+CPU = "cpu"
+"""The device kind that every node has: the processor of its machine."""
+ONE_CPU = ((CPU, 1),)
 
 SERVER = "ps"
 """The node kind that holds parameters unless the spec says otherwise (seed 004)."""
@@ -20,6 +22,8 @@ SERVER = "ps"
 @dataclass(frozen=True, slots=True)
 class NodeKind:
     """Nodes of one name: how many, and how many devices of each kind every one has.
+
+    A node that declares other devices has one CPU beside them: the host's own.
 
     Prints as in the text of a graph, the devices in braces unless they are one CPU:
     `worker: 2`, `worker: 2 {cpu: 1, gpu: 8}`. Raises PlaceError for names and numbers
@@ -46,6 +50,11 @@ class NodeKind:
             raise PlaceError(
                 f"nodes '{self.name}' have {total} devices, and {MAX_DEVICES} is most"
             )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many devices of each kind a node has, the CPU of the host too."""
+        return {CPU: 1, **dict(self.devices)}
 
     def __str__(self) -> str:
         if self.devices == ONE_CPU:

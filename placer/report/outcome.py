@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from placer.place import CPU
 from placer.plan import Plan
 from placer.report.words import count, measured, plural, size
 from placer.runtime.events import finite
@@ -48,3 +49,14 @@ def plan_line(plan: Plan) -> str:
     edges = plural(len(plan.step_edges), "edge")
     nbytes = plural(sum(edge.nbytes for edge in plan.step_edges), "byte")
     return f"{programs} ({nodes}), {edges}, {nbytes} a step"
+
+
+def emulated(plan: Plan) -> str:
+    """Which devices are emulated, in one line."""
+    kinds = {kind for node in plan.nodes for kind in node.devices if node.computes} - {
+        CPU
+    }
+    if not kinds:
+        return "there is nothing to emulate"
+    listed = " and ".join(sorted(kinds))
+    return f"every {listed} is emulated by a CPU device of its own"

@@ -21,6 +21,7 @@ class Options:
     `steps` runs exactly that many whatever `epochs` says; the files are written or
     read by the nodes themselves; `join_timeout` and `deadline` are seconds; `carrier`
     is "shared", "zeromq" or "auto", the same on all nodes (`channel/carrier.py`).
+    With `emulate` every device that is no CPU is a CPU device of its own.
     """
 
     steps: int | None = None
@@ -30,6 +31,7 @@ class Options:
     join_timeout: float = 600.0
     deadline: float = 600.0
     carrier: str = "auto"
+    emulate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,10 @@ class Execution:
     @property
     def is_control(self) -> bool:
         return self.me.name == self.plan.control
+
+    @property
+    def emulates(self) -> bool:
+        return self.options.emulate or self.plan.emulate
 
     @property
     def where(self) -> str:

@@ -10,7 +10,7 @@ from placer.plan import read_sources
 from placer.runtime.agreement import Told, agree
 from placer.runtime.batches import open_batches
 from placer.runtime.channel.protocol import Aborted
-from placer.runtime.device import in_precision, on_device
+from placer.runtime.devices import Devices, in_precision, opened
 from placer.runtime.exchange import Exchange
 from placer.runtime.execution import Execution, Hook, Result
 from placer.runtime.lines import Lines
@@ -30,7 +30,7 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
     """
     plan, channel, options = execution.plan, execution.channel, execution.options
     with ExitStack() as entered:
-        entered.enter_context(on_device(execution.me))
+        devices = entered.enter_context(opened(execution.me, execution.emulates))
         entered.enter_context(in_precision(plan, execution.me))
         history = options.history if execution.is_control else None
         lines = entered.enter_context(
@@ -40,13 +40,11 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         execution.tell("joining")
         channel.join()
         execution.tell("compiling")
-        node = execution.node = _prepare(execution, metrics)
+        node = execution.node = _prepare(execution, metrics, devices)
         _agree(execution, node)
         sizes = [b.sizes if b else () for b in (node.training, node.evaluating)]
         node.where = "compiling"
-        rehearse(
-            plan, execution.me, node.tables, (step, evaluate), (sizes[0], sizes[1])
-        )
+        rehearse(plan, execution.me, node, (step, evaluate), (sizes[0], sizes[1]))
         node.where = ""
         barrier(plan, channel, {}, READY)
         with metrics:
@@ -72,11 +70,11 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         return result
 
 
-def _prepare(execution: Execution, metrics: Metrics) -> Node:
+def _prepare(execution: Execution, metrics: Metrics, devices: Devices) -> Node:
     """Everything a program needs, but for what the nodes agree on."""
     plan, me = execution.plan, execution.me
     given, share = execution.options.init_params, execution.channel.share
-    tables = make_tables(plan, me, given, share)
+    tables = make_tables(plan, me, given, share, devices)
     build = execution.folder
     spec = (build / read_sources(build).spec).parent
     training = open_batches(plan, plan.train, me.step, build, spec)
@@ -93,6 +91,7 @@ def _prepare(execution: Execution, metrics: Metrics) -> Node:
         evaluating,
         (me.step, me.evaluation),
         metrics.record,
+        devices,
     )
 
 

@@ -14,9 +14,11 @@ from placer.graph.structure import POSITION
 from placer.plan import Phase
 from placer.runtime.batches import Batches
 from placer.runtime.channel.protocol import Key
+from placer.runtime.devices import Devices
 from placer.runtime.exchange import Exchange
 from placer.runtime.schedules import Schedule
 from placer.runtime.table import Table
+from placer.runtime.tables import AnyTable
 
 Array = npt.NDArray[Any]
 
@@ -32,12 +34,13 @@ class Node:
 
     name: str
     exchange: Exchange
-    tables: Mapping[str, Table]
+    tables: Mapping[str, AnyTable]
     schedules: Mapping[str, Schedule]
     training: Batches
     evaluating: Batches | None
     phases: tuple[Phase, Phase | None]
     watch: Callable[[Mapping[str, Any], int], None]
+    devices: Devices
     where: str = ""
     count: int = 0
     _recorded: tuple[Any, ...] = ()
@@ -69,9 +72,23 @@ class Node:
             found.append(taken[share][read.input])
         return found[0] if len(found) == 1 else tuple(found)
 
-    def values(self, table: str) -> tuple[Array, ...]:
+    def values(self, table: str) -> tuple[Any, ...]:
         """The current values of a table's blocks, in its order."""
         return self.tables[table].values()
+
+    def memcpy_h2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
+        """Copy from this node's memory to devices; the first `rows` arrays are split
+        over them by their rows."""
+        return self.devices.put(values, to, rows)
+
+    def memcpy_d2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
+        """Copy from devices to others, as `memcpy_h2d` does."""
+        return self.devices.put(values, to, rows)
+
+    def memcpy_d2h(self, *values: Any, wait: bool = False) -> tuple[Any, ...]:
+        """Copy to this node's memory. With `wait` the copies are there when this
+        returns, for a function on the CPU to take."""
+        return self.devices.take(values, wait)
 
     def update(self, table: str, *gradients: Any, scale: Any = None) -> None:
         """Apply one gradient per block, by the optimizer's rule at this step's rate."""
@@ -82,15 +99,14 @@ class Node:
         """Wait for the gradients that edges bring, sum those of all sources in their
         order, and apply them by the optimizer's rule, piece by piece as they come."""
         held = self.tables[table]
+        assert isinstance(held, Table), f"{table} is not in memory"
         rate = self.schedules[table](self._step - 1)
         with held.updating(learning_rate=rate) as update:
             for edge in edges:
                 for name, start, views in self.exchange.chunks(self._key(edge)):
                     update.apply(held.takes[name], start, views)
 
-    def direct(
-        self, table: str, *gradients: Any, scale: Any = None
-    ) -> tuple[Array, ...]:
+    def direct(self, table: str, *gradients: Any, scale: Any = None) -> tuple[Any, ...]:
         """Which way each block goes: the first half of an optimizer that then needs
         the norms of whole parameters."""
         return self.tables[table].direct(gradients, scale=scale)

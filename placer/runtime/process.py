@@ -19,6 +19,7 @@ from placer.runtime.allocator import keep_memory
 from placer.runtime.channel.protocol import Aborted, Cause, Channel
 from placer.runtime.compilation import keep_compiled
 from placer.runtime.culprit import culprit
+from placer.runtime.devices import reserve
 from placer.runtime.events import Pipe, Report, nobody
 from placer.runtime.execution import Execution, Hook, Options, Result
 from placer.runtime.executor import execute
@@ -62,6 +63,7 @@ def run(
     me = plan.node(node)
     keep_memory(me.peak_bytes)
     options = options or Options()
+    reserve([me], options.emulate or plan.emulate, alone=True)
     channel: Channel | None = None
 
     def orphaned() -> None:
@@ -143,6 +145,7 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
         finally:
             channel.close()
 
+    reserve(plan.nodes, options.emulate or plan.emulate, alone=False)
     runs = [_in_thread(partial(one, node.name), node.name) for node in plan.nodes]
     try:
         # A signal is heeded by this thread alone, and only when it wakes.
@@ -196,7 +199,7 @@ def _attempt(execution: Execution, *, keep: bool = False) -> Result | None:
     """
     channel = execution.channel
     try:
-        if keep and execution.me.device is not None:
+        if keep and execution.me.computes:
             keep_compiled()
         hooks = load_program(execution.folder, execution.plan, execution.me)
         return execute(execution, *hooks)

@@ -12,14 +12,16 @@ from placer.plan import Plan
 from placer.runtime import parameters as files
 from placer.runtime.channel.protocol import Channel, Key
 from placer.runtime.service import SAVE
-from placer.runtime.table import Table
+from placer.runtime.tables import AnyTable
 
 PART: Final = 64 << 20
 """Elements of a block that go in one message: a block may have more bytes than a message
 may carry."""
 
 
-def save(plan: Plan, channel: Channel, tables: Mapping[str, Table], path: Path) -> None:
+def save(
+    plan: Plan, channel: Channel, tables: Mapping[str, AnyTable], path: Path
+) -> None:
     """Every node sends its blocks; the control node writes the file."""
     control = channel.node == plan.control
     sizes = {
@@ -35,7 +37,7 @@ def save(plan: Plan, channel: Channel, tables: Mapping[str, Table], path: Path) 
             holder, table, index = held
             key = Key(SAVE, i, j)
             if holder == channel.node:
-                flat = tables[table].values()[index].reshape(-1)
+                flat = np.asarray(tables[table].values()[index]).reshape(-1)
                 if not control:
                     for part in _parts(sizes[held]):
                         channel.send(plan.control, key, [flat[part]])

@@ -20,7 +20,7 @@ from placer.errors import RunError
 from placer.graph import optimizers
 from placer.runtime import initial
 from placer.runtime.rules import Moment, Stage, stages
-from placer.runtime.table_block import Block
+from placer.runtime.table_block import Block, fitting
 from placer.runtime.table_memory import Allocate, Memory, private
 from placer.runtime.table_pass import Kernel, Pass, fused
 
@@ -302,18 +302,8 @@ class Table:
 
     def _fitting(self, arrays: Sequence[Gradient], what: str) -> list[Array]:
         """The arrays as numpy's, one per block; RunError where they are not."""
-        if len(arrays) != len(self.blocks):
-            raise RunError(
-                f"table {self.name}: {len(arrays)} {what}s for {len(self.blocks)} blocks"
-            )
-        for block, array in zip(self.blocks, arrays, strict=True):
-            if array.shape != block.shape or array.dtype != self.dtype:
-                raise RunError(
-                    f"table {self.name}: {what} of {block.name} is"
-                    f" {array.dtype}{list(array.shape)},"
-                    f" the block is {self.dtype}{list(block.shape)}"
-                )
-        return [np.asarray(array) for array in arrays]
+        found = fitting(self.name, self.blocks, self.dtype, arrays, what)
+        return [np.asarray(array) for array in found]
 
     def _check_whole(self) -> None:
         if self._broken:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placer.errors import RunError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +32,23 @@ class Block:
     @property
     def size(self) -> int:
         return self.stop - self.start
+
+
+def fitting(
+    table: str,
+    blocks: Sequence[Block],
+    dtype: np.dtype[Any],
+    arrays: Sequence[Any],
+    what: str,
+) -> list[Any]:
+    """The arrays, one per block of a table; RunError where they are not."""
+    if len(arrays) != len(blocks):
+        raise RunError(f"table {table}: {len(arrays)} {what}s for {len(blocks)} blocks")
+    for block, array in zip(blocks, arrays, strict=True):
+        if array.shape != block.shape or array.dtype != dtype:
+            raise RunError(
+                f"table {table}: {what} of {block.name} is"
+                f" {array.dtype}{list(array.shape)},"
+                f" the block is {dtype}{list(block.shape)}"
+            )
+    return list(arrays)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from placer.plan import Node, Plan
+from placer.plan import MEMORY, Node, Plan
 from placer.plan import Table as TablePlan
 from placer.runtime import parameters as files
+from placer.runtime.devices import Devices
 from placer.runtime.table import Table
 from placer.runtime.table_block import Block
 from placer.runtime.table_memory import Allocate
 
+if TYPE_CHECKING:
+    from placer.runtime.device_table import DeviceTable
+
+AnyTable: TypeAlias = "Table | DeviceTable"
+"""A table in a node's memory, or on its devices."""
+
 
 def make_tables(
-    plan: Plan, me: Node, given: Path | None, allocate: Allocate
-) -> dict[str, Table]:
+    plan: Plan, me: Node, given: Path | None, allocate: Allocate, devices: Devices
+) -> dict[str, AnyTable]:
     """A node's tables by name, ready to be updated.
 
-    Those that change in place have their values in `allocate`'s memory. `given` is a
+    Those that change in place have their values in `allocate`'s memory; those on devices
+    are JAX's arrays. `given` is a
     file of whole parameters to begin with; DataError where it does not fit.
     """
     wholes = {parameter.name: parameter for parameter in plan.parameters}
@@ -25,7 +35,7 @@ def make_tables(
     if given is not None and me.tables:
         values = files.load(given)
         files.check(values, {p.name: (p.shape, p.dtype) for p in plan.parameters})
-    tables: dict[str, Table] = {}
+    tables: dict[str, AnyTable] = {}
     for held in me.tables:
         blocks = [
             Block(
@@ -40,17 +50,19 @@ def make_tables(
             )
             for b in held.blocks
         ]
-        table = Table(
-            held.name,
-            blocks,
-            held.rule or "sgd",
-            held.hyper,
-            dtype=wholes[blocks[0].parameter].dtype,
-            seed=plan.seed,
-            inits={b.parameter: wholes[b.parameter].init for b in blocks},
-            allocate=allocate,
-            in_place=held.in_place,
-        )
+        of = held.name, blocks, held.rule or "sgd", held.hyper
+        begin: dict[str, Any] = {
+            "dtype": wholes[blocks[0].parameter].dtype,
+            "seed": plan.seed,
+            "inits": {b.parameter: wholes[b.parameter].init for b in blocks},
+        }
+        table: AnyTable
+        if held.devices == MEMORY:
+            table = Table(*of, **begin, allocate=allocate, in_place=held.in_place)
+        else:
+            from placer.runtime.device_table import DeviceTable
+
+            table = DeviceTable(*of, **begin, put=partial(devices.put, to=held.devices))
         if values is not None:
             table.load(
                 [

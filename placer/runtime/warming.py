@@ -16,7 +16,10 @@ from placer import aligned
 from placer.graph.rows import part, pieces
 from placer.graph.structure import POSITION
 from placer.plan import Column, Edge, Moved, Node, Phase, Plan
+from placer.runtime.devices import Devices
+from placer.runtime.node import Node as RunningNode
 from placer.runtime.table import Table
+from placer.runtime.tables import AnyTable
 
 Array = npt.NDArray[Any]
 Hook = Callable[[Any], None]
@@ -34,7 +37,8 @@ class Rehearsal:
 
     name: str
     edges: Mapping[int, Edge]
-    tables: Mapping[str, Table]
+    tables: Mapping[str, AnyTable]
+    devices: Devices
     columns: Mapping[str, Column]
     phase: Phase
     sizes: Sequence[int]
@@ -56,8 +60,17 @@ class Rehearsal:
                 found.append(_zeros(column.dtype, (high - low, *column.shape)))
         return found[0] if len(found) == 1 else tuple(found)
 
-    def values(self, table: str) -> tuple[Array, ...]:
+    def values(self, table: str) -> tuple[Any, ...]:
         return self.tables[table].values()
+
+    def memcpy_h2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
+        return self.devices.put(values, to, rows)
+
+    def memcpy_d2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
+        return self.devices.put(values, to, rows)
+
+    def memcpy_d2h(self, *values: Any, wait: bool = False) -> tuple[Any, ...]:
+        return self.devices.take(values, wait)
 
     def receive(self, edge: int) -> tuple[Array, ...]:
         moved = self.edges[edge]
@@ -80,11 +93,11 @@ class Rehearsal:
     def assemble(self, *blocks: Array, shape: tuple[int, ...]) -> Array:
         return _zeros(blocks[0].dtype, shape)
 
-    def direct(
-        self, table: str, *gradients: Any, scale: Any = None
-    ) -> tuple[Array, ...]:
+    def direct(self, table: str, *gradients: Any, scale: Any = None) -> tuple[Any, ...]:
         _settle(gradients)
         values = self.tables[table].values()
+        if not isinstance(self.tables[table], Table):
+            return values  # which are where directions would be
         return tuple(_zeros(value.dtype, value.shape) for value in values)
 
     def send(self, edge: int, *values: Any) -> None:
@@ -114,7 +127,7 @@ class Rehearsal:
 def rehearse(
     plan: Plan,
     me: Node,
-    tables: Mapping[str, Table],
+    running: RunningNode,
     hooks: tuple[Hook, Hook | None],
     sizes: tuple[Sequence[int], Sequence[int]],
 ) -> None:
@@ -122,13 +135,15 @@ def rehearse(
 
     `sizes` are those of the batches of both.
     """
+    tables, devices = running.tables, running.devices
     edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
     columns = {column.name: column for column in plan.columns}
     step, evaluate = hooks
     for size in sizes[0]:
-        step(Rehearsal(me.name, edges, tables, columns, me.step, (size,)))
+        step(Rehearsal(me.name, edges, tables, devices, columns, me.step, (size,)))
     if evaluate is not None and me.evaluation is not None:
-        evaluate(Rehearsal(me.name, edges, tables, columns, me.evaluation, sizes[1]))
+        whole = me.evaluation, sizes[1]
+        evaluate(Rehearsal(me.name, edges, tables, devices, columns, *whole))
 
 
 def _zeros(dtype: npt.DTypeLike, shape: Sequence[int]) -> Array:

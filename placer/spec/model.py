@@ -129,6 +129,7 @@ def _model(
         epochs=training.epochs,
         seed=good["seed"],
         precision=good["precision"],
+        emulate=good["emulate"],
         metrics=tuple(node.text for node in training.metrics),
         folder=folder,
         modules=tuple(dict.fromkeys((*rows.modules, *builder.modules))),

@@ -183,6 +183,9 @@ class Spec(Struct, forbid_unknown_fields=True):
         Literal["float32", "float64"], _doc("float64 widens every float")
     ] = "float32"
     seed: Annotated[Seed, _doc("of initial values")] = 0
+    emulate: Annotated[
+        bool, _doc("every device that is no CPU is a CPU device of its own")
+    ] = False
 
 
 class ParameterOp(Struct, forbid_unknown_fields=True):

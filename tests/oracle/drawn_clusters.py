@@ -13,16 +13,20 @@ Hosts = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """A cluster, and a batch that every set of its workers can share evenly."""
+    """A cluster, and a batch that every set of its workers can share evenly, and all the
+    GPUs of each set, which are emulated."""
 
     workers: int
     servers: int
     fronts: int
+    gpus: int
     batch: int
 
     @property
     def nodes(self) -> dict[str, Any]:
         kinds: dict[str, Any] = {"worker": {"count": self.workers}}
+        if self.gpus:
+            kinds["worker"]["devices"] = {"cpu": 1, "gpu": self.gpus}
         if self.servers:
             kinds["ps"] = {"count": self.servers}
         if self.fronts:
@@ -36,13 +40,18 @@ class Layout:
 
 @st.composite
 def clusters(draw: Any) -> Layout:
-    """One to four workers, none to three servers, now and then a node of a third kind."""
+    """One to four workers, none to three servers, now and then a node of a third kind;
+    workers with GPUs of their own in one of three."""
     workers = draw(st.sampled_from((1, 2, 2, 3, 3, 4)))
+    gpus = draw(st.sampled_from((0, 0, 0, 0, 1, 2))) if workers < 4 else 0
     batches = {1: (3, 5), 2: (4, 6), 3: (6, 12), 4: (12,)}[workers]
+    if gpus == 2:
+        batches = ({1: 4, 2: 8, 3: 12}[workers],)
     return Layout(
         workers,
         draw(st.sampled_from((0, 1, 2, 2, 3, 3))),
         draw(st.sampled_from((0, 0, 0, 0, 1, 2))),
+        gpus,
         draw(st.sampled_from(batches)),
     )
 
@@ -62,10 +71,19 @@ def places_of_ops(cluster: Layout) -> dict[str, Hosts]:
                 continue
             for ids in combinations(range(count), size):
                 text = ",".join(map(str, ids))
-                found[f"/node:{kind}:{text}"] = tuple(f"{kind}:{i}" for i in ids)
+                hosts = tuple(f"{kind}:{i}" for i in ids)
+                for device in _devices(cluster, kind):
+                    found[f"/node:{kind}:{text}{device}"] = hosts
     if cluster.servers:
         found["/node:ps"] = ("ps",)  # one that the compiler chooses
     return found
+
+
+def _devices(cluster: Layout, kind: str) -> list[str]:
+    """What a place may say of devices; nothing is the best kind, and all of it."""
+    if kind != "worker" or not cluster.gpus:
+        return [""]
+    return ["", "/cpu", *(f"/gpu:{i}" for i in range(cluster.gpus))]
 
 
 def places_of_optimizers(cluster: Layout) -> list[str | None]:

@@ -115,6 +115,7 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> Drawn:
         "name": "drawn",
         "nodes": s.cluster.nodes,
         "precision": "float64",
+        **({"emulate": True} if s.cluster.gpus else {}),
         "seed": draw(st.integers(0, 9)),
         "inputs": {n: str(INPUTS[n]) for n in read},
         "data": {

@@ -37,51 +37,6 @@ H = "name: h, op: fc, in: x, size: 1"
 LOSS = "name: loss, op: mean_squared_error, in: [h, y]"
 
 
-def test_an_op_on_two_devices_of_a_node_is_refused(tmp_path):
-    ops = [f'{H}, place: "/node:worker/gpu:0-1"', LOSS]
-    assert message(ops, tmp_path) == (
-        "bad.yaml:8:12: 'h' (fc) runs on more than one device of worker:0:"
-        " /node:worker/gpu, and takes 'x' of bad.yaml:5:10\n"
-        '  8 |   - {name: h, op: fc, in: x, size: 1, place: "/node:worker/gpu:0-1"}\n'
-        "    |            ^\n"
-        "  hint: name one device, for example gpu:0"
-    )
-
-
-def test_two_ops_on_two_devices_of_a_node_are_refused(tmp_path):
-    ops = [
-        f'{H}, place: "/node:worker:1/cpu"',
-        f'{LOSS}, place: "/node:worker/gpu:1"',
-    ]
-    assert message(ops, tmp_path) == (
-        "bad.yaml:9:12: 'loss' (mean_squared_error) stands on gpu:1 of worker:1, and"
-        " 'h' (fc) (line 8) on cpu:0; a node computes on one device\n"
-        "  9 |   - {name: loss, op: mean_squared_error, in: [h, y],"
-        ' place: "/node:worker/gpu:1"}\n'
-        "    |            ^^^^\n"
-        "  hint: name the same device for both"
-    )
-
-
-def test_an_op_and_an_optimizer_on_two_devices_of_a_node_are_refused(tmp_path):
-    ops = [f'{H}, place: "/node:worker/cpu"', LOSS]
-    found = message(ops, tmp_path, optimizer=', place: "/node:worker/gpu:0"')
-    assert found.startswith(
-        "bad.yaml:11:37: an optimizer stands on gpu:0 of worker:0, and 'h' (fc)"
-        " (line 8) on cpu:0; a node computes on one device\n"
-    )
-
-
-def test_an_optimizer_on_two_devices_of_a_node_is_refused(tmp_path):
-    ops = [f'{H}, place: "/node:worker/cpu"', LOSS]
-    found = message(ops, tmp_path, optimizer=', place: "/node:worker/gpu"')
-    assert found.startswith(
-        "bad.yaml:11:37: the optimizer of 'h.w', of bad.yaml:8:12, stands on more than"
-        " one device of a node: /node:worker/gpu\n"
-    )
-    assert found.endswith("\n  hint: name one device, for example cpu")
-
-
 @pytest.mark.parametrize(
     ("batch", "near"),
     [(2, "size is 4"), (9, "sizes are 8 or 12"), (14, "sizes are 12 or 16")],
@@ -93,6 +48,23 @@ def test_a_batch_that_cannot_be_shared_names_the_nearest_sizes(batch, near, tmp_
         " nodes of /node:worker/cpu, as 'x' needs\n"
         '  5 | inputs: {x: "float32[batch, 3]", y: "float32[batch, 1]"}\n'
         "    |          ^\n"
+        f"  hint: the nearest batch {near}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "near"),
+    [(4, "size is 8"), (12, "sizes are 8 or 16"), (20, "sizes are 16 or 24")],
+)
+def test_a_batch_that_devices_cannot_share_names_the_nearest_sizes(
+    batch, near, tmp_path
+):
+    ops = [f'{H}, place: "/node:worker/gpu"', LOSS]
+    assert message(ops, tmp_path, batch=batch) == (
+        f"bad.yaml:8:12: a batch of {batch} rows cannot be split evenly over the 8"
+        " devices of /node:worker/gpu, as 'h' needs\n"
+        '  8 |   - {name: h, op: fc, in: x, size: 1, place: "/node:worker/gpu"}\n'
+        "    |            ^\n"
         f"  hint: the nearest batch {near}"
     )
 

@@ -81,7 +81,8 @@ train:
     - {op: lars, learning_rate: 0.5, match: "logits.*", place: "/node:worker"}
     - {op: lamb, learning_rate: 0.01, weight_decay: 0.1}
 """
-WRITTEN = {"hard": HARD, "noisy": NOISY}
+MESHES = NOISY.replace("worker: {count: 3}", "worker: {count: 2, devices: {gpu: 2}}")
+WRITTEN = {"hard": HARD, "noisy": NOISY, "meshes": f"{MESHES}emulate: true\n"}
 
 
 def contents(folder):

@@ -25,7 +25,8 @@ NEEDS = {
     "train": Stage.PLACED,
     "evaluate": Stage.PLACED,
     "transfer": Stage.LAID_OUT,
-    "segment": Stage.TRANSFERRED,
+    "memcpy": Stage.TRANSFERRED,
+    "segment": Stage.COPIED,
 }
 FOLDER = Path(__file__).parent / "cases"
 CASES = sorted(FOLDER.glob("*/*.txt"))

@@ -201,7 +201,7 @@ def test_gradients_from_nodes_of_two_kinds_are_summed_at_the_first():
     assert sums["h.w.grad"] == "/node:worker/cpu"
 
 
-def test_gradients_from_nodes_with_two_kinds_of_devices_are_summed_at_the_first():
+def test_gradients_from_two_kinds_of_devices_are_summed_on_those_of_the_first():
     text = two_layers(
         nodes="{worker: {count: 2, devices: {cpu: 1, gpu: 1}}, ps: {count: 1}}",
         first="/node:worker:0/cpu",
@@ -212,7 +212,7 @@ def test_gradients_from_nodes_with_two_kinds_of_devices_are_summed_at_the_first(
         "  - {name: both, op: add, in: [loss, sum]}",
     ).replace("minimize: loss", "minimize: both")
     found = places(text)
-    assert found["h.w.grad"] == "/node:worker:0/cpu"
+    assert found["h.w.grad"] == "/node:worker/cpu"
 
 
 def test_an_optimizer_without_a_place_stands_on_the_servers():
@@ -275,25 +275,6 @@ def test_a_server_that_was_chosen_is_told_in_the_plan(tmp_path):
 
 
 REFUSED = {
-    "several devices of a node": (
-        two_layers(
-            nodes="{worker: {count: 2, devices: {gpu: 8}}, ps: {count: 1}}",
-            first="/node:worker/gpu",
-            second=None,
-        ),
-        "10:12: 'h' (fc) runs on more than one device of worker:0: /node:worker/gpu, "
-        "and takes 'x' of model.yaml:5:3",
-        "name one device, for example gpu:0",
-    ),
-    "an optimizer on several devices": (
-        two_layers(
-            nodes="{worker: {count: 2}, ps: {count: 1, devices: {gpu: 2}}}",
-            optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps/gpu}",
-        ),
-        "19:15: the optimizer of 'h.w', of model.yaml:10:12, stands on more than one "
-        "device of a node: /node:ps/gpu",
-        "name one device, for example cpu",
-    ),
     "a batch that cannot be split": (
         two_layers(nodes="{worker: {count: 3}, ps: {count: 1}}"),
         "5:3: a batch of 8 rows cannot be split evenly over the 3 nodes of "

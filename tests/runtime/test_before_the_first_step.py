@@ -165,16 +165,16 @@ def test_a_server_that_computes_nothing_does_without_jax(tmp_path):
     build = tmp_path / "build"
     model = load(find("specs/seed_ctr.yaml"), nodes={"worker": 1, "ps": 1})
     plan = compile_model(model, build)
-    assert [node.device for node in plan.nodes] == ["cpu:0", None]
+    assert [node.computes for node in plan.nodes] == [("cpu:0",), ()]
     code = """
 import sys
 from pathlib import Path
 from placer.plan import read_plan
-from placer.runtime.device import in_precision, on_device
+from placer.runtime.devices import in_precision, opened
 plan = read_plan(Path(sys.argv[1]))
 server = plan.nodes[1]
 import placer.runtime.executor, placer.runtime.tables
-with on_device(server), in_precision(plan, server):
+with opened(server, False), in_precision(plan, server):
     assert "jax" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, str(build)], check=True)

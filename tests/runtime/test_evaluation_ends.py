@@ -6,6 +6,7 @@ import numpy as np
 
 from placer.readers import Order
 from placer.runtime.batches import Batches
+from placer.runtime.devices import Devices
 from placer.runtime.node import Node
 
 
@@ -25,7 +26,15 @@ def test_all_that_was_recorded_is_there_in_the_end():
     exchange = SimpleNamespace(new_step=lambda: None)
     batches = Batches(order, None)
     node = Node(
-        "worker:0", exchange, {}, {}, batches, batches, (None, None), lambda *_: None
+        "worker:0",
+        exchange,
+        {},
+        {},
+        batches,
+        batches,
+        (None, None),
+        lambda *_: None,
+        Devices({}),
     )
     values = []
     node.enter_evaluation(1)

@@ -10,6 +10,7 @@ from placer.files import find
 from placer.plan import read_plan
 from placer.runtime import saving
 from placer.runtime.channel.memory import MemoryHub
+from placer.runtime.devices import Devices
 from placer.runtime.table_memory import private
 from placer.runtime.tables import make_tables
 
@@ -18,7 +19,9 @@ def test_a_block_that_no_message_may_carry_goes_in_several(tmp_path, monkeypatch
     monkeypatch.setattr(saving, "PART", 100)
     placer.compile(find("specs/digits.yaml"), tmp_path / "build")
     plan = read_plan(tmp_path / "build")
-    tables = {n.name: make_tables(plan, n, None, private) for n in plan.nodes}
+    tables = {
+        n.name: make_tables(plan, n, None, private, Devices({})) for n in plan.nodes
+    }
     hub = MemoryHub(tables, max_message=4 * 100, deadline=60)
     threads = [
         threading.Thread(

@@ -1,0 +1,26 @@
+"""Nodes as processes on devices that are not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from real_runs import launch
+
+from placer.compiler import compile
+from placer.files import find
+
+
+def test_processes_emulate_their_devices_and_say_so(tmp_path: Path) -> None:
+    text = find("specs/digits.yaml").read_text(encoding="utf-8")
+    text = text.replace(
+        "{count: 2, devices: {cpu: 1}}", "{count: 2, devices: {gpu: 2}}"
+    )
+    spec = tmp_path / "digits.yaml"
+    spec.write_text(text.replace("/node:worker/cpu", "/node:worker/gpu"))
+    compile(spec, tmp_path / "build")
+    told = launch(tmp_path / "build", "--steps=3", "--emulate")
+    assert told.status == 0, told.err
+    assert "every gpu is emulated by a CPU device of its own" in told.err
+    told = launch(tmp_path / "build", "--steps=3")
+    assert told.status == 1
+    assert "there is no gpu:0 here, only cpu" in told.last
