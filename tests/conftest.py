@@ -2,8 +2,8 @@
 
 import jax
 
-# Enough to emulate eight other devices beside one.
-jax.config.update("jax_num_cpu_devices", 9)
+# Two to emulate others by; more would make everything slower.
+jax.config.update("jax_num_cpu_devices", 3)
 
 
 def pytest_collection_modifyitems(items):

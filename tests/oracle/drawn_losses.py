@@ -68,7 +68,15 @@ def of_drawn_classes(s: Sketch) -> Value:
     return s.op(kind, [x, label], bound=bound * size, reduce=how, **attrs)
 
 
-TERMS = (of_drawn_classes, loss_of_values, loss_of_values, likeness, penalty, penalty)
+TERMS = (
+    of_drawn_classes,
+    of_drawn_classes,
+    loss_of_values,
+    loss_of_values,
+    likeness,
+    penalty,
+    penalty,
+)
 
 
 def error(s: Sketch) -> tuple[Value, list[str]]:

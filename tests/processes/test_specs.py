@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from real_runs import command, launch
 
+import placer
 from placer.compiler import compile
 from placer.files import find
 from placer.runtime.process import Options, run_in_threads
@@ -53,12 +54,15 @@ def test_a_spec_begins_to_learn(model: str, tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
     plan = compile(SPECS / f"{model}.yaml", tmp_path / "build")
     steps = SLOW_TO_BEGIN.get(model, STEPS)
-    result = run_in_threads(tmp_path / "build", Options(steps, history))
+    if plan.emulate:  # more devices than there are in this process
+        placer.launch(tmp_path / "build", steps=steps, history=history)
+    else:
+        run_in_threads(tmp_path / "build", Options(steps, history))
     lines = [json.loads(line) for line in history.read_text().splitlines()]
-    assert len(lines) == result.steps == steps
+    assert len(lines) == steps
     for line in lines:
         check_metrics(line["metrics"], plan.metrics)
-    check_metrics(result.eval, plan.metrics)
+    check_metrics(lines[-1]["eval"], plan.metrics)
     losses = [line["metrics"]["loss"] for line in lines]
     assert sum(losses[-5:]) < 0.99 * sum(losses[:5])
 
