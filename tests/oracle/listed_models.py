@@ -47,7 +47,11 @@ IMAGES = Listed(
 - {name: both, op: concat, in: [row, rest]}
 - {name: shaken, op: dropout, in: both, rate: 0.25, out: dropped}
 - {name: logits, op: fc, in: dropped, size: 4}
-- {name: loss, op: softmax_cross_entropy, in: [logits, label], label_smoothing: 0.1}
+- {name: smooth, op: softmax_cross_entropy, in: [logits, label], label_smoothing: 0.1}
+- {name: noise, op: nce, in: [dropped, label], classes: 4, num_sampled: 2}
+- {name: sampled, op: sampled_softmax, in: [dropped, label], classes: 4, num_sampled: 3}
+- {name: two, op: add, in: [smooth, noise]}
+- {name: loss, op: add, in: [two, sampled]}
 - {name: accuracy, op: accuracy, in: [logits, label]}
 - {name: top_2, op: top_k_accuracy, in: [logits, label], k: 2}
 - {name: f1, op: f1, in: [logits, label], class_id: 2}

@@ -16,7 +16,11 @@ LEAST = {"digits": 1e-6}
 to one rounding at 1. The loss of digits falls to 0.005 from terms of about 10, whose
 roundings alone are that far apart between plain JAX and one process. That a placement
 changes nothing is held to R1's own bounds in test_one_process.py, and to 1e-9 below."""
-SLOW = ("seed_ctr", "transformer", "lstm", "lamb")
+SLOW = ("seed_ctr", "transformer", "lstm", "lamb", "custom_op", "digits_cnn")
+
+
+def slow_in(models, slow):
+    return [pytest.param(m, marks=pytest.mark.slow) if m in slow else m for m in models]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,7 @@ def by_hand():
 
 
 @pytest.mark.parametrize("single_process", [False, True], ids=["placed", "one_process"])
-@pytest.mark.parametrize("model", BY_HAND)
+@pytest.mark.parametrize("model", slow_in(BY_HAND, ("transformer", "lstm")))
 def test_100_steps_of_a_spec_are_those_of_plain_jax(
     model, single_process, by_hand, tmp_path
 ):
@@ -60,7 +64,7 @@ def test_100_steps_of_a_spec_are_those_of_plain_jax(
 
 @pytest.mark.parametrize(
     "model",
-    [pytest.param(m, marks=pytest.mark.slow) if m in SLOW else m for m in NAMES],
+    slow_in(NAMES, SLOW),
 )
 def test_a_spec_in_float64_is_plain_jax_to_every_element(model, tmp_path):
     """Evaluations too. What is read of the spec is what was written by hand."""
