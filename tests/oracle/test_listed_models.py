@@ -69,7 +69,13 @@ def test_one_process_trains_as_plain_jax_does(model, known):
     check_same(known(model).alone, known(model).plain, "one process")
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize(
+    "placement",
+    [
+        pytest.param(each, marks=pytest.mark.slow) if "two workers" in each else each
+        for each in PLACEMENTS
+    ],
+)
 @pytest.mark.parametrize("model", MODELS)
 def test_a_placement_changes_nothing(model, placement, known, tmp_path):
     found, spec = known(model), PLACEMENTS[placement](spec_of(MODELS[model]))
