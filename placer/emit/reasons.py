@@ -35,6 +35,16 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
             what=f"input {name} as {model.inputs[name]}",
             why="64-bit integers need precision: float64; the reader checks their range",
         )
+    if model.emulate:
+        yield Choice(
+            what="devices that are no CPU",
+            why="each is a CPU device of its own: the spec says emulate",
+        )
+    if any("rows" in op.attrs for op in step.of_kind(*COPIES)):
+        yield Choice(
+            what="a short batch that the devices of a node cannot share evenly",
+            why="each of them computes all of it: arrays are split evenly or not at all",
+        )
     if model.eval is not None:
         rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"
         yield Choice(what="an evaluation's batches", why=rows)

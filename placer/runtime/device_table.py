@@ -57,20 +57,7 @@ class DeviceTable:
         self.hyper = optimizers.complete(rule, hyper)
         self._put = put
         self._directions: Arrays | None = None
-        self._values = put(
-            [
-                initial.values(
-                    inits[block.parameter],
-                    seed=seed,
-                    name=block.parameter,
-                    shape=block.parameter_shape,
-                    start=block.start,
-                    stop=block.stop,
-                    dtype=dtype,
-                ).reshape(block.shape)
-                for block in self.blocks
-            ]
-        )
+        self._values = put([b.initial(inits, seed, dtype) for b in self.blocks])
         decays = [block.decays for block in self.blocks]
         if optimizers.find(rule).direction:
             towards = direction(rule, self.hyper, decays)

@@ -132,9 +132,9 @@ class Node:
         """Elements [start, stop) of a value, flattened in C order: a view."""
         return np.asarray(gradient).reshape(-1)[start:stop]
 
-    def assemble(self, *blocks: Array, shape: tuple[int, ...]) -> Array:
+    def assemble(self, *blocks: Any, shape: tuple[int, ...]) -> Array:
         """A parameter of this shape from its blocks."""
-        return self.exchange.assemble(blocks, shape)
+        return self.exchange.assemble([np.asarray(block) for block in blocks], shape)
 
     def record(self, /, **metrics: Any) -> None:
         """Give this node's part of metrics, of a step or of an evaluation's batch.

@@ -84,15 +84,7 @@ class Table:
         self._memory = Memory(self._offsets[-1], self.dtype, allocate, in_place)
         flat = self._memory.now
         for block, view in zip(self.blocks, self._views(flat), strict=True):
-            view[...] = initial.values(
-                inits[block.parameter],
-                seed=seed,
-                name=block.parameter,
-                shape=block.parameter_shape,
-                start=block.start,
-                stop=block.stop,
-                dtype=dtype,
-            ).reshape(block.shape)
+            view[...] = block.initial(inits, seed, dtype)
         self._publish(flat)
 
     def values(self) -> tuple[Array, ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from placer.errors import RunError
+from placer.runtime import initial
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,20 @@ class Block:
     @property
     def size(self) -> int:
         return self.stop - self.start
+
+    def initial(
+        self, inits: Mapping[str, initial.Init], seed: int, dtype: str
+    ) -> npt.NDArray[Any]:
+        """What the block holds at first; `inits` are those of whole parameters."""
+        return initial.values(
+            inits[self.parameter],
+            seed=seed,
+            name=self.parameter,
+            shape=self.parameter_shape,
+            start=self.start,
+            stop=self.stop,
+            dtype=dtype,
+        ).reshape(self.shape)
 
 
 def fitting(

@@ -27,8 +27,8 @@ def make_tables(
     """A node's tables by name, ready to be updated.
 
     Those that change in place have their values in `allocate`'s memory; those on devices
-    are JAX's arrays. `given` is a
-    file of whole parameters to begin with; DataError where it does not fit.
+    are JAX's arrays. `given` is a file of whole parameters to begin with; DataError where
+    it does not fit.
     """
     wholes = {parameter.name: parameter for parameter in plan.parameters}
     values = None

@@ -14,7 +14,7 @@ Hosts = tuple[str, ...]
 @dataclass(frozen=True)
 class Layout:
     """A cluster, and a batch that every set of its workers can share evenly, and all the
-    GPUs of each set, which are emulated."""
+    GPUs of each set, which are emulated. Servers have as many."""
 
     workers: int
     servers: int
@@ -29,6 +29,8 @@ class Layout:
             kinds["worker"]["devices"] = {"cpu": 1, "gpu": self.gpus}
         if self.servers:
             kinds["ps"] = {"count": self.servers}
+            if self.gpus:
+                kinds["ps"]["devices"] = {"cpu": 1, "gpu": self.gpus}
         if self.fronts:
             kinds["front"] = {"count": self.fronts, "devices": {"cpu": 1}}
         return kinds
@@ -41,7 +43,7 @@ class Layout:
 @st.composite
 def clusters(draw: Any) -> Layout:
     """One to four workers, none to three servers, now and then a node of a third kind;
-    workers with GPUs of their own in one of three."""
+    workers and servers with GPUs of their own in one of three."""
     workers = draw(st.sampled_from((1, 2, 2, 3, 3, 4)))
     gpus = draw(st.sampled_from((0, 0, 0, 0, 1, 2))) if workers < 4 else 0
     batches = {1: (3, 5), 2: (4, 6), 3: (6, 12), 4: (12,)}[workers]
@@ -72,23 +74,27 @@ def places_of_ops(cluster: Layout) -> dict[str, Hosts]:
             for ids in combinations(range(count), size):
                 text = ",".join(map(str, ids))
                 hosts = tuple(f"{kind}:{i}" for i in ids)
-                for device in _devices(cluster, kind):
+                for device in _devices(cluster, kind, size):
                     found[f"/node:{kind}:{text}{device}"] = hosts
     if cluster.servers:
         found["/node:ps"] = ("ps",)  # one that the compiler chooses
     return found
 
 
-def _devices(cluster: Layout, kind: str) -> list[str]:
-    """What a place may say of devices; nothing is the best kind, and all of it."""
-    if kind != "worker" or not cluster.gpus:
+def _devices(cluster: Layout, kind: str, hosts: int) -> list[str]:
+    """What a place of so many nodes may say of devices; nothing is the CPU of servers,
+    and of others the best kind, and all of it."""
+    if kind == "front" or not cluster.gpus:
         return [""]
-    return ["", "/cpu", *(f"/gpu:{i}" for i in range(cluster.gpus))]
+    found = ["", "/cpu", *(f"/gpu:{i}" for i in range(cluster.gpus))]
+    if cluster.batch % (hosts * cluster.gpus) == 0:
+        found.append("/gpu")
+    return found
 
 
 def places_of_optimizers(cluster: Layout) -> list[str | None]:
     """Places that an optimizer can have; None leaves it to the compiler."""
     found: list[str | None] = [None]
     if cluster.servers:
-        found += ["/node:ps", "/node:ps/cpu"] * 5
+        found += ["/node:ps", "/node:ps/gpu" if cluster.gpus else "/node:ps/cpu"] * 5
     return [*found, "/node:worker", *places_of_ops(cluster)]

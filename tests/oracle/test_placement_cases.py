@@ -172,18 +172,28 @@ OPTIMIZERS = {
     "on named servers": {"op": "lars", "place": "/node:ps:0-1"},
     "on some workers": {"op": "momentum", "place": "/node:worker:1,3"},
     "with each parameter": {"op": "lamb"},  # where there is no server
+    "on devices of servers": {"op": "lamb", "place": "/node:ps/gpu"},
 }
 
 
-@pytest.mark.parametrize("where", OPTIMIZERS)
-@pytest.mark.parametrize("case", CASES)
+def pairs():
+    """Each case with each optimizer that says something of it."""
+    for case, (_, ops, _) in CASES.items():
+        computes_on_servers = "/node:ps" in str(ops)
+        for where in OPTIMIZERS:
+            if where == "with each parameter" and computes_on_servers:
+                continue
+            if where == "on devices of servers" and not computes_on_servers:
+                continue
+            yield case, where
+
+
+@pytest.mark.parametrize(("case", "where"), list(pairs()))
 def test_a_case_trains_as_plain_jax_does(case, where, tmp_path):
     shapes, ops, metrics = CASES[case]
-    servers = {"ps": {"count": 2}}
-    if where == "with each parameter":  # not on servers, where there are any
+    servers = {"ps": {"count": 2, "devices": {"cpu": 1, "gpu": 2}}}
+    if where == "with each parameter":
         servers = {}
-        if "/node:ps" in str(ops):
-            pytest.skip("the case needs servers")
     random = np.random.default_rng(3)
 
     def rows(count):
@@ -196,6 +206,7 @@ def test_a_case_trains_as_plain_jax_does(case, where, tmp_path):
     spec = {
         "nodes": {"worker": {"count": 4}, **servers},
         "precision": "float64",
+        "emulate": True,  # where a device is no CPU
         "inputs": {"x": "float32[batch, 3]", "y": "float32[batch, 1]"},
         "data": {
             "train": {"source": "npz:train.npz", "batch": 12, "remainder": "keep"},
