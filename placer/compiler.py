@@ -14,6 +14,7 @@ import msgspec
 from placer.emit.memory import check_memory
 from placer.emit.planning import make_plan, make_tables
 from placer.emit.program import opening, program_path, programs, sources
+from placer.emit.schedule import turns_of
 from placer.emit.segments import Phase
 from placer.errors import BuildError
 from placer.folder import (
@@ -59,9 +60,10 @@ def compile(
             spec = traced(spec)
         step, evaluation = lowered(spec, after_pass)
         tables = make_tables(spec, step, evaluation)
-        files = build_files(spec, step, evaluation, tables)
+        turns = turns_of(step, spec.schedule)
+        files = build_files(spec, step, evaluation, tables, turns)
         hashes = {path: sha256(text.encode()) for path, text in files.items()}
-        plan = sealed(make_plan(spec, step, evaluation, tables, hashes))
+        plan = sealed(make_plan(spec, step, evaluation, tables, turns, hashes))
         check_memory(plan, spec)
         files[FILE] = to_json(plan)
         files[SOURCES] = _sources(spec, step, Path(out))
@@ -89,6 +91,7 @@ def build_files(
     step: Graph,
     evaluation: Graph | None,
     tables: Mapping[str, tuple[Table, ...]],
+    turns: Mapping[str, tuple[str, ...]],
 ) -> dict[str, str]:
     """The programs, the graph's text and the spec's modules: path in the folder, and
     text."""
@@ -103,7 +106,7 @@ def build_files(
         text += "\n" + print_graph(evaluation)
     files = {"graph.txt": text}
     titles = {host: opening(host, step) for host in step.cluster.all_hosts()}
-    for host, program in programs(titles, phases, tables).items():
+    for host, program in programs(titles, phases, tables, turns).items():
         files[program_path(host)] = program
     for module in model.modules:
         files[f"{module}.py"] = _module(model.folder / f"{module}.py")

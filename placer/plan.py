@@ -126,7 +126,8 @@ class Table(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """One process of the run. `computes` are the devices that work together (`cpu:0`,
+    """One process of the run. `turns` is the order in which it runs the blocks of its
+    program for the microbatches of a step (`forward.0`). `computes` are the devices that work together (`cpu:0`,
     `gpu:0-7`), none where it computes nothing. FLOPs are declared, of one training step;
     `peak_bytes` is what its tables and the values of a step that are alive at once take
     at most, in all, and `device_bytes` what of it each device holds."""
@@ -138,6 +139,7 @@ class Node(Struct, frozen=True):
     evaluation: Phase | None
     tables: tuple[Table, ...]
     computes: tuple[str, ...]
+    turns: tuple[str, ...]
     peak_bytes: int
     device_bytes: dict[str, int]
     flops: int
@@ -194,6 +196,8 @@ class Plan(Struct, frozen=True):
     name: str
     precision: Literal["float32", "float64"]
     emulate: bool
+    microbatches: int
+    schedule: str
     seed: int
     epochs: int
     metrics: tuple[str, ...]

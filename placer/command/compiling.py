@@ -56,8 +56,8 @@ def _pass_names(
     metavar="PASS",
     callback=_pass_names,
     help="Print the graph after this pass: differentiate, place, slice, train, "
-    "evaluate, layout, recompute, transfer, memcpy or segment. May be given more than "
-    "once.",
+    "evaluate, microbatch, layout, recompute, transfer, memcpy or segment. May be "
+    "given more than once.",
 )
 @debug_option
 def compile_command(

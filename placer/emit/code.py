@@ -7,6 +7,7 @@ formatter keeps.
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
@@ -74,6 +75,15 @@ def give(values: Sequence[str], depth: int) -> list[str]:
     if len(flat) <= WIDTH:
         return [flat]
     return [f"{pad}return (", *_items(values, depth + 1), f"{pad})"]
+
+
+def wrapped(prefix: str, words: Sequence[str]) -> list[str]:
+    """Lines of words behind a prefix."""
+    text = ", ".join(words)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=prefix, subsequent_indent=prefix,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _tuple(targets: Sequence[str]) -> str:

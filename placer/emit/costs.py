@@ -41,13 +41,14 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
             if split:
                 low, high = part(graph.batch, i, len(hosts))
                 rows = high - low
-            spent = flops(graph, op, rows, known)
+            spent, repeated = _over_microbatches(graph, op, rows, known)
             if exchanged:
                 costs[host].exchange += spent
                 continue
-            repeated = spent if again else 0
-            if i > 0 and not again:
-                repeated = _fixed(graph, op, known) if split else spent
+            if again:
+                repeated = spent
+            elif i > 0:
+                repeated = repeated + _fixed(graph, op, known) if split else spent
             costs[host].model += spent - repeated
             costs[host].replicated += repeated
     for edge in edges:
@@ -56,6 +57,22 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
                 for target in edge.targets:
                     costs[target].exchange += _additions(edge, value, target, graph)
     return costs
+
+
+def _over_microbatches(
+    graph: Graph, op: Op, rows: int, known: Known
+) -> tuple[int, int]:
+    """What an op costs in one step, and what of it is computed again for each microbatch
+    after the first."""
+    parts = graph.microbatches
+    if not graph.is_repeated(op):
+        return flops(graph, op, rows, known), 0
+    if not any(graph.values[name].over == "S" for name in op.operands):
+        once = flops(graph, op, rows, known)
+        return parts * once, (parts - 1) * once
+    bounds = (part(rows, i, parts) for i in range(parts))
+    spent = sum(flops(graph, op, high - low, known) for low, high in bounds)
+    return spent, (parts - 1) * _fixed(graph, op, known)
 
 
 def _fixed(graph: Graph, op: Op, known: Known) -> int:
@@ -67,9 +84,12 @@ def _fixed(graph: Graph, op: Op, known: Known) -> int:
 def _additions(edge: Edge, value: Moved, target: str, graph: Graph) -> int:
     """What it takes to add up the parts of a value that come to one host."""
     kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
-    found = pieces(value.layouts, edge.sources, edge.targets, target, graph.batch)
-    numel = kind.numel(graph.batch)
-    return sum(
-        numel if piece.whole else numel // graph.batch * (piece.high - piece.low)
+    repeated = graph.is_repeated(graph.sends[edge.id])
+    times = graph.microbatches if repeated else 1
+    batch = graph.batch // times
+    found = pieces(value.layouts, edge.sources, edge.targets, target, batch)
+    numel = kind.numel(batch)
+    return times * sum(
+        numel if piece.whole else numel // batch * (piece.high - piece.low)
         for piece in found[1:]
     )

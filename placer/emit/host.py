@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from placer.graph.graph import Graph, Op
+from placer.graph.graph import TOGETHER, Graph, Op
 from placer.graph.rows import pieces
-from placer.graph.structure import COPIES, is_computed, is_conversion, is_once
+from placer.graph.structure import (
+    COPIES,
+    FLAT,
+    OVER,
+    is_computed,
+    is_conversion,
+    is_once,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ def _used(graph: Graph, host: str) -> list[Op]:
     used: set[str] = set()
     found: list[Op] = []
     for op in reversed(graph.on(host)):
-        pure = is_computed(op) or op.kind in (*COPIES, "read", "assemble", "cut")
+        pure = is_computed(op) or op.kind in _PURE
         if not pure or any(value.name in used for value in op.results):
             found.append(op)
             used.update(taken(graph, host, op))
@@ -68,6 +75,10 @@ def taken(graph: Graph, host: str, op: Op) -> tuple[str, ...]:
     return op.operands if found else ()
 
 
+_PURE = COPIES | OVER | FLAT | {"read"}
+"""Kinds, beside what is computed, that do nothing but make their results."""
+
+
 def _groups(graph: Graph, mine: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
     group: list[Op] = []
     for op in mine:
@@ -84,8 +95,15 @@ def _together(graph: Graph, a: Op, b: Op) -> bool:
         return False
     if is_computed(a) and is_computed(b):
         same = a.attrs["segment"] == b.attrs["segment"]
+        same = same and graph.is_repeated(a) == graph.is_repeated(b)
         return same and graph.devices(a) == graph.devices(b)
-    return a.kind == b.kind and a.kind in ("read", "parameter", "record")
+    if a.attrs.get("segment") != b.attrs.get("segment"):
+        return False
+    return a.kind == b.kind and a.kind in _IN_ONE
+
+
+_IN_ONE = {"read", "parameter", "record", *TOGETHER.values()}
+"""Kinds of which several make one statement."""
 
 
 def _unit(

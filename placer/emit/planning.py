@@ -46,6 +46,7 @@ def make_plan(
     step: Graph,
     evaluation: Graph | None,
     tables: Mapping[str, tuple[Table, ...]],
+    turns: Mapping[str, tuple[str, ...]],
     files: Mapping[str, str],
 ) -> Plan:
     """The plan of a build, given the final graphs and the hashes of its files."""
@@ -56,6 +57,7 @@ def make_plan(
             name=host,
             program=program_path(host),
             devices=dict(step.cluster.kind(host.split(":")[0]).devices),
+            turns=turns.get(host, ()),
             computes=_computes((step, evaluation), host, tables[host]),
             step=_phase(step, host),
             evaluation=_phase(evaluation, host) if evaluation else None,
@@ -74,6 +76,8 @@ def make_plan(
         name=step.name,
         precision=model.precision,
         emulate=model.emulate,
+        microbatches=step.microbatches,
+        schedule=model.schedule,
         seed=model.seed,
         epochs=model.epochs,
         metrics=model.metrics,
@@ -277,7 +281,13 @@ def _edges(graph: Graph) -> tuple[Edge, ...]:
                 sources=sources,
                 targets=targets,
                 values=values,
-                nbytes=sum(
+                nbytes=graph.microbatches
+                * sum(
+                    _moved_bytes(v, sources, targets, graph.batch // graph.microbatches)
+                    for v in values
+                )
+                if graph.is_repeated(listen)
+                else sum(
                     _moved_bytes(v, sources, targets, graph.batch) for v in values
                 ),
                 once=is_once(send),

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from placer.emit.applied import applied
-from placer.emit.code import INDENT, call, literal
+from placer.emit.blocks import Block, blocks
+from placer.emit.code import INDENT, call, literal, wrapped
 from placer.emit.host import Unit, units
 from placer.emit.names import Names
 from placer.emit.segments import Function, Phase, function
 from placer.graph import optimizers
-from placer.graph.graph import Graph, Op
-from placer.graph.structure import COPIES, is_computed, is_conversion, is_update
+from placer.graph.graph import TOGETHER, Graph, Op
+from placer.graph.structure import (
+    COPIES,
+    OVER,
+    is_computed,
+    is_conversion,
+    is_update,
+)
 from placer.graph.types import TensorType
 from placer.plan import Table
 
@@ -20,6 +27,7 @@ def programs(
     titles: Mapping[str, str],
     phases: Sequence[Phase],
     tables: Mapping[str, Sequence[Table]],
+    turns: Mapping[str, Sequence[str]],
 ) -> dict[str, str]:
     """The program of every host of `titles`. Hosts that run the same ops in the same
     way have the same text but for the title, which is written once."""
@@ -28,7 +36,7 @@ def programs(
     for host, title in titles.items():
         key = _likeness(host, phases)
         if key not in bodies:
-            bodies[key] = _body(host, phases, tables[host])
+            bodies[key] = _body(host, phases, tables[host], turns.get(host, ()))
         found[host] = f'"""{title}"""\n{bodies[key]}'
     return found
 
@@ -41,12 +49,14 @@ def _likeness(host: str, phases: Sequence[Phase]) -> object:
     return host if own or not mine else tuple(map(id, mine))
 
 
-def _body(host: str, phases: Sequence[Phase], tables: Sequence[Table]) -> str:
+def _body(
+    host: str, phases: Sequence[Phase], tables: Sequence[Table], turns: Sequence[str]
+) -> str:
     names = Names(_modules(host, phases))
     functions: list[Function] = []
     bodies: list[list[str]] = []
     for phase in phases:
-        made, body = _phase(host, phase, names, tables)
+        made, body = _phase(host, phase, names, tables, turns)
         functions += made
         bodies.append(body)
     lines = [""]
@@ -82,7 +92,11 @@ def _import(module: str, name: str) -> str:
 
 
 def _phase(
-    host: str, phase: Phase, names: Names, tables: Sequence[Table]
+    host: str,
+    phase: Phase,
+    names: Names,
+    tables: Sequence[Table],
+    turns: Sequence[str],
 ) -> tuple[list[Function], list[str]]:
     found = units(phase.graph, host)
     functions: dict[int, Function] = {}
@@ -92,27 +106,33 @@ def _phase(
             if made is not None:
                 functions[i] = made
     writer = _Writer(phase, host, names, tables, found)
+    made_of = {id(unit): functions[i] for i, unit in enumerate(found) if i in functions}
+    if phase.graph.microbatches > 1:
+        lines = writer.microbatches(made_of, found, turns)
+        return list(functions.values()), [_head(phase), *(lines or _nothing(host))]
     depth = 1
-    lines: list[str] = []
+    lines = []
     batches = phase.evaluating and any(not unit.once for unit in found)
-    for i, unit in enumerate(found):
+    for unit in found:
         if batches and depth == 1 and not unit.once:
             lines.append(f"{INDENT}for _ in node.batches():")
             depth = 2
-        if i in functions:
-            lines += _called(functions[i], depth)
-        elif not unit.computed:
-            lines += writer.statements(unit, depth)
+        lines += writer.unit(made_of, unit, depth)
+    return list(functions.values()), [_head(phase), *(lines or _nothing(host))]
+
+
+def _head(phase: Phase) -> str:
     name = "evaluate" if phase.evaluating else "step"
-    head = f"def {name}(node: runtime.Node) -> None:"
-    if not lines:
-        nothing = "this server holds no block" if host.startswith("ps") else "no op"
-        lines = [f'{INDENT}"""Nothing to do: {nothing}."""']
-    return list(functions.values()), [head, *lines]
+    return f"def {name}(node: runtime.Node) -> None:"
+
+
+def _nothing(host: str) -> list[str]:
+    nothing = "this server holds no block" if host.startswith("ps") else "no op"
+    return [f'{INDENT}"""Nothing to do: {nothing}."""']
 
 
 def _called(made: Function, depth: int) -> list[str]:
-    arguments = [*made.arguments, *(["count=node.count"] if made.counts else [])]
+    arguments = [*made.arguments, *(f"{each}=node.{each}" for each in made.static)]
     return call(made.results, made.name, arguments, depth)
 
 
@@ -135,10 +155,61 @@ class _Writer:
         self.applied = applied(phase.graph, host, tables)
         self.later = {id(op) for found in self.applied.values() for op in found}
 
+    def unit(self, made: Mapping[int, Function], unit: Unit, depth: int) -> list[str]:
+        if id(unit) in made:
+            return _called(made[id(unit)], depth)
+        return [] if unit.computed else self.statements(unit, depth)
+
+    def microbatches(
+        self, made: Mapping[int, Function], found: Sequence[Unit], turns: Sequence[str]
+    ) -> list[str]:
+        """A step whose blocks run for one microbatch after the other."""
+        step = blocks(self.graph, found)
+        lines = self._block(made, step.before, 1)
+        if step.among:
+            lines += wrapped(f"{INDENT}# ", turns)
+            lines.append(f"{INDENT}for block in node.microbatches():")
+        held = _Held(self.graph, self.names, step.among)
+        for i, block in enumerate(step.among):
+            head = "if" if i == 0 else "elif"
+            lines.append(f"{INDENT * 2}{head} block == {literal(block.name)}:")
+            lines += held.taken(i, 3)
+            lines += self._block(made, block, 3)
+            lines += held.kept(i, 3)
+        return lines + self._block(made, step.after, 1)
+
+    def _block(
+        self, made: Mapping[int, Function], block: Block, depth: int
+    ) -> list[str]:
+        lines = []
+        if block.totals:
+            values = [self.names.of(op.name) for op in block.totals]
+            named = [literal(self.names.of(op.operands[0])) for op in block.totals]
+            targets = [f"({values[0]},)"] if len(values) == 1 else values
+            lines += call(targets, "node.totals", named, depth)
+        for unit in block.units:
+            lines += self.unit(made, unit, depth)
+        return lines
+
+    def _over(self, unit: Unit, depth: int) -> list[str]:
+        """What goes from microbatches to the whole step, and back."""
+        kind = unit.ops[0].kind
+        if kind in TOGETHER.values():
+            verb = kind.removesuffix("_microbatches").removesuffix("_microbatch")
+            taken = [self.names.of(op.operands[0]) for op in unit.ops]
+            arguments = [f"{name}={name}" for name in dict.fromkeys(taken)]
+            return call([], f"node.{verb}", arguments, depth)
+        (op,) = unit.ops
+        verb = "split" if kind == "split_microbatches" else "first"
+        operands = [self.names.of(op.operands[0])]
+        return call([self.names.of(op.name)], f"node.{verb}", operands, depth)
+
     def statements(self, unit: Unit, depth: int) -> list[str]:
         op = unit.ops[0]
         if op.kind in COPIES:
             return self._copy(op, depth)
+        if op.kind in OVER:
+            return self._over(unit, depth)
         match op.kind:
             case "read":
                 return self._read(unit.ops, depth)
@@ -290,6 +361,45 @@ class _Writer:
     def _directed(self, op: Op) -> bool:
         """Whether the update is the second half of a rule in two."""
         return is_update(op.kind) and optimizers.find(op.kind).direction
+
+
+class _Held:
+    """What blocks keep of a microbatch for later blocks."""
+
+    def __init__(self, graph: Graph, names: Names, among: Sequence[Block]) -> None:
+        made: dict[str, int] = {}
+        used: dict[str, list[int]] = {}
+        for i, block in enumerate(among):
+            for op in block.ops if block.repeated else ():
+                for name in op.operands:
+                    variable = names.of(name)
+                    if made.get(variable, i) != i and i not in used.get(variable, []):
+                        used.setdefault(variable, []).append(i)
+                for value in op.results:
+                    if value.over is not None and op.kind not in TOGETHER.values():
+                        made.setdefault(names.of(value.name), i)
+        self._made, self._used = made, used
+
+    def kept(self, block: int, depth: int) -> list[str]:
+        """What the block keeps, at its end."""
+        names = [v for v in self._used if self._made[v] == block]
+        arguments = [f"{name}={name}" for name in names]
+        return call([], "node.keep", arguments, depth) if names else []
+
+    def taken(self, block: int, depth: int) -> list[str]:
+        """What it takes, at its beginning; what is taken for the last time goes."""
+        lines: list[str] = []
+        for verb, last in (("kept", False), ("taken", True)):
+            names = [
+                v
+                for v, blocks in self._used.items()
+                if block in blocks and (blocks[-1] == block) == last
+            ]
+            if names:
+                targets = [f"({names[0]},)"] if len(names) == 1 else names
+                named = [literal(name) for name in names]
+                lines += call(targets, f"node.{verb}", named, depth)
+        return lines
 
 
 def _how(graph: Graph, send: Op, listen: Op) -> list[str]:

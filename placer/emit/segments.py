@@ -14,6 +14,7 @@ from placer.graph.rows import pieces
 from placer.graph.structure import (
     COPIES,
     FLAT,
+    OVER,
     declared_attrs,
     is_computed,
     is_conversion,
@@ -26,22 +27,24 @@ from placer.ops.declaration import never
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What is written for one op: lines, and whether they need the number of rows."""
+    """What is written for one op: lines, whether they need the number of rows of the
+    batch, and of the microbatch."""
 
     lines: Sequence[str] = ()
     counts: bool = False
+    sizes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An emitted function: its text, the names it takes and gives, and whether it
-    takes the number of rows."""
+    """An emitted function: its text, the names it takes and gives, and which numbers of
+    rows."""
 
     name: str
     lines: tuple[str, ...]
     arguments: tuple[str, ...]
     results: tuple[str, ...]
-    counts: bool
+    static: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +83,16 @@ def function(
     """The unit's ops as one jitted function of its inputs, named by its purpose. None
     where it gives nothing but operands as they are.
 
-    It takes `count`, which is static, where not every batch is full. In training what it
-    takes of other segments is kept though it may be unused: its results are there only
+    It takes `count`, and `rows` of a microbatch, which are static, where not every batch is full.
+    In training what it takes of other segments is kept though it may be unused: its results are there only
     when those are over, as `in_place` counts on.
     """
-    rows = phase.rows
-    count = "count" if rows is None else str(rows)
-    statements = [_statement(graph, host, op, names, count) for op in unit.ops]
+    full = phase.rows
+    count = size = "count" if full is None else str(full)
+    if graph.is_repeated(unit.ops[0]):
+        size = "rows" if full is None else str(full // graph.microbatches)
+    rows = _Rows(count, size)
+    statements = [_statement(graph, host, op, names, rows) for op in unit.ops]
     body = [line for statement in statements for line in statement.lines]
     # A value that a conversion leaves as it is goes by the name that it had.
     taken = dict.fromkeys(map(names.of, unit.inputs))
@@ -96,12 +102,15 @@ def function(
     if not results:
         return None
     name = names.fresh(purpose(unit, phase.evaluating))
-    counts = rows is None and any(statement.counts for statement in statements)
+    needed = {count for statement in statements if statement.counts}
+    needed |= {size for statement in statements if statement.sizes}
+    static = tuple(name for name in ("count", "rows") if name in needed)
     parameters = [*arguments]
     options = []
-    if counts:
-        parameters += ["*", "count"]
-        options.append('static_argnames="count"')
+    if static:
+        parameters += ["*", *static]
+        named = literal(static[0]) if len(static) == 1 else literal(static)
+        options.append(f"static_argnames={named}")
     if not phase.evaluating and _is_awaited(graph, unit.inputs):
         options.append("keep_unused=True")
     head = (
@@ -112,11 +121,19 @@ def function(
         body[-1] = body[-1].replace(f"{results[0]} = ", "return ", 1)
         returned = []
     lines = [head, *define(name, parameters), *body, *returned]
-    return Function(name, tuple(lines), arguments, results, counts)
+    return Function(name, tuple(lines), arguments, results, static)
 
 
-def _statement(graph: Graph, host: str, op: Op, names: Names, count: str) -> Statement:
-    """The op as a call. `count` is the number of rows of the global batch as text."""
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Numbers of rows, as text: of the global batch, and of what goes through at once."""
+
+    count: str
+    size: str
+
+
+def _statement(graph: Graph, host: str, op: Op, names: Names, rows: _Rows) -> Statement:
+    """The op as a call."""
     operands = [names.of(n) for n in op.operands if _is_here(graph, host, op, n)]
     if op.is_gradient:
         return Statement(_gradient(graph, op, names, operands))
@@ -124,12 +141,12 @@ def _statement(graph: Graph, host: str, op: Op, names: Names, count: str) -> Sta
         names.alias(op.name, operands[0])
         return Statement()
     if op.kind == "accumulate" and not operands:  # no part of the sum is here
-        return _zeros(graph.tensor(op.name), names.of(op.name), count)
+        return _zeros(graph.tensor(op.name), names.of(op.name), rows.size)
     if is_conversion(op.kind):
-        return _conversion(graph, host, op, names, operands, count)
+        return _conversion(graph, host, op, names, operands, rows.size)
     arguments = [*operands, *_keywords(op, names)]
     if counts := _counts(graph, op):
-        arguments.append(f"count={count}")
+        arguments.append(f"count={rows.count}")
     targets = [names.of(value.name) for value in op.results]
     saves = isinstance(op.results[-1].type, ResidualType)
     if saves and len(targets) > 2:
@@ -144,7 +161,7 @@ def _is_awaited(graph: Graph, names: Iterable[str]) -> bool:
     made = {id(op): op for op in map(graph.producers.__getitem__, names)}
     return any(
         is_computed(op)
-        or (op.kind in FLAT | COPIES and _is_awaited(graph, op.operands))
+        or (op.kind in FLAT | COPIES | OVER and _is_awaited(graph, op.operands))
         or (
             op.kind == "listen_and_serv"
             and _is_awaited(graph, graph.sends[op.attrs["edge"]].operands)
@@ -220,7 +237,7 @@ def _conversion(
     op: Op,
     names: Names,
     operands: Sequence[str],
-    count: str,
+    size: str,
 ) -> Statement:
     """A conversion that moves nothing between hosts, as this host does it."""
     operand, result = graph.values[op.operands[0]], op.result
@@ -232,7 +249,7 @@ def _conversion(
     mine = pieces(layouts, sources, targets, host, graph.batch)
     target = names.of(result.name)
     if not mine:
-        return _zeros(graph.tensor(result.name), target, count)
+        return _zeros(graph.tensor(result.name), target, size)
     if mine[0].whole:
         names.alias(result.name, operands[0])
         return Statement()
@@ -240,12 +257,14 @@ def _conversion(
         arguments = [f"index={targets.index(host)}", f"parts={len(targets)}"]
         return Statement(call([target], "ops.split_rows", [*operands, *arguments], 1))
     arguments = [f"index={sources.index(host)}", f"parts={len(sources)}"]
-    arguments.append(f"count={count}")
-    return Statement(call([target], "ops.pad_rows", [*operands, *arguments], 1), True)
+    arguments.append(f"count={size}")
+    lines = call([target], "ops.pad_rows", [*operands, *arguments], 1)
+    return Statement(lines, sizes=True)
 
 
-def _zeros(kind: TensorType, target: str, count: str) -> Statement:
-    sizes = [count if d == "batch" else str(d) for d in kind.shape]
+def _zeros(kind: TensorType, target: str, size: str) -> Statement:
+    sizes = [size if d == "batch" else str(d) for d in kind.shape]
     shape = f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
     arguments = ["value=0.0", f'dtype="{kind.dtype}"', f"shape={shape}"]
-    return Statement(call([target], "ops.constant", arguments, 1), kind.has_batch)
+    lines = call([target], "ops.constant", arguments, 1)
+    return Statement(lines, sizes=kind.has_batch)

@@ -18,14 +18,25 @@ from placer.place import Cluster, Place
 Layout = Literal["R", "S", "P"]
 """How a value lies on its places: replicated, split by rows, or partial (a sum)."""
 
+TOGETHER: Mapping[Layout, str] = {
+    "P": "sum_microbatches",
+    "S": "join_microbatches",
+    "R": "one_microbatch",
+}
+"""What makes one value of those of all microbatches, by how it lies over them."""
+APART: Mapping[Layout, str] = {"S": "split_microbatches", "P": "first_microbatch"}
+"""What gives every microbatch its own of a value that is made once a step."""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One result of an op. `layout` is known once the graph is laid out."""
+    """One result of an op. `layout` is known once the graph is laid out. `over` says how
+    it lies over the microbatches of a step, and is None where it is made once a step."""
 
     name: str
     type: ValueType
     layout: Layout | None = None
+    over: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +103,34 @@ class Op:
 
 @dataclass(frozen=True)
 class Graph:
-    """A named list of ops in program order, for a cluster and a global batch size."""
+    """A named list of ops in program order, for a cluster and a global batch size, whose
+    rows go through in so many microbatches."""
 
     name: str
     cluster: Cluster
     batch: int
     ops: tuple[Op, ...]
+    microbatches: int = 1
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
-        return Graph(self.name, self.cluster, self.batch, tuple(ops))
+        whole = self.name, self.cluster, self.batch
+        return Graph(*whole, tuple(ops), self.microbatches)
+
+    def is_repeated(self, op: Op) -> bool:
+        """Whether the op runs for every microbatch, and not once a step."""
+        found = self._repeated.get(id(op))
+        if found is None:
+            values = op.results
+            if not values or op.kind in TOGETHER.values():
+                values = tuple(self.values[name] for name in op.operands)
+            repeated = any(value.over is not None for value in values)
+            found = self._repeated[id(op)] = repeated, op
+        return found[0]
+
+    @cached_property
+    def _repeated(self) -> dict[int, tuple[bool, Op]]:
+        """By the identity of an op, which is kept."""
+        return {}
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops)

@@ -52,6 +52,8 @@ class Model:
     precision: Literal["float32", "float64"]
     metrics: tuple[str, ...]
     folder: Path
+    schedule: str = "1f1b"
+    """In what order blocks run for the microbatches of a step: 1f1b or gpipe."""
     emulate: bool = False
     """Whether every device that is no CPU is a CPU device of its own."""
     modules: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from placer.graph import optimizers
-from placer.graph.graph import Op
+from placer.graph.graph import APART, TOGETHER, Op
 
 ENTRIES = frozenset({"read", "parameter"})
 """What a step begins with."""
@@ -31,6 +31,9 @@ COPIES = frozenset({"memcpy_h2d", "memcpy_d2h", "memcpy_d2d"})
 """What goes between devices of one node: from its memory to a device, back, and from one
 device to another (seed 004's names)."""
 
+OVER = frozenset({*TOGETHER.values(), *APART.values()})
+"""What goes from the microbatches of a step to the whole of it, and back."""
+
 FLAT = frozenset({"cut", "assemble"})
 """A flat range of a parameter's gradient, and a parameter put together from blocks:
 both are views of memory, never computed."""
@@ -50,6 +53,7 @@ CONVERSIONS = {
 
 SUFFIXES = frozenset(
     {"grad", "res", "again", "h2d", "d2h", "d2d", *CONVERSIONS.values()}
+    | {"total", "each"}
 )
 """What the compiler adds to the name of an op's value, after a dot: no parameter of the
 op is called so."""
@@ -115,5 +119,5 @@ _DIRECTIONS = frozenset(f"{name}.direction" for name in optimizers.names())
 SCALES = frozenset({"clip_scale", "trust_ratio"})
 """What an update is multiplied by: scalars, from sums of squares."""
 _OPTIMIZERS = _UPDATES | _DIRECTIONS | SCALES | {"sum_of_squares", "clip_value"}
-STRUCTURAL = ENTRIES | RECIPES | EXITS | MESSAGES | COPIES | FLAT
+STRUCTURAL = ENTRIES | RECIPES | EXITS | MESSAGES | COPIES | OVER | FLAT
 _STRUCTURAL = STRUCTURAL | _UPDATES | _DIRECTIONS

@@ -28,8 +28,10 @@ _NUMBERS = frozenset({"inf", "nan"})
 
 def print_graph(graph: Graph, *, positions: bool = False) -> str:
     """The graph as text, one op a line, in program order."""
-    head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch}) {{"
-    lines = [head]
+    head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch})"
+    if graph.microbatches > 1:
+        head += f" microbatches({graph.microbatches})"
+    lines = [f"{head} {{"]
     for op in graph.ops:
         line = print_op(op)
         if positions and op.source is not None:
@@ -52,8 +54,8 @@ def print_op(op: Op) -> str:
 
 
 def _value(value: Value) -> str:
-    layout = f" {value.layout}" if value.layout else ""
-    return f"%{value.name}: {value.type}{layout}"
+    layout = f"{value.layout or ''}/{value.over}" if value.over else value.layout
+    return f"%{value.name}: {value.type}{f' {layout}' if layout else ''}"
 
 
 def _term(term: Any) -> str:
@@ -133,10 +135,11 @@ class _Reader:
     file: str
 
     def graph(self, tree: Any) -> Graph:
-        name, nodes, batch, *ops = tree.children
+        name, nodes, batch, microbatches, *ops = tree.children
         cluster = self._meaning(nodes, Cluster.parse)
         rows = self._meaning(batch, lambda text: int(text[6:-1]))
-        return Graph(str(name), cluster, rows, tuple(map(self._op, ops)))
+        parts = int(microbatches[13:-1]) if microbatches else 1
+        return Graph(str(name), cluster, rows, tuple(map(self._op, ops)), parts)
 
     def _op(self, tree: Any) -> Op:
         results, kind, operands, attrs, place = tree.children
@@ -158,7 +161,8 @@ class _Reader:
             value_type = ResidualType(
                 tuple(self._meaning(part, TensorType.parse) for part in parts)
             )
-        return Value(str(name)[1:], value_type, str(layout) if layout else None)  # type: ignore[arg-type]
+        places, _, over = str(layout or "").partition("/")
+        return Value(str(name)[1:], value_type, places or None, over or None)  # type: ignore[arg-type]
 
     def _mapping(self, tree: Any) -> dict[str, Any]:
         pairs = [pair for pair in tree.children if pair is not None]

@@ -10,6 +10,7 @@ from placer.passes.differentiate import differentiate
 from placer.passes.evaluate import evaluate
 from placer.passes.lay_out import lay_out
 from placer.passes.memcpy import memcpy
+from placer.passes.microbatch import microbatch
 from placer.passes.place import place
 from placer.passes.recompute import recompute
 from placer.passes.segment import segment
@@ -29,6 +30,7 @@ SHARED: tuple[tuple[str, Pass, Stage], ...] = (
 """What a training step and its evaluation share: name, pass, what holds afterwards."""
 
 STEP: tuple[tuple[str, Pass, Stage], ...] = (
+    ("microbatch", microbatch, Stage.PLACED),
     ("layout", lay_out, Stage.LAID_OUT),
     ("recompute", recompute, Stage.LAID_OUT),
     ("transfer", transfer, Stage.TRANSFERRED),

@@ -15,6 +15,7 @@ from placer.errors import GraphError
 from placer.graph.graph import Graph, Layout, Op, Value
 from placer.graph.structure import (
     CONVERSIONS,
+    OVER,
     is_computed,
     is_once,
     is_structural,
@@ -63,6 +64,11 @@ def _layouts_of(
         return (), ("S" if split else "R",)
     if op.kind == "record":
         return tuple(layouts[name] for name in op.operands), ()
+    if op.kind in OVER and not single:
+        # Rows of one node are not side by side in the batch once they are joined.
+        as_is = op.kind not in ("join_microbatches", "split_microbatches")
+        layout = layouts[op.operands[0]] if as_is else "R"
+        return (layout,), (layout,)
     if op.kind == "cut":
         return (layouts[op.operands[0]],), (layouts[op.operands[0]],)
     if single or is_structural(op.kind):
@@ -115,10 +121,13 @@ def check_rows(graph: Graph) -> None:
             over = parts if is_computed(op) and rows else 1
             if value.layout == "S":
                 over *= len(graph.hosts(op))
+            if rows and value.over == "S":
+                over *= graph.microbatches
             if over > 1 and graph.batch % over:
-                raise _uneven(
-                    graph, op, value, over, "nodes" if parts == 1 else "devices"
-                )
+                parted = value.layout == "S" or parts > 1
+                what = ["devices" if parts > 1 else "nodes"] * parted
+                what += ["microbatches"] * (rows and value.over == "S")
+                raise _uneven(graph, op, value, over, " and ".join(what))
 
 
 def _uneven(graph: Graph, op: Op, value: Value, parts: int, what: str) -> GraphError:
@@ -170,7 +179,9 @@ def _converted(
                 )
                 out.extend(made_now)
             operands = tuple(names)
-        results = tuple([Value(v.name, v.type, layouts[v.name]) for v in op.results])
+        results = tuple(
+            [Value(v.name, v.type, layouts[v.name], v.over) for v in op.results]
+        )
         out.append(op.of(operands, results))
     return graph.with_ops(out)
 
@@ -276,8 +287,8 @@ def _conversion(
         return
     made.add(need.result)
     origin = graph.producers[of or name]
-    kind = graph.values[of or name].type
-    value = Value(need.result, kind, need.layout)
+    had = graph.values[of or name]
+    value = Value(need.result, had.type, need.layout, had.over)
     if origin.kind == "read" and of is None:  # not sent: the whole batch is read
         place = graph.cluster.in_memory(need.place)
         yield replace(origin, results=(value,), place=place)

@@ -74,7 +74,7 @@ def _copy(graph: Graph, op: Op, value: Value, users: list[Op], taken: set[str]) 
     return Op(
         f"memcpy_{way}",
         (value.name,),
-        (Value(name, value.type, value.layout),),
+        (Value(name, value.type, value.layout, value.over),),
         {"once": True} if is_once(op) else {},
         graph.cluster.canonical(place),
         op.source,
@@ -102,6 +102,7 @@ class _Way:
 
     once: bool
     level: int
+    repeated: bool
     phase: Phase
     kind: str
     origin: str
@@ -112,9 +113,9 @@ def _together(graph: Graph) -> Graph:
     """Copies that go the same way as one op, and all ops in the order of their levels
     and phases."""
     groups: dict[_Way, list[Op]] = defaultdict(list)
-    timed: list[tuple[tuple[bool, int, Phase], Op]] = []
+    timed: list[tuple[tuple[bool, int, bool, Phase], Op]] = []
     for op, level in zip(graph.ops, earliest(graph), strict=True):
-        when = not is_once(op), level, phase(graph, op)
+        when = not is_once(op), level, graph.is_repeated(op), phase(graph, op)
         if op.kind in COPIES:
             origin = graph.devices(graph.producers[op.operands[0]])
             assert op.place is not None
@@ -122,7 +123,7 @@ def _together(graph: Graph) -> Graph:
         else:
             timed.append((when, op))
     for way, copies in groups.items():
-        when = way.once, way.level, way.phase
+        when = way.once, way.level, way.repeated, way.phase
         timed.append((when, _joined(graph, copies)))
     timed.sort(key=lambda each: each[0])
     return graph.with_ops(op for _, op in timed)

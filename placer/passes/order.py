@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from placer.graph.graph import Graph, Op
-from placer.graph.structure import COPIES, is_computed
+from placer.graph.graph import TOGETHER, Graph, Op
+from placer.graph.structure import (
+    COPIES,
+    EXITS,
+    MESSAGES,
+    is_computed,
+    is_direction,
+    is_update,
+)
 from placer.passes.levels import Step, levels, of_halves
 
 
@@ -38,6 +45,8 @@ def phase(graph: Graph, op: Op) -> Phase:
             return Phase.ENTRY
         case "send":
             return Phase.OUT
+        case "split_microbatches" | "first_microbatch":
+            return Phase.ENTRY
     if op.kind in COPIES:
         computed = is_computed(graph.producers[op.operands[0]])
         return Phase.COPY_OUT if computed else Phase.COPY_IN
@@ -51,7 +60,56 @@ def cost(graph: Graph, op: Op) -> int:
         mine = phase(graph, op)
         users = [u for value in op.results for u in graph.uses.get(value.name, ())]
         return int(any(phase(graph, user) < mine for user in users))
+    if op.kind in TOGETHER.values():
+        return 1
     return of_halves(op)[0]
+
+
+class Stage(IntEnum):
+    """Of a step with microbatches: what comes before the first, what microbatches do and
+    have done in between, and what comes after the last."""
+
+    BEFORE = 0
+    AMONG = 1
+    AFTER = 2
+
+
+def stages(graph: Graph) -> list[Stage]:
+    """The stage of each op: what is made once a step comes before the microbatches or
+    after them, unless it takes of some and gives to others. Nothing is updated before
+    the last has been through."""
+    if graph.microbatches == 1:
+        return [Stage.BEFORE] * len(graph.ops)
+    late: set[str] = set()  # what waits for microbatches, or for an update
+    early: set[str] = set()  # what they wait for
+    found: list[Stage] = []
+    for op in graph.ops:
+        exits = is_update(op.kind) or is_direction(op.kind) or op.kind in EXITS
+        gives = _known(op)[1]
+        if exits or op.kind in TOGETHER.values() or not late.isdisjoint(_known(op)[0]):
+            late.update(gives)
+            found.append(Stage.AFTER)
+        else:
+            found.append(Stage.BEFORE)
+    for i in range(len(graph.ops) - 1, -1, -1):
+        op = graph.ops[i]
+        takes, gives = _known(op)
+        between = found[i] == Stage.AFTER and not early.isdisjoint(gives)
+        if between or graph.is_repeated(op):
+            found[i] = Stage.AMONG
+        if found[i] == Stage.AMONG:
+            early.update(takes)
+    return found
+
+
+def _known(op: Op) -> tuple[Sequence[str], Sequence[str]]:
+    """What an op takes and gives, a message too."""
+    takes: Sequence[str] = op.operands
+    gives: Sequence[str] = [value.name for value in op.results]
+    if op.kind in MESSAGES:
+        edge = (f"edge {op.attrs['edge']}",)
+        return (takes, edge) if op.kind == "send" else (edge, gives)
+    return takes, gives
 
 
 def earliest(graph: Graph) -> list[int]:
@@ -60,10 +118,6 @@ def earliest(graph: Graph) -> list[int]:
 
 
 def _step(graph: Graph, op: Op) -> Step:
-    if op.kind == "send":
-        return Step(op.operands, (f"edge {op.attrs['edge']}",), 1)
-    takes: Sequence[str] = op.operands
-    if op.kind == "listen_and_serv":
-        takes = (f"edge {op.attrs['edge']}",)
-    gives = [value.name for value in op.results]
-    return Step(takes, gives, cost(graph, op), of_halves(op)[1])
+    takes, gives = _known(op)
+    after = 1 if op.kind == "send" else cost(graph, op)
+    return Step(takes, gives, after, of_halves(op)[1])

@@ -102,7 +102,7 @@ def _again(graph: Graph, part: _Part, wanted: list[Op], suffix: str) -> Iterator
             if name not in part.names and graph.tensor(name).has_rows:
                 part.names[name] = f"{name}.{suffix}"
                 had = graph.values[name]
-                value = Value(part.names[name], had.type, had.layout)
+                value = Value(part.names[name], had.type, had.layout, had.over)
                 yield Op(
                     "hold",
                     (name, cotangent),
@@ -114,7 +114,9 @@ def _again(graph: Graph, part: _Part, wanted: list[Op], suffix: str) -> Iterator
         for value in op.results:
             part.names[value.name] = _name(value, suffix)
         operands = tuple(part.names.get(name, name) for name in op.operands)
-        results = tuple(Value(part.names[v.name], v.type, v.layout) for v in op.results)
+        results = tuple(
+            Value(part.names[v.name], v.type, v.layout, v.over) for v in op.results
+        )
         yield op.of(operands, results).with_attrs(again=True)
 
 

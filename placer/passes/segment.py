@@ -19,7 +19,7 @@ from placer.graph.structure import (
     is_direction,
     is_once,
 )
-from placer.passes.order import cost, earliest, phase
+from placer.passes.order import Stage, cost, earliest, phase, stages
 
 
 def segment(graph: Graph) -> Graph:
@@ -29,22 +29,26 @@ def segment(graph: Graph) -> Graph:
     timed = []
     chosen: dict[str, int] = {}
     devices: dict[str, int] = {}  # numbered, in the order in which they come up
-    for op, first, last in zip(graph.ops, early, late, strict=True):
+    when = stages(graph)
+    for op, first, last, stage in zip(graph.ops, early, late, when, strict=True):
+        repeated = graph.is_repeated(op)
         level = first
         if not _is_fixed(op):
             # An operand that another place makes may have been put off.
             level = max((first, *(chosen[name] for name in op.operands)))
             if op.kind not in COPIES:  # those are made as soon as they can be
-                work = busy.get(_worker(graph, op), ())
+                work = busy.get((_worker(graph, op), repeated), ())
                 level = next((i for i in range(level, last) if i in work), last)
         after = level + cost(graph, op)
         chosen.update((value.name, after) for value in op.results)
         on = 0
         if is_computed(op):
-            op = op.with_attrs(segment=level)
             on = devices.setdefault(graph.devices(op), len(devices))
-        timed.append((not is_once(op), level, phase(graph, op), on, op))
-    timed.sort(key=lambda entry: entry[:4])
+        within = level, repeated, phase(graph, op), on
+        if stage == Stage.AMONG or is_computed(op):
+            op = op.with_attrs(segment=level)
+        timed.append((not is_once(op), stage, within, op))
+    timed.sort(key=lambda entry: entry[:3])
     return graph.with_ops(op for *_, op in timed)
 
 
@@ -62,15 +66,17 @@ def _worker(graph: Graph, op: Op) -> object:
 def _busy(
     graph: Graph, early: Sequence[int], late: Sequence[int]
 ) -> dict[object, set[int]]:
-    """The levels at which each place, and its nodes, have work: what is wanted then, and
-    what comes in then feeds."""
+    """The levels at which each place, and its nodes, have work that is repeated, or that
+    is not: what is wanted then, and what comes in then feeds."""
     busy: dict[object, set[int]] = {}
     fresh: set[str] = set()
     for op, first, last in zip(graph.ops, early, late, strict=True):
         fed = not fresh.isdisjoint(op.operands)
         if is_computed(op):
+            repeated = graph.is_repeated(op)
             for worker in (op.place, graph.hosts(op)):
-                busy.setdefault(worker, set()).update((first, last) if fed else (last,))
+                found = busy.setdefault((worker, repeated), set())
+                found.update((first, last) if fed else (last,))
         elif op.kind == "listen_and_serv" or (fed and op.kind in (*COPIES, "assemble")):
             fresh.update(value.name for value in op.results)
     return busy

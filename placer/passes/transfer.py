@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer.graph.graph import Graph, Op, Value
+from placer.graph.graph import TOGETHER, Graph, Op, Value
 from placer.graph.rows import is_local
 from placer.graph.structure import is_conversion, is_once
 from placer.passes.levels import Step, levels, of_halves
@@ -81,7 +81,7 @@ def _moves(
     if (operand.layout, result.layout) != ("P", "R") or not several:
         return (_Move(operand, result, origin, target, op),)
     first = first_host(graph.cluster, target)
-    total = Value(f"{result.name}.sum", result.type, "R")
+    total = Value(f"{result.name}.sum", result.type, "R", result.over)
     return (
         _Move(operand, total, origin, first, op),
         _Move(total, result, first, target, op),
@@ -91,13 +91,16 @@ def _moves(
 def _step(item: Op | _Move) -> Step:
     if isinstance(item, _Move):
         return Step((item.operand.name,), (item.result.name,), 1)
-    return Step(item.operands, [v.name for v in item.results], *of_halves(item))
+    cost, group = of_halves(item)
+    cost += item.kind in TOGETHER.values()
+    return Step(item.operands, [v.name for v in item.results], cost, group)
 
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
     once: bool
     level: int
+    repeated: bool
     origin: Place
     target: Place
 
@@ -110,7 +113,8 @@ def _grouped(
     timed: list[tuple[bool, int, int, Op]] = []
     for item, level in zip(moves, at, strict=True):
         if isinstance(item, _Move):
-            key = _Edge(item.once, level, item.origin, item.target)
+            repeated = item.operand.over is not None
+            key = _Edge(item.once, level, repeated, item.origin, item.target)
             edges.setdefault(key, []).append(item)
         else:
             timed.append((not is_once(item), level, 1, item))

@@ -13,6 +13,7 @@ from placer.graph.structure import (
     COPIES,
     ENTRIES,
     MESSAGES,
+    OVER,
     RECIPES,
     declared_attrs,
     is_conversion,
@@ -132,7 +133,7 @@ def _expected(graph: Graph, op: Op, takes: list[ValueType]) -> list[ValueType]:
         return [_cut(op, tensors)]
     if kind == "assemble":
         return [_assemble(op, tensors)]
-    if kind in COPIES:
+    if kind in COPIES or kind in OVER:
         return list(takes)
     if is_conversion(kind):
         _alike(op, tensors, 1, 1)

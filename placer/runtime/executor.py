@@ -15,6 +15,7 @@ from placer.runtime.exchange import Exchange
 from placer.runtime.execution import Execution, Hook, Result
 from placer.runtime.lines import Lines
 from placer.runtime.metrics import Metrics
+from placer.runtime.microbatches import Microbatches
 from placer.runtime.node import Node
 from placer.runtime.saving import save
 from placer.runtime.schedules import schedule
@@ -92,6 +93,7 @@ def _prepare(execution: Execution, metrics: Metrics, devices: Devices) -> Node:
         (me.step, me.evaluation),
         metrics.record,
         devices,
+        Microbatches(plan.microbatches, me.turns),
     )
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from placer.graph.rows import part
 from placer.graph.structure import POSITION
 from placer.plan import Phase
 from placer.runtime.batches import Batches
 from placer.runtime.channel.protocol import Key
 from placer.runtime.devices import Devices
 from placer.runtime.exchange import Exchange
+from placer.runtime.microbatches import MicrobatchCalls, Microbatches
 from placer.runtime.schedules import Schedule
 from placer.runtime.table import Table
 from placer.runtime.tables import AnyTable
@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
-class Node:
+class Node(MicrobatchCalls):
     """One node in a run, as its program sees it.
 
     `count` is the number of rows of the current global batch. Arrays are numpy; a
@@ -41,12 +41,13 @@ class Node:
     phases: tuple[Phase, Phase | None]
     watch: Callable[[Mapping[str, Any], int], None]
     devices: Devices
+    micro: Microbatches = field(default_factory=Microbatches)
     where: str = ""
     count: int = 0
     _recorded: tuple[Any, ...] = ()
     _step: int = 0
     _position: tuple[int, int] = (1, 0)
-    _microbatch: int = 0
+    _batch: int = 0
     _evaluation: bool = False
 
     # What a program calls.
@@ -61,13 +62,12 @@ class Node:
         for value in values:
             read = reads[value]
             share = (read.index, read.parts)
+            low, high = self.own_range(*share)
             if read.input == POSITION:
-                low, high = part(len(indices), *share)
                 found.append(_positions(self._step, low, high))
                 continue
             if share not in taken:
                 assert batches.rows is not None
-                low, high = part(len(indices), *share)
                 taken[share] = batches.rows.take(indices[low:high])
             found.append(taken[share][read.input])
         return found[0] if len(found) == 1 else tuple(found)
@@ -122,11 +122,11 @@ class Node:
 
     def send(self, edge: int, *values: Any) -> None:
         """Send an edge's values to the nodes that need them."""
-        self.exchange.send(self._key(edge), values, self.count)
+        self.exchange.send(self._key(edge), values, self.rows)
 
     def receive(self, edge: int) -> tuple[Array, ...]:
         """Wait for an edge's values, put together as the plan says."""
-        return self.exchange.receive(self._key(edge), self.count)
+        return self.exchange.receive(self._key(edge), self.rows)
 
     def cut(self, gradient: Any, start: int, stop: int) -> Array:
         """Elements [start, stop) of a value, flattened in C order: a view."""
@@ -159,7 +159,7 @@ class Node:
         order = self._batches.order
         before: tuple[Any, ...] = ()
         for batch in range(order.steps_per_epoch):
-            self._microbatch = batch
+            self._batch = batch
             self._position = (1, batch)
             self.count = self._batches.count(batch)
             yield batch
@@ -175,14 +175,14 @@ class Node:
         """Begin training step `step` (from 1), the epoch's `index`-th (from 0)."""
         self.where = f"step {step}"
         self._step, self._position, self._evaluation = step, (epoch, index), False
-        self._microbatch = 0
+        self._batch = 0
         self.count = self.training.count(index)
         self.exchange.new_step()
 
     def enter_evaluation(self, step: int) -> None:
         """Begin the evaluation that follows a training step."""
         self.where = f"evaluation after step {step}"
-        self._evaluation, self._microbatch = True, 0
+        self._evaluation, self._batch = True, 0
         self.count = 0
         self.exchange.new_step()
 
@@ -200,8 +200,9 @@ class Node:
         return self.evaluating
 
     def _key(self, edge: int) -> Key:
-        once = self.exchange.edges[edge].once
-        return Key(edge, self._step, 0 if once else self._microbatch)
+        if self.exchange.edges[edge].once:
+            return Key(edge, self._step)
+        return Key(edge, self._step, self.micro.number or self._batch)
 
 
 def _positions(step: int, low: int, high: int) -> Array:

@@ -6,17 +6,18 @@ So all compile at the same time, and none in the midst of a step that others wai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from placer import aligned
-from placer.graph.rows import part, pieces
+from placer.graph.rows import pieces
 from placer.graph.structure import POSITION
 from placer.plan import Column, Edge, Moved, Node, Phase, Plan
 from placer.runtime.devices import Devices
+from placer.runtime.microbatches import MicrobatchCalls, Microbatches
 from placer.runtime.node import Node as RunningNode
 from placer.runtime.table import Table
 from placer.runtime.tables import AnyTable
@@ -26,7 +27,7 @@ Hook = Callable[[Any], None]
 
 
 @dataclass(slots=True)
-class Rehearsal:
+class Rehearsal(MicrobatchCalls):
     """What a program calls, without anybody else: every array that would come is zeros
     of its type, and nothing is sent, updated or recorded.
 
@@ -42,6 +43,7 @@ class Rehearsal:
     columns: Mapping[str, Column]
     phase: Phase
     sizes: Sequence[int]
+    micro: Microbatches = field(default_factory=Microbatches)
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -52,7 +54,7 @@ class Rehearsal:
         found = []
         for value in values:
             read = reads[value]
-            low, high = part(self.count, read.index, read.parts)
+            low, high = self.own_range(read.index, read.parts)
             if read.input == POSITION:
                 found.append(_zeros("uint32", (high - low, 2)))
             else:
@@ -79,10 +81,10 @@ class Rehearsal:
         )
 
     def _shape(self, edge: Edge, moved: Moved) -> tuple[int, ...]:
-        sizes = [self.count if d == "batch" else int(d) for d in moved.shape]
+        sizes = [self.rows if d == "batch" else int(d) for d in moved.shape]
         if moved.layouts[1] == "S":
             found = pieces(
-                moved.layouts, edge.sources, edge.targets, self.name, self.count
+                moved.layouts, edge.sources, edge.targets, self.name, self.rows
             )
             sizes[0] = max((p.into + p.high - p.low for p in found), default=0)
         return tuple(sizes)
@@ -140,7 +142,8 @@ def rehearse(
     columns = {column.name: column for column in plan.columns}
     step, evaluate = hooks
     for size in sizes[0]:
-        step(Rehearsal(me.name, edges, tables, devices, columns, me.step, (size,)))
+        rows = columns, me.step, (size,)
+        step(Rehearsal(me.name, edges, tables, devices, *rows, running.micro))
     if evaluate is not None and me.evaluation is not None:
         whole = me.evaluation, sizes[1]
         evaluate(Rehearsal(me.name, edges, tables, devices, columns, *whole))

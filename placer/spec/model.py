@@ -119,14 +119,17 @@ def _model(
     if problems or cluster is None or rows.train is None or name is None:
         return None
     ops = [*values.ops, *recipe]
+    parts = training.microbatches
     if single_process:
+        parts = 1
         cluster, ops = one_process(cluster), [replace(op, place=None) for op in ops]
     return Model(
-        graph=Graph(name, cluster, rows.train.batch, tuple(ops)),
+        graph=Graph(name, cluster, rows.train.batch, tuple(ops), parts),
         inputs={key: type_ for key, type_ in typed.items() if type_ is not None},
         train=rows.train,
         eval=rows.eval,
         epochs=training.epochs,
+        schedule=training.schedule,
         seed=good["seed"],
         precision=good["precision"],
         emulate=good["emulate"],

@@ -157,6 +157,12 @@ class Train(Struct, forbid_unknown_fields=True):
         Optimizer | list[Optimizer], _doc("one entry, or one for each group")
     ]
     epochs: Annotated[Count, _doc("passes over the train rows")] = 1
+    microbatches: Annotated[
+        Count, _doc("parts of a batch that go through one after the other")
+    ] = 1
+    schedule: Annotated[
+        Literal["1f1b", "gpipe"], _doc("in what order they do, where there are several")
+    ] = "1f1b"
     metrics: Annotated[
         list[str] | None, _doc("scalars to record; the loss unless given")
     ] = None

@@ -39,6 +39,8 @@ class Training:
     groups: list[Group] = default(default_factory=list)
     clip: dict[str, float] | None = None
     epochs: int = 1
+    microbatches: int = 1
+    schedule: str = "1f1b"
 
 
 def read_train(
@@ -46,7 +48,8 @@ def read_train(
 ) -> Training:
     """Read the section, for these rows to train and to evaluate on."""
     good = decode(section, Train, "train", problems)
-    training = Training(epochs=good.get("epochs", 1))
+    how = {"epochs": 1, "microbatches": 1, "schedule": "1f1b"}
+    training = Training(**{key: good.get(key, default) for key, default in how.items()})
     if not isinstance(section, Mapping):
         return training
     if "minimize" in good:

@@ -156,7 +156,7 @@ def test_compile_for_a_single_process(tell: Tell, tmp_path: Path) -> None:
     )
 
 
-TWICE = ("layout", "recompute", "transfer", "memcpy", "segment")
+TWICE = ("microbatch", "layout", "recompute", "transfer", "memcpy", "segment")
 """What comes after the passes that a step shares with its evaluation runs on both."""
 
 

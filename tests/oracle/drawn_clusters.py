@@ -13,13 +13,14 @@ Hosts = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """A cluster, and a batch that every set of its workers can share evenly, and all the
-    GPUs of each set, which are emulated. Servers have as many."""
+    """A cluster, and a batch whose microbatches every set of its workers can share
+    evenly, and all the GPUs of each set, which are emulated. Servers have as many."""
 
     workers: int
     servers: int
     fronts: int
     gpus: int
+    microbatches: int
     batch: int
 
     @property
@@ -49,12 +50,14 @@ def clusters(draw: Any) -> Layout:
     batches = {1: (3, 5), 2: (4, 6), 3: (6, 12), 4: (12,)}[workers]
     if gpus == 2:
         batches = ({1: 4, 2: 8, 3: 12}[workers],)
+    microbatches = draw(st.sampled_from((1, 1, 1, 2, 3)))
     return Layout(
         workers,
         draw(st.sampled_from((0, 1, 2, 2, 3, 3))),
         draw(st.sampled_from((0, 0, 0, 0, 1, 2))),
         gpus,
-        draw(st.sampled_from(batches)),
+        microbatches,
+        microbatches * draw(st.sampled_from(batches)),
     )
 
 
@@ -69,7 +72,7 @@ def places_of_ops(cluster: Layout) -> dict[str, Hosts]:
     }
     for kind, count in counts.items():
         for size in range(1, count + 1):
-            if cluster.batch % size:
+            if cluster.batch // cluster.microbatches % size:
                 continue
             for ids in combinations(range(count), size):
                 text = ",".join(map(str, ids))

@@ -70,6 +70,9 @@ def training(
 ) -> dict[str, Any]:
     """The section `train` of a spec with these trainable parameters."""
     recipe: dict[str, Any] = {"minimize": loss, "epochs": 1, "metrics": metrics}
+    if cluster.microbatches > 1:
+        recipe["microbatches"] = cluster.microbatches
+        recipe["schedule"] = draw(st.sampled_from(("1f1b", "gpipe")))
     clip = draw(st.sampled_from(("no", "all", "group")))
     if clip == "all":
         recipe["clip"] = draw(st.sampled_from(CLIPS))

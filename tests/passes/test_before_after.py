@@ -25,6 +25,7 @@ NEEDS = {
     "train": Stage.PLACED,
     "evaluate": Stage.PLACED,
     "transfer": Stage.LAID_OUT,
+    "microbatch": Stage.PLACED,
     "memcpy": Stage.TRANSFERRED,
     "segment": Stage.COPIED,
 }

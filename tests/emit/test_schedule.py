@@ -1,0 +1,84 @@
+"""In what order hosts run their blocks for the microbatches of a step."""
+
+from pathlib import Path
+
+import pytest
+
+from placer.compiler import lowered
+from placer.emit.schedule import turns_of
+from placer.spec import load_text
+
+
+def turns(stages, microbatches, policy, wide=1):
+    """Of a chain of equal layers, each on a set of workers of its own."""
+    lines = "".join(
+        f"  - {{name: h{i}, op: fc, in: {f'h{i - 1}' if i else 'x'}, size: 64,"
+        f" place: '/node:worker:{i * wide}-{(i + 1) * wide - 1}'}}\n"
+        for i in range(stages)
+    )
+    text = f"""\
+nodes: {{worker: {{count: {stages * wide}}}}}
+inputs: {{x: "float32[batch, 64]"}}
+data: {{train: {{source: "npz:rows.npz", batch: {8 * microbatches}}}}}
+graph:
+{lines}  - {{name: s, op: mul, in: [h{stages - 1}, h{stages - 1}]}}
+  - {{name: loss, op: reduce_sum, in: s}}
+train:
+  minimize: loss
+  microbatches: {microbatches}
+  optimizer: {{op: sgd, learning_rate: 0.1}}
+"""
+    step, _ = lowered(load_text(text, "chain.yaml", Path()))
+    return turns_of(step, policy)
+
+
+def test_gpipe_sends_all_forwards_and_then_all_backwards():
+    found = turns(2, 3, "gpipe")
+    forward = tuple(f"forward.{m}" for m in range(3))
+    assert found == {
+        "worker:0": (*forward, *(f"backward.{m}" for m in range(3))),
+        "worker:1": tuple(f"forward_backward.{m}" for m in range(3)),
+    }
+
+
+def in_flight(order, first="forward", last="backward"):
+    """How many microbatches a host holds at most."""
+    held = most = 0
+    for turn in order:
+        held += turn.startswith(f"{first}.") - turn.startswith(f"{last}.")
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_1f1b_holds_no_more_microbatches_than_stages_to_come(stages):
+    found = turns(stages, 8, "1f1b")
+    for stage in range(stages - 1):
+        assert in_flight(found[f"worker:{stage}"]) == stages - stage
+    gpipe = turns(stages, 8, "gpipe")
+    assert in_flight(gpipe["worker:0"]) == 8
+
+
+@pytest.mark.parametrize("policy", ["1f1b", "gpipe"])
+def test_each_block_runs_once_for_each_microbatch_in_their_order(policy):
+    for order in turns(3, 5, policy).values():
+        blocks = {turn.partition(".")[0] for turn in order}
+        for block in blocks:
+            own = [turn for turn in order if turn.partition(".")[0] == block]
+            assert own == [f"{block}.{m}" for m in range(5)]
+
+
+def test_stages_of_several_workers_keep_the_same_order():
+    found = turns(2, 4, "1f1b", wide=2)
+    assert found["worker:0"] == found["worker:1"]
+    assert found["worker:2"] == found["worker:3"]
+
+
+def test_one_stage_adds_gradients_up():
+    assert turns(1, 3, "1f1b") == {
+        "worker:0": tuple(f"forward_backward.{m}" for m in range(3))
+    }
+
+
+def test_without_microbatches_there_are_no_turns():
+    assert turns(2, 1, "1f1b") == {}
