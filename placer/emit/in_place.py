@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from placer.emit.host import taken
-from placer.graph.graph import Graph, Op
+from placer.graph.graph import TOGETHER, Graph, Op
 from placer.graph.rows import pieces
 from placer.graph.structure import (
     COPIES,
@@ -37,7 +37,8 @@ class Readers:
 
     What is over when a value is there is a number with a bit for each host and run.
     Ops stand in an order in which each comes after what it waits for, so one look at
-    each is enough.
+    each is enough. What runs for every microbatch is over when it is for all of them, as
+    it is when what they have summed up or put together is there.
     """
 
     def __init__(self, graph: Graph, evaluation: Graph | None = None) -> None:
@@ -133,6 +134,8 @@ class Readers:
                 self._there[value.name, host] = over
         elif is_computed(op):
             self._follow_computed(op, host)
+        elif op.kind == TOGETHER["R"]:
+            self._there[op.name, host] = 0  # the first microbatch has it before the rest
         elif op.kind in COPIES:
             for name, value in zip(op.operands, op.results, strict=True):
                 self._there[value.name, host] = self._before(name, host)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from placer.graph.graph import Graph, Op
+from placer.graph.graph import APART, TOGETHER, Graph, Op
 from placer.graph.model import Model
 from placer.graph.structure import (
     COPIES,
@@ -45,6 +45,11 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
             what="a short batch that the devices of a node cannot share evenly",
             why="each of them computes all of it: arrays are split evenly or not at all",
         )
+    if step.microbatches > 1:
+        yield Choice(
+            what=f"{step.microbatches} microbatches of a step",
+            why=f"in the order of {model.schedule}: see turns of each node",
+        )
     if model.eval is not None:
         rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"
         yield Choice(what="an evaluation's batches", why=rows)
@@ -70,6 +75,10 @@ def _why(op: Op, origin: Op | None, model: Model, step: Graph) -> str | None:
         )
     if op.kind in COPIES:
         return f"put in: {', '.join(op.operands)} used on {step.devices(op)}"
+    if op.kind in TOGETHER.values():
+        return f"put in: makes one value of '{op.operands[0]}' of all microbatches"
+    if op.kind in APART.values():
+        return f"put in: gives each microbatch its own of '{op.operands[0]}'"
     if is_conversion(op.kind):
         return f"put in: turns the layout of '{op.operands[0]}' into {op.result.layout}"
     if op.kind == "assemble":

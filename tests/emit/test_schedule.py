@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from placer.compiler import lowered
+from placer.compiler import compile, lowered
 from placer.emit.schedule import turns_of
+from placer.files import find
 from placer.spec import load_text
 
 
@@ -82,3 +83,11 @@ def test_one_stage_adds_gradients_up():
 
 def test_without_microbatches_there_are_no_turns():
     assert turns(2, 1, "1f1b") == {}
+
+
+def test_what_is_put_in_for_microbatches_is_told(tmp_path):
+    plan = compile(find("specs/mlp_pipeline.yaml"), tmp_path / "build")
+    told = {choice.what: choice.why for choice in plan.choices}
+    assert told["8 microbatches of a step"].startswith("in the order of 1f1b")
+    what = "loss.total (sum_microbatches) at /node:worker:1/cpu"
+    assert told[what] == "put in: makes one value of 'loss' of all microbatches"
