@@ -14,7 +14,8 @@ import msgspec
 from placer.emit.memory import check_memory
 from placer.emit.planning import make_plan, make_tables
 from placer.emit.program import opening, program_path, programs, sources
-from placer.emit.schedule import turns_of
+from placer.emit.schedule import Schedule, make_schedule
+from placer.emit.schedule_text import print_schedule
 from placer.emit.segments import Phase
 from placer.errors import BuildError
 from placer.folder import (
@@ -60,10 +61,10 @@ def compile(
             spec = traced(spec)
         step, evaluation = lowered(spec, after_pass)
         tables = make_tables(spec, step, evaluation)
-        turns = turns_of(step, spec.schedule)
-        files = build_files(spec, step, evaluation, tables, turns)
+        schedule = make_schedule(step, spec.schedule)
+        files = build_files(spec, step, evaluation, tables, schedule)
         hashes = {path: sha256(text.encode()) for path, text in files.items()}
-        plan = sealed(make_plan(spec, step, evaluation, tables, turns, hashes))
+        plan = sealed(make_plan(spec, step, evaluation, tables, schedule, hashes))
         check_memory(plan, spec)
         files[FILE] = to_json(plan)
         files[SOURCES] = _sources(spec, step, Path(out))
@@ -91,10 +92,10 @@ def build_files(
     step: Graph,
     evaluation: Graph | None,
     tables: Mapping[str, tuple[Table, ...]],
-    turns: Mapping[str, tuple[str, ...]],
+    schedule: Schedule,
 ) -> dict[str, str]:
-    """The programs, the graph's text and the spec's modules: path in the folder, and
-    text."""
+    """The programs, the text of the graph and of the schedule, and the spec's modules:
+    path in the folder, and text."""
     full = model.train.remainder == "drop"
     phases = [Phase(step, step.batch if full else None, evaluating=False)]
     text = print_graph(step)
@@ -105,8 +106,10 @@ def build_files(
         phases.append(Phase(evaluation, rows, evaluating=True))
         text += "\n" + print_graph(evaluation)
     files = {"graph.txt": text}
+    if schedule.turns:
+        files["schedule.txt"] = print_schedule(schedule)
     titles = {host: opening(host, step) for host in step.cluster.all_hosts()}
-    for host, program in programs(titles, phases, tables, turns).items():
+    for host, program in programs(titles, phases, tables, schedule).items():
         files[program_path(host)] = program
     for module in model.modules:
         files[f"{module}.py"] = _module(model.folder / f"{module}.py")

@@ -127,10 +127,11 @@ class Table(Struct, frozen=True):
 
 class Node(Struct, frozen=True):
     """One process of the run. `turns` is the order in which it runs the blocks of its
-    program for the microbatches of a step (`forward.0`). `computes` are the devices that work together (`cpu:0`,
-    `gpu:0-7`), none where it computes nothing. FLOPs are declared, of one training step;
-    `peak_bytes` is what its tables and the values of a step that are alive at once take
-    at most, in all, and `device_bytes` what of it each device holds."""
+    program for the microbatches of a step (`forward.0`). `computes` are the devices that
+    work together (`cpu:0`, `gpu:0-7`), none where it computes nothing. FLOPs are
+    declared, of one training step; `table_bytes` is what its tables take,
+    `activation_bytes` what the values of a step that are alive at once take at most, and
+    `device_bytes` what of both each device holds."""
 
     name: str
     program: str
@@ -140,7 +141,8 @@ class Node(Struct, frozen=True):
     tables: tuple[Table, ...]
     computes: tuple[str, ...]
     turns: tuple[str, ...]
-    peak_bytes: int
+    table_bytes: int
+    activation_bytes: int
     device_bytes: dict[str, int]
     flops: int
     replicated_flops: int

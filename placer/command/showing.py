@@ -19,15 +19,20 @@ if TYPE_CHECKING:
 @click.option(
     "--tables", is_flag=True, help="Which node holds which blocks, and how evenly."
 )
+@click.option(
+    "--schedule", is_flag=True, help="When each node runs which microbatch of a step."
+)
 @click.option("--node", metavar="NAME:ID", help="The program of this node.")
 @debug_option
-def show_command(build: Path, tables: bool, node: str | None) -> None:
+def show_command(build: Path, tables: bool, schedule: bool, node: str | None) -> None:
     """Show the placed graph of a build, or of a spec, coloured by place.
 
     Off a terminal it is the text of the graph as it stands in the build.
     """
-    if tables and node is not None:
-        raise click.UsageError("--tables and --node show different things; give one")
+    if tables + schedule + (node is not None) > 1:
+        raise click.UsageError(
+            "--tables, --schedule and --node show different things; give one"
+        )
     from placer.command.opened import opened
 
     with opened(build) as found:
@@ -35,6 +40,8 @@ def show_command(build: Path, tables: bool, node: str | None) -> None:
             _program(found, node)
         elif tables:
             _tables(found)
+        elif schedule:
+            _schedule(found)
         else:
             _graphs(found)
 
@@ -58,6 +65,24 @@ def _tables(found: Opened) -> None:
     screen = console(sys.stdout)
     for view in table_views(found.plan):
         screen.print(view, soft_wrap=not screen.is_terminal)
+
+
+def _schedule(found: Opened) -> None:
+    from placer.emit.schedule import make_schedule
+    from placer.emit.schedule_text import print_schedule
+    from placer.report.consoles import console
+    from placer.report.pipeline import drawn
+
+    if found.plan.microbatches == 1:
+        click.echo("a step is one part: train.microbatches of the spec is 1")
+        return
+    schedule = make_schedule(found.graphs[0], found.plan.schedule)
+    screen = console(sys.stdout)
+    if not screen.is_terminal:
+        click.echo(print_schedule(schedule), nl=False)
+        return
+    for line in drawn(schedule, screen.width):
+        screen.print(line, soft_wrap=True)
 
 
 def _program(found: Opened, node: str) -> None:

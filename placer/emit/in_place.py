@@ -135,7 +135,9 @@ class Readers:
         elif is_computed(op):
             self._follow_computed(op, host)
         elif op.kind == TOGETHER["R"]:
-            self._there[op.name, host] = 0  # the first microbatch has it before the rest
+            self._there[op.name, host] = (
+                0  # the first microbatch has it before the rest
+            )
         elif op.kind in COPIES:
             for name, value in zip(op.operands, op.results, strict=True):
                 self._there[value.name, host] = self._before(name, host)

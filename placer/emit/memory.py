@@ -5,36 +5,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from placer.emit.blocks import blocks
+from placer.emit.host import units
+from placer.emit.schedule import Schedule
 from placer.errors import SpecError
 from placer.graph import optimizers
-from placer.graph.graph import Graph
+from placer.graph.graph import Graph, Op, Value
 from placer.graph.model import Model
 from placer.graph.rows import part
 from placer.graph.structure import FLAT
 from placer.graph.types import ITEM_BYTES
 from placer.plan import Plan, Table
 
+Walk = list[tuple[Op, int | None]]
 
-def peak_bytes(graph: Graph, host: str, tables: Sequence[Table]) -> int:
-    """Bytes of the host's tables, and of the values of a step that live at once.
 
-    A value lives from the op that makes it to the last that uses it. What XLA does
-    inside a segment, such as fusing or reusing a buffer, is not counted.
+def activation_bytes(graph: Graph, host: str, schedule: Schedule) -> int:
+    """Bytes of the values of a step that live at once on the host, at most.
+
+    A value lives from the op that makes it to the last that uses it; what is made for
+    each microbatch as often as the schedule has it alive. What XLA does inside a
+    segment, such as fusing or reusing a buffer, is not counted.
     """
-    tables_bytes = sum(_table_bytes(graph, table) for table in tables)
-    return _peak(graph, host, None) + tables_bytes
+    return _peak(graph, host, None, walk(graph, host, schedule))
 
 
-def device_bytes(graph: Graph, host: str, tables: Sequence[Table]) -> dict[str, int]:
-    """The same of each device that something is on. Devices that compute together have
-    each a share of the rows, and all of the rest."""
+def table_bytes(graph: Graph, tables: Sequence[Table]) -> int:
+    """Bytes of tables: values, and what their optimizers keep."""
+    return sum(_table_bytes(graph, table) for table in tables)
+
+
+def device_bytes(
+    graph: Graph, host: str, tables: Sequence[Table], schedule: Schedule
+) -> dict[str, int]:
+    """Both of each device that something is on. Devices that compute together have each
+    a share of the rows, and all of the rest."""
     found: dict[str, int] = {}
     places = {graph.devices(op): op.place for op in graph.on(host)}
+    walked = walk(graph, host, schedule)
     for devices, place in places.items():
         assert place is not None
-        held = [table for table in tables if table.devices == devices]
-        needed = _peak(graph, host, devices)
-        needed += sum(_table_bytes(graph, table) for table in held)
+        needed = _peak(graph, host, devices, walked)
+        needed += table_bytes(graph, [t for t in tables if t.devices == devices])
         for at in graph.cluster.resolve(place):
             if at.host == host:
                 device = f"{at.device}:{at.device_id}"
@@ -42,42 +54,86 @@ def device_bytes(graph: Graph, host: str, tables: Sequence[Table]) -> dict[str, 
     return found
 
 
-def _peak(graph: Graph, host: str, devices: str | None) -> int:
+def walk(graph: Graph, host: str, schedule: Schedule) -> Walk:
+    """The host's ops in the order in which they run, each with its microbatch."""
+    if host not in schedule.turns:
+        return [(op, None) for op in graph.on(host)]
+    found = blocks(graph, units(graph, host))
+    among = {block.name: tuple(block.ops) for block in found.among}
+    walked: Walk = [(op, None) for op in found.before.ops]
+    for turn in schedule.turns[host]:
+        walked += ((op, turn.microbatch) for op in among[turn.block])
+    walked += ((op, None) for op in found.after.ops)
+    return walked
+
+
+def _peak(graph: Graph, host: str, devices: str | None, walked: Walk) -> int:
     """The most that is alive at once of what is made on these devices of the host, or
     on any."""
-    mine = graph.on(host)
-    last = {name: i for i, op in enumerate(mine) for name in op.operands}
+    sizes = _Sizes(graph, host, each=devices is not None)
+    last: dict[_Made, int] = {}
+    for i, (op, microbatch) in enumerate(walked):
+        for name in op.operands:
+            last[name, _number(graph, name, microbatch)] = i
     ends: dict[int, int] = {}
-    sizes: dict[tuple[int, str | None, int, int, int], int] = {}  # a type by identity
-    shares: dict[int, int] = {}  # of a place, by identity
+    summed: set[str] = set()
     alive = peak = 0
-    for i, op in enumerate(mine):
+    for i, (op, microbatch) in enumerate(walked):
         here = devices is None or graph.devices(op) == devices
-        # Blocks are views, and parameters are the tables'.
+        # Blocks are views, and parameters are the tables'. Sums are made in one place.
         if here and op.kind not in FLAT and op.kind != "parameter":
-            hosts = graph.hosts(op)
-            index = hosts.index(host)
-            share = shares.get(id(op.place))
-            if share is None:
-                assert op.place is not None
-                share = len(graph.cluster.resolve(op.place)) // len(hosts)
-                share = shares[id(op.place)] = 1 if devices is None else share
             for value in op.results:
-                key = id(value.type), value.layout, index, len(hosts), share
-                size = sizes.get(key)
-                if size is None:
-                    rows = graph.batch
-                    if value.layout == "S":
-                        low, high = part(graph.batch, index, len(hosts))
-                        rows = high - low
-                    size = value.type.nbytes(graph.batch, rows // share)
-                    sizes[key] = size
+                if op.kind in _IN_ONE_PLACE and value.name in summed:
+                    continue
+                summed.add(value.name)
+                size = sizes.of(op, value, joins=op.kind == "join_microbatches")
                 alive += size
-                end = max(last.get(value.name, i), i)
-                ends[end] = ends.get(end, 0) + size
+                end = last.get((value.name, _number(graph, value.name, microbatch)), i)
+                ends[max(end, i)] = ends.get(max(end, i), 0) + size
         peak = max(peak, alive)
         alive -= ends.pop(i, 0)
     return peak
+
+
+_Made = tuple[str, int | None]
+_IN_ONE_PLACE = frozenset({"sum_microbatches", "one_microbatch"})
+
+
+def _number(graph: Graph, name: str, microbatch: int | None) -> int | None:
+    return None if graph.values[name].over is None else microbatch
+
+
+class _Sizes:
+    """How many bytes a value takes on a host, or on `each` of the devices it is on."""
+
+    def __init__(self, graph: Graph, host: str, *, each: bool) -> None:
+        self._graph = graph
+        self._host = host
+        self._each = each
+        # By the identity of a type and of a place: few there are, and equal is slow.
+        self._known: dict[tuple[int, str | None, bool, int], int] = {}
+
+    def of(self, op: Op, value: Value, *, joins: bool) -> int:
+        """One microbatch's, of what is made or joined for each."""
+        repeated = joins or value.over == "S"
+        key = id(value.type), value.layout, repeated, id(op.place)
+        size = self._known.get(key)
+        if size is None:
+            size = self._known[key] = self._size(op, value, repeated)
+        return size
+
+    def _size(self, op: Op, value: Value, repeated: bool) -> int:
+        graph = self._graph
+        batch = graph.batch // graph.microbatches if repeated else graph.batch
+        hosts = graph.hosts(op)
+        rows = batch
+        if value.layout == "S":
+            low, high = part(batch, hosts.index(self._host), len(hosts))
+            rows = high - low
+        if self._each:
+            assert op.place is not None
+            rows //= len(graph.cluster.resolve(op.place)) // len(hosts)
+        return value.type.nbytes(batch, rows)
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:

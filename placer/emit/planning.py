@@ -9,9 +9,10 @@ from typing import NamedTuple
 import placer
 from placer.emit.costs import step_costs
 from placer.emit.in_place import Readers
-from placer.emit.memory import device_bytes, peak_bytes
+from placer.emit.memory import activation_bytes, device_bytes, table_bytes
 from placer.emit.program import program_path
 from placer.emit.reasons import choices
+from placer.emit.schedule import Schedule
 from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model, Source
@@ -46,7 +47,7 @@ def make_plan(
     step: Graph,
     evaluation: Graph | None,
     tables: Mapping[str, tuple[Table, ...]],
-    turns: Mapping[str, tuple[str, ...]],
+    schedule: Schedule,
     files: Mapping[str, str],
 ) -> Plan:
     """The plan of a build, given the final graphs and the hashes of its files."""
@@ -57,13 +58,14 @@ def make_plan(
             name=host,
             program=program_path(host),
             devices=dict(step.cluster.kind(host.split(":")[0]).devices),
-            turns=turns.get(host, ()),
+            turns=schedule.of(host),
             computes=_computes((step, evaluation), host, tables[host]),
             step=_phase(step, host),
             evaluation=_phase(evaluation, host) if evaluation else None,
             tables=tables[host],
-            peak_bytes=peak_bytes(step, host, tables[host]),
-            device_bytes=device_bytes(step, host, tables[host]),
+            table_bytes=table_bytes(step, tables[host]),
+            activation_bytes=activation_bytes(step, host, schedule),
+            device_bytes=device_bytes(step, host, tables[host], schedule),
             flops=costs[host].model,
             replicated_flops=costs[host].replicated,
             exchange_flops=costs[host].exchange,
@@ -275,20 +277,17 @@ def _edges(graph: Graph) -> tuple[Edge, ...]:
             for operand, result in zip(send.operands, listen.results, strict=True)
         )
         sources, targets = graph.hosts(send), graph.hosts(listen)
+        times = graph.microbatches if graph.is_repeated(listen) else 1
         found.append(
             Edge(
                 id=send.attrs["edge"],
                 sources=sources,
                 targets=targets,
                 values=values,
-                nbytes=graph.microbatches
+                nbytes=times
                 * sum(
-                    _moved_bytes(v, sources, targets, graph.batch // graph.microbatches)
+                    _moved_bytes(v, sources, targets, graph.batch // times)
                     for v in values
-                )
-                if graph.is_repeated(listen)
-                else sum(
-                    _moved_bytes(v, sources, targets, graph.batch) for v in values
                 ),
                 once=is_once(send),
             )

@@ -9,6 +9,7 @@ from placer.emit.blocks import Block, blocks
 from placer.emit.code import INDENT, call, literal, wrapped
 from placer.emit.host import Unit, units
 from placer.emit.names import Names
+from placer.emit.schedule import Schedule
 from placer.emit.segments import Function, Phase, function
 from placer.graph import optimizers
 from placer.graph.graph import TOGETHER, Graph, Op
@@ -27,7 +28,7 @@ def programs(
     titles: Mapping[str, str],
     phases: Sequence[Phase],
     tables: Mapping[str, Sequence[Table]],
-    turns: Mapping[str, Sequence[str]],
+    schedule: Schedule,
 ) -> dict[str, str]:
     """The program of every host of `titles`. Hosts that run the same ops in the same
     way have the same text but for the title, which is written once."""
@@ -36,7 +37,7 @@ def programs(
     for host, title in titles.items():
         key = _likeness(host, phases)
         if key not in bodies:
-            bodies[key] = _body(host, phases, tables[host], turns.get(host, ()))
+            bodies[key] = _body(host, phases, tables[host], schedule.of(host))
         found[host] = f'"""{title}"""\n{bodies[key]}'
     return found
 

@@ -48,7 +48,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if step.microbatches > 1:
         yield Choice(
             what=f"{step.microbatches} microbatches of a step",
-            why=f"in the order of {model.schedule}: see turns of each node",
+            why=f"in the order of {model.schedule}: see schedule.txt",
         )
     if model.eval is not None:
         rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"

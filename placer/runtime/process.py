@@ -61,7 +61,7 @@ def run(
     folder = Path(build)
     plan = read_plan(folder)
     me = plan.node(node)
-    keep_memory(me.peak_bytes)
+    keep_memory(me.table_bytes + me.activation_bytes)
     options = options or Options()
     reserve([me], options.emulate or plan.emulate, alone=True)
     channel: Channel | None = None

@@ -289,6 +289,20 @@ def test_show_of_a_node_is_its_program(tell: Tell, build: Path) -> None:
     )
 
 
+def test_show_schedule_prints_what_the_build_holds(tell: Tell, tmp_path: Path) -> None:
+    assert (
+        tell("compile", "specs/mlp_pipeline.yaml", "--out", tmp_path / "b").status == 0
+    )
+    told = tell("show", tmp_path / "b", "--schedule").out
+    assert told == (tmp_path / "b" / "schedule.txt").read_text()
+    assert told.startswith("schedule 1f1b microbatches(8) {\n  worker:0 forward.0 ")
+
+
+def test_show_schedule_of_a_step_in_one_part_says_so(tell: Tell, build: Path) -> None:
+    told = tell("show", build, "--schedule")
+    assert told.out == "a step is one part: train.microbatches of the spec is 1\n"
+
+
 def test_show_tables_lists_every_block_and_the_balance(tell: Tell, build: Path) -> None:
     lines = [line.split() for line in tell("show", build, "--tables").out.splitlines()]
     assert ["h1.w", "h1.w", "0-8,191", "[64,", "128]", "32,768"] in lines

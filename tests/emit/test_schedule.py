@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from placer.compiler import compile, lowered
-from placer.emit.schedule import turns_of
+from placer.emit.memory import activation_bytes
+from placer.emit.schedule import make_schedule
 from placer.files import find
 from placer.spec import load_text
 
 
-def turns(stages, microbatches, policy, wide=1):
-    """Of a chain of equal layers, each on a set of workers of its own."""
+def chain(stages, microbatches, wide=1):
+    """The graph of a chain of equal layers, each on a set of workers of its own."""
     lines = "".join(
         f"  - {{name: h{i}, op: fc, in: {f'h{i - 1}' if i else 'x'}, size: 64,"
         f" place: '/node:worker:{i * wide}-{(i + 1) * wide - 1}'}}\n"
@@ -29,8 +30,12 @@ train:
   microbatches: {microbatches}
   optimizer: {{op: sgd, learning_rate: 0.1}}
 """
-    step, _ = lowered(load_text(text, "chain.yaml", Path()))
-    return turns_of(step, policy)
+    return lowered(load_text(text, "chain.yaml", Path()))[0]
+
+
+def turns(stages, microbatches, policy, wide=1):
+    found = make_schedule(chain(stages, microbatches, wide), policy)
+    return {host: found.of(host) for host in found.turns}
 
 
 def test_gpipe_sends_all_forwards_and_then_all_backwards():
@@ -91,3 +96,21 @@ def test_what_is_put_in_for_microbatches_is_told(tmp_path):
     assert told["8 microbatches of a step"].startswith("in the order of 1f1b")
     what = "loss.total (sum_microbatches) at /node:worker:1/cpu"
     assert told[what] == "put in: makes one value of 'loss' of all microbatches"
+
+
+def test_the_memory_of_a_step_is_that_of_the_microbatches_in_flight():
+    """Of each a stage keeps what came in, 8 rows of 64, for its backward. By gpipe the
+    first is gone when sums of gradients begin to be held."""
+    graph = chain(4, 16)
+    most = {
+        policy: [
+            activation_bytes(graph, f"worker:{i}", make_schedule(graph, policy))
+            for i in range(4)
+        ]
+        for policy in ("1f1b", "gpipe")
+    }
+    kept = 8 * 64 * 4
+    assert most["gpipe"][0] - most["1f1b"][0] == (15 - 4) * kept
+    assert most["gpipe"][1] - most["1f1b"][1] == (15 - 3) * kept
+    assert most["gpipe"][2] - most["1f1b"][2] == (15 - 2) * kept
+    assert most["gpipe"][3] == most["1f1b"][3]
