@@ -55,9 +55,9 @@ def _pass_names(
     multiple=True,
     metavar="PASS",
     callback=_pass_names,
-    help="Print the graph after this pass: differentiate, place, slice, train, "
-    "evaluate, microbatch, layout, recompute, transfer, memcpy or segment. May be "
-    "given more than once.",
+    help="Print the graph after this pass: differentiate, place, partial_sums, slice, "
+    "train, evaluate, microbatch, layout, recompute, transfer, memcpy or segment. May "
+    "be given more than once.",
 )
 @debug_option
 def compile_command(

@@ -65,6 +65,7 @@ UNDECLARED: Mapping[str, str] = {
     "wrt": "the forward op's operands that the gradient is taken of",
     "cotangents": "the forward op's results that it is taken by, unless by all",
     "of": "the value that a sum is the gradient of",
+    "part": "this is a sum of those of one place, before all are summed",
     "group": "the optimizer that the op is for, by its number",
     "decay": "whether that optimizer decays the parameter",
     "remat": "the block that is computed again for backward, by its number",

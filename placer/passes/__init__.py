@@ -11,6 +11,7 @@ from placer.passes.evaluate import evaluate
 from placer.passes.lay_out import lay_out
 from placer.passes.memcpy import memcpy
 from placer.passes.microbatch import microbatch
+from placer.passes.partial_sums import partial_sums
 from placer.passes.place import place
 from placer.passes.recompute import recompute
 from placer.passes.segment import segment
@@ -25,6 +26,7 @@ Pass = Callable[[Graph], Graph]
 SHARED: tuple[tuple[str, Pass, Stage], ...] = (
     ("differentiate", differentiate, Stage.DIFFERENTIATED),
     ("place", place, Stage.PLACED),
+    ("partial_sums", partial_sums, Stage.PLACED),
     ("slice", slice_parameters, Stage.PLACED),
 )
 """What a training step and its evaluation share: name, pass, what holds afterwards."""

@@ -79,7 +79,7 @@ def _layouts_of(
         needed = by_op[forward.results[0].name]
         return of_gradient(op, forward, types, needed, layouts)
     if op.kind == "accumulate":
-        return of_accumulation(op, layouts.get(op.attrs["of"], "R"))
+        return of_accumulation(op, layouts)
     types = [graph.tensor(name) for name in op.operands]
     have = [
         _arriving(graph, op, name, kind, layouts)

@@ -83,9 +83,14 @@ def _saved(forward: Op, types: Sequence[TensorType]) -> Sequence[int]:
     )
 
 
-def of_accumulation(op: Op, of: Layout) -> Ways:
-    """Of a sum of gradients on several hosts, of a value with the layout `of`."""
-    return alike(DUAL[of], len(op.operands)), (DUAL[of],)
+def of_accumulation(op: Op, layouts: Mapping[str, Layout]) -> Ways:
+    """Of a sum of gradients on several hosts: the dual of the value's own layout. A part
+    of it, that goes elsewhere afterwards, stays as it is made where all is made alike."""
+    made = DUAL[layouts.get(op.attrs["of"], "R")]
+    have = {layouts[name] for name in op.operands}
+    if op.attrs.get("part") and len(have) == 1:
+        (made,) = have
+    return alike(made, len(op.operands)), (made,)
 
 
 def alike(layout: Layout, count: int) -> Layouts:

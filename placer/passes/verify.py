@@ -139,7 +139,7 @@ def _ways(graph: Graph, op: Op, layouts: Mapping[str, Layout], known: Known) -> 
         types = [graph.tensor(name) for name in forward.operands]
         return of_gradient(op, forward, types, needed, layouts)
     if op.kind == "accumulate":
-        return of_accumulation(op, layouts.get(op.attrs["of"], "R"))
+        return of_accumulation(op, layouts)
     types = [graph.tensor(name) for name in op.operands]
     have = [layouts[name] for name in op.operands]
     numbers = map(known.number, types)

@@ -20,6 +20,7 @@ NEEDS = {
     "differentiate": Stage.WRITTEN,
     "recompute": Stage.LAID_OUT,
     "place": Stage.DIFFERENTIATED,
+    "partial_sums": Stage.PLACED,
     "slice": Stage.PLACED,
     "layout": Stage.PLACED,
     "train": Stage.PLACED,
