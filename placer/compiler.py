@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ import msgspec
 
 from placer.emit.memory import check_memory
 from placer.emit.planning import make_plan, make_tables
-from placer.emit.program import opening, program_path, programs, sources
+from placer.emit.program import Programs, programs, sources
 from placer.emit.schedule import Schedule, make_schedule
 from placer.emit.schedule_text import print_schedule
 from placer.emit.segments import Phase
@@ -30,7 +30,7 @@ from placer.graph.graph import Graph
 from placer.graph.model import Model
 from placer.graph.text import print_graph
 from placer.passes import lower
-from placer.plan import FILE, SOURCES, Plan, Table, sealed, sha256, to_json
+from placer.plan import FILE, SOURCES, Plan, sealed, sha256, to_json
 
 Watch = Callable[[str, Graph], None]
 
@@ -62,9 +62,12 @@ def compile(
         step, evaluation = lowered(spec, after_pass)
         tables = make_tables(spec, step, evaluation)
         schedule = make_schedule(step, spec.schedule)
-        files = build_files(spec, step, evaluation, tables, schedule)
+        found = phases(spec, step, evaluation)
+        made = programs(step, found, tables, schedule)
+        files = build_files(spec, found, schedule, made)
         hashes = {path: sha256(text.encode()) for path, text in files.items()}
-        plan = sealed(make_plan(spec, step, evaluation, tables, schedule, hashes))
+        plan = make_plan(spec, found, tables, schedule, made.of_host, hashes)
+        plan = sealed(plan)
         check_memory(plan, spec)
         files[FILE] = to_json(plan)
         files[SOURCES] = _sources(spec, step, Path(out))
@@ -87,30 +90,28 @@ def lowered(model: Model, watch: Watch | None = None) -> tuple[Graph, Graph | No
     return step, evaluation
 
 
-def build_files(
-    model: Model,
-    step: Graph,
-    evaluation: Graph | None,
-    tables: Mapping[str, tuple[Table, ...]],
-    schedule: Schedule,
-) -> dict[str, str]:
-    """The programs, the text of the graph and of the schedule, and the spec's modules:
-    path in the folder, and text."""
+def phases(model: Model, step: Graph, evaluation: Graph | None) -> list[Phase]:
+    """What is emitted of a model: its training step and, where there is one, its
+    evaluation."""
     full = model.train.remainder == "drop"
-    phases = [Phase(step, step.batch if full else None, evaluating=False)]
-    text = print_graph(step)
+    found = [Phase(step, step.batch if full else None, evaluating=False)]
     if evaluation is not None:
         assert model.eval is not None
         full = model.eval.remainder == "drop"
         rows = evaluation.batch if full else None
-        phases.append(Phase(evaluation, rows, evaluating=True))
-        text += "\n" + print_graph(evaluation)
-    files = {"graph.txt": text}
+        found.append(Phase(evaluation, rows, evaluating=True))
+    return found
+
+
+def build_files(
+    model: Model, found: Sequence[Phase], schedule: Schedule, made: Programs
+) -> dict[str, str]:
+    """The programs, the text of the graphs and of the schedule, and the spec's modules:
+    path in the folder, and text."""
+    files = {"graph.txt": "\n".join(print_graph(phase.graph) for phase in found)}
     if schedule.turns:
         files["schedule.txt"] = print_schedule(schedule)
-    titles = {host: opening(host, step) for host in step.cluster.all_hosts()}
-    for host, program in programs(titles, phases, tables, schedule).items():
-        files[program_path(host)] = program
+    files.update(made.files)
     for module in model.modules:
         files[f"{module}.py"] = _module(model.folder / f"{module}.py")
     return files

@@ -126,7 +126,7 @@ class Table(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """One process of the run. `turns` is the order in which it runs the blocks of its
+    """One process of the run. `program` is what it runs, which others may too. `turns` is the order in which it runs the blocks of its
     program for the microbatches of a step (`forward.0`). `computes` are the devices that
     work together (`cpu:0`, `gpu:0-7`), none where it computes nothing. FLOPs are
     declared, of one training step; `table_bytes` is what its tables take,

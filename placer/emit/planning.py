@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import placer
+from placer import plan
 from placer.emit.costs import step_costs
 from placer.emit.in_place import Readers
 from placer.emit.memory import activation_bytes, device_bytes, table_bytes
-from placer.emit.program import program_path
 from placer.emit.reasons import choices
 from placer.emit.schedule import Schedule
+from placer.emit.segments import Phase
 from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model, Source
@@ -34,7 +35,6 @@ from placer.plan import (
     Moved,
     Node,
     Parameter,
-    Phase,
     Plan,
     Read,
     Table,
@@ -44,19 +44,22 @@ from placer.plan import (
 
 def make_plan(
     model: Model,
-    step: Graph,
-    evaluation: Graph | None,
+    phases: Sequence[Phase],
     tables: Mapping[str, tuple[Table, ...]],
     schedule: Schedule,
+    programs: Mapping[str, str],
     files: Mapping[str, str],
 ) -> Plan:
-    """The plan of a build, given the final graphs and the hashes of its files."""
+    """The plan of a build, given the final graphs of its phases, which program each host
+    runs, and the hashes of its files."""
+    step, *rest = (phase.graph for phase in phases)
+    evaluation = rest[0] if rest else None
     edges = _edges(step)
     costs = step_costs(step, edges)
     nodes = tuple(
         Node(
             name=host,
-            program=program_path(host),
+            program=programs[host],
             devices=dict(step.cluster.kind(host.split(":")[0]).devices),
             turns=schedule.of(host),
             computes=_computes((step, evaluation), host, tables[host]),
@@ -243,7 +246,7 @@ def _computes(
     return tuple(found)
 
 
-def _phase(graph: Graph, host: str) -> Phase:
+def _phase(graph: Graph, host: str) -> plan.Phase:
     reads = []
     for op in graph.of_kind("read"):
         hosts = graph.hosts(op)
@@ -265,7 +268,7 @@ def _phase(graph: Graph, host: str) -> Phase:
         for op in graph.of_kind("record")
         if host in graph.hosts(op)
     }
-    return Phase(reads=tuple(reads), metrics=metrics)
+    return plan.Phase(reads=tuple(reads), metrics=metrics)
 
 
 def _edges(graph: Graph) -> tuple[Edge, ...]:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from placer.errors import PlacerError, RunError
-from placer.plan import BASE_PORT, Plan, read_plan
+from placer.plan import BASE_PORT, Node, Plan, read_plan
 from placer.runtime.allocator import keep_memory
 from placer.runtime.channel.protocol import Aborted, Cause, Channel
 from placer.runtime.compilation import keep_compiled
@@ -23,7 +23,9 @@ from placer.runtime.devices import reserve
 from placer.runtime.events import Pipe, Report, nobody
 from placer.runtime.execution import Execution, Hook, Options, Result
 from placer.runtime.executor import execute
-from placer.runtime.program import load_program
+from placer.runtime.program import Hooks, load_program
+
+Load = Callable[[Path, Plan, Node], Hooks]
 
 BEAT = 0.5
 """Seconds between two reports of a node's state."""
@@ -87,7 +89,7 @@ def run(
         channel.on_abort = ending.begin
         execution = Execution(plan, folder, me, channel, options, report)
         with _beating(execution):
-            return _attempt(execution, keep=True)
+            return _attempt(execution, load_program, keep=True)
     except BaseException as error:
         report(failure(node, error, channel))
         raise
@@ -136,12 +138,13 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
     plan = read_plan(folder)
     options = options or Options()
     hub = MemoryHub([n.name for n in plan.nodes], deadline=options.deadline)
+    load = _once_each()
 
     def one(name: str) -> Result | None:
         channel = hub.channel(name)
         execution = Execution(plan, folder, plan.node(name), channel, options, nobody)
         try:
-            return _attempt(execution)
+            return _attempt(execution, load)
         finally:
             channel.close()
 
@@ -164,6 +167,21 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
     return result
 
 
+def _once_each() -> Load:
+    """Loads a program for the first of the threads that run it. The others have the
+    same functions then, which JAX compiles once."""
+    lock = threading.Lock()
+    loaded: dict[str, Hooks] = {}
+
+    def load(folder: Path, plan: Plan, node: Node) -> Hooks:
+        with lock:
+            if node.program not in loaded:
+                loaded[node.program] = load_program(folder, plan, node)
+            return loaded[node.program]
+
+    return load
+
+
 def _in_thread(call: Callable[[], Result | None], node: str) -> Future[Result | None]:
     """Call in a thread that does not keep the process from ending."""
     future: Future[Result | None] = Future()
@@ -178,11 +196,9 @@ def _in_thread(call: Callable[[], Result | None], node: str) -> Future[Result | 
     return future
 
 
-def main(file: str, step: Hook, evaluate: Hook | None = None) -> None:
-    """Be the node that this program is of: just what `placer run` does, options too.
-
-    The file's hash is checked and its `step` and `evaluate` loaded by that command.
-    """
+def main(file: str, *hooks: Hook) -> None:
+    """Be the node whose folder this file is in: just what `placer run` does, options
+    too. That command checks the hash of the node's program and loads its hooks."""
     program = Path(file).resolve()
     kind, _, number = program.parent.name.rpartition("-")
     folder, node = str(program.parent.parent), f"{kind}:{number}"
@@ -191,7 +207,7 @@ def main(file: str, step: Hook, evaluate: Hook | None = None) -> None:
     runpy.run_module("placer.command", run_name="__main__")
 
 
-def _attempt(execution: Execution, *, keep: bool = False) -> Result | None:
+def _attempt(execution: Execution, load: Load, *, keep: bool = False) -> Result | None:
     """Execute the node's program; whatever goes wrong here becomes the root cause.
 
     With `keep` the process keeps what JAX compiles. Threads would read from each other
@@ -201,7 +217,7 @@ def _attempt(execution: Execution, *, keep: bool = False) -> Result | None:
     try:
         if keep and execution.me.computes:
             keep_compiled()
-        hooks = load_program(execution.folder, execution.plan, execution.me)
+        hooks = load(execution.folder, execution.plan, execution.me)
         return execute(execution, *hooks)
     except Aborted:
         raise

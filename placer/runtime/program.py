@@ -15,8 +15,12 @@ from placer.readers.modules import modules_of
 Hook = Callable[[Any], None]
 
 
-def load_program(folder: Path, plan: Plan, node: Node) -> tuple[Hook, Hook | None]:
-    """Its `step` and, where the build evaluates, its `evaluate`.
+Hooks = tuple[Hook, Hook | None]
+"""A program's `step` and, where the build evaluates, its `evaluate`."""
+
+
+def load_program(folder: Path, plan: Plan, node: Node) -> Hooks:
+    """The hooks of the program that the node runs.
 
     What runs is the source that has the plan's hash, and no bytecode that lies beside
     it. Raises BuildError for a program that is not as it was compiled, and what the
@@ -26,7 +30,7 @@ def load_program(folder: Path, plan: Plan, node: Node) -> tuple[Hook, Hook | Non
         raise BuildError(f"the plan has no hash of '{node.program}'")
     source = read_file(folder, node.program, plan.files[node.program])
     file = str((folder / node.program).absolute())
-    module = ModuleType(f"placer_program_{node.name.replace(':', '_')}")
+    module = ModuleType("placer_program")
     module.__file__ = file
     # The file's name is what tracebacks, and the report of a failed op, go by.
     with modules_of(folder):  # what the spec calls stands in the build

@@ -92,16 +92,16 @@ def test_planted_bytecode_of_a_program_is_not_run_and_none_is_written(build):
     before = files_of(build)
     load_program(build, plan, plan.node("worker:0"))
     assert files_of(build) == before
-    plant_bytecode(build / "worker-0/program.py", "raise SystemExit('planted')")
+    plant_bytecode(build / "worker/program.py", "raise SystemExit('planted')")
     plan = read_plan(build)
     step, evaluate = load_program(build, plan, plan.node("worker:0"))
-    assert step.__code__.co_filename == str(build / "worker-0/program.py")
+    assert step.__code__.co_filename == str(build / "worker/program.py")
     assert evaluate is None
 
 
 def test_a_program_that_changed_after_the_check_is_not_run(build):
     plan = read_plan(build)
-    (build / "worker-0/program.py").write_text("raise SystemExit('changed')")
+    (build / "worker/program.py").write_text("raise SystemExit('changed')")
     with pytest.raises(BuildError, match="not as it was compiled"):
         load_program(build, plan, plan.node("worker:0"))
 
@@ -153,7 +153,7 @@ def test_a_folder_that_was_linked_in_is_refused(build, tmp_path):
     assert refused(build) == "'BUILD/jax' is not of the build"
 
 
-@pytest.mark.parametrize("path", ["worker-1/program.py", "second.py"])
+@pytest.mark.parametrize("path", ["worker/program.py", "second.py"])
 def test_what_is_run_has_a_hash(path, build):
     plan = read_plan(build)
     (build / path).write_text("raise SystemExit('changed')")

@@ -12,6 +12,7 @@ from small_models import model, two_layers
 from placer.compiler import compile as compile_model
 from placer.emit.names import RESERVED, Names
 from placer.files import find
+from placer.plan import read_plan
 from placer.spec import load
 
 SPECS = sorted(path.stem for path in find("specs").glob("*.yaml"))
@@ -218,10 +219,33 @@ def test_a_program_says_whose_it_is(builds):
     assert single.startswith('"""worker:0 of digits: 1 worker.')
 
 
-def test_nodes_that_do_the_same_differ_only_in_the_first_line(builds):
-    a, b = (
-        (builds / f"digits/worker-{i}/program.py").read_text().split("\n", 1)
-        for i in (0, 1)
+def test_nodes_that_do_the_same_share_a_text_that_names_none_of_them(builds):
+    folder = builds / "digits"
+    body = (folder / "worker/program.py").read_text()
+    assert body.startswith('"""workers of digits: 2 workers, 2 servers.')
+    assert "worker:" not in body
+    assert "worker-" not in body
+    plan = read_plan(folder)
+    shared = {plan.node(f"worker:{i}").program for i in (0, 1)}
+    assert shared == {"worker/program.py"}
+    own = [(folder / f"worker-{i}/program.py").read_text() for i in (0, 1)]
+    assert own[0].replace("worker:0", "worker:1") == own[1]
+    assert "It runs worker/program.py, as others do." in own[0]
+    assert plan.node("ps:0").program == "ps-0/program.py"  # other blocks than ps:1
+
+
+def test_each_kind_of_program_of_many_nodes_is_written_once(tmp_path):
+    """Of four workers two do one thing and two another, and a server sums."""
+    spec = two_layers(
+        nodes="{worker: {count: 4}, ps: {count: 1}}",
+        first="/node:worker:0-1",
+        second="/node:worker:2-3",
     )
-    assert a[0] != b[0]
-    assert a[1] == b[1]
+    plan = compile_model(model(spec), tmp_path / "build")
+    assert [node.program for node in plan.nodes] == [
+        "worker/program.py",
+        "worker/program.py",
+        "worker/program_2.py",
+        "worker/program_2.py",
+        "ps-0/program.py",
+    ]

@@ -220,6 +220,11 @@ def launch(build: Path, *options: object) -> Ended:
         return run.end()
 
 
+def program_of(build: Path, node: str) -> str:
+    """What a person starts a node by."""
+    return str(build / node.replace(":", "-") / "program.py")
+
+
 @contextmanager
 def by_hand(
     build: Path, *options: object, programs: bool = False
@@ -234,7 +239,7 @@ def by_hand(
         yield {
             node.name: opened.enter_context(
                 started(
-                    [sys.executable, str(build / node.program), *given]
+                    [sys.executable, program_of(build, node.name), *given]
                     if programs
                     else placer_command("run", build, "--node", node.name, *given)
                 )

@@ -72,7 +72,7 @@ def test_a_reader_that_raises_in_a_step_is_named_with_its_row(tmp_path: Path) ->
     assert found is not None
     assert hint == "  hint: see rows.py, line 7"
     assert re.fullmatch(
-        r"  at worker-[01]/program\.py:\d+, step: op x at small\.yaml:6:3", where
+        r"  at worker/program\.py:\d+, step: op x at small\.yaml:6:3", where
     )
     check_failed(ended, build, f"{first}\n{hint}\n{where}", found[1])
 

@@ -18,6 +18,7 @@ from placer.runtime.channel.memory import MemoryHub
 from placer.runtime.events import nobody
 from placer.runtime.execution import Execution, Options
 from placer.runtime.process import _attempt, run_in_threads
+from placer.runtime.program import load_program
 
 STUCK = """\
 nodes: {worker: {count: 2}}
@@ -47,7 +48,7 @@ def test_nodes_that_were_started_unlike_are_told_so_and_do_not_wait(build, tmp_p
         channel = hub.channel(name)
         run = Execution(plan, build, plan.node(name), channel, options, nobody)
         try:
-            _attempt(run)
+            _attempt(run, load_program)
         except RunError as error:
             errors[name] = error
 
