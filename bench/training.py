@@ -59,7 +59,7 @@ WORKLOADS = {
     ),
     "w3": Workload(
         ROOT / "bench" / "specs" / "dense.yaml",
-        "python:dense_rows:train",
+        "python:random_rows:dense",
         (("x", "float32", (1024,)), ("label", "int32", ())),
         (1024, 4096, 4096, 1000),
         None,
@@ -70,7 +70,7 @@ WORKLOADS = {
     ),
     "mesh": Workload(
         ROOT / "bench" / "specs" / "mesh.yaml",
-        "python:mesh_rows:train",
+        "python:random_rows:mesh",
         (("x", "float32", (256,)), ("label", "int32", ())),
         (256, 512, 512, 10),
         None,

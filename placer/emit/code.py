@@ -77,6 +77,15 @@ def give(values: Sequence[str], depth: int) -> list[str]:
     return [f"{pad}return (", *_items(values, depth + 1), f"{pad})"]
 
 
+def forget(names: Sequence[str], depth: int) -> list[str]:
+    """`del names`."""
+    pad = INDENT * depth
+    flat = f"{pad}del {', '.join(names)}"
+    if len(flat) <= WIDTH:
+        return [flat]
+    return [f"{pad}del (", *_items(names, depth + 1), f"{pad})"]
+
+
 def wrapped(prefix: str, words: Sequence[str]) -> list[str]:
     """Lines of words behind a prefix."""
     text = ", ".join(words)

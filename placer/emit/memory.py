@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 
-from placer.emit.blocks import blocks
-from placer.emit.host import units
+from placer.emit.host import Unit
+from placer.emit.lifetimes import Lifetimes, Run
 from placer.emit.schedule import Schedule
 from placer.errors import SpecError
 from placer.graph import optimizers
@@ -17,105 +18,100 @@ from placer.graph.structure import FLAT
 from placer.graph.types import ITEM_BYTES
 from placer.plan import Plan, Table
 
-Walk = list[tuple[Op, int | None]]
 
+class Memory:
+    """Of a step: what its values and its tables take on each host.
 
-def activation_bytes(graph: Graph, host: str, schedule: Schedule) -> int:
-    """Bytes of the values of a step that live at once on the host, at most.
-
-    A value lives from the op that makes it to the last that uses it; what is made for
-    each microbatch as often as the schedule has it alive. What XLA does inside a
-    segment, such as fusing or reusing a buffer, is not counted.
+    What XLA does inside a jitted function, such as fusing or reusing a buffer, is not
+    counted.
     """
-    return _peak(graph, host, None, walk(graph, host, schedule))
+
+    def __init__(self, graph: Graph, schedule: Schedule) -> None:
+        self._graph = graph
+        self._lifetimes = Lifetimes(graph, schedule)
+
+    def activations(self, host: str) -> int:
+        """Bytes of the values of a step that live at once on the host, at most."""
+        return self._peak(host, self._lifetimes.runs(host), None)
+
+    def tables(self, tables: Sequence[Table]) -> int:
+        """Bytes of tables: values, and what their optimizers keep."""
+        return sum(_table_bytes(self._graph, table) for table in tables)
+
+    def devices(self, host: str, tables: Sequence[Table]) -> dict[str, int]:
+        """Both of each device that something is on. Devices that compute together have
+        each a share of the rows, and all of the rest."""
+        graph = self._graph
+        found: dict[str, int] = {}
+        places = {graph.devices(op): op.place for op in graph.on(host)}
+        runs = self._lifetimes.runs(host)
+        for devices, place in places.items():
+            assert place is not None
+            needed = self._peak(host, runs, devices)
+            needed += self.tables([t for t in tables if t.devices == devices])
+            for at in graph.cluster.resolve(place):
+                if at.host == host:
+                    device = f"{at.device}:{at.device_id}"
+                    found[device] = found.get(device, 0) + needed
+        return found
+
+    def _peak(self, host: str, runs: Sequence[Run], devices: str | None) -> int:
+        """The most that is alive at once of what is made on these devices of the host,
+        or on any."""
+        sizes = _Sizes(self._graph, host, devices)
+        changes = [0] * (len(runs) + 1)
+        for life in self._lifetimes.of(host, runs):
+            size = sizes.of(life.op, life.value)
+            changes[life.born] += size
+            changes[life.dies + 1] -= size
+        alive = accumulate(changes)
+        return max(
+            (
+                now
+                + max((_within(u, sizes) for u in run.units if u.computed), default=0)
+                for now, run in zip(alive, runs, strict=False)
+            ),
+            default=0,
+        )
 
 
-def table_bytes(graph: Graph, tables: Sequence[Table]) -> int:
-    """Bytes of tables: values, and what their optimizers keep."""
-    return sum(_table_bytes(graph, table) for table in tables)
-
-
-def device_bytes(
-    graph: Graph, host: str, tables: Sequence[Table], schedule: Schedule
-) -> dict[str, int]:
-    """Both of each device that something is on. Devices that compute together have each
-    a share of the rows, and all of the rest."""
-    found: dict[str, int] = {}
-    places = {graph.devices(op): op.place for op in graph.on(host)}
-    walked = walk(graph, host, schedule)
-    for devices, place in places.items():
-        assert place is not None
-        needed = _peak(graph, host, devices, walked)
-        needed += table_bytes(graph, [t for t in tables if t.devices == devices])
-        for at in graph.cluster.resolve(place):
-            if at.host == host:
-                device = f"{at.device}:{at.device_id}"
-                found[device] = found.get(device, 0) + needed
-    return found
-
-
-def walk(graph: Graph, host: str, schedule: Schedule) -> Walk:
-    """The host's ops in the order in which they run, each with its microbatch."""
-    if host not in schedule.turns:
-        return [(op, None) for op in graph.on(host)]
-    found = blocks(graph, units(graph, host))
-    among = {block.name: tuple(block.ops) for block in found.among}
-    walked: Walk = [(op, None) for op in found.before.ops]
-    for turn in schedule.turns[host]:
-        walked += ((op, turn.microbatch) for op in among[turn.block])
-    walked += ((op, None) for op in found.after.ops)
-    return walked
-
-
-def _peak(graph: Graph, host: str, devices: str | None, walked: Walk) -> int:
-    """The most that is alive at once of what is made on these devices of the host, or
-    on any."""
-    sizes = _Sizes(graph, host, each=devices is not None)
-    last: dict[_Made, int] = {}
-    for i, (op, microbatch) in enumerate(walked):
-        for name in op.operands:
-            last[name, _number(graph, name, microbatch)] = i
+def _within(unit: Unit, sizes: _Sizes) -> int:
+    """The most that is alive at once of what a function computes and does not give."""
+    last = {name: i for i, op in enumerate(unit.ops) for name in op.operands}
+    outputs = set(unit.outputs)
     ends: dict[int, int] = {}
-    summed: set[str] = set()
     alive = peak = 0
-    for i, (op, microbatch) in enumerate(walked):
-        here = devices is None or graph.devices(op) == devices
-        # Blocks are views, and parameters are the tables'. Sums are made in one place.
-        if here and op.kind not in FLAT and op.kind != "parameter":
-            for value in op.results:
-                if op.kind in _IN_ONE_PLACE and value.name in summed:
-                    continue
-                summed.add(value.name)
-                size = sizes.of(op, value, joins=op.kind == "join_microbatches")
-                alive += size
-                end = last.get((value.name, _number(graph, value.name, microbatch)), i)
-                ends[max(end, i)] = ends.get(max(end, i), 0) + size
+    for i, op in enumerate(unit.ops):
+        for value in op.results:
+            if value.name in outputs:
+                continue
+            size = sizes.of(op, value)
+            alive += size
+            end = max(last.get(value.name, i), i)
+            ends[end] = ends.get(end, 0) + size
         peak = max(peak, alive)
         alive -= ends.pop(i, 0)
     return peak
 
 
-_Made = tuple[str, int | None]
-_IN_ONE_PLACE = frozenset({"sum_microbatches", "one_microbatch"})
-
-
-def _number(graph: Graph, name: str, microbatch: int | None) -> int | None:
-    return None if graph.values[name].over is None else microbatch
-
-
 class _Sizes:
-    """How many bytes a value takes on a host, or on `each` of the devices it is on."""
+    """How many bytes a value takes on a host, or on each of the `devices` of it."""
 
-    def __init__(self, graph: Graph, host: str, *, each: bool) -> None:
+    def __init__(self, graph: Graph, host: str, devices: str | None) -> None:
         self._graph = graph
         self._host = host
-        self._each = each
+        self._devices = devices
         # By the identity of a type and of a place: few there are, and equal is slow.
         self._known: dict[tuple[int, str | None, bool, int], int] = {}
 
-    def of(self, op: Op, value: Value, *, joins: bool) -> int:
-        """One microbatch's, of what is made or joined for each."""
-        repeated = joins or value.over == "S"
+    def of(self, op: Op, value: Value) -> int:
+        """One microbatch's, of what is made or joined for each. None of what is a view:
+        blocks are, and parameters are the tables'."""
+        if op.kind in FLAT or op.kind == "parameter":
+            return 0
+        if self._devices is not None and self._graph.devices(op) != self._devices:
+            return 0
+        repeated = value.over == "S" or op.kind == "join_microbatches"
         key = id(value.type), value.layout, repeated, id(op.place)
         size = self._known.get(key)
         if size is None:
@@ -130,7 +126,7 @@ class _Sizes:
         if value.layout == "S":
             low, high = part(batch, hosts.index(self._host), len(hosts))
             rows = high - low
-        if self._each:
+        if self._devices is not None:
             assert op.place is not None
             rows //= len(graph.cluster.resolve(op.place)) // len(hosts)
         return value.type.nbytes(batch, rows)

@@ -10,7 +10,7 @@ import placer
 from placer import plan
 from placer.emit.costs import step_costs
 from placer.emit.in_place import Readers
-from placer.emit.memory import activation_bytes, device_bytes, table_bytes
+from placer.emit.memory import Memory
 from placer.emit.reasons import choices
 from placer.emit.schedule import Schedule
 from placer.emit.segments import Phase
@@ -56,6 +56,7 @@ def make_plan(
     evaluation = rest[0] if rest else None
     edges = _edges(step)
     costs = step_costs(step, edges)
+    memory = Memory(step, schedule)
     nodes = tuple(
         Node(
             name=host,
@@ -66,9 +67,9 @@ def make_plan(
             step=_phase(step, host),
             evaluation=_phase(evaluation, host) if evaluation else None,
             tables=tables[host],
-            table_bytes=table_bytes(step, tables[host]),
-            activation_bytes=activation_bytes(step, host, schedule),
-            device_bytes=device_bytes(step, host, tables[host], schedule),
+            table_bytes=memory.tables(tables[host]),
+            activation_bytes=memory.activations(host),
+            device_bytes=memory.devices(host, tables[host]),
             flops=costs[host].model,
             replicated_flops=costs[host].replicated,
             exchange_flops=costs[host].exchange,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import textwrap
 from collections.abc import Mapping, Sequence
 
+from placer.ast_lock import AST_LOCK
 from placer.emit.applied import applied
 from placer.emit.blocks import Block, blocks
-from placer.emit.code import INDENT, call, literal, wrapped
+from placer.emit.code import INDENT, call, forget, literal, wrapped
 from placer.emit.host import Unit, units
 from placer.emit.kept import Kept
 from placer.emit.names import Names
@@ -64,6 +67,19 @@ def _called(made: Function, depth: int) -> list[str]:
     return call(made.results, made.name, arguments, depth)
 
 
+def _assigned(lines: Sequence[str]) -> list[str]:
+    """The variables that statements of a block assign, each once, in order."""
+    with AST_LOCK:
+        module = ast.parse(textwrap.dedent("\n".join(lines)))
+    names = (
+        node.id
+        for statement in module.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    return [name for name in dict.fromkeys(names) if name != "_"]
+
+
 class _Writer:
     """Writes the statements of one phase, in order."""
 
@@ -101,9 +117,10 @@ class _Writer:
         for i, block in enumerate(step.among):
             head = "if" if i == 0 else "elif"
             lines.append(f"{INDENT * 2}{head} block == {literal(block.name)}:")
-            lines += held.taken(i, 3)
-            lines += self._block(made, block, 3)
-            lines += held.kept(i, 3)
+            inner = held.taken(i, 3) + self._block(made, block, 3) + held.kept(i, 3)
+            lines += inner
+            if block.repeated and (assigned := _assigned(inner)):
+                lines += forget(assigned, 3)  # no part holds on to the one before
         return lines + self._block(made, step.after, 1)
 
     def _block(

@@ -21,7 +21,7 @@ def test_a_step_that_does_not_fit_a_device_is_refused_at_its_memory(tmp_path):
     with pytest.raises(SpecError) as caught:
         compile(with_memory(tmp_path, "100KiB"), tmp_path / "build")
     assert caught.value.message == (
-        "a step on worker:0 needs 135,736 bytes of cpu:0, which holds 102,400"
+        "a step on worker:0 needs 169,824 bytes of cpu:0, which holds 102,400"
     )
     assert caught.value.span is not None
     assert caught.value.span.text[caught.value.span.column - 1 :].startswith("100KiB")
@@ -30,7 +30,7 @@ def test_a_step_that_does_not_fit_a_device_is_refused_at_its_memory(tmp_path):
 
 def test_a_step_that_fits_is_compiled(tmp_path):
     plan = compile(with_memory(tmp_path, "1MiB"), tmp_path / "build")
-    assert plan.nodes[0].activation_bytes == 135_736
+    assert plan.nodes[0].activation_bytes == 169_824
     assert plan.nodes[0].table_bytes == 0
 
 

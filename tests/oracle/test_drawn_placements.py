@@ -63,7 +63,7 @@ def test_models_are_drawn_of_every_op_and_trained_in_every_way():
     kinds, written = set(), set()
 
     @given(models())
-    @settings(SETTINGS, max_examples=1000, derandomize=True, phases=[Phase.generate])
+    @settings(SETTINGS, max_examples=1600, derandomize=True, phases=[Phase.generate])
     def draw(drawn: Drawn) -> None:
         kinds.update(entry["op"] for entry in flat(drawn.spec["graph"]))
         written.update(re.findall(r"\w+", str(drawn.spec)))
@@ -73,7 +73,14 @@ def test_models_are_drawn_of_every_op_and_trained_in_every_way():
     composites = {composite.kind for composite in COMPOSITES}
     assert kinds == declared | composites | {"call", "parameter"}
     ways = {*optimizers.names(), *schedules.FORMS, "global_norm", "norm", "value"}
-    assert written >= ways | {"remat", "decay", "trainable", "match"}
+    assert written >= ways | {
+        "remat",
+        "decay",
+        "trainable",
+        "match",
+        "microbatches",
+        "emulate",
+    }
 
 
 @pytest.mark.slow
