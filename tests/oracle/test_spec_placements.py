@@ -16,7 +16,10 @@ LEAST = {"digits": 1e-6}
 to one rounding at 1. The loss of digits falls to 0.005 from terms of about 10, whose
 roundings alone are that far apart between plain JAX and one process. That a placement
 changes nothing is held to R1's own bounds in test_one_process.py, and to 1e-9 below."""
-SLOW = ("seed_ctr", "transformer", "lstm", "lamb", "custom_op", "digits_cnn")
+SLOW = (
+    *("seed_ctr", "transformer", "transformer_pipeline", "lstm", "lamb", "custom_op"),
+    "digits_cnn",
+)
 
 
 def slow_in(models, slow):
