@@ -34,7 +34,7 @@ def check(graph):
                 assert key not in arrived, key
                 arrived.add(key)
         depends = level(graph, send)
-        way = (send.place, listen.place, depends)
+        way = (send.place, listen.place, depends, graph.is_repeated(send))
         assert way not in ways, way
         ways.add(way)
 
