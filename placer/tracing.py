@@ -22,11 +22,11 @@ from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.graph.structure import declared_attrs
 from placer.graph.types import BATCH, Dim, TensorType
+from placer.modules import Modules, modules_of
 from placer.ops.attributes import complete, condense
 from placer.ops.declarations.call import CALL
 from placer.ops.function import Function
 from placer.ops.functions.call import call
-from placer.readers.modules import Modules, modules_of
 
 SIZES = (6, 10)
 """Batches that a function is traced with: a dimension of these sizes is the batch."""

@@ -88,6 +88,10 @@ def _why(op: Op, origin: Op | None, model: Model, step: Graph) -> str | None:
     if op.kind == "read":
         return "read where it is used: inputs are not sent"
     if origin.place is None and origin.kind == op.kind:
+        backward = next(m.place for m in model.graph.of_kind("minimize"))
+        users = step.uses.get(f"{op.name}.res", ())
+        if backward is not None and any(user.is_gradient for user in users):
+            return f"nothing was written: with its gradient, which is at {backward}"
         default = Place(step.cluster.default.name)
         return f"nothing was written: with its first placed input, else on {default}"
     if origin.place != op.place and origin.kind == op.kind:

@@ -4,7 +4,8 @@ Needs the graph as written. Afterwards each op on a way from a trainable paramet
 the loss also gives a residual, `%h1.res`, and stands beside one gradient op `fc.grad`
 that takes that residual, the operands its declaration saves, and the cotangents of the
 results that the loss needs (R5). Gradients of several uses are summed by `accumulate`,
-in program order. `minimize` is replaced by what `updates` writes.
+in program order. A place of `minimize` goes to the gradients of ops that have none.
+`minimize` is replaced by what `updates` writes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def differentiate(graph: Graph) -> Graph:
         )
     active = _active_operands(graph, loss)
     contributions = _contributions(graph, active)
-    backward = tuple(_backward(graph, loss, active, contributions))
+    backward = tuple(_backward(graph, minimize, active, contributions))
     trained = [op for op in graph.of_kind("parameter") if op.name in contributions]
     _check_groups(graph, loss, trained)
     forward = [
@@ -139,10 +140,11 @@ def _residual_type(parts: tuple[TensorType, ...]) -> ResidualType:
 
 def _backward(
     graph: Graph,
-    loss: str,
+    minimize: Op,
     active: dict[int, tuple[int, ...]],
     contributions: dict[str, tuple[tuple[int, _Use], ...]],
 ) -> Iterator[Op]:
+    (loss,) = minimize.operands
     kind = graph.tensor(loss)
     seed = {"value": 1.0, "dtype": kind.dtype, "shape": ()}
     yield Op("constant", (), (Value(f"{loss}.grad", kind),), seed)
@@ -166,7 +168,8 @@ def _backward(
                 for i, value in enumerate(op.results)
                 if value.name == loss or value.name in contributions
             ]
-            yield _gradient(graph, op, wrt, needed, gradients)
+            gradient = _gradient(graph, op, wrt, needed, gradients)
+            yield gradient if op.place is not None else gradient.at(minimize.place)
 
 
 def _gradient(

@@ -1,8 +1,8 @@
 """place: give every op its place (the tables of design 4).
 
 Needs a differentiated graph. Afterwards every op has a canonical place: what was
-written, completed; gradients with their forward op; a parameter and its update where
-its optimizer stands. Inputs and constants are not sent, so each is read or made once
+written, completed; gradients with their forward op, which stands with its gradient where
+only that was placed; a parameter and its update where its optimizer stands. Inputs and constants are not sent, so each is read or made once
 for every place that uses it.
 """
 
@@ -24,12 +24,27 @@ from placer.place import SERVER, Cluster, Place
 
 
 def place(graph: Graph) -> Graph:
+    graph = _with_gradients(graph)
     forward = _forward_places(graph)
     everywhere = {**forward, **_gradient_places(graph, forward)}
     everywhere |= _accumulation_places(graph, everywhere)
     everywhere |= _optimizer_places(graph, everywhere)
     placed = [op.at(everywhere[id(op)]) for op in graph.ops if id(op) in everywhere]
     return _one_copy_a_place(graph.with_ops(_split_norms(graph, placed)))
+
+
+def _with_gradients(graph: Graph) -> Graph:
+    """Ops without a place take that of their gradient: what they keep for it does not
+    move."""
+    producers = graph.producers
+    said = {
+        id(producers[op.operands[0]]): op.place
+        for op in graph.ops
+        if op.is_gradient and op.place is not None
+    }
+    if not said:
+        return graph
+    return graph.with_ops(op.at(said.get(id(op), op.place)) for op in graph.ops)
 
 
 def joined(cluster: Cluster, places: Iterable[Place]) -> Place | None:

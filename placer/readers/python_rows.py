@@ -14,8 +14,8 @@ import numpy as np
 from placer import aligned
 from placer.errors import BuildError, DataError, PlacerError, RunError, did_you_mean
 from placer.graph.sources import Source, no_column
+from placer.modules import Modules, modules_of
 from placer.readers.column import Column, check_shape, convert
-from placer.readers.modules import Modules, modules_of
 from placer.readers.rows import LoadedRows, Rows
 
 

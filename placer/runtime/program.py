@@ -9,8 +9,8 @@ from typing import Any
 
 from placer.errors import BuildError
 from placer.folder import read_file
+from placer.modules import modules_of
 from placer.plan import Node, Plan
-from placer.readers.modules import modules_of
 
 Hook = Callable[[Any], None]
 

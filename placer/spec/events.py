@@ -154,7 +154,7 @@ def _put(
 
 def _twice(key: Scalar, first: Scalar) -> SpecError:
     return SpecError(
-        f"{quoted(key.text)} is given twice; first on line {first.start.line + 1}",
+        f"{quoted(key.text)} is given twice; first on line {first.span.line}",
         span=key.span,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from collections.abc import Mapping as Counts
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from placer.spec.problems import Problems
 from placer.spec.schema import Spec
 from placer.spec.sources import read_data, read_inputs
 from placer.spec.train import Group, Training, read_train
-from placer.spec.tree import Mapping
+from placer.spec.tree import Mapping, Node
 from placer.spec.values import Values
 
 
@@ -67,6 +68,26 @@ def load_text(
 ) -> Model:
     """As `load`, from text; `file` names it in errors, paths are from `folder`."""
     root, mistakes = read(text, file)
+    return load_tree(
+        root,
+        file,
+        folder,
+        nodes=nodes,
+        single_process=single_process,
+        mistakes=mistakes,
+    )
+
+
+def load_tree(
+    root: Node | None,
+    file: str,
+    folder: Path,
+    *,
+    nodes: Counts[str, int] | None = None,
+    single_process: bool = False,
+    mistakes: Iterable[SpecError] = (),
+) -> Model:
+    """As `load_text`, from the tree; `mistakes` were made before there was one."""
     problems = Problems(mistakes)
     if not isinstance(root, Mapping):
         span = root.span if root is not None else None
@@ -146,10 +167,13 @@ def _model(
 
 
 def _name(root: Mapping, file: str, names: Names) -> str | None:
-    """The spec's own name, else the file's with `_` for what a name cannot hold."""
+    """The spec's own name, else the file's."""
     node = root.get("name")
-    if node is not None:
-        return names.read(node, "'name'")
+    return name_of(file) if node is None else names.read(node, "'name'")
+
+
+def name_of(file: str) -> str:
+    """A file's name, with `_` for what the name of a model cannot hold."""
     stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(file).stem)[:64]
     return stem if is_name(stem) else f"spec_{stem}"[:64]
 
@@ -169,7 +193,8 @@ def _recipe(values: Values, training: Training) -> list[Op]:
     # As a metric of its own it has been looked at.
     if loss and (loss in training.metrics or values.is_scalar(loss, "loss")):
         attrs = {"clip": training.clip} if training.clip else {}
-        ops.append(Op("minimize", (loss.text,), (), attrs, None, loss.span))
+        place = training.backward
+        ops.append(Op("minimize", (loss.text,), (), attrs, place, loss.span))
     return ops
 
 

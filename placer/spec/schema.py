@@ -156,6 +156,10 @@ class Train(Struct, forbid_unknown_fields=True):
     optimizer: Annotated[
         Optimizer | list[Optimizer], _doc("one entry, or one for each group")
     ]
+    backward: Annotated[
+        str | None,
+        _doc("place of the gradients of ops that have no place of their own"),
+    ] = None
     epochs: Annotated[Count, _doc("passes over the train rows")] = 1
     microbatches: Annotated[
         Count, _doc("parts of a batch that go through one after the other")

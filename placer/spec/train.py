@@ -41,6 +41,7 @@ class Training:
     epochs: int = 1
     microbatches: int = 1
     schedule: str = "1f1b"
+    backward: Place | None = None
 
 
 def read_train(
@@ -61,6 +62,8 @@ def read_train(
         node = section.entries["metrics"]
         assert isinstance(node, Sequence)
         training.metrics = _distinct(node, problems)
+    if good.get("backward") is not None:
+        training.backward = places.merge(None, section.get("backward"))
     training.clip = _clip(good.get("clip"), "train.clip", problems)
     slicing = decode(good.get("slicing"), Slicing, "train.slicing", problems)
     if not slicing:

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from placer.errors import Span
 
 # The line breaks libyaml counts, YAML 1.1's.
 BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+
+
+class Origin(Protocol):
+    """What a node comes from: it knows where the node stands."""
+
+    def between(self, start: Any, end: Any) -> Span:
+        """From one position to another; a span stays on its first line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The line of Python that says a node: there is no position beside it."""
+
+    where: Span
+
+    def between(self, start: Any, end: Any) -> Span:
+        return self.where
 
 
 class Text:
@@ -44,7 +62,13 @@ class Scalar:
     __slots__ = ("end", "plain", "source", "start", "text", "value")
 
     def __init__(
-        self, source: Text, text: str, value: Any, plain: bool, start: Any, end: Any
+        self,
+        source: Origin,
+        text: str,
+        value: Any,
+        plain: bool,
+        start: Any = None,
+        end: Any = None,
     ) -> None:
         self.source = source
         self.text = text
@@ -63,9 +87,8 @@ class Scalar:
         whole = self.span
         if self.plain or whole.length != len(self.text) + 2:
             return whole  # with escapes inside, columns no longer match
-        return self.source.span(
-            self.start.line, self.start.column + 1, max(1, len(self.text))
-        )
+        length = max(1, len(self.text))
+        return Span(whole.file, whole.line, whole.column + 1, length, whole.text)
 
 
 class Sequence:
@@ -73,7 +96,9 @@ class Sequence:
 
     __slots__ = ("end", "flow", "items", "source", "start")
 
-    def __init__(self, source: Text, flow: bool, start: Any, end: Any) -> None:
+    def __init__(
+        self, source: Origin, flow: bool, start: Any = None, end: Any = None
+    ) -> None:
         self.source = source
         self.items: list[Node] = []
         self.flow = flow
@@ -94,7 +119,9 @@ class Mapping:
 
     __slots__ = ("end", "entries", "flow", "keys", "source", "start")
 
-    def __init__(self, source: Text, flow: bool, start: Any, end: Any) -> None:
+    def __init__(
+        self, source: Origin, flow: bool, start: Any = None, end: Any = None
+    ) -> None:
         self.source = source
         self.entries: dict[str, Node] = {}
         self.keys: dict[str, Scalar] = {}

@@ -109,7 +109,7 @@ class Values:
         name = node.text
         line = self._lines.get(name.partition(".")[0], 0)
         hint: str | None = "an op stands after those whose results it takes"
-        if line > node.start.line + 1:
+        if line > node.span.line:
             message = f"{quoted(name)} is defined later, on line {line}"
         elif name in self._lines:
             message = f"{quoted(name)} is not defined before this op"
@@ -125,7 +125,7 @@ class Values:
         lines: dict[str, int] = {}
         for node in _ops(self._section):
             for item in _defined(node):
-                lines.setdefault(item.text, item.start.line + 1)
+                lines.setdefault(item.text, item.span.line)
         return lines
 
     def is_scalar(self, node: Scalar, what: str) -> bool:

@@ -274,6 +274,45 @@ def test_a_server_that_was_chosen_is_told_in_the_plan(tmp_path):
     )
 
 
+GPUS = "{worker: {count: 2, devices: {cpu: 1, gpu: 2}}, ps: {count: 1}}"
+BACKWARD = "  backward: /node:worker:1/gpu:0"
+
+
+def test_ops_without_a_place_stand_with_their_gradients_at_backward():
+    extra = "  - {name: seen, op: reduce_max, in: h}"
+    found = places(
+        two_layers(nodes=GPUS, first=None, second=W0, train=BACKWARD, extra=extra)
+    )
+    assert found["h"] == found["h.w.grad"] == "/node:worker:1/gpu:0"
+    assert found["seen"] == "/node:worker:1/gpu:0"  # with its first placed input
+    assert found["out"] == found["h.grad"] == W0
+    assert found["loss"] == "/node:worker:1/gpu:0"
+
+
+def test_a_backward_that_is_part_of_a_place_is_completed():
+    found = places(
+        two_layers(nodes=GPUS, first=W1, second=None, train="  backward: /gpu:1")
+    )
+    assert found["out"] == found["h.grad"] == "/node:worker:1/gpu:1"
+
+
+def test_one_process_knows_no_backward():
+    text = two_layers(nodes=GPUS, first=None, second=None, train=BACKWARD)
+    step, _ = lowered(model(text, single_process=True))
+    assert {str(op.place) for op in step.ops if is_computed(op)} == {"/node:worker/cpu"}
+
+
+def test_why_an_op_stands_with_its_gradient(tmp_path):
+    from placer.compiler import compile as compile_model
+
+    text = two_layers(nodes=GPUS, first=None, second=W0, train=BACKWARD)
+    plan = compile_model(model(text), tmp_path)
+    told = {choice.what: choice.why for choice in plan.choices}
+    assert told["h (fc) at /node:worker:1/gpu:0"] == (
+        "nothing was written: with its gradient, which is at /node:worker:1/gpu:0"
+    )
+
+
 REFUSED = {
     "a batch that cannot be split": (
         two_layers(nodes="{worker: {count: 3}, ps: {count: 1}}"),

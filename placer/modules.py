@@ -1,4 +1,4 @@
-"""The Python modules that lie beside a source of rows: run from their source alone."""
+"""Python modules that lie in one folder, beside a spec or in a build: run from their source alone."""
 
 from __future__ import annotations
 

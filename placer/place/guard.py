@@ -1,0 +1,157 @@
+"""Guards: places that Python code opens around ops.
+
+    with place_guard("/node:worker"):
+        with place_guard("/gpu:0-7"):
+            ...  # at /node:worker/gpu:0-7
+
+What is open is of one thread and one task, and is as before when the guard is left,
+by an exception too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from placer.caller import caller
+from placer.errors import PlaceError, Span
+from placer.place.place import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """An op as a callable guard sees it: what is written, before it has a place."""
+
+    kind: str
+    name: str
+    inputs: tuple[str, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+Chooses = Callable[[Called], "str | Place | None"]
+"""What a callable guard is: op -> place, where None says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A place, and the line that says it."""
+
+    place: Place
+    span: Span
+
+
+def place_guard(
+    place: str | Place | Chooses | None,
+) -> AbstractContextManager[None]:
+    """Ops that are made inside stand at `place`, merged into what is open around it.
+
+    A place merges as blocks of a spec do, by `Place.merge`; `""` changes nothing. A
+    function is called with each op (`Called`) and returns the op's place, which merges
+    by the same rule, or None for nothing. None clears what is open around it. Raises
+    PlaceError, at the caller's line, for text that is no place.
+    """
+    return _open(_read(place, caller()))
+
+
+def device_guard(device: str | None) -> AbstractContextManager[None]:
+    """Ops that are made inside run on this device, such as `gpu`, `gpu:1` or `cpu`, of
+    whatever node is said around it (Paddle's guard). None clears the device.
+
+    Raises PlaceError, at the caller's line, for text that is no device.
+    """
+    span = caller()
+    if device is None:
+        return _open(_Guard(None, span, _without_device))
+    if not isinstance(device, str) or "/" in device:
+        raise PlaceError(
+            f"a device is a text such as gpu:0, not {device!r}",
+            span=span,
+            hint="place_guard takes places such as /node:worker/gpu:0",
+        )
+    return _open(_read(f"/{device}", span))
+
+
+def open_places(op: Called) -> tuple[Said, ...]:
+    """What the open guards say of an op, outermost first.
+
+    Merged in this order it is the op's place (`merged`), as that of an op inside of
+    blocks that nest.
+    """
+    found: tuple[Said, ...] = ()
+    for guard in _guards.get():
+        found = guard.then(found, op)
+    return found
+
+
+def merged(said: Sequence[Said]) -> Place | None:
+    """The place that nested guards come to; None where they say nothing."""
+    place: Place | None = None
+    for each in said:
+        place = Place.merge(place, each.place)
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """`clears` is what is left of the places around it, `says` what is added."""
+
+    says: Place | Chooses | None
+    span: Span
+    clears: Callable[[tuple[Said, ...]], tuple[Said, ...]] | None = None
+
+    def then(self, outer: tuple[Said, ...], op: Called) -> tuple[Said, ...]:
+        if self.clears is not None:
+            return self.clears(outer)
+        place = self.says
+        if callable(place):
+            place = _parsed(place(op), self.span, "a guard's function returns")
+        if place is None or Place.merge(merged(outer), place) == merged(outer):
+            return outer
+        return (*outer, Said(place, self.span))
+
+
+_guards: ContextVar[tuple[_Guard, ...]] = ContextVar("placer.guards", default=())
+
+
+@contextmanager
+def _open(guard: _Guard) -> Iterator[None]:
+    before = _guards.set((*_guards.get(), guard))
+    try:
+        yield
+    finally:
+        _guards.reset(before)
+
+
+def _read(place: str | Place | Chooses | None, span: Span) -> _Guard:
+    if place is None:
+        return _Guard(None, span, lambda outer: ())
+    if callable(place):
+        return _Guard(place, span)
+    return _Guard(_parsed(place, span, "a guard takes"), span)
+
+
+def _parsed(place: object, span: Span, what: str) -> Place | None:
+    """A place that is given as text or as itself; None where it says nothing."""
+    if isinstance(place, str) and place:
+        return Place.parse(place, span=span)
+    if isinstance(place, Place):
+        return place if place != Place() else None
+    if place is None or place == "":
+        return None
+    raise PlaceError(
+        f"{what} a place or None, not {place!r}",
+        span=span,
+        hint="write for example /node:worker/gpu:0-7",
+    )
+
+
+def _without_device(outer: tuple[Said, ...]) -> tuple[Said, ...]:
+    place = merged(outer)
+    if place is None or place.device is None:
+        return outer
+    if place.node is None:
+        return ()
+    return (Said(Place(place.node, place.node_ids), outer[-1].span),)
