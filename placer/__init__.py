@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from placer import layers as layers
+    from placer import optimizer as optimizer
     from placer.compiler import compile as compile
     from placer.errors import BuildError as BuildError
     from placer.errors import DataError as DataError
@@ -22,11 +24,18 @@ if TYPE_CHECKING:
     from placer.errors import RunError as RunError
     from placer.errors import SpecError as SpecError
     from placer.errors import SpecErrors as SpecErrors
+    from placer.front.program import Program as Program
+    from placer.front.program import default_program as default_program
+    from placer.front.region import remat as remat
+    from placer.front.training import append_backward as append_backward
+    from placer.front.variable import Variable as Variable
     from placer.graph.blocks import slice_sizes as slice_sizes
     from placer.launcher.local import launch as launch
     from placer.place import Cluster as Cluster
     from placer.place import NodeKind as NodeKind
     from placer.place import Place as Place
+    from placer.place.guard import device_guard as device_guard
+    from placer.place.guard import place_guard as place_guard
     from placer.plan import Plan as Plan
     from placer.runtime.process import Options as Options
     from placer.runtime.process import Result as Result
@@ -48,15 +57,24 @@ _HOMES = {
     "PlaceError": "placer.errors",
     "PlacerError": "placer.errors",
     "Plan": "placer.plan",
+    "Program": "placer.front.program",
     "Result": "placer.runtime.process",
     "RunError": "placer.errors",
     "SpecError": "placer.errors",
     "SpecErrors": "placer.errors",
+    "Variable": "placer.front.variable",
+    "append_backward": "placer.front.training",
     "compile": "placer.compiler",
+    "default_program": "placer.front.program",
+    "device_guard": "placer.place.guard",
     "launch": "placer.launcher.local",
+    "place_guard": "placer.place.guard",
+    "remat": "placer.front.region",
     "run": "placer.runtime.process",
     "slice_sizes": "placer.graph.blocks",
 }
+
+_MODULES = ("layers", "optimizer")
 
 __all__ = [
     "BuildError",
@@ -70,23 +88,34 @@ __all__ = [
     "PlaceError",
     "PlacerError",
     "Plan",
+    "Program",
     "Result",
     "RunError",
     "SpecError",
     "SpecErrors",
+    "Variable",
     "__version__",
+    "append_backward",
     "compile",
+    "default_program",
+    "device_guard",
     "launch",
+    "layers",
+    "optimizer",
+    "place_guard",
+    "remat",
     "run",
     "slice_sizes",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'placer' has no attribute '{name}'")
     from importlib import import_module
 
+    if name in _MODULES:
+        return import_module(f"placer.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'placer' has no attribute '{name}'")
     found = getattr(import_module(_HOMES[name]), name)
     globals()[name] = found
     return found

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,11 +33,14 @@ from placer.graph.text import print_graph
 from placer.passes import lower
 from placer.plan import FILE, SOURCES, Plan, sealed, sha256, to_json
 
+if TYPE_CHECKING:
+    from placer.front.program import Program
+
 Watch = Callable[[str, Graph], None]
 
 
 def compile(
-    spec: str | Path | Model,
+    spec: str | Path | Model | Program,
     out: str | Path,
     *,
     nodes: Mapping[str, int] | None = None,
@@ -45,6 +49,7 @@ def compile(
 ) -> Plan:
     """Compile a spec into a build folder, and return its plan.
 
+    A spec is a YAML file, a Program, or `FILE.py:FUNCTION` whose function returns one.
     `nodes` overrides how many there are of each node kind; `single_process` compiles
     the same spec for one process, the reference of R1. `after_pass` is shown every
     pass's name and graph. Raises SpecError, PlaceError or GraphError for a mistake in
@@ -52,9 +57,9 @@ def compile(
     """
     with _without_collection():
         if not isinstance(spec, Model):
-            from placer.spec import load
+            from placer.front.reading import read
 
-            spec = load(spec, nodes=nodes, single_process=single_process)
+            spec = read(spec, nodes=nodes, single_process=single_process)
         if spec.graph.of_kind("call"):
             # The user's functions are JAX's to trace; nothing else here needs it.
             traced: Callable[[Model], Model] = import_module("placer.tracing").traced
@@ -119,9 +124,13 @@ def build_files(
 
 def _sources(model: Model, step: Graph, out: Path) -> str:
     """Where each op was written, and the spec's own place, relative to the build."""
-    spec = next((op.source.file for op in step.ops if op.source), f"{step.name}.yaml")
-    place = Path(os.path.relpath(model.folder / Path(spec).name, out)).as_posix()
-    places = {name: [line, column] for name, _, line, column in sources(step)}
+    spec = model.folder / Path(model.file).name
+    place = Path(os.path.relpath(spec, out)).as_posix()
+    places = {
+        name: [line, column]
+        for name, file, line, column in sources(step)
+        if file == model.file  # and not a module that it imports
+    }
     found = msgspec.json.encode({"spec": place, "ops": places})
     return msgspec.json.format(found, indent=1).decode() + "\n"
 

@@ -19,6 +19,7 @@ from placer.command.launching import launch_command
 from placer.command.options import DEBUG, debug_option
 from placer.command.running import run_command
 from placer.command.showing import show_command
+from placer.command.writing import to_yaml_command
 from placer.errors import PlacerError
 
 INTERRUPTED = 130
@@ -57,6 +58,7 @@ for command in (
     check_command,
     run_command,
     schema_command,
+    to_yaml_command,
 ):
     commands.add_command(command)
 

@@ -24,11 +24,34 @@ def debug_option(command: Function) -> Function:
 build_argument = click.argument(
     "build", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
+
+
+class Spec(click.Path):
+    """A spec's file, or `FILE.py:FUNCTION`, of which the file must be there."""
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        file, colon, function = str(value).rpartition(":")
+        if not (colon and file.endswith(".py")):
+            return super().convert(value, param, ctx)
+        found: Any = super().convert(file, param, ctx)
+        return Path(f"{found}:{function}")
+
+
 spec_argument = click.argument(
-    "spec", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+    "spec", type=Spec(exists=True, dir_okay=False, path_type=Path)
+)
+python_argument = click.argument(
+    "spec",
+    metavar="FILE.py:FUNCTION",
+    type=Spec(exists=True, dir_okay=False, path_type=Path),
 )
 build_or_spec_argument = click.argument(
-    "build", metavar="BUILD_OR_SPEC", type=click.Path(exists=True, path_type=Path)
+    "build", metavar="BUILD_OR_SPEC", type=Spec(exists=True, path_type=Path)
 )
 
 

@@ -52,6 +52,8 @@ class Model:
     precision: Literal["float32", "float64"]
     metrics: tuple[str, ...]
     folder: Path
+    file: str
+    """The spec, or the Python that stands for it, as ops name it where they stand."""
     schedule: str = "1f1b"
     """In what order blocks run for the microbatches of a step: 1f1b or gpipe."""
     emulate: bool = False

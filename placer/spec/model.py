@@ -156,6 +156,7 @@ def _model(
         emulate=good["emulate"],
         metrics=tuple(node.text for node in training.metrics),
         folder=folder,
+        file=file,
         modules=tuple(dict.fromkeys((*rows.modules, *builder.modules))),
         narrowed=tuple(
             key

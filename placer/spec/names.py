@@ -39,6 +39,9 @@ class Names:
         self._problems = problems
         self._lines: dict[str, int] = {}
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._lines
+
     def define(self, name: str, span: Span) -> bool:
         """Take a name; False, with the mistake told, when it is taken."""
         first = self._lines.get(name)

@@ -121,7 +121,7 @@ def _groups(
     for number, entry in enumerate(entries):
         one = isinstance(node, Mapping)
         where = "train.optimizer" if one else f"train.optimizer[{number}]"
-        group = _group(entry, number, where, slicing, places, problems)
+        group = read_group(entry, number, where, slicing, places, problems)
         if group is None:
             continue
         if group.pattern is None and entry is not entries[-1]:
@@ -131,7 +131,7 @@ def _groups(
     return groups
 
 
-def _group(
+def read_group(
     entry: Node,
     number: int,
     where: str,
@@ -139,6 +139,7 @@ def _group(
     places: Places,
     problems: Problems,
 ) -> Group | None:
+    """One entry of `optimizer`, the one of that number; None where it is wrong."""
     if not isinstance(entry, Mapping):
         message = f"{where} must be a mapping, not {shown(entry.value)}"
         problems.add(message, entry.span, "write {op: sgd, learning_rate: 0.1}")

@@ -1,0 +1,46 @@
+"""`placer to-yaml`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from placer.command.options import debug_option, python_argument
+
+
+@click.command("to-yaml", short_help="Write a Python model as a spec in YAML.")
+@python_argument
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The spec, instead of standard output.",
+)
+@debug_option
+def to_yaml_command(spec: Path, out: Path | None) -> None:
+    """Write the spec that says what the function of FILE.py:FUNCTION says.
+
+    Both are compiled to the same build.
+    """
+    from placer.errors import SpecError
+    from placer.front.reading import run_builder
+    from placer.front.yaml_text import to_yaml
+
+    program = run_builder(str(spec))
+    text = to_yaml(program)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    model = program.model()
+    sources = [rows.source for rows in (model.train, model.eval) if rows is not None]
+    beside = model.modules or any(not s.startswith("sklearn:") for s in sources)
+    if beside and out.parent.resolve() != program.folder.resolve():
+        raise SpecError(
+            f"{out} is not in the folder of {program.file}, whose files it names",
+            hint="data and modules are found beside the spec: write it there",
+        )
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"cannot write {out}: {error.strerror}") from error

@@ -1,0 +1,47 @@
+"""The model of digits.yaml in Python. Both are compiled to the same programs.
+
+placer compile specs/digits.py:build --out build/
+placer launch build/
+placer to-yaml specs/digits.py:build
+"""
+
+from placer import Program, append_backward, layers, optimizer, place_guard
+
+
+def build() -> Program:
+    program = Program(
+        name="digits",
+        # The cluster. A node has one CPU unless `devices` says otherwise.
+        nodes={"worker": {"count": 2, "devices": {"cpu": 1}}, "ps": {"count": 2}},
+        # Of the 128 rows of a batch each of the two workers reads 64.
+        data={
+            "train": {
+                "source": "sklearn:digits",
+                "split": "train",
+                "batch": 128,
+                "shuffle": True,
+                "seed": 7,
+            },
+            "eval": {"source": "sklearn:digits", "split": "test", "batch": 128},
+        },
+        parameters=[{"match": "logits.b", "init": {"constant": 0.0}}],
+        epochs=20,
+        metrics=["loss", "accuracy"],
+        clip={"global_norm": 1.0},
+    )
+    with program:
+        # What is called here runs on every worker, on that worker's rows.
+        with place_guard("/node:worker/cpu"):
+            image = layers.data("image", "float32[batch, 64]")
+            label = layers.data("label", "int32[batch]")
+            h1 = layers.fc(image, 128, activation="relu", name="h1")
+            logits = layers.fc(h1, 10, name="logits")
+            loss = layers.softmax_cross_entropy(logits, label, name="loss")
+            layers.accuracy(logits, label, name="accuracy")
+            append_backward(loss)
+
+        # The optimizer's place decides how gradients meet: on servers.
+        with place_guard("/node:ps/cpu"):
+            rate = {"cosine": {"init": 1.0e-2, "steps": 220}}
+            optimizer.Adam(rate).minimize(loss)
+    return program
