@@ -21,16 +21,26 @@ NAMES = [
     "PlaceError",
     "PlacerError",
     "Plan",
+    "Program",
     "Result",
     "RunError",
     "SpecError",
     "SpecErrors",
+    "Variable",
     "__version__",
+    "append_backward",
     "compile",
+    "default_program",
+    "device_guard",
     "launch",
+    "layers",
+    "optimizer",
+    "place_guard",
+    "remat",
     "run",
     "slice_sizes",
 ]
+MODULES = {"layers", "optimizer"}
 
 
 def test_these_are_the_public_names() -> None:
@@ -42,7 +52,18 @@ def test_each_public_name_says_what_it_is() -> None:
     found = {name: getattr(placer, name) for name in NAMES if name != "__version__"}
     assert all(inspect.getdoc(thing) for thing in found.values())
     functions = [name for name, thing in found.items() if inspect.isfunction(thing)]
-    assert functions == ["compile", "launch", "run", "slice_sizes"]
+    assert functions == [
+        "append_backward",
+        "compile",
+        "default_program",
+        "device_guard",
+        "launch",
+        "place_guard",
+        "remat",
+        "run",
+        "slice_sizes",
+    ]
+    assert {name for name, thing in found.items() if inspect.ismodule(thing)} == MODULES
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -52,15 +73,18 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_no_module_has_the_name_of_a_public_function() -> None:
     # Importing such a module would put it in the place of the function.
     modules = {
-        found.name.rpartition(".")[2]
+        found.name
         for found in pkgutil.walk_packages(placer.__path__, "placer.")
+        if found.name.rpartition(".")[2] in NAMES
     }
-    assert not modules & set(NAMES)
+    beside = {"placer.spec.layers"}  # of another package
+    assert modules - beside == {f"placer.{name}" for name in MODULES}
 
 
 def test_importing_placer_brings_neither_jax_nor_numpy() -> None:
     code = (
         "import sys, placer; placer.Place, placer.compile, placer.launch; "
+        "placer.layers.fc, placer.optimizer.SGD, placer.Program; "
         "print({'jax', 'numpy'} & set(sys.modules))"
     )
     told = subprocess.run(

@@ -82,7 +82,7 @@ def _run(file: Path, name: str) -> Program:
             )
     if not isinstance(made, Program):
         kind = type(made).__name__
-        message = f"{file}:{name} returns a {kind}, not a Program"
+        message = f"{file}:{name} returns {kind}, not Program"
         raise SpecError(message, hint="return the Program, or None for the default one")
     return made
 

@@ -1,7 +1,7 @@
 """A program as the spec that a person would write.
 
 Sections and blocks go over lines; an op, a node kind, an optimizer stands on one where
-it fits. Text is plain where YAML reads it back as that text, else in double quotes.
+it fits. Text is plain where any YAML reads it back as that text, else in double quotes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any
 
 from placer.errors import SpecError
 from placer.front.program import Program
+from placer.spec.decode import YAML_1_1_WORDS
 from placer.spec.events import read
 from placer.spec.scalars import resolve
 
 WIDTH = 88
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*|(/[a-z0-9_]+(:[a-z0-9*-]+)?)+")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*|(/[a-z0-9_]+(:[a-z0-9_*-]+)*)+")
 _TYPE = re.compile(r"[a-z][a-z0-9]*\[[a-z0-9, ]*\]")
 _UNPRINTABLE = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd]"
@@ -122,7 +123,7 @@ def _scalar(value: str | float | None, *, flow: bool) -> str:
 
 def _text(text: str, *, flow: bool) -> str:
     plain = _WORD.fullmatch(text) or (not flow and _TYPE.fullmatch(text))
-    if plain and resolve(text) == text:
+    if plain and resolve(text) == text and text.lower() not in YAML_1_1_WORDS:
         return text
     quoted = json.dumps(text, ensure_ascii=False)
     return _UNPRINTABLE.sub(_escape, quoted)

@@ -1,0 +1,51 @@
+"""placer/layers.py and placer/optimizer.py are what the declarations say."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from placer import layers, optimizer
+from placer.graph import optimizers
+from placer.report import python_functions
+from placer.spec.kinds import kinds
+
+PACKAGE = Path(__file__).parents[2] / "placer"
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("layers.py", python_functions.layers_text),
+        ("optimizer.py", python_functions.optimizers_text),
+    ],
+)
+def test_the_file_is_the_generated_text(file, text):
+    assert (PACKAGE / file).read_text(encoding="utf-8") == text(), (
+        "run: python -m placer.report.python_functions"
+    )
+
+
+def test_every_kind_of_a_spec_has_a_function():
+    wanted = {"mean_metric" if kind == "mean" else kind for kind in kinds()}
+    others = {"call", "cross_entropy", "data", "mean", "parameter"}
+    assert set(layers.__all__) == wanted | others
+
+
+def test_every_rule_has_a_function():
+    assert [name.lower() for name in sorted(optimizer.__all__, key=str.lower)] == list(
+        optimizers.names()
+    )
+
+
+@pytest.mark.parametrize("name", sorted(kinds()))
+def test_a_function_has_the_attributes_and_their_defaults(name):
+    function = getattr(layers, "mean_metric" if name == "mean" else name)
+    parameters = inspect.signature(function).parameters
+    assert inspect.getdoc(function)
+    for attr in kinds()[name].declaration.attrs:
+        default = inspect.Parameter.empty if attr.required else attr.default
+        assert parameters[attr.name].default == default
+    assert parameters["name"].default is None
