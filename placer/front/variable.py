@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from placer.caller import caller
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from placer.front.program import Program
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Variable:
     """A value: its name, its type, and the op that makes it, by name.
 
@@ -24,7 +24,10 @@ class Variable:
     name: str
     type: TensorType
     op: str
-    program: Program = field(repr=False)
+    program: Program
+
+    def __repr__(self) -> str:
+        return f"<Variable {self.name}: {self.type}>"
 
     @property
     def shape(self) -> tuple[Dim, ...]:

@@ -44,6 +44,7 @@ def test_a_value_says_its_name_its_shape_and_its_dtype() -> None:
     assert (ids.name, ids.shape, ids.dtype) == ("ids", ("batch", 3), "int32")
     assert (h.name, h.shape) == ("fc_0", ("batch", 128))
     assert (loss.name, loss.shape) == ("loss", ())
+    assert repr(h) == "<Variable fc_0: float32[batch, 128]>"
 
 
 def test_names_count_up_by_kind_and_leave_out_those_that_are_taken() -> None:
