@@ -7,6 +7,7 @@ from typing import Any
 
 import placer
 from placer import Program
+from placer.errors import PlacerError
 from placer.front.yaml_text import to_yaml
 from placer.spec import load_text
 
@@ -46,3 +47,14 @@ def same_builds(made: Program, out: Path) -> str:
 def graph(text: str) -> list[str]:
     """The lines of the section `graph` of a spec."""
     return text.split("\ngraph:\n")[1].split("\n\n")[0].splitlines()
+
+
+def told(error: PlacerError, file: str) -> tuple[str, str, str | None]:
+    """An error's message, what its caret points at in that file, and its hint."""
+    span = error.span
+    assert span is not None
+    assert Path(span.file).resolve() == Path(file)
+    assert (
+        span.text == Path(file).read_text(encoding="utf-8").splitlines()[span.line - 1]
+    )
+    return error.message, span.text[span.column - 1 :][: span.length], error.hint

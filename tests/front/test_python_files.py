@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from builds import files
 import placer
 from placer import place_guard
 from placer.command.entry import main
+from placer.files import find
 
 MODEL = """\
 from dataclasses import dataclass
@@ -150,6 +152,27 @@ def test_the_library_takes_it_too(tell: Tell, tmp_path: Path) -> None:
 
 
 BUILD = "from placer import Program, layers\n\n\ndef build():\n"
+HEAVY = """
+import sys
+from placer.command import main
+try:
+    main(sys.argv[1:])
+finally:
+    print({"jax", "numpy", "rich", "zmq"} & set(sys.modules))
+"""
+
+
+def test_compiling_a_file_imports_nothing_heavy(tmp_path: Path) -> None:
+    model = f"{find('specs/digits.py')}:build"
+    told = subprocess.run(
+        [sys.executable, "-c", HEAVY, "compile", model, "--out", tmp_path / "build"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.splitlines()[-1] == "set()"
+
+
 FAILURES = {
     "a mistake in an op": (
         BUILD + "    layers.relu(3)\n",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builds import graph, same_builds
 
@@ -98,13 +99,13 @@ def test_the_listing_of_seed_004_trains(listing: Program, tmp_path: Path) -> Non
     assert losses[-1]["reduce_mean_0"] < losses[0]["reduce_mean_0"]
 
 
-def demo(is_sparse: bool = False) -> Program:
+def demo(is_sparse: bool = False, source: str = "npz:clicks.npz") -> Program:
     """Seed 001: a CPU looks the embedding up, GPUs compute what follows."""
     with Program(
         name="demo",
         emulate=True,
         nodes={"worker": {"count": 1, "devices": {"cpu": 1, "gpu": 1}}, "ps": {}},
-        data={"train": {"source": "npz:clicks.npz", "batch": 8}},
+        data={"train": {"source": source, "batch": 8}},
         slicing={"dispatch": "merged"},
     ) as program:
         with device_guard("cpu"):
@@ -163,6 +164,17 @@ def test_the_network_of_seed_001_has_the_seeds_parameters(tmp_path: Path) -> Non
             size *= dimension
         total += size if parameter.name != "embedding_0.table" else 0
     assert total == 788738
+
+
+def test_the_network_of_seed_001_trains(tmp_path: Path) -> None:
+    ids = np.arange(64).reshape(64, 1)
+    np.savez(tmp_path / "clicks.npz", sparse_input=ids, label=ids % 2)
+    plan = placer.compile(demo(source=f"npz:{tmp_path}/clicks.npz"), tmp_path / "build")
+    history = tmp_path / "history.jsonl"
+    placer.launch(tmp_path / "build", history=history)
+    lines = [json.loads(line)["metrics"] for line in history.read_text().splitlines()]
+    assert len(lines) == 8
+    assert lines[0][plan.metrics[0]] == pytest.approx(np.log(2), abs=0.02)
 
 
 def test_a_sparse_table_is_not_there_yet() -> None:
