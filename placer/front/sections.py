@@ -11,7 +11,7 @@ from placer.front.variable import Variable
 class Sections(TypedDict, total=False):
     """What a program is told beside its ops: keys of a spec, with their meaning there.
 
-    `epochs`, `metrics`, `clip`, `slicing` and `eval` are keys of the section `train`.
+    `epochs` and what stands behind it are keys of the section `train`.
     """
 
     name: str
@@ -22,6 +22,8 @@ class Sections(TypedDict, total=False):
     seed: int
     emulate: bool
     epochs: int
+    microbatches: int
+    schedule: Literal["1f1b", "gpipe"]
     metrics: Sequence[str | Variable]
     clip: Mapping[str, float]
     slicing: Mapping[str, Any]
@@ -30,4 +32,4 @@ class Sections(TypedDict, total=False):
 
 KEYS = tuple(Sections.__annotations__)
 BEFORE_INPUTS = ("emulate", "precision", "seed", "nodes")
-OF_TRAIN = ("epochs", "metrics", "clip", "slicing", "eval")
+OF_TRAIN = ("epochs", "microbatches", "schedule", "metrics", "clip", "slicing", "eval")
