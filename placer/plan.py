@@ -16,6 +16,8 @@ from placer.folder import added, check_writers, edited, read_file
 from placer.graph.csv_format import Csv
 from placer.graph.finals import Final
 from placer.graph.graph import Layout
+from placer.graph.rows import Share
+from placer.place import WORKER
 
 VERSION = 1
 MEMORY = "cpu:0"
@@ -66,12 +68,17 @@ class Edge(Struct, frozen=True):
 
 
 class Read(Struct, frozen=True):
-    """An input as one node reads it: part `index` of `parts` of the global batch."""
+    """An input as one node reads it: the parts `own` of `parts` of the global batch."""
 
     value: str
     input: str
-    index: int = 0
+    own: tuple[int, ...] = (0,)
     parts: int = 1
+
+    @property
+    def share(self) -> Share:
+        """Which rows that are."""
+        return Share(self.own, self.parts)
 
 
 class Metric(Struct, frozen=True):
@@ -229,6 +236,11 @@ class Plan(Struct, frozen=True):
     def control(self) -> str:
         """The node that keeps the others in step and sums metrics: the first."""
         return self.nodes[0].name
+
+    @property
+    def workers(self) -> int:
+        """How many nodes of kind `worker` there are."""
+        return sum(node.name.startswith(f"{WORKER}:") for node in self.nodes)
 
 
 def to_json(plan: Plan) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placer.graph.graph import Graph, Op
-from placer.graph.rows import part, pieces
+from placer.graph.rows import part, pieces, shares
 from placer.graph.structure import SCALES, STRUCTURAL, is_conversion
 from placer.graph.types import TensorType
 from placer.passes.flops import Known, flops
@@ -39,8 +39,7 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
         for i, host in enumerate(hosts):
             rows = graph.batch
             if split:
-                low, high = part(graph.batch, i, len(hosts))
-                rows = high - low
+                rows = shares(hosts, graph.cluster.workers)[i].size(graph.batch)
             spent, repeated = _over_microbatches(graph, op, rows, known)
             if exchanged:
                 costs[host].exchange += spent
@@ -87,9 +86,12 @@ def _additions(edge: Edge, value: Moved, target: str, graph: Graph) -> int:
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1
     batch = graph.batch // times
-    found = pieces(value.layouts, edge.sources, edge.targets, target, batch)
+    ways = value.layouts, edge.sources, edge.targets
+    found = pieces(*ways, target, batch, graph.cluster.workers)
+    first = {piece.into: piece for piece in reversed(found)}  # what others are added to
     numel = kind.numel(batch)
     return times * sum(
         numel if piece.whole else numel // batch * (piece.high - piece.low)
-        for piece in found[1:]
+        for piece in found
+        if piece is not first[piece.into]
     )

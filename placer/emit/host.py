@@ -71,7 +71,8 @@ def taken(graph: Graph, host: str, op: Op) -> tuple[str, ...]:
     assert result.layout is not None
     layouts = operand.layout, result.layout
     sources = graph.hosts(graph.producers[operand.name])
-    found = pieces(layouts, sources, graph.hosts(op), host, graph.batch)
+    workers = graph.cluster.workers
+    found = pieces(layouts, sources, graph.hosts(op), host, graph.batch, workers)
     return op.operands if found else ()
 
 

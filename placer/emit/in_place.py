@@ -175,9 +175,8 @@ class Readers:
         assert operand.layout is not None
         assert result.layout is not None
         layouts = operand.layout, result.layout
-        found = pieces(
-            layouts, graph.hosts(send), graph.hosts(listen), host, graph.batch
-        )
+        ways = graph.hosts(send), graph.hosts(listen)
+        found = pieces(layouts, *ways, host, graph.batch, graph.cluster.workers)
         return [piece.source for piece in found]
 
     @cached_property

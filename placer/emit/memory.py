@@ -13,7 +13,7 @@ from placer.errors import SpecError
 from placer.graph import optimizers
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.model import Model
-from placer.graph.rows import part
+from placer.graph.rows import shares
 from placer.graph.structure import FLAT
 from placer.graph.types import ITEM_BYTES
 from placer.plan import Plan, Table
@@ -124,8 +124,8 @@ class _Sizes:
         hosts = graph.hosts(op)
         rows = batch
         if value.layout == "S":
-            low, high = part(batch, hosts.index(self._host), len(hosts))
-            rows = high - low
+            share = shares(hosts, graph.cluster.workers)[hosts.index(self._host)]
+            rows = share.size(batch)
         if self._devices is not None:
             assert op.place is not None
             rows //= len(graph.cluster.resolve(op.place)) // len(hosts)

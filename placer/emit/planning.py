@@ -17,7 +17,7 @@ from placer.emit.segments import Phase
 from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model, Source
-from placer.graph.rows import pieces
+from placer.graph.rows import Share, pieces, shares
 from placer.graph.structure import (
     is_computed,
     is_direction,
@@ -252,13 +252,15 @@ def _phase(graph: Graph, host: str) -> plan.Phase:
     for op in graph.of_kind("read"):
         hosts = graph.hosts(op)
         if host in hosts:
-            split = op.result.layout == "S"
+            share = Share((0,), 1)
+            if op.result.layout == "S":
+                share = shares(hosts, graph.cluster.workers)[hosts.index(host)]
             reads.append(
                 Read(
                     value=op.name,
                     input=op.attrs["input"],
-                    index=hosts.index(host) if split else 0,
-                    parts=len(hosts) if split else 1,
+                    own=share.own,
+                    parts=share.parts,
                 )
             )
     metrics = {
@@ -290,7 +292,9 @@ def _edges(graph: Graph) -> tuple[Edge, ...]:
                 values=values,
                 nbytes=times
                 * sum(
-                    _moved_bytes(v, sources, targets, graph.batch // times)
+                    _moved_bytes(
+                        v, sources, targets, graph.batch // times, graph.cluster.workers
+                    )
                     for v in values
                 ),
                 once=is_once(send),
@@ -328,14 +332,18 @@ def _moved(graph: Graph, operand: str, result: str) -> Moved:
 
 
 def _moved_bytes(
-    moved: Moved, sources: Sequence[str], targets: Sequence[str], batch: int
+    moved: Moved,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    batch: int,
+    workers: int,
 ) -> int:
     """Bytes that cross between hosts for one value in one full step."""
     kind = TensorType(moved.dtype, moved.shape)  # type: ignore[arg-type]
     row = kind.nbytes(batch) // batch if kind.has_rows else kind.nbytes(batch)
     total = 0
     for target in targets:
-        for piece in pieces(moved.layouts, sources, targets, target, batch):
+        for piece in pieces(moved.layouts, sources, targets, target, batch, workers):
             if piece.source != target:
                 if piece.whole:
                     total += kind.nbytes(batch)

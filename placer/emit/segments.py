@@ -10,7 +10,7 @@ from placer.emit.code import INDENT, call, define, give, literal
 from placer.emit.host import Unit
 from placer.emit.names import Names
 from placer.graph.graph import Graph, Op
-from placer.graph.rows import pieces
+from placer.graph.rows import Share, pieces, shares
 from placer.graph.structure import (
     COPIES,
     FLAT,
@@ -246,7 +246,8 @@ def _conversion(
     sources = _hosts_of(graph, operand.name)
     targets = graph.hosts(op)
     layouts = (operand.layout, result.layout)
-    mine = pieces(layouts, sources, targets, host, graph.batch)
+    workers = graph.cluster.workers
+    mine = pieces(layouts, sources, targets, host, graph.batch, workers)
     target = names.of(result.name)
     if not mine:
         return _zeros(graph.tensor(result.name), target, size)
@@ -254,12 +255,16 @@ def _conversion(
         names.alias(result.name, operands[0])
         return Statement()
     if result.layout == "S":
-        arguments = [f"index={targets.index(host)}", f"parts={len(targets)}"]
+        arguments = _share(shares(targets, workers)[targets.index(host)])
         return Statement(call([target], "ops.split_rows", [*operands, *arguments], 1))
-    arguments = [f"index={sources.index(host)}", f"parts={len(sources)}"]
+    arguments = _share(shares(sources, workers)[sources.index(host)])
     arguments.append(f"count={size}")
     lines = call([target], "ops.pad_rows", [*operands, *arguments], 1)
     return Statement(lines, sizes=True)
+
+
+def _share(share: Share) -> list[str]:
+    return [f"own={literal(share.own)}", f"parts={share.parts}"]
 
 
 def _zeros(kind: TensorType, target: str, size: str) -> Statement:

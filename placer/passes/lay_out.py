@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Layout, Op, Value
+from placer.graph.rows import shares
 from placer.graph.structure import (
     CONVERSIONS,
     OVER,
@@ -120,7 +121,7 @@ def check_rows(graph: Graph) -> None:
             rows = isinstance(kind, TensorType) and kind.has_rows
             over = parts if is_computed(op) and rows else 1
             if value.layout == "S":
-                over *= len(graph.hosts(op))
+                over *= shares(graph.hosts(op), graph.cluster.workers)[0].parts
             if rows and value.over == "S":
                 over *= graph.microbatches
             if over > 1 and graph.batch % over:

@@ -69,8 +69,9 @@ def _crosses(
 ) -> bool:
     assert operand.layout is not None
     assert result.layout is not None
-    hosts = graph.cluster.hosts
-    return not is_local((operand.layout, result.layout), hosts(origin), hosts(target))
+    layouts = operand.layout, result.layout
+    ways = graph.cluster.hosts(origin), graph.cluster.hosts(target)
+    return not is_local(layouts, *ways, graph.cluster.workers)
 
 
 def _moves(

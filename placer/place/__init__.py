@@ -1,7 +1,16 @@
 """The place language: which nodes and devices an op runs on."""
 
 from placer.place.cluster import Cluster
-from placer.place.nodes import CPU, SERVER, Location, NodeKind
+from placer.place.nodes import CPU, HETER, SERVER, WORKER, Location, NodeKind
 from placer.place.place import Place
 
-__all__ = ["CPU", "SERVER", "Cluster", "Location", "NodeKind", "Place"]
+__all__ = [
+    "CPU",
+    "HETER",
+    "SERVER",
+    "WORKER",
+    "Cluster",
+    "Location",
+    "NodeKind",
+    "Place",
+]

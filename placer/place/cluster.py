@@ -9,7 +9,7 @@ from functools import lru_cache
 from placer.errors import PlaceError, Span
 from placer.place.check import check, node_kind
 from placer.place.ids import Ids, suffix
-from placer.place.nodes import CPU, ONE_CPU, SERVER, Location, NodeKind
+from placer.place.nodes import CPU, ONE_CPU, SERVER, WORKER, Location, NodeKind
 from placer.place.place import Place
 
 
@@ -42,6 +42,11 @@ class Cluster:
             f"all nodes are {SERVER}, where nothing stands that is not placed there",
             hint="declare workers beside it, for example worker: {count: 2}",
         )
+
+    @property
+    def workers(self) -> int:
+        """How many nodes of kind `worker` there are, for whom `heter` nodes compute."""
+        return next((kind.count for kind in self.kinds if kind.name == WORKER), 0)
 
     def check(self, place: Place, *, span: Span | None = None) -> None:
         """Raise PlaceError at `span` for what the place says and the cluster lacks.

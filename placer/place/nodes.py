@@ -16,6 +16,8 @@ CPU = "cpu"
 ONE_CPU = ((CPU, 1),)
 
 SERVER = "ps"
+WORKER = "worker"
+HETER = "heter"
 """The node kind that holds parameters unless the spec says otherwise (seed 004)."""
 
 

@@ -29,8 +29,9 @@ class Exchange:
     node: str
     channel: Channel
     edges: Mapping[int, Edge]
+    workers: int
     arena: Arena = field(default_factory=Arena)
-    _own: dict[tuple[Key, int], Array] = field(default_factory=dict)
+    _own: dict[tuple[Key, int], list[Array]] = field(default_factory=dict)
     _wholes: dict[str, Array] = field(default_factory=dict)
     _wholes_at: dict[int, Array] = field(default_factory=dict)
     _known: dict[tuple[int, str, int], tuple[Piece, ...]] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Exchange:
                     assert array is not None, (moved.operand, self.node)
                     cut = _cut(array, moved, piece)
                     if target == self.node:
-                        self._own[key, i] = cut
+                        self._own.setdefault((key, i), []).append(cut)
                     else:
                         message.append(cut)
             if message:
@@ -66,23 +67,29 @@ class Exchange:
             self._target(moved, found, count)
             for moved, found in zip(edge.values, needed, strict=True)
         ]
-        parts: dict[tuple[int, str], Array] = {}
+        parts: dict[tuple[int, int], Array] = {}  # by value, and piece of it
         for source in edge.sources:
             wanted = [
-                (i, piece)
+                (i, j, piece)
                 for i, found in enumerate(needed)
-                for piece in found
+                for j, piece in enumerate(found)
                 if piece.source == source
             ]
             if source == self.node:
-                parts.update({(i, source): self._own.pop((key, i)) for i, _ in wanted})
+                arrays = [
+                    cut
+                    for i in dict.fromkeys(i for i, _, _ in wanted)
+                    for cut in self._own.pop((key, i))
+                ]
             elif wanted:
-                out = [_space(targets[i], edge.values[i], piece) for i, piece in wanted]
-                arrays = self.channel.receive(source, key, out=out)
-                for (i, _), array in zip(wanted, arrays, strict=True):
-                    parts[i, source] = array
+                out = [_space(targets[i], edge.values[i], p) for i, _, p in wanted]
+                arrays = list(self.channel.receive(source, key, out=out))
+            else:
+                continue
+            for (i, j, _), array in zip(wanted, arrays, strict=True):
+                parts[i, j] = array
         return tuple(
-            _joined(target, moved, [(p, parts[i, p.source]) for p in found])
+            _joined(target, moved, [(p, parts[i, j]) for j, p in enumerate(found)])
             for i, (moved, found, target) in enumerate(
                 zip(edge.values, needed, targets, strict=True)
             )
@@ -125,7 +132,8 @@ class Exchange:
         key = id(moved), target, count
         found = self._known.get(key)
         if found is None:
-            found = pieces(moved.layouts, edge.sources, edge.targets, target, count)
+            ways = moved.layouts, edge.sources, edge.targets
+            found = pieces(*ways, target, count, self.workers)
             self._known[key] = found
         return found
 
@@ -206,16 +214,16 @@ def _is_half(dtype: np.dtype[Any]) -> bool:
 
 def _put(target: Array, moved: Moved, parts: Sequence[tuple[Piece, Array]]) -> Array:
     """Write the first of what is added up, add the others; other pieces lie apart."""
-    first = True
+    begun: set[int] = set()
     for piece, array in parts:
         space = target
         if not piece.whole:
             space = target[piece.into : piece.into + piece.high - piece.low]
-        if _adds(moved) and not first:
+        if _adds(moved) and piece.into in begun:
             np.add(space, array, out=space)
         elif not (space is array or _same(space, array)):
             space[...] = array
-        first = False
+        begun.add(piece.into)
     return target
 
 

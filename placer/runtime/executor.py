@@ -85,7 +85,7 @@ def _prepare(execution: Execution, metrics: Metrics, devices: Devices) -> Node:
     edges = {e.id: e for e in (*plan.step_edges, *plan.evaluation_edges)}
     return Node(
         me.name,
-        Exchange(me.name, execution.channel, edges),
+        Exchange(me.name, execution.channel, edges, plan.workers),
         tables,
         {table.name: schedule(table.learning_rate) for table in me.tables},
         training,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from placer.graph.rows import Range, part
+from placer.graph.rows import Range, Share, part
 
 
 @dataclass(slots=True)
@@ -112,11 +112,10 @@ class MicrobatchCalls:
         low, high = self.micro.range(self.count)
         return high - low
 
-    def own_range(self, index: int, parts: int) -> Range:
-        """Of those rows, which are this node's: part `index` of `parts`."""
+    def own_ranges(self, share: Share) -> Sequence[Range]:
+        """Of those rows, which are this node's."""
         begin, end = self.micro.range(self.count)
-        low, high = part(end - begin, index, parts)
-        return begin + low, begin + high
+        return [(begin + low, begin + high) for low, high in share.ranges(end - begin)]
 
     def microbatches(self) -> Iterator[str]:
         """Go through the blocks of a step, each for the microbatch whose turn it is."""

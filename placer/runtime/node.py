@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from placer.graph.rows import Share
 from placer.graph.structure import POSITION
 from placer.plan import Phase
 from placer.runtime.batches import Batches
@@ -56,20 +57,21 @@ class Node(MicrobatchCalls):
         """This node's rows of the current global batch, one array per value."""
         batches, phase = self._batches, self._phase
         indices = batches.order.indices(*self._position)
-        taken: dict[tuple[int, int], dict[str, Array]] = {}
+        taken: dict[Share, dict[str, Array]] = {}
         found = []
         reads = {read.value: read for read in phase.reads}
         for value in values:
             read = reads[value]
-            share = (read.index, read.parts)
-            low, high = self.own_range(*share)
+            own = self.own_ranges(read.share)
             if read.input == POSITION:
-                found.append(_positions(self._step, low, high))
+                rows = [np.arange(low, high) for low, high in own]
+                found.append(_positions(self._step, _joined(rows)))
                 continue
-            if share not in taken:
+            if read.share not in taken:
                 assert batches.rows is not None
-                taken[share] = batches.rows.take(indices[low:high])
-            found.append(taken[share][read.input])
+                rows = [indices[low:high] for low, high in own]
+                taken[read.share] = batches.rows.take(_joined(rows))
+            found.append(taken[read.share][read.input])
         return found[0] if len(found) == 1 else tuple(found)
 
     def values(self, table: str) -> tuple[Any, ...]:
@@ -205,9 +207,16 @@ class Node(MicrobatchCalls):
         return Key(edge, self._step, self.micro.number or self._batch)
 
 
-def _positions(step: int, low: int, high: int) -> Array:
+def _positions(step: int, rows: Array) -> Array:
     """The step, and each row's number in the global batch."""
-    found = np.empty((high - low, 2), np.uint32)
+    found = np.empty((len(rows), 2), np.uint32)
     found[:, 0] = step
-    found[:, 1] = np.arange(low, high)
+    found[:, 1] = rows
     return found
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """Numbers of rows, one range after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

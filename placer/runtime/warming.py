@@ -43,6 +43,7 @@ class Rehearsal(MicrobatchCalls):
     columns: Mapping[str, Column]
     phase: Phase
     sizes: Sequence[int]
+    workers: int
     micro: Microbatches = field(default_factory=Microbatches)
     count: int = 0
 
@@ -54,12 +55,12 @@ class Rehearsal(MicrobatchCalls):
         found = []
         for value in values:
             read = reads[value]
-            low, high = self.own_range(read.index, read.parts)
+            rows = sum(high - low for low, high in self.own_ranges(read.share))
             if read.input == POSITION:
-                found.append(_zeros("uint32", (high - low, 2)))
+                found.append(_zeros("uint32", (rows, 2)))
             else:
                 column = self.columns[read.input]
-                found.append(_zeros(column.dtype, (high - low, *column.shape)))
+                found.append(_zeros(column.dtype, (rows, *column.shape)))
         return found[0] if len(found) == 1 else tuple(found)
 
     def values(self, table: str) -> tuple[Any, ...]:
@@ -83,9 +84,8 @@ class Rehearsal(MicrobatchCalls):
     def _shape(self, edge: Edge, moved: Moved) -> tuple[int, ...]:
         sizes = [self.rows if d == "batch" else int(d) for d in moved.shape]
         if moved.layouts[1] == "S":
-            found = pieces(
-                moved.layouts, edge.sources, edge.targets, self.name, self.rows
-            )
+            ways = moved.layouts, edge.sources, edge.targets
+            found = pieces(*ways, self.name, self.rows, self.workers)
             sizes[0] = max((p.into + p.high - p.low for p in found), default=0)
         return tuple(sizes)
 
@@ -142,10 +142,10 @@ def rehearse(
     columns = {column.name: column for column in plan.columns}
     step, evaluate = hooks
     for size in sizes[0]:
-        rows = columns, me.step, (size,)
+        rows = columns, me.step, (size,), plan.workers
         step(Rehearsal(me.name, edges, tables, devices, *rows, running.micro))
     if evaluate is not None and me.evaluation is not None:
-        whole = me.evaluation, sizes[1]
+        whole = me.evaluation, sizes[1], plan.workers
         evaluate(Rehearsal(me.name, edges, tables, devices, columns, *whole))
 
 

@@ -167,12 +167,12 @@ def test_the_rule_of_known_uses(use, wanted):
 @pytest.mark.parametrize("rows", [0, 2, 7])
 def test_split_rows_and_pad_rows_are_inverse(rows):
     x = np.random.default_rng(0).normal(size=(rows, 2)).astype(np.float32)
-    parts = [ops.split_rows(x, index=i, parts=PARTS) for i in range(PARTS)]
+    parts = [ops.split_rows(x, own=(i,), parts=PARTS) for i in range(PARTS)]
     sizes = [len(p) for p in parts]
     assert sizes == sorted(sizes, reverse=True)
     assert max(sizes) - min(sizes) <= 1
     padded = [
-        ops.pad_rows(p, index=i, parts=PARTS, count=rows) for i, p in enumerate(parts)
+        ops.pad_rows(p, own=(i,), parts=PARTS, count=rows) for i, p in enumerate(parts)
     ]
     np.testing.assert_array_equal(np.concatenate(parts), x)
     np.testing.assert_array_equal(sum(map(np.asarray, padded)), x)
@@ -180,4 +180,4 @@ def test_split_rows_and_pad_rows_are_inverse(rows):
 
 def test_pad_rows_refuses_rows_that_are_not_the_part_s():
     with pytest.raises(ValueError, match="part 0 of 2 of 7 rows has 4, not 3"):
-        ops.pad_rows(np.zeros((3, 2), np.float32), index=0, parts=2, count=7)
+        ops.pad_rows(np.zeros((3, 2), np.float32), own=(0,), parts=2, count=7)

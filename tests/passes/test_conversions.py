@@ -109,6 +109,7 @@ def test_a_value_goes_to_any_set_of_nodes_in_any_layout(way, to):
         (have, conversion.result.layout),
         laid_out.hosts(laid_out.producers[name]),
         laid_out.hosts(conversion),
+        laid_out.cluster.workers,
     )
     assert len(sent) == (0 if local else 1)
 

@@ -38,7 +38,9 @@ def moved(graph):
         for operand, result in zip(send.operands, listen.results, strict=True):
             ways = graph.values[operand].layout, result.layout
             for target in targets:
-                for piece in pieces(ways, sources, targets, target, graph.batch):
+                for piece in pieces(
+                    ways, sources, targets, target, graph.batch, graph.cluster.workers
+                ):
                     if piece.source != target:
                         found[operand, piece.source, target] += times
     return found

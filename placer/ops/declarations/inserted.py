@@ -264,7 +264,7 @@ IF_TRAINING = Declaration(
 )
 
 _PART = (
-    Attr("index", int, "which part, from 0", required=True),
+    Attr("own", list[int], "which of the parts, from 0", required=True),
     Attr("parts", int, "how many parts there are", required=True),
 )
 
@@ -277,9 +277,9 @@ def _check_part(kind: str, types: Types, attrs: Attrs) -> None:
         raise OpError(
             f"{kind} needs at least 1 part, not {attrs['parts']}", attr="parts"
         )
-    if not 0 <= attrs["index"] < attrs["parts"]:
+    if not all(0 <= index < attrs["parts"] for index in attrs["own"]):
         raise OpError(
-            f"{kind} has part {attrs['index']} of {attrs['parts']}", attr="index"
+            f"{kind} has parts {attrs['own']} of {attrs['parts']}", attr="own"
         )
 
 
@@ -290,7 +290,7 @@ def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 SPLIT_ROWS = Declaration(
     "split_rows",
-    "The rows of one part of a value that is whole: contiguous, parts as even as"
+    "The rows of some parts of a value that is whole: contiguous, parts as even as"
     " possible, the first ones longer; a part may be empty. The type stays that of the"
     " global value, the layout is split.",
     (Operand("x", "any dtype, [batch, …], whole"),),
@@ -303,8 +303,8 @@ SPLIT_ROWS = Declaration(
     differentiable=False,
     inserted=True,
     formula="out = x[low:high]",
-    cases=(Case(("float32[batch, 8]",), {"index": 0, "parts": 2}),),
-    example="%h.shard = split_rows(%h) {index = 0, parts = 2}",
+    cases=(Case(("float32[batch, 8]",), {"own": (0,), "parts": 2}),),
+    example="%h.shard = split_rows(%h) {own = [0], parts = 2}",
 )
 
 
@@ -315,9 +315,9 @@ def _infer_pad(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 PAD_ROWS = Declaration(
     "pad_rows",
-    "The global value that is zero outside the rows of one part: the inverse of"
+    "The global value that is zero outside the rows of some parts: the inverse of"
     " `split_rows`, whose results over all parts add up to the whole.",
-    (Operand("x", "any dtype, [batch, …], the rows of one part"),),
+    (Operand("x", "any dtype, [batch, …], the rows of these parts"),),
     _infer_pad,
     lambda types, attrs: "reduce",
     lambda types, attrs: 0,
@@ -328,8 +328,8 @@ PAD_ROWS = Declaration(
     differentiable=False,
     inserted=True,
     formula="out[low:high] = x, 0 elsewhere",
-    cases=(Case(("float32[batch, 8]",), {"index": 0, "parts": 2}),),
-    example="%h.part = pad_rows(%h) {index = 0, parts = 2}",
+    cases=(Case(("float32[batch, 8]",), {"own": (0,), "parts": 2}),),
+    example="%h.part = pad_rows(%h) {own = [0], parts = 2}",
 )
 
 

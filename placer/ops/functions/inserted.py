@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.graph.rows import part
+from placer.graph.rows import Share
 from placer.ops.functions.precision import wide
 
 
@@ -61,16 +61,24 @@ def _if_backward(kept: None, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
 if_training.defvjp(_if_forward, _if_backward)
 
 
-def split_rows(x: jax.Array, *, index: int, parts: int) -> jax.Array:
-    low, high = part(x.shape[0], index, parts)
-    return x[low:high]
+def split_rows(x: jax.Array, *, own: tuple[int, ...], parts: int) -> jax.Array:
+    ranges = Share(own, parts).ranges(x.shape[0])
+    if len(ranges) == 1:
+        ((low, high),) = ranges
+        return x[low:high]
+    return jnp.concatenate([x[:0], *(x[low:high] for low, high in ranges)])
 
 
-def pad_rows(x: jax.Array, *, index: int, parts: int, count: int) -> jax.Array:
-    low, high = part(count, index, parts)
-    if x.shape[0] != high - low:
+def pad_rows(
+    x: jax.Array, *, own: tuple[int, ...], parts: int, count: int
+) -> jax.Array:
+    share = Share(own, parts)
+    if x.shape[0] != (size := share.size(count)):
         raise ValueError(
-            f"part {index} of {parts} of {count} rows has {high - low}, not {len(x)}"
+            f"parts {own} of {parts} of {count} rows have {size}, not {len(x)}"
         )
-    widths = [(low, count - high), *[(0, 0)] * (x.ndim - 1)]
-    return jnp.pad(x, widths)
+    out, at = jnp.zeros((count, *x.shape[1:]), x.dtype), 0
+    for low, high in share.ranges(count):
+        out = out.at[low:high].set(x[at : at + high - low])
+        at += high - low
+    return out
