@@ -18,6 +18,7 @@ from placer.emit.program import Programs, programs, sources
 from placer.emit.schedule import Schedule, make_schedule
 from placer.emit.schedule_text import print_schedule
 from placer.emit.segments import Phase
+from placer.emit.send_and_recv import send_and_recv
 from placer.errors import BuildError
 from placer.folder import (
     added,
@@ -67,6 +68,8 @@ def compile(
         step, evaluation = lowered(spec, after_pass)
         tables = make_tables(spec, step, evaluation)
         schedule = make_schedule(step, spec.schedule)
+        step = send_and_recv(step)
+        evaluation = evaluation and send_and_recv(evaluation)
         found = phases(spec, step, evaluation)
         made = programs(step, found, tables, schedule)
         files = build_files(spec, found, schedule, made)

@@ -82,7 +82,7 @@ class Readers:
             name, hosts = ahead.pop()
             for op in self._graph.uses.get(name, ()):
                 if op.kind == "send":
-                    listen = self._listens[op.attrs["edge"]]
+                    listen = self._graph.listens[op.attrs["edge"]]
                     at = self._positions[op.attrs["edge"], name]
                     reached = frozenset(
                         target
@@ -193,15 +193,11 @@ class Readers:
         }
 
     @cached_property
-    def _listens(self) -> dict[int, Op]:
-        return {op.attrs["edge"]: op for op in self._graph.of_kind("listen_and_serv")}
-
-    @cached_property
     def _positions(self) -> dict[tuple[int, str], int]:
         """Where the values of a message stand in it, as sent and as received."""
         found: dict[tuple[int, str], int] = {}
         for edge, send in self._graph.sends.items():
-            received = (value.name for value in self._listens[edge].results)
+            received = (value.name for value in self._graph.listens[edge].results)
             for names in (send.operands, received):
                 found.update(((edge, name), at) for at, name in enumerate(names))
         return found

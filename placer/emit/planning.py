@@ -276,8 +276,8 @@ def _phase(graph: Graph, host: str) -> plan.Phase:
 
 def _edges(graph: Graph) -> tuple[Edge, ...]:
     found = []
-    for listen in graph.of_kind("listen_and_serv"):
-        send = graph.sends[listen.attrs["edge"]]
+    for edge, listen in graph.listens.items():
+        send = graph.sends[edge]
         values = tuple(
             _moved(graph, operand, result.name)
             for operand, result in zip(send.operands, listen.results, strict=True)
@@ -286,7 +286,7 @@ def _edges(graph: Graph) -> tuple[Edge, ...]:
         times = graph.microbatches if graph.is_repeated(listen) else 1
         found.append(
             Edge(
-                id=send.attrs["edge"],
+                id=edge,
                 sources=sources,
                 targets=targets,
                 values=values,

@@ -73,6 +73,10 @@ def _why(op: Op, origin: Op | None, model: Model, step: Graph) -> str | None:
         return (
             f"put in: {names} is needed at {op.attrs['to']} (edge {op.attrs['edge']})"
         )
+    if op.kind == "send_and_recv":
+        names = ", ".join(op.operands)
+        edges = f"edges {op.attrs['edge']} and {op.attrs['back']}"
+        return f"put in: the block at {op.attrs['to']} takes {names} ({edges})"
     if op.kind in COPIES:
         return f"put in: {', '.join(op.operands)} used on {step.devices(op)}"
     if op.kind in TOGETHER.values():

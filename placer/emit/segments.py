@@ -162,6 +162,7 @@ def _is_awaited(graph: Graph, names: Iterable[str]) -> bool:
     return any(
         is_computed(op)
         or (op.kind in FLAT | COPIES | OVER and _is_awaited(graph, op.operands))
+        or op.kind == "send_and_recv"  # of what others compute
         or (
             op.kind == "listen_and_serv"
             and _is_awaited(graph, graph.sends[op.attrs["edge"]].operands)
@@ -250,7 +251,8 @@ def _conversion(
     mine = pieces(layouts, sources, targets, host, graph.batch, workers)
     target = names.of(result.name)
     if not mine:
-        return _zeros(graph.tensor(result.name), target, size)
+        rows = "0" if result.layout == "S" else size
+        return _zeros(graph.tensor(result.name), target, rows)
     if mine[0].whole:
         names.alias(result.name, operands[0])
         return Statement()

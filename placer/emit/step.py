@@ -164,6 +164,8 @@ class _Writer:
                 return self._assemble(op, depth)
             case "listen_and_serv":
                 return self._receive(op, depth)
+            case "send_and_recv":
+                return self._trigger(op, depth)
             case "send":
                 return self._send(op, depth)
             case "record":
@@ -237,6 +239,21 @@ class _Writer:
         values = [self.names.of(self._sent_from(name)) for name in op.operands]
         return [note, *call([], "node.send", [str(edge), *values], depth)]
 
+    def _trigger(self, op: Op, depth: int) -> list[str]:
+        edge, back = op.attrs["edge"], op.attrs["back"]
+        note = f"# edge {edge}: to {op.attrs['to']}, edge {back}: back from there"
+        how = _how(self.graph, self.graph.sends[back], op)
+        targets = [self.names.of(value.name) for value in op.results]
+        if len(targets) == 1:
+            targets = [f"({targets[0]},)"]
+        values = [self.names.of(self._sent_from(name)) for name in op.operands]
+        arguments = [str(edge), *values]
+        arguments.append(f"back={back}")
+        return [
+            f"{INDENT * depth}{', '.join([note, *how])}",
+            *call(targets, "node.send_and_recv", arguments, depth),
+        ]
+
     def _sent_from(self, name: str) -> str:
         """The value that is given to `send`, which cuts by the plan."""
         made = self.graph.producers[name]
@@ -244,7 +261,7 @@ class _Writer:
 
     def _cut(self, op: Op, depth: int) -> list[str]:
         users = self.graph.uses.get(op.name, ())
-        if all(u.kind == "send" or self.host not in self.graph.hosts(u) for u in users):
+        if all(u.kind in _SENDS or self.host not in self.graph.hosts(u) for u in users):
             return []
         arguments = [self.names.of(op.operands[0])]
         arguments += [literal(op.attrs["start"]), literal(op.attrs["stop"])]
@@ -306,6 +323,9 @@ class _Writer:
     def _directed(self, op: Op) -> bool:
         """Whether the update is the second half of a rule in two."""
         return is_update(op.kind) and optimizers.find(op.kind).direction
+
+
+_SENDS = frozenset({"send", "send_and_recv"})
 
 
 def _how(graph: Graph, send: Op, listen: Op) -> list[str]:

@@ -204,7 +204,13 @@ class Graph:
     @cached_property
     def sends(self) -> dict[int, Op]:
         """The op that sends each edge."""
-        return {op.attrs["edge"]: op for op in self.of_kind("send")}
+        return {op.attrs["edge"]: op for op in self.of_kind("send", "send_and_recv")}
+
+    @cached_property
+    def listens(self) -> dict[int, Op]:
+        """The op whose results each edge's values are."""
+        both = {op.attrs["back"]: op for op in self.of_kind("send_and_recv")}
+        return both | {op.attrs["edge"]: op for op in self.of_kind("listen_and_serv")}
 
     def of_kind(self, *kinds: str) -> tuple[Op, ...]:
         return tuple(op for op in self.ops if op.kind in kinds)

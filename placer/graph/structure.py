@@ -27,6 +27,10 @@ EXITS = frozenset({"store", "record"})
 MESSAGES = frozenset({"send", "listen_and_serv"})
 """What crosses between nodes (seed 004's names)."""
 
+TRIGGER = "send_and_recv"
+"""A message to a heter node and what comes back of it, as one op of a worker: `edge` and
+`back` are their edges (seed 001)."""
+
 COPIES = frozenset({"memcpy_h2d", "memcpy_d2h", "memcpy_d2d"})
 """What goes between devices of one node: from its memory to a device, back, and from one
 device to another (seed 004's names)."""
@@ -120,5 +124,5 @@ _DIRECTIONS = frozenset(f"{name}.direction" for name in optimizers.names())
 SCALES = frozenset({"clip_scale", "trust_ratio"})
 """What an update is multiplied by: scalars, from sums of squares."""
 _OPTIMIZERS = _UPDATES | _DIRECTIONS | SCALES | {"sum_of_squares", "clip_value"}
-STRUCTURAL = ENTRIES | RECIPES | EXITS | MESSAGES | COPIES | OVER | FLAT
+STRUCTURAL = ENTRIES | RECIPES | EXITS | MESSAGES | {TRIGGER} | COPIES | OVER | FLAT
 _STRUCTURAL = STRUCTURAL | _UPDATES | _DIRECTIONS

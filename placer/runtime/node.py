@@ -130,6 +130,12 @@ class Node(MicrobatchCalls):
         """Wait for an edge's values, put together as the plan says."""
         return self.exchange.receive(self._key(edge), self.rows)
 
+    def send_and_recv(self, edge: int, *values: Any, back: int) -> tuple[Array, ...]:
+        """Have a heter node run a block on these values; wait for what comes back of it
+        by the other edge."""
+        self.send(edge, *values)
+        return self.receive(back)
+
     def cut(self, gradient: Any, start: int, stop: int) -> Array:
         """Elements [start, stop) of a value, flattened in C order: a view."""
         return np.asarray(gradient).reshape(-1)[start:stop]

@@ -105,6 +105,10 @@ class Rehearsal(MicrobatchCalls):
     def send(self, edge: int, *values: Any) -> None:
         _settle(values)
 
+    def send_and_recv(self, edge: int, *values: Any, back: int) -> tuple[Array, ...]:
+        self.send(edge, *values)
+        return self.receive(back)
+
     def update(self, table: str, *gradients: Any, scale: Any = None) -> None:
         _settle((*gradients, scale))
 

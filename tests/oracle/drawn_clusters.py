@@ -18,7 +18,8 @@ class Layout:
 
     workers: int
     servers: int
-    fronts: int
+    third: str
+    thirds: int
     gpus: int
     microbatches: int
     batch: int
@@ -32,8 +33,8 @@ class Layout:
             kinds["ps"] = {"count": self.servers}
             if self.gpus:
                 kinds["ps"]["devices"] = {"cpu": 1, "gpu": self.gpus}
-        if self.fronts:
-            kinds["front"] = {"count": self.fronts, "devices": {"cpu": 1}}
+        if self.thirds:
+            kinds[self.third] = {"count": self.thirds, "devices": {"cpu": 1}}
         return kinds
 
     @property
@@ -43,7 +44,7 @@ class Layout:
 
 @st.composite
 def clusters(draw: Any) -> Layout:
-    """One to four workers, none to three servers, now and then a node of a third kind;
+    """One to four workers, none to three servers, now and then nodes of a third kind;
     workers and servers with GPUs of their own in one of three."""
     workers = draw(st.sampled_from((1, 2, 2, 3, 3, 4)))
     gpus = draw(st.sampled_from((0, 0, 0, 0, 1, 2))) if workers < 4 else 0
@@ -54,7 +55,8 @@ def clusters(draw: Any) -> Layout:
     return Layout(
         workers,
         draw(st.sampled_from((0, 1, 2, 2, 3, 3))),
-        draw(st.sampled_from((0, 0, 0, 0, 1, 2))),
+        draw(st.sampled_from(("heter", "front"))),
+        draw(st.sampled_from((0, 0, 0, 1, 2, 2))),
         gpus,
         microbatches,
         microbatches * draw(st.sampled_from(batches)),
@@ -68,7 +70,7 @@ def places_of_ops(cluster: Layout) -> dict[str, Hosts]:
     counts = {
         "worker": cluster.workers,
         "ps": cluster.servers,
-        "front": cluster.fronts,
+        cluster.third: cluster.thirds,
     }
     for kind, count in counts.items():
         for size in range(1, count + 1):
@@ -87,7 +89,7 @@ def places_of_ops(cluster: Layout) -> dict[str, Hosts]:
 def _devices(cluster: Layout, kind: str, hosts: int) -> list[str]:
     """What a place of so many nodes may say of devices; nothing is the CPU of servers,
     and of others the best kind, and all of it."""
-    if kind == "front" or not cluster.gpus:
+    if kind == cluster.third or not cluster.gpus:
         return [""]
     found = ["", "/cpu", *(f"/gpu:{i}" for i in range(cluster.gpus))]
     if cluster.batch % (hosts * cluster.gpus) == 0:

@@ -37,6 +37,7 @@ REACHED = {
     "transformer": {"loss": -0.47},
     "transformer_pipeline": {"loss": -0.47},
     "two_workers": {"accuracy": 0.9},
+    "wide_deep": {"loss": -0.41, "auc": 0.895},
     "word2vec": {"loss": -1.45, "surprise": -3.4},
 }
 """What the evaluation after the last epoch gives at least, or, with a minus, at most."""

@@ -1,0 +1,81 @@
+"""R1 for heter nodes: any number of them for any number of workers, rows in the order of
+the workers, several blocks, dropout, a short batch."""
+
+import numpy as np
+import pytest
+from both_ways import check_alike, run_three_ways
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def op(name, kind, inputs, place, **attrs):
+    return {"name": name, "op": kind, "in": inputs, "place": place, **attrs}
+
+
+WORKER, HETER = "/node:worker/cpu", "/node:heter"
+OPS = [
+    op("a", "fc", "x", WORKER, size=3, activation="tanh"),
+    op("b", "fc", "a", HETER, size=4, activation="tanh"),
+    op("dropped", "dropout", "b", HETER, rate=0.3),
+    op("c", "fc", "dropped", WORKER, size=3, activation="tanh"),
+    op("d", "fc", ["c"], HETER, size=1),
+    op("order", "softmax", "d", HETER, axis=0),  # needs all rows on each
+    op("sum", "add", ["d", "order"], HETER),
+    op("error", "mean_squared_error", ["sum", "y"], HETER),
+    op("mean", "reduce_mean", "c", WORKER),
+    op("loss", "add", ["error", "mean"], WORKER),
+]
+SHAPES = {
+    "a.w": (3, 3),
+    "a.b": (3,),
+    "b.w": (3, 4),
+    "b.b": (4,),
+    "c.w": (4, 3),
+    "c.b": (3,),
+    "d.w": (3, 1),
+    "d.b": (1,),
+}
+
+
+@pytest.mark.parametrize(
+    ("workers", "heter", "servers"),
+    [(1, 1, 1), (2, 1, 1), (4, 2, 1), (3, 2, 0), (1, 2, 2), (4, 3, 1)],
+)
+def test_heter_nodes_train_as_plain_jax_does(workers, heter, servers, tmp_path):
+    random = np.random.default_rng(5)
+
+    def rows(count):
+        return {
+            "x": random.uniform(-1, 1, (count, 3)),
+            "y": random.uniform(-1, 1, (count, 1)),
+        }
+
+    columns = {"train": rows(41), "eval": rows(17)}
+    nodes = {
+        "worker": {"count": workers},
+        "heter": {"count": heter, "devices": {"cpu": 1, "gpu": 1}},
+    }
+    spec = {
+        "nodes": nodes | ({"ps": {"count": servers}} if servers else {}),
+        "precision": "float64",
+        "emulate": True,
+        "inputs": {"x": "float32[batch, 3]", "y": "float32[batch, 1]"},
+        "data": {
+            "train": {
+                "source": "npz:train.npz",
+                "batch": 12,
+                "remainder": "keep",
+                "shuffle": True,
+            },
+            "eval": {"source": "npz:eval.npz"},
+        },
+        "graph": OPS,
+        "train": {
+            "minimize": "loss",
+            "metrics": ["loss", "error"],
+            "clip": {"global_norm": 0.5},
+            "optimizer": {"op": "momentum", "learning_rate": 0.05},
+        },
+    }
+    initial = {n: np.asarray(random.uniform(-1, 1, s)) for n, s in SHAPES.items()}
+    check_alike(run_three_ways(spec, columns, initial, tmp_path))
