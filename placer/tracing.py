@@ -21,15 +21,13 @@ from placer.errors import PlacerError, SpecError
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.graph.structure import declared_attrs
-from placer.graph.types import BATCH, Dim, TensorType
+from placer.graph.types import BATCH, TensorType
 from placer.modules import Modules, modules_of
 from placer.ops.attributes import complete, condense
 from placer.ops.declarations.call import CALL
 from placer.ops.function import Function
 from placer.ops.functions.call import call
-
-SIZES = (6, 10)
-"""Batches that a function is traced with: a dimension of these sizes is the batch."""
+from placer.regions.sizes import SIZES, result_type
 
 
 def traced(model: Model) -> Model:
@@ -115,7 +113,9 @@ def _found(
     traces = [jax.eval_shape(forward, *_structs(types, size)) for size in SIZES]
     outs = [jax.tree.leaves(out) for out, _ in traces]
     pairs = enumerate(zip(*outs, strict=True))
-    results = [_type(attrs["fn"], index, *pair) for index, pair in pairs]
+    results = [
+        result_type(f"result {index} of {attrs['fn']}", *pair) for index, pair in pairs
+    ]
     wanted = list(CALL.infer(types, attrs))
     if results != wanted:
         shown = ", ".join(map(str, results))
@@ -135,23 +135,6 @@ def _found(
         "keeps": tuple(str(_kept_type(*pair)) for pair in extra),
         **_costs(function, types, keywords),
     }
-
-
-def _type(fn: str, index: int, small: Any, large: Any) -> TensorType:
-    """The type of a result, whose batch dimensions are the sizes of the batches."""
-    if small.ndim != large.ndim:
-        raise PlacerError(f"result {index} of {fn} has another rank for another batch")
-    shape: list[Dim] = []
-    for axis, sizes in enumerate(zip(small.shape, large.shape, strict=True)):
-        if sizes != SIZES and sizes[0] != sizes[1]:
-            raise PlacerError(
-                f"dimension {axis} of result {index} of {fn} changes with the batch and"
-                f" is not the batch: {sizes[0]} for {SIZES[0]} rows, {sizes[1]} for"
-                f" {SIZES[1]}",
-                hint="a dimension is the batch or the same for every batch",
-            )
-        shape.append(BATCH if sizes == SIZES else sizes[0])
-    return TensorType(str(small.dtype), tuple(shape))
 
 
 def _kept_type(small: Any, large: Any) -> TensorType:

@@ -5,7 +5,8 @@
             ...  # at /node:worker/gpu:0-7
 
 What is open is of one thread and one task, and is as before when the guard is left,
-by an exception too.
+by an exception too. Where JAX is loaded a guard is a scope of JAX as well: what is traced
+inside carries its place (`placer.place.scope`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from placer.caller import caller
 from placer.errors import PlaceError, Span
+from placer.place import scope
 from placer.place.place import Place
 
 
@@ -64,7 +66,7 @@ def device_guard(device: str | None) -> AbstractContextManager[None]:
     """
     span = caller()
     if device is None:
-        return _open(_Guard(None, span, _without_device))
+        return _open(_Guard(None, span, _without_device, scope.NO_DEVICE))
     if not isinstance(device, str) or "/" in device:
         raise PlaceError(
             f"a device is a text such as gpu:0, not {device!r}",
@@ -101,6 +103,8 @@ class _Guard:
     says: Place | Chooses | None
     span: Span
     clears: Callable[[tuple[Said, ...]], tuple[Said, ...]] | None = None
+    scope: str = ""
+    """What it says in the name of a scope."""
 
     def then(self, outer: tuple[Said, ...], op: Called) -> tuple[Said, ...]:
         if self.clears is not None:
@@ -120,17 +124,19 @@ _guards: ContextVar[tuple[_Guard, ...]] = ContextVar("placer.guards", default=()
 def _open(guard: _Guard) -> Iterator[None]:
     before = _guards.set((*_guards.get(), guard))
     try:
-        yield
+        with scope.opened(guard.scope, guard.span):
+            yield
     finally:
         _guards.reset(before)
 
 
 def _read(place: str | Place | Chooses | None, span: Span) -> _Guard:
     if place is None:
-        return _Guard(None, span, lambda outer: ())
+        return _Guard(None, span, lambda outer: (), scope.CLEAR)
     if callable(place):
-        return _Guard(place, span)
-    return _Guard(_parsed(place, span, "a guard takes"), span)
+        return _Guard(place, span, scope=scope.FUNCTION)
+    parsed = _parsed(place, span, "a guard takes")
+    return _Guard(parsed, span, scope=str(parsed or ""))
 
 
 def _parsed(place: object, span: Span, what: str) -> Place | None:

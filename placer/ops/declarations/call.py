@@ -1,7 +1,8 @@
 """call: any JAX function of a module that stands beside the spec.
 
 What JAX alone knows of the function, `placer.tracing` finds out when the spec is
-compiled, and the graph holds it as attributes.
+compiled, and the graph holds it as attributes. With `args` it is an ordinary function,
+and the op one region of it (`placer.regions`).
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ CALL = Declaration(
             default="whole",
             choices=("rows", "whole"),
         ),
+        Attr("args", str, "of a traced function, how its inputs make its arguments",
+             default=""),
+        Attr("region", int, "which region of a traced function this is", default=0),
         Attr("saves", list[int], "operands that backward needs", default=()),
         Attr("out", list[str], "types of the results", default=(), known=True),
         Attr("keeps", list[str], "what backward needs beside", default=(), known=True),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from placer.ops.functions.threefry import threefry2x32
+from placer.regions.function import run, traced
 
 
 def call(
@@ -20,8 +21,12 @@ def call(
     training: bool = False,
     batch: str = "whole",
     saves: Sequence[int] = (),
+    args: str = "",
+    region: int = 0,
 ) -> Any:
     count = len(inputs) - 1
+    if args:
+        return _region(inputs[:count], fn, args, region, len(inputs[count]))
     first_state = count - len(state)
     first_param = first_state - len(params)
     values = dict(zip(params, inputs[first_param:first_state], strict=True))
@@ -45,6 +50,23 @@ def call(
     outs = outs if isinstance(outs, tuple | list) else (outs,)
     found = (*map(jnp.asarray, outs), *(jnp.asarray(new[name]) for name in state))
     return found if len(found) > 1 else found[0]
+
+
+def _region(
+    inputs: Sequence[jax.Array],
+    fn: Callable[..., Any],
+    args: str,
+    region: int,
+    rows: int,
+) -> Any:
+    """What a region of a traced function gives; of no rows, which few functions can be
+    traced with, what its types are for one."""
+    if rows:
+        found = run(fn, args, region, rows, inputs)
+    else:
+        outs = traced(fn, args, 1).cut.regions[region].closed.out_avals
+        found = [jnp.zeros((0, *out.shape[1:]), out.dtype) for out in outs]
+    return tuple(found) if len(found) > 1 else found[0]
 
 
 def _of_no_rows(

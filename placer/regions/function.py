@@ -1,0 +1,82 @@
+"""A function traced for a number of rows, and cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+
+from placer.errors import PlacerError
+from placer.graph.types import TensorType
+from placer.regions.arguments import Arguments, read
+from placer.regions.cut import Cut, cut
+from placer.regions.flat import flatten
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced:
+    """A function cut into regions, and the pytree of its results."""
+
+    cut: Cut
+    arguments: Arguments
+    results: Any
+
+
+def traced(fn: Callable[..., Any], text: str, rows: int) -> Traced:
+    """The function on these arguments (`placer.regions.arguments`), whose batch has so
+    many rows. Raises PlacerError where it cannot be cut, and what the function raises."""
+    return _traced(fn, text, rows, str(jax.dtypes.canonicalize_dtype("float64")))
+
+
+@lru_cache(maxsize=64)
+def _traced(fn: Callable[..., Any], text: str, rows: int, widest: str) -> Traced:
+    del widest  # part of what is remembered
+    arguments = read(fn, text)
+
+    def of_values(*values: Any) -> Any:
+        return fn(*arguments.filled(values))
+
+    struct: Any = jax.ShapeDtypeStruct  # which has no types
+    structs = [struct(kind.sizes(rows), kind.dtype) for kind in arguments.types]
+    closed, results = jax.make_jaxpr(of_values, return_shape=True)(*structs)
+    has_rows = [kind.has_batch for kind in arguments.types]
+    debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
+    return Traced(cut(flatten(closed), has_rows, debug), arguments, results)
+
+
+def run(
+    fn: Callable[..., Any],
+    text: str,
+    region: int,
+    rows: int,
+    inputs: Sequence[jax.Array],
+) -> list[jax.Array]:
+    """What a region gives of its inputs. PlacerError where the function has no such
+    region for so many rows."""
+    regions = traced(fn, text, rows).cut.regions
+    if region >= len(regions):
+        raise PlacerError(
+            f"{fn.__name__} has no region {region} for {rows} rows, only {len(regions)}",
+            hint=_HINT,
+        )
+    found = regions[region]
+    wanted = [TensorType(str(v.aval.dtype), v.aval.shape) for v in _inputs(found)]
+    given = [TensorType(str(x.dtype), x.shape) for x in inputs]
+    if wanted != given:
+        told = f"{', '.join(map(str, wanted))}, not {', '.join(map(str, given))}"
+        raise PlacerError(
+            f"region {region} of {fn.__name__} takes {told} for {rows} rows",
+            hint=_HINT,
+        )
+    return found(*inputs)
+
+
+def _inputs(region: Any) -> Sequence[Any]:
+    invars: Sequence[Any] = region.closed.jaxpr.invars
+    return invars
+
+
+_HINT = "a function is traced for each number of rows, and must be the same for all"
