@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from placer.front.program import Program as Program
     from placer.front.program import default_program as default_program
     from placer.front.region import remat as remat
+    from placer.front.traced import trace as trace
     from placer.front.training import append_backward as append_backward
     from placer.front.variable import Variable as Variable
     from placer.graph.blocks import slice_sizes as slice_sizes
@@ -72,6 +73,7 @@ _HOMES = {
     "remat": "placer.front.region",
     "run": "placer.runtime.process",
     "slice_sizes": "placer.graph.blocks",
+    "trace": "placer.front.traced",
 }
 
 _MODULES = ("layers", "optimizer")
@@ -106,6 +108,7 @@ __all__ = [
     "remat",
     "run",
     "slice_sizes",
+    "trace",
 ]
 
 

@@ -29,6 +29,7 @@ from placer.folder import (
     write_file,
 )
 from placer.graph.graph import Graph
+from placer.graph.inits import file_of
 from placer.graph.model import Model
 from placer.graph.text import print_graph
 from placer.passes import lower
@@ -72,13 +73,15 @@ def compile(
         evaluation = evaluation and send_and_recv(evaluation)
         found = phases(spec, step, evaluation)
         made = programs(step, found, tables, schedule)
-        files = build_files(spec, found, schedule, made)
-        hashes = {path: sha256(text.encode()) for path, text in files.items()}
+        texts = build_files(spec, found, schedule, made)
+        files = {path: text.encode() for path, text in texts.items()}
+        files |= weight_files(spec)
+        hashes = {path: sha256(content) for path, content in files.items()}
         plan = make_plan(spec, found, tables, schedule, made.of_host, hashes)
         plan = sealed(plan)
         check_memory(plan, spec)
-        files[FILE] = to_json(plan)
-        files[SOURCES] = _sources(spec, step, Path(out))
+        files[FILE] = to_json(plan).encode()
+        files[SOURCES] = _sources(spec, step, Path(out)).encode()
         _write(Path(out), files)
     return plan
 
@@ -125,6 +128,18 @@ def build_files(
     return files
 
 
+def weight_files(model: Model) -> dict[str, bytes]:
+    """The files that parameters begin with: path in the folder, and content."""
+    named = (file_of(op.attrs["init"]) for op in model.graph.of_kind("parameter"))
+    files = {}
+    for name in filter(None, dict.fromkeys(named)):
+        try:
+            files[name] = model.files.get(name) or (model.folder / name).read_bytes()
+        except OSError as error:
+            raise BuildError(f"'{name}' cannot be read: {error}") from error
+    return files
+
+
 def _sources(model: Model, step: Graph, out: Path) -> str:
     """Where each op was written, and the spec's own place, relative to the build."""
     spec = model.folder / Path(model.file).name
@@ -148,7 +163,7 @@ def _module(path: Path) -> str:
         ) from error
 
 
-def _write(folder: Path, files: Mapping[str, str]) -> None:
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write the build, in place of an earlier one of which nothing stays."""
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -170,8 +185,8 @@ def _write(folder: Path, files: Mapping[str, str]) -> None:
             remove_file(folder, unfinished(path))  # of a compilation that was killed
             if path not in files:
                 remove_file(folder, path)
-        for path, text in files.items():
-            write_file(folder, path, text.encode())
+        for path, content in files.items():
+            write_file(folder, path, content)
     except OSError as error:
         raise BuildError(f"cannot write '{folder}': {error}") from error
 

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -15,6 +16,9 @@ from types import ModuleType
 
 from placer.folder import read_file
 from placer.plan import FILE, Plan, read_plan
+
+being_traced: ContextVar[str | None] = ContextVar("placer.being_traced", default=None)
+"""The module that is imported for a function that is traced."""
 
 _importing = threading.RLock()  # sys.meta_path and sys.modules are the whole process's
 

@@ -22,7 +22,7 @@ from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.graph.structure import declared_attrs
 from placer.graph.types import BATCH, TensorType
-from placer.modules import Modules, modules_of
+from placer.modules import Modules, being_traced, modules_of
 from placer.ops.attributes import complete, condense
 from placer.ops.declarations.call import CALL
 from placer.ops.function import Function
@@ -82,7 +82,11 @@ def _line(error: BaseException, modules: Modules) -> str:
 def _function(text: str, modules: Modules, known: dict[str, Any]) -> Callable[..., Any]:
     module, _, name = text.partition(":")
     if module not in known:
-        known[module] = modules.load(module, module)
+        before = being_traced.set(module)
+        try:
+            known[module] = modules.load(module, module)
+        finally:
+            being_traced.reset(before)
     fn = getattr(known[module], name, None)
     if not callable(fn):
         raise PlacerError(f"{module}.py has no function '{name}'")

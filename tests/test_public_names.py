@@ -39,6 +39,7 @@ NAMES = [
     "remat",
     "run",
     "slice_sizes",
+    "trace",
 ]
 MODULES = {"layers", "optimizer"}
 
@@ -62,6 +63,7 @@ def test_each_public_name_says_what_it_is() -> None:
         "remat",
         "run",
         "slice_sizes",
+        "trace",
     ]
     assert {name for name, thing in found.items() if inspect.ismodule(thing)} == MODULES
 

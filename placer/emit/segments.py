@@ -205,6 +205,8 @@ def _written(op: Op, key: str, value: object, names: Names) -> str:
     if op.kind == "call" and key == "fn":
         module, _, name = str(value).partition(":")
         return f"{names.modules[module]}.{name}"
+    if op.kind == "call" and key == "args":
+        return repr(value)  # in single quotes, since it holds double ones
     return literal(value)
 
 

@@ -6,6 +6,7 @@ to its compilation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping as Files
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from placer.spec.sources import read_inputs
 from placer.spec.train import Group, read_group
 from placer.spec.tree import Mapping, Node, Scalar
 from placer.spec.values import Values
+from placer.spec.weights import Weights
 
 
 class Live:
@@ -33,7 +35,13 @@ class Live:
     """
 
     def __init__(
-        self, nodes: Node | None, wide: bool, seed: int, folder: Path, span: Span
+        self,
+        nodes: Node | None,
+        wide: bool,
+        seed: int,
+        folder: Path,
+        span: Span,
+        files: Files[str, bytes],
     ) -> None:
         self._problems = Problems()
         self._wide = wide
@@ -44,7 +52,9 @@ class Live:
         self._problems.raise_any()
         self._values = Values(self._inputs, self._spans, None, self._problems)
         every = Group(span, None, {"group": 0}, None)
-        parameters = Parameters(self._values, [], [every], wide, self._problems)
+        parameters = Parameters(
+            self._values, [], [every], wide, self._problems, Weights(folder, files)
+        )
         self._places = Places(cluster, self._problems)
         self._builder = Builder(
             self._values,

@@ -40,13 +40,15 @@ def sequence(items: list[Node], span: Span) -> Sequence:
 
 
 def node(value: object, span: Span, program: Program, depth: int = 0) -> Node:
-    """A value as a node; a Variable is its name, a Place its text.
+    """A value as a node; a Variable is its name, a Place its text, a node itself.
 
     Numbers of other libraries are taken as Python's. Raises SpecError at `span` for
     what a spec cannot hold.
     """
     if depth == MAX_DEPTH:
         raise SpecError(f"nested deeper than {MAX_DEPTH} levels", span=span)
+    if isinstance(value, Mapping | Sequence | Scalar):
+        return value
     if isinstance(value, Variable):
         if value.program is not program:
             raise SpecError(

@@ -20,7 +20,7 @@ from placer.front.variable import Variable
 from placer.graph.graph import Op
 from placer.graph.model import Model
 from placer.graph.types import TensorType
-from placer.place.guard import Called, merged, open_places
+from placer.place.guard import Called, Said, merged, open_places
 from placer.spec.model import load_tree, name_of
 from placer.spec.tree import Mapping, Node, Scalar
 
@@ -55,6 +55,7 @@ class Program:
         self._backward: Scalar | None = None
         self._optimizers: list[Node] = []
         self._live: Live | None = None
+        self._files: dict[str, bytes] = {}
         self.update(**sections)
 
     @property
@@ -108,9 +109,14 @@ class Program:
         return self._variable(name, name)
 
     def record(
-        self, kind: str, entry: Entries[str, object], name: str | None = None
+        self,
+        kind: str,
+        entry: Entries[str, object],
+        name: str | None = None,
+        said: Sequence[Said] | None = None,
     ) -> Recorded:
-        """Add an op, whose mapping is `entry` beside name and kind, in the open guards.
+        """Add an op, whose mapping is `entry` beside name and kind, in the open guards,
+        or where `said` says.
 
         Raises SpecError at the caller's line, and adds nothing, when it is wrong.
         """
@@ -123,7 +129,9 @@ class Program:
         written = op.value
         inputs = tuple(map(str, several(written.pop("in", []))))
         del written["name"], written["op"]
-        made = Entry(op, open_places(Called(kind, name, inputs, written)), region())
+        if said is None:
+            said = open_places(Called(kind, name, inputs, written))
+        made = Entry(op, tuple(said), region())
         ops = self._try(lambda live: live.add(blocks([made]), span))
         self._entries.append(made)
         if number is not None:
@@ -131,6 +139,23 @@ class Program:
         self._parameters[name] = parameters(name, written, ops)
         values = [self._variable(v, name) for v in results(name, kind, written, ops)]
         return Recorded(tuple(values), ops)
+
+    def unused(self, kind: str) -> str:
+        """A name for an op of this kind that is not named."""
+        return f"{kind}_{self._unused(kind)}"
+
+    @property
+    def files(self) -> Entries[str, bytes]:
+        """The files of initial values that lie in no folder, by name."""
+        return self._files
+
+    def keep(self, file: str, content: bytes) -> None:
+        """Have a file of initial values, for ops that name it."""
+        self._files[file] = content
+
+    def variable(self, name: str, op: str) -> Variable:
+        """A value that an op has made."""
+        return self._variable(name, op)
 
     def take_back(self) -> None:
         """Forget the op that was recorded last."""
@@ -190,6 +215,7 @@ class Program:
             self.folder,
             nodes=nodes,
             single_process=single_process,
+            files=self._files,
         )
 
     def tree(self) -> Mapping:
@@ -264,7 +290,9 @@ class Program:
             said = self._sections
             wide = self.precision == "float64"
             seed: Any = said["seed"].value if "seed" in said else 0
-            live = Live(said.get("nodes"), wide, seed, self.folder, self._span)
+            live = Live(
+                said.get("nodes"), wide, seed, self.folder, self._span, self._files
+            )
             live.declare(_inputs(list(self._inputs.values()), self._span))
             if self._entries:
                 live.add(blocks(self._entries), self._span)

@@ -6,6 +6,7 @@ The values themselves are made by `placer.runtime.initial`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from re import compile as pattern
 from typing import Any
 
 from placer.graph.scalars import keys, real, shown, unknown
@@ -38,6 +39,7 @@ WITH_ARGUMENT: dict[str, str] = {
     " truncated_normal}}: of variance scale / fan",
     "orthogonal": "{orthogonal: gain}: that many times an orthogonal one",
     "identity": "{identity: gain}: gain on the diagonal of a matrix",
+    "file": "{file: weights.safetensors}: the tensor of the parameter's name in that file",
 }
 """The forms that are a mapping of one key."""
 
@@ -93,6 +95,12 @@ def check(init: object) -> str | None:
     return unknown(name, _NAMES, "initialiser")
 
 
+def file_of(init: Any) -> str | None:
+    """The file that a good initialiser takes its values from; None where it makes them."""
+    found = init.get("file") if isinstance(init, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
 def check_shape(init: Any, shape: tuple[int, ...]) -> str | None:
     """Why a good initialiser cannot fill a parameter of that shape, or None."""
     name = init if isinstance(init, str) else next(iter(init))
@@ -114,9 +122,23 @@ def _argument(name: str, argument: Any) -> str | None:
             problem = real(argument, above=0.0)
         case "variance_scaling":
             return _variance_scaling(argument)
+        case "file":
+            return _file(argument)
         case _:
             problem = real(argument)
     return f"'{name}' {problem}" if problem else None
+
+
+_FILE = pattern(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
+
+
+def _file(argument: Any) -> str | None:
+    if isinstance(argument, str) and _FILE.fullmatch(argument):
+        return None
+    return (
+        "'file' takes the name of a file beside the spec, such as weights.safetensors,"
+        f" not {shown(argument)}"
+    )
 
 
 def _interval(argument: Any) -> str | None:

@@ -61,4 +61,6 @@ class Model:
     modules: tuple[str, ...] = ()
     narrowed: tuple[str, ...] = ()
     """Inputs declared with 64-bit integers that the graph takes as 32-bit ones."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files of initial values that lie in no folder, by name."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

@@ -167,3 +167,15 @@ def _filled(term: Term, values: Iterator[Any], made: Mapping[str, Made]) -> Any:
             return {name: _filled(each, values, made) for name, each in said.items()}
     assert key == "value", key
     return said
+
+
+def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
+    """The leaves of a pytree, each with the words that lead to it. Flax keeps an array
+    in a variable, whose `value` is no word of its own."""
+    found = []
+    for path, leaf in jax.tree_util.tree_flatten_with_path(pytree)[0]:
+        words = [jax.tree_util.keystr((key,), simple=True) for key in path]
+        if len(words) > 1 and words[-1] == "value":
+            words.pop()
+        found.append((tuple(words), leaf))
+    return found

@@ -145,9 +145,7 @@ def _shared(uses: _Uses, homes: Homes) -> set[int]:
     return found
 
 
-def _regions(
-    uses: _Uses, homes: Homes, said: list[tuple[str, ...]], debug: Any
-) -> Cut:
+def _regions(uses: _Uses, homes: Homes, said: list[tuple[str, ...]], debug: Any) -> Cut:
     flat = uses.flat
     own: list[list[int]] = [[] for _ in said]
     for i, home in homes.items():

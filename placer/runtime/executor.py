@@ -75,8 +75,8 @@ def _prepare(execution: Execution, metrics: Metrics, devices: Devices) -> Node:
     """Everything a program needs, but for what the nodes agree on."""
     plan, me = execution.plan, execution.me
     given, share = execution.options.init_params, execution.channel.share
-    tables = make_tables(plan, me, given, share, devices)
     build = execution.folder
+    tables = make_tables(plan, me, build, given, share, devices)
     spec = (build / read_sources(build).spec).parent
     training = open_batches(plan, plan.train, me.step, build, spec)
     evaluating = None

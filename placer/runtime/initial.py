@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod, sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from placer.graph.inits import (
     canonical,
     check,
     check_shape,
+    file_of,
 )
 from placer.runtime.draws import DRAWS, Floats, Key, fill, key_of, normal
 from placer.runtime.orthogonal import orthonormal_rows
+from placer.runtime.weights import flat_range
 
 Init = str | Mapping[str, Any]
 
@@ -51,8 +54,11 @@ def values(
     """Elements [start, stop) of a parameter flattened in C order: [stop - start].
 
     Computed in float64 and then cast to `dtype`, so float32 and float64 agree to
-    rounding. PlacerError for an initialiser that is none, or that fills no such shape.
+    rounding; those of a file (`{"file": path}`) are cast. PlacerError for an initialiser
+    that is none, or that fills no such shape.
     """
+    if (file := file_of(init)) is not None:
+        return flat_range(Path(file), name, shape, start, stop).astype(dtype)
     if problem := check(init) or check_shape(init, shape):
         raise PlacerError(f"parameter {name}: {problem}")
     assert 0 <= start <= stop <= prod(shape), (name, start, stop, shape)

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from placer.graph.inits import file_of
 from placer.plan import MEMORY, Node, Plan
 from placer.plan import Table as TablePlan
 from placer.runtime import parameters as files
@@ -22,13 +23,18 @@ AnyTable: TypeAlias = "Table | DeviceTable"
 
 
 def make_tables(
-    plan: Plan, me: Node, given: Path | None, allocate: Allocate, devices: Devices
+    plan: Plan,
+    me: Node,
+    build: Path,
+    given: Path | None,
+    allocate: Allocate,
+    devices: Devices,
 ) -> dict[str, AnyTable]:
     """A node's tables by name, ready to be updated.
 
     Those that change in place have their values in `allocate`'s memory; those on devices
-    are JAX's arrays. `given` is a file of whole parameters to begin with; DataError where
-    it does not fit.
+    are JAX's arrays. `given` is a file of whole parameters to begin with, and the folder
+    `build` holds those that parameters name; DataError where one does not fit.
     """
     wholes = {parameter.name: parameter for parameter in plan.parameters}
     values = None
@@ -54,7 +60,9 @@ def make_tables(
         begin: dict[str, Any] = {
             "dtype": wholes[blocks[0].parameter].dtype,
             "seed": plan.seed,
-            "inits": {b.parameter: wholes[b.parameter].init for b in blocks},
+            "inits": {
+                b.parameter: _found(wholes[b.parameter].init, build) for b in blocks
+            },
         }
         table: AnyTable
         if held.devices == MEMORY:
@@ -75,6 +83,12 @@ def make_tables(
                 table.warm(sources)
         tables[held.name] = table
     return tables
+
+
+def _found(init: Any, build: Path) -> Any:
+    """The initialiser, with the path of its file where it has one."""
+    file = file_of(init)
+    return init if file is None else {"file": str(build / file)}
 
 
 def _sources(plan: Plan, held: TablePlan) -> set[int]:

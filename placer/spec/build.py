@@ -11,25 +11,24 @@ from placer import ops
 from placer.errors import OpError, Span
 from placer.graph.graph import Op, Value
 from placer.graph.scalars import shown
-from placer.graph.structure import POSITION
 from placer.graph.types import BATCH, FLOATS, LARGEST, TensorType
 from placer.ops.attributes import complete, condense
-from placer.ops.composite import Composite, Written, stream
+from placer.ops.composite import Composite, Written
 from placer.ops.declaration import Declaration
-from placer.ops.declarations.call import CALL as DECLARATION
 from placer.place import Place
-from placer.spec.call import read_call, read_function, read_outs, read_values
+from placer.spec.calls import Calls
 from placer.spec.decode import decode, missing
 from placer.spec.kinds import (
     CALL,
     PARAMETER,
+    TRACE,
     Kind,
     kinds,
     read_attrs,
     told,
     unknown_kind,
 )
-from placer.spec.layers import Parameters, widened
+from placer.spec.layers import Parameters
 from placer.spec.names import Names
 from placer.spec.places import Places
 from placer.spec.problems import Problems
@@ -55,10 +54,19 @@ class Builder:
         folder: Path,
         problems: Problems,
     ) -> None:
-        self.modules: dict[str, None] = {}
+        self._calls = Calls(
+            values,
+            parameters,
+            places,
+            names,
+            wide,
+            seed,
+            folder,
+            problems,
+            self._define,
+        )
         self._blocks = 0  # with remat, so far
         self._remat: int | None = None
-        self._folder = folder
         self._values = values
         self._parameters = parameters
         self._places = places
@@ -67,6 +75,11 @@ class Builder:
         self._seed = seed
         self._problems = problems
         self._types: dict[TensorType, TensorType] = {}
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The Python modules that the ops need."""
+        return tuple(self._calls.modules)
 
     def build(self, section: Node | None) -> None:
         """Build every op of the section."""
@@ -115,8 +128,10 @@ class Builder:
         span = node.entries["name"].span
         if kind_name == PARAMETER:
             return self._parameters.of_op(node, name, span)
-        if kind_name == CALL:
-            return self._call(node, name, span, outer)
+        if kind_name in (CALL, TRACE):
+            operands = self._operands(node, name)
+            add = self._calls.add if kind_name == CALL else self._calls.add_regions
+            return add(node, name, span, outer, operands)
         kind = kinds().get(kind_name)
         if kind is None:
             message, hint = unknown_kind(kind_name)
@@ -186,54 +201,6 @@ class Builder:
         if outs is None:
             return False
         self._define(declaration, names, outs, results, held, place, span)
-        return True
-
-    def _call(self, node: Mapping, name: str, span: Span, outer: Place | None) -> bool:
-        """Add a JAX function of the user's, with its parameters and its state."""
-        good = read_call(node, name, self._problems)
-        place = self._places.merge(outer, node.given("place"))
-        fn = node.get("fn")
-        modules = None
-        if "fn" in good and isinstance(fn, Scalar):
-            modules = read_function(fn, self._folder, self._problems)
-        params = read_values(node.given("params"), "params", False, self._problems)
-        state = read_values(node.given("state"), "state", True, self._problems)
-        outs = read_outs(node.given("out"), name, self._names, self._problems)
-        operands = self._operands(node, name)
-        if params is None or state is None or outs is None or "batch" not in good:
-            return False
-        if modules is None or operands is None:
-            return False
-        own = self._parameters.of_call([*params, *state], name, span)
-        if own is None:
-            return False
-        self.modules.update(dict.fromkeys(modules))
-        attrs = {
-            "fn": good["fn"],
-            "params": tuple(key for key, _ in params),
-            "state": tuple(key for key, _ in state),
-            "stream": stream(self._seed, name),
-            "training": True,
-            "batch": good["batch"],
-            "out": tuple(str(widened(kind, self._wide)) for _, kind in outs),
-        }
-        held = condense(DECLARATION, attrs)
-        names = [*(o.text for o, _ in operands), *(p for p, _ in own), POSITION]
-        types = [*(t for _, t in operands), *(t for _, t in own)]
-        types.append(self._values.type_of(POSITION))
-        try:
-            results = DECLARATION.infer(types, complete(DECLARATION, held))
-        except OpError as error:
-            at = node.entries.get(error.attr or "in", node.entries["op"])
-            message = told(error, CALL, name)
-            self._problems.add(message, at.span, error.hint)
-            return False
-        new = [f"{name}.{key}.new" for key, _ in state]
-        made = [*(out for out, _ in outs), *new]
-        self._define(DECLARATION, names, made, results, held, place, span)
-        for key, fresh in zip((key for key, _ in state), new, strict=True):
-            store = Op("store", (f"{name}.{key}", fresh), (), {}, None, span)
-            self._values.add(store)
         return True
 
     def _composite(

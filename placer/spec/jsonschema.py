@@ -9,7 +9,7 @@ import msgspec
 from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
 from placer.spec.kinds import kinds
-from placer.spec.schema import NAME_PATTERN, Block, CallOp, ParameterOp, Spec
+from placer.spec.schema import NAME_PATTERN, Block, CallOp, ParameterOp, Spec, TraceOp
 
 _REF = "#/$defs/{name}"
 
@@ -20,12 +20,13 @@ def json_schema() -> dict[str, Any]:
     It says less than the loader checks: not whether types, shapes and places fit.
     """
     _, defs = msgspec.json.schema_components(
-        [Spec, Block, ParameterOp, CallOp], ref_template=_REF
+        [Spec, Block, ParameterOp, CallOp, TraceOp], ref_template=_REF
     )
     ops = [_op(kind.declaration) for kind in kinds().values()]
     for op in ops:
         defs[op["title"]] = op
-    entries = ["Block", "ParameterOp", "CallOp", *(op["title"] for op in ops)]
+    own = ["Block", "ParameterOp", "CallOp", "TraceOp"]
+    entries = [*own, *(op["title"] for op in ops)]
     defs["Entry"] = {"anyOf": [_ref(name) for name in entries]}
     for owner, key in (("Spec", "graph"), ("Block", "ops")):
         defs[owner]["properties"][key]["items"] = _ref("Entry")

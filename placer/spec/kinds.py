@@ -27,6 +27,9 @@ PARAMETER = "parameter"
 CALL = "call"
 """The kind whose results the spec itself types: a JAX function of the user's."""
 
+TRACE = "trace"
+"""The kind that is several ops: a JAX function, cut where guards inside of it say."""
+
 
 class Kind(NamedTuple):
     """A declaration, and the type of each attribute as its values are checked."""
@@ -51,7 +54,7 @@ def kinds() -> dict[str, Kind]:
 
 def unknown_kind(name: str) -> tuple[str, str | None]:
     """The message and the hint for a kind that a spec cannot name."""
-    hint = did_you_mean(name, [*kinds(), PARAMETER, CALL])
+    hint = did_you_mean(name, [*kinds(), PARAMETER, CALL, TRACE])
     return f"unknown op '{name}'", hint or "`placer schema` and docs/ops.md list them"
 
 

@@ -20,6 +20,7 @@ from placer.spec.schema import ParameterOp
 from placer.spec.train import Group
 from placer.spec.tree import Mapping, Scalar
 from placer.spec.values import Values
+from placer.spec.weights import Weights
 
 MOST = 2**40
 """The most elements of a parameter: 4 TiB of float32."""
@@ -35,6 +36,7 @@ class Parameters:
         groups: list[Group],
         wide: bool,
         problems: Problems,
+        weights: Weights,
     ) -> None:
         self.spans: dict[str, Span] = {}
         self._states: set[str] = set()
@@ -44,6 +46,7 @@ class Parameters:
         self._groups = groups
         self._wide = wide
         self._problems = problems
+        self._weights = weights
 
     def of_layer(
         self, made: tuple[LayerParameter, ...], node: Mapping, name: str, span: Span
@@ -132,6 +135,8 @@ class Parameters:
             self._problems.add(message, span)
         elif problem := inits.check_shape(init, type_.sizes(1)):
             self._problems.add(f"parameter '{name}': {problem}", blamed)
+        elif (misfit := self._weights.problem(init, name, type_)) is not None:
+            self._problems.add(f"parameter '{name}': {misfit[0]}", blamed, misfit[1])
         attrs = {"init": init}
         if state:
             attrs["state"] = True

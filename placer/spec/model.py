@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from collections.abc import Mapping as Counts
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from placer.errors import SpecError
@@ -26,6 +27,7 @@ from placer.spec.sources import read_data, read_inputs
 from placer.spec.train import Group, Training, read_train
 from placer.spec.tree import Mapping, Node
 from placer.spec.values import Values
+from placer.spec.weights import Weights
 
 
 def load(
@@ -86,8 +88,10 @@ def load_tree(
     nodes: Counts[str, int] | None = None,
     single_process: bool = False,
     mistakes: Iterable[SpecError] = (),
+    files: Counts[str, bytes] = MappingProxyType({}),
 ) -> Model:
-    """As `load_text`, from the tree; `mistakes` were made before there was one."""
+    """As `load_text`, from the tree; `mistakes` were made before there was one, and
+    `files` are those of initial values that do not lie in the folder."""
     problems = Problems(mistakes)
     if not isinstance(root, Mapping):
         span = root.span if root is not None else None
@@ -98,7 +102,7 @@ def load_tree(
         )
         problems.raise_any()
     assert isinstance(root, Mapping)
-    model = _model(root, file, folder, nodes, single_process, problems)
+    model = _model(root, file, folder, nodes, single_process, problems, files)
     problems.raise_any()
     assert model is not None
     return model
@@ -111,6 +115,7 @@ def _model(
     counts: Counts[str, int] | None,
     single_process: bool,
     problems: Problems,
+    files: Counts[str, bytes],
 ) -> Model | None:
     good = decode(root, Spec, "the spec", problems)
     names = Names(problems)
@@ -130,7 +135,9 @@ def _model(
     )
     typed = {key: type_ and held(type_, wide) for key, type_ in inputs.items()}
     values = Values(typed, spans, good.get("graph"), problems)
-    parameters = Parameters(values, rules, training.groups, wide, problems)
+    parameters = Parameters(
+        values, rules, training.groups, wide, problems, Weights(folder, files)
+    )
     seed = good.get("seed", 0)
     builder = Builder(values, parameters, places, names, wide, seed, folder, problems)
     builder.build(good.get("graph"))
@@ -163,6 +170,7 @@ def _model(
             for key, type_ in inputs.items()
             if type_ and typed[key] != type_ and not wide
         ),
+        files=files,
         memory={} if single_process else read_memory(good.get("nodes")),
     )
 

@@ -245,3 +245,41 @@ class CallOp(Struct, forbid_unknown_fields=True):
         _doc("rows: row i of every output depends on row i of the inputs only"),
     ] = "whole"
     place: Annotated[str | None, _doc("as /node:worker/gpu:0-7")] = None
+
+
+class Region(Struct, forbid_unknown_fields=True):
+    """A part of a traced function that runs in one place."""
+
+    out: Annotated[
+        list[dict[str, TypeText]], _doc("its results and their types, in their order")
+    ]
+    in_: Annotated[str | list[str] | None, _doc("values and parameters")] = (
+        msgspec.field(default=None, name="in")
+    )
+    place: Annotated[str | None, _doc("as /node:worker/gpu:0-7")] = None
+
+
+class TraceOp(Struct, forbid_unknown_fields=True):
+    """A JAX function beside the spec that is cut into regions, of kind `trace`, as
+    `placer.trace` writes it."""
+
+    name: Annotated[Name, _doc("that of its only result; others are name.out0, …")]
+    op: Literal["trace"]
+    fn: Annotated[str, _doc("MODULE:FUNCTION, in a file beside the spec")]
+    args: Annotated[
+        list[dict[str, Any]],
+        _doc("what it is called with, as [{make: model}, {in: x}]"),
+    ]
+    regions: Annotated[list[Region], _doc("what guards inside of it cut it into")]
+    in_: Annotated[str | list[str] | None, _doc("the values that it takes")] = (
+        msgspec.field(default=None, name="in")
+    )
+    params: Annotated[
+        dict[Name, CallParameter] | None,
+        _doc("its parameters, by what regions call them"),
+    ] = None
+    batch: Annotated[
+        Literal["rows", "whole"],
+        _doc("rows: row i of every result depends on row i of the inputs only"),
+    ] = "whole"
+    place: Annotated[str | None, _doc("of regions that say none")] = None

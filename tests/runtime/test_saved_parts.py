@@ -20,7 +20,8 @@ def test_a_block_that_no_message_may_carry_goes_in_several(tmp_path, monkeypatch
     placer.compile(find("specs/digits.yaml"), tmp_path / "build")
     plan = read_plan(tmp_path / "build")
     tables = {
-        n.name: make_tables(plan, n, None, private, Devices({})) for n in plan.nodes
+        n.name: make_tables(plan, n, tmp_path / "build", None, private, Devices({}))
+        for n in plan.nodes
     }
     hub = MemoryHub(tables, max_message=4 * 100, deadline=60)
     threads = [

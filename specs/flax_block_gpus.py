@@ -1,0 +1,50 @@
+"""The block of flax_block.py over two GPUs of one node, each of which takes half of the
+rows. There need be none: a CPU device stands for each. pip install flax.
+
+placer compile specs/flax_block_gpus.py:build --out build/
+placer launch build/
+"""
+
+from flax_block import Block, block
+from jax import Array
+
+import placer
+from placer import Program, layers, optimizer, place_guard
+
+
+def apply(model: Block, image: Array) -> Array:
+    with place_guard("/gpu:0-1"):
+        return model.judge(model.attend(image))
+
+
+def build() -> Program:
+    program = Program(
+        name="flax_block_gpus",
+        nodes={"worker": {"count": 1, "devices": {"gpu": 2}}},
+        emulate=True,
+        data={
+            "train": {
+                "source": "sklearn:digits",
+                "split": "train",
+                "batch": 64,
+                "shuffle": True,
+                "seed": 7,
+            },
+            "eval": {"source": "sklearn:digits", "split": "test"},
+        },
+        epochs=20,
+        metrics=["loss", "accuracy"],
+    )
+    with program, place_guard("/node:worker"):
+        image = layers.data("image", "float32[batch, 64]")
+        label = layers.data("label", "int32[batch]")
+        # What a row comes to depends on that row alone, so that rows can be parted;
+        # placer tries that out before it believes it.
+        logits = placer.trace(apply, block, image, name="logits", batch="rows")
+        with place_guard("/gpu:0-1"):
+            loss = layers.softmax_cross_entropy(logits, label, name="loss")
+            layers.accuracy(logits, label, name="accuracy")
+        # Parameters are updated in the node's memory, as those of cnn_gpus.yaml are.
+        with place_guard("/cpu"):
+            optimizer.Adam({"cosine": {"init": 3.0e-3, "steps": 440}}).minimize(loss)
+    return program
