@@ -61,6 +61,13 @@ def cut(flat: Flat, rows: Sequence[bool], debug: Any) -> Cut:
     parameters alone and is needed elsewhere is a region of its own, so that the others
     give rows of a batch only.
     """
+    for var in flat.outvars:
+        if isinstance(var, core.Literal) or var in flat.consts:
+            value = getattr(var, "val", "an array of the file's")
+            raise PlacerError(
+                f"a result is {value}, whatever the function is given",
+                hint="leave it out of what the function returns",
+            )
     uses = _Uses(flat, rows)
     apart: set[int] = set()
     while True:
@@ -92,12 +99,6 @@ class _Uses:
                 for v in step.operands
             )  # fmt: skip
             self.depends.append(max(found, default=FREE))
-        for var in flat.outvars:
-            if isinstance(var, core.Literal) or var in flat.consts:
-                raise PlacerError(
-                    f"a result is {var}, whatever the function is given",
-                    hint="leave it out of what the function returns",
-                )
 
     def before(self, step: int) -> list[int]:
         """The steps that make its operands, in their order."""

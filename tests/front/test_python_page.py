@@ -15,6 +15,8 @@ from placer.front.yaml_text import to_yaml
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 MODEL, *PIECES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+(BLOCKS,) = (piece for piece in PIECES if "class Block" in piece)
+PIECES.remove(BLOCKS)
 (YAML,) = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
 (MISTAKE,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
 
@@ -23,6 +25,7 @@ MODEL, *PIECES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "blocks.py").write_text(BLOCKS)
     return tmp_path / "model.py"
 
 
@@ -40,7 +43,7 @@ def test_each_piece_runs_inside_the_model(
     head = MODEL.split('        with place_guard("/node:ps/cpu"):\n')[0]
     head = head.replace("            append_backward(loss)\n", "")
     assert head != MODEL
-    imports = "from placer import device_guard, remat\n"
+    imports = "import placer\nfrom placer import device_guard, remat\n"
     body = textwrap.indent(piece, " " * 8)
     model.write_text(f"{imports}{head}{body}    return program\n")
     assert not run_builder("model.py:build").is_empty

@@ -365,7 +365,7 @@ def test_shapes_that_an_initialiser_cannot_fill(init, shape, message):
         ("glorot", "unknown initialiser 'glorot'; did you mean 'glorot_"),
         (
             "xxxxxx",
-            "unknown initialiser 'xxxxxx'; one of: constant, eye, glorot_normal",
+            "unknown initialiser 'xxxxxx'; one of: constant, eye, file, glorot_normal",
         ),
         ("variance_scaling", "'variance_scaling' needs a value: {variance_scaling: {"),
         (
