@@ -60,10 +60,11 @@ class Arguments:
         return [_written(t, lambda leaf: str(leaf.type(wide))) for t in self.terms]
 
 
-def arguments(fn: Callable[..., Any], args: Sequence[Any]) -> Arguments:
-    """The arguments of a call of `fn`. Raises SpecError for what cannot be carried."""
+def arguments(fn: Callable[..., Any], args: Sequence[Any], wide: bool) -> Arguments:
+    """The arguments of a call of `fn`; with `wide` the precision is float64. Raises
+    SpecError for what cannot be carried."""
     regions: Any = import_module("placer.regions.arguments")
-    writer = _Writer(fn, regions)
+    writer = _Writer(fn, regions, wide)
     named = list(zip(_names(fn, args), args, strict=True))
     terms = [writer.term(arg, (name,)) for name, arg in named]
     return Arguments(terms, writer.leaves, _keys(writer.leaves))
@@ -72,9 +73,10 @@ def arguments(fn: Callable[..., Any], args: Sequence[Any]) -> Arguments:
 class _Writer:
     """Takes arguments apart."""
 
-    def __init__(self, fn: Callable[..., Any], regions: Any) -> None:
+    def __init__(self, fn: Callable[..., Any], regions: Any, wide: bool) -> None:
         self.leaves: list[Leaf] = []
         self._regions = regions
+        self._wide = wide
         self._globals = regions.namespace(fn)
         self._file = inspect.unwrap(fn).__code__.co_filename.rpartition("/")[2]
 
@@ -117,7 +119,7 @@ class _Writer:
                 message = f"{shown} is the function '{names[0]}', which takes arguments"
                 hint = "a function that is given makes an argument, of nothing"
                 raise SpecError(message, hint=hint) from error
-            made = arg()
+            made = self._regions.called(arg, self._wide)
         for inner, leaf in self._regions.leaves_with_paths(made):
             if isinstance(leaf, Variable):
                 raise SpecError(f"{shown}.{'.'.join(inner)} is a value of the program")

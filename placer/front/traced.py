@@ -59,8 +59,8 @@ def trace(
     heard = scope.heard.set(lines)
     try:
         text = _found(fn, program)
-        given = arguments(fn, args)
         wide = program.precision == "float64"
+        given = arguments(fn, args, wide)
         found = _described(fn, given, name, batch, wide)
     except PlacerError as error:
         if error.span is not None:

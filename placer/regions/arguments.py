@@ -89,6 +89,12 @@ def make(fn: Callable[..., Any], name: str) -> Made:
     return made
 
 
+def called(function: Callable[[], Any], wide: bool) -> Any:
+    """What a function makes where the precision is such; `wide` is float64."""
+    with jax.enable_x64(wide):
+        return function()
+
+
 def taken_apart(pytree: Any) -> Made:
     """A pytree as it is."""
     leaves, tree = jax.tree.flatten(pytree)

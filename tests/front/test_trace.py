@@ -1,0 +1,326 @@
+"""`placer.trace`: what is recorded of a function, and what is told of one that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builds import files
+
+import placer
+from placer.errors import PlacerError
+from placer.front.program import Program
+from placer.front.reading import run_builder
+from placer.front.yaml_text import to_yaml
+from placer.graph.graph import Op
+
+HEAD = """\
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import placer
+from placer import Program, layers, optimizer, place_guard
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Model:
+    w: object
+    inner: dict
+
+
+def model():
+    return Model(jnp.ones((4, 4)), {"a.b": [jnp.zeros(4)], "count": jnp.arange(2)})
+
+
+ready = model()
+
+
+def sized(n):
+    return model()
+
+
+def apply(model, x):
+    with place_guard("/cpu"):
+        h = jnp.tanh(x @ model.w + model.inner["a.b"][0])
+    return h * model.inner["count"][1]
+
+
+def dense(params, x, scale=1.0):
+    return x @ params["w"] * scale
+
+
+def bare(w, x):
+    return x @ w
+
+
+def pair(a, b, x):
+    return {"first": x @ a["w"], "rest": (x @ b["w"], x)}
+
+
+def centred(x):
+    return x - x.mean(0)
+
+
+def summed(x):
+    with place_guard("/node:worker:1"):
+        s = jnp.sin(x)
+        y = s.sum()
+    with place_guard("/node:worker:0"):
+        return s * y
+
+
+def merged(w, x):
+    with place_guard("/node:worker:0/cpu"):
+        y = x.reshape(-1, 2)
+    with place_guard("/node:worker:1/cpu"):
+        return y.reshape(-1, 4) @ w
+
+
+def keyed(x):
+    with place_guard("/node:worker:0/cpu"):
+        key = jax.random.key(x.astype(int).sum())
+    with place_guard("/node:worker:1/cpu"):
+        return x + jax.random.normal(key, (4,))
+
+
+def counted(x):
+    return jnp.sin(x) if len(x) < 8 else jnp.sin(x.T) @ x.T
+
+
+def nowhere(w, x):
+    with place_guard("/node:worker:7"):
+        return x @ w
+
+
+def worded(x):
+    return "x"
+
+
+W = np.eye(4, dtype="float32")
+
+
+def build():
+    with Program(
+        nodes={"worker": {"count": 2}, "ps": {"count": 1}},
+        data={"train": {"source": "npz:rows.npz", "batch": 8}},
+    ) as program:
+        x = layers.data("x", "float32[batch, 4]")
+        with place_guard("/node:worker"):
+            y = CALL
+            loss = layers.reduce_mean(layers.relu(y), name="loss")
+        with place_guard("/node:ps"):
+            optimizer.SGD(0.1).minimize(loss)
+    return program
+"""
+
+
+def built(folder: Path, call: str) -> Program:
+    """The program that traces so."""
+    np.savez(folder / "rows.npz", x=np.ones((16, 4), np.float32))
+    (folder / "model.py").write_text(HEAD.replace("CALL", call))
+    return run_builder(f"{folder / 'model.py'}:build")
+
+
+def calls(program: Program) -> list[Op]:
+    return [op for op in program.model().graph.ops if op.kind == "call"]
+
+
+def parameters(program: Program) -> dict[str, str]:
+    graph = program.model().graph
+    return {op.name: str(op.result.type) for op in graph.of_kind("parameter")}
+
+
+def test_a_model_is_a_name_of_the_file(tmp_path: Path) -> None:
+    program = built(tmp_path, 'placer.trace(apply, model, x, name="net")')
+    assert parameters(program) == {
+        "net.w": "float32[4, 4]",
+        "net.inner_a_b_0": "float32[4]",
+    }
+    (op,) = calls(program)
+    assert op.name == "net"
+    assert str(op.place) == "/node:worker/cpu"
+    assert op.attrs["args"] == '[{"make": "model"}, {"in": "float32[batch, 4]"}]'
+    again = built(tmp_path, 'placer.trace(apply, ready, x, name="net")')
+    assert parameters(again) == parameters(program)
+
+
+def test_arrays_in_dicts_are_parameters(tmp_path: Path) -> None:
+    given = '{"w": W}, x, 0.5'
+    program = built(tmp_path, f"placer.trace(dense, {given})")
+    assert parameters(program) == {"trace_0.w": "float32[4, 4]"}
+    (op,) = calls(program)
+    assert op.attrs["args"] == (
+        '[{"dict": {"w": {"param": "float32[4, 4]"}}}, {"in": "float32[batch, 4]"},'
+        ' {"value": 0.5}]'
+    )
+
+
+def test_an_array_alone_has_its_arguments_name(tmp_path: Path) -> None:
+    assert [*parameters(built(tmp_path, "placer.trace(bare, W, x)"))] == ["trace_0.w"]
+
+
+def test_of_several_arguments_names_begin_with_theirs(tmp_path: Path) -> None:
+    call = 'placer.trace(pair, {"w": W}, {"w": W + 1}, x, name="p")["first"]'
+    program = built(tmp_path, call)
+    assert [*parameters(program)] == ["p.a_w", "p.b_w"]
+    (op,) = calls(program)
+    assert [value.name for value in op.results] == ["p.out0", "p.out1"]
+
+
+def test_a_function_returns_its_pytree(tmp_path: Path) -> None:
+    call = (
+        "(lambda found: layers.add(found['rest'][1], found['first']))"
+        '(placer.trace(pair, {"w": W}, {"w": W + 1}, x))'
+    )
+    program = built(tmp_path, call)
+    (add,) = program.model().graph.of_kind("add")
+    assert add.operands == ("x", "trace_0.out0")
+
+
+def test_a_parameter_of_another_op_is_an_input(tmp_path: Path) -> None:
+    call = "placer.trace(bare, layers.fc(x, 4, name='h').parameter('w'), x, name='y')"
+    program = built(tmp_path, call)
+    (op,) = calls(program)
+    assert op.operands[:2] == ("x", "h.w")
+
+
+def test_a_shape_begins_as_init_says(tmp_path: Path) -> None:
+    struct = "jax.ShapeDtypeStruct((4, 4), jnp.float32)"
+    call = f'placer.trace(bare, {struct}, x, init="xavier_uniform")'
+    (op,) = built(tmp_path, call).model().graph.of_kind("parameter")
+    assert op.attrs["init"] == "xavier_uniform"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'placer.trace(apply, model, x, name="net")',
+        'placer.trace(dense, {"w": W}, x, 0.5, batch="rows")',
+    ],
+)
+def test_yaml_says_the_same(tmp_path: Path, call: str) -> None:
+    program = built(tmp_path, call)
+    placer.compile(program, tmp_path / "python")
+    (tmp_path / "again.yaml").write_text(to_yaml(program))
+    for name, content in program.files.items():
+        (tmp_path / name).write_bytes(content)
+    placer.compile(tmp_path / "again.yaml", tmp_path / "yaml")
+    assert files(tmp_path / "yaml") == files(tmp_path / "python")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            "placer.trace(apply, Model(W, {}), x)",
+            "trace 'trace_0': model is Model, and model.py has no name for it: a node"
+            " could not make it again",
+        ),
+        (
+            "placer.trace(apply, sized, x)",
+            "model is the function 'sized', which takes arguments",
+        ),
+        (
+            "placer.trace(lambda w, x: x @ w, W, x)",
+            "'build.<locals>.<lambda>' is no function of model.py that can be imported",
+        ),
+        ("placer.trace(3, x)", "what is traced must be a function, not int"),
+        (
+            "placer.trace(partial(dense, {'w': W}), x)",
+            "what is traced must be a function, not partial",
+        ),
+        ("placer.trace(jnp.dot, x, x)", "which is not beside"),
+        ("placer.trace(bare, x)", "'bare' cannot be called so: missing a required"),
+        (
+            "placer.trace(pair, {'w': W}, {'w': W}, x)['first']",
+            "b.w and a.w are one array, and would be two parameters",
+        ),
+        (
+            "placer.trace(dense, {'w': W, 'a': {'b': W + 1}, 'a_b': W + 2}, x)",
+            "the parameters at params.a.b and params.a_b would both be called 'a_b'",
+        ),
+        (
+            "placer.trace(dense, {'w' * 70: W}, x)",
+            "which is longer than 64 characters",
+        ),
+        (
+            "placer.trace(dense, {3: W}, x)",
+            "params has the key 3, which is no text",
+        ),
+        (
+            "placer.trace(bare, np.arange(4), x)",
+            "w is an array of int64, and a parameter is one of floats",
+        ),
+        (
+            "placer.trace(bare, jax.ShapeDtypeStruct((4, 4), jnp.float32), x)",
+            "w has no values, only a shape",
+        ),
+        (
+            "placer.trace(summed, x, batch='rows')",
+            "with batch='rows' all that leaves a place has rows, and what 'reduce_sum'"
+            " (model.py:LINE) makes is float32[]",
+        ),
+        (
+            "placer.trace(merged, W, x)",
+            "dimension 0 of what 'reshape' (model.py:LINE) makes, which another place"
+            " needs, changes with the batch and is not the batch: 12 for 6 rows",
+        ),
+        (
+            "placer.trace(keyed, x)",
+            "which another place needs, is key<fry>, which no message carries",
+        ),
+    ],
+)
+def test_what_cannot_be_traced_is_told_at_the_call(
+    tmp_path: Path, call: str, message: str
+) -> None:
+    with pytest.raises(PlacerError) as caught:
+        built(tmp_path, call)
+    inside = line("s.sum()" if "summed" in call else "x.reshape")
+    assert message.replace("LINE", str(inside)) in str(caught.value)
+    assert caught.value.span is not None
+    assert f"model.py:{line('= CALL')}:17" in str(caught.value.span)
+
+
+def line(text: str, at: str = HEAD) -> int:
+    return next(i for i, each in enumerate(at.splitlines(), 1) if text in each)
+
+
+def test_a_place_inside_is_told_at_its_guard(tmp_path: Path) -> None:
+    with pytest.raises(PlacerError) as caught:
+        built(tmp_path, "placer.trace(nowhere, W, x)")
+    assert caught.value.span is not None
+    assert caught.value.span.line == line("/node:worker:7")
+
+
+def test_what_a_function_raises_is_told_at_its_line(tmp_path: Path) -> None:
+    with pytest.raises(PlacerError, match="dot_general requires") as caught:
+        built(tmp_path, "placer.trace(bare, W[:3], x)")
+    assert caught.value.span is not None
+    assert caught.value.span.line == line("return x @ w")
+
+
+def test_a_function_that_is_another_for_other_rows_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PlacerError):
+        built(tmp_path, "placer.trace(counted, x)")
+
+
+def test_rows_are_tried_out_when_it_is_compiled(tmp_path: Path) -> None:
+    call = "placer.trace(centred, x, batch='rows') @ layers.parameter([4, 4], 'ones')"
+    program = built(tmp_path, call)
+    with pytest.raises(PlacerError, match="gives other rows when it has half of them"):
+        placer.compile(program, tmp_path / "build")
+
+
+def test_a_file_that_builds_as_it_is_imported_is_told(tmp_path: Path) -> None:
+    program = built(tmp_path, "placer.trace(bare, W, x)")
+    file = tmp_path / "model.py"
+    file.write_text(file.read_text() + "\n\nbuild()\n")
+    with pytest.raises(PlacerError, match="model.py builds its model while it is"):
+        placer.compile(program, tmp_path / "build")

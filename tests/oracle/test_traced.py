@@ -1,0 +1,130 @@
+"""R1 for traced functions: placed, in one process and as plain JAX they are the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from placer.compiler import compile
+from placer.regions.arguments import is_real, leaves_with_paths
+from placer.runtime.process import Options, run_in_threads
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+SOURCE = Path(__file__).with_name("traced.py")
+STEPS = 4
+WORKERS = "{'nodes': {'worker': {'count': 2}, 'ps': {'count': 2}}}"
+PLACEMENTS = {
+    "two workers": {
+        'FIRST, SECOND = "", ""': 'FIRST, SECOND = "/node:worker:0", "/node:worker:1"',
+        "{'nodes'": WORKERS,
+    },
+    "two GPUs": {
+        'FIRST, SECOND = "", ""': 'FIRST, SECOND = "/gpu:0-1", "/gpu:1"',
+        "{'nodes'": (
+            "{'nodes': {'worker': {'devices': {'gpu': 2}}}, 'emulate': True}"
+        ),
+    },
+    "all workers": {
+        "{'nodes'": f"{WORKERS} | {{'slicing': {{'min_block': 8}}}}",
+        '"/node:worker:0/cpu"': '"/node:ps/cpu"',
+        'BATCH = "whole"': 'BATCH = "rows"',
+    },
+    "a pipeline": {
+        'FIRST, SECOND = "", ""': 'FIRST, SECOND = "/node:worker:0", "/node:worker:1"',
+        "{'nodes'": f"{WORKERS} | {{'microbatches': 4}}",
+        'BATCH = "whole"': 'BATCH = "rows"',
+    },
+}
+"""By what lines of the programs are replaced."""
+CASES = [
+    (model, placement)
+    for model in ("plain", "flax", "equinox", "inner")
+    for placement in PLACEMENTS
+    # Its penalty is of the whole batch.
+    if model != "inner" or placement in ("two workers", "two GPUs")
+]
+
+
+def write(folder: Path, placement: str) -> Path:
+    text = SOURCE.read_text(encoding="utf-8")
+    for old, new in PLACEMENTS[placement].items():
+        if old == "{'nodes'":
+            old = '{"nodes": {"worker": {"count": 1}}}'
+        assert old in text, old
+        text = text.replace(old, new)
+    (folder / "model.py").write_text(text)
+    rng = np.random.default_rng(5)
+    rows = {"x": rng.normal(size=(24, 4)), "y": rng.normal(size=24)}
+    np.savez(folder / "rows.npz", **rows)
+    return folder / "model.py"
+
+
+def run(spec: str, out: Path, *, single_process: bool) -> tuple[list[Any], Any]:
+    """Metrics by step, and parameters at the end."""
+    plan = compile(spec, out, single_process=single_process)
+    history, saved = out.with_suffix(".jsonl"), out.with_suffix(".safetensors")
+    options = Options(
+        steps=STEPS,
+        history=history,
+        save_params=saved,
+        deadline=300.0,
+        emulate=plan.emulate,
+    )
+    run_in_threads(out, options)
+    lines = [json.loads(line) for line in history.read_text().splitlines()]
+    return [line["metrics"] for line in lines], load_file(saved)
+
+
+def run_plain(file: Path, which: str) -> tuple[list[Any], Any]:
+    """The same by `jax.grad` and SGD, of the file's own function and model."""
+    spec = importlib.util.spec_from_file_location("plain_traced", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    fn, model = module.MODELS[which]
+    model = model() if hasattr(model, "__code__") else model
+    named = leaves_with_paths(model)
+    tree = jax.tree.structure(model)
+    names = ["net." + "_".join(path) for path, leaf in named if is_real(leaf)]
+
+    def loss(values: list[Any], x: Any, y: Any) -> Any:
+        ahead = iter(values)
+        leaves = [next(ahead) if is_real(leaf) else leaf for _, leaf in named]
+        found, penalty = fn(jax.tree.unflatten(tree, leaves), x)
+        error = ((found - y) ** 2).mean()
+        return error + 0.1 * penalty, error
+
+    values = [np.asarray(leaf, np.float64) for _, leaf in named if is_real(leaf)]
+    rows = np.load(file.parent / "rows.npz")
+    history = []
+    step = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    for number in range(STEPS):
+        part = slice(number % 3 * 8, number % 3 * 8 + 8)
+        (total, error), grads = step(values, rows["x"][part], rows["y"][part])
+        history.append({"loss": float(total), "error": float(error)})
+        values = [v - 0.05 * g for v, g in zip(values, grads, strict=True)]
+    return history, dict(zip(names, map(np.asarray, values), strict=True))
+
+
+@pytest.mark.parametrize(("model", "placement"), CASES)
+def test_a_placement_changes_nothing(model: str, placement: str, tmp_path: Path) -> None:
+    file = write(tmp_path, placement)
+    spec = f"{file}:build_{model}"
+    wanted, parameters = run_plain(file, model)
+    for name, alone in (("placed", False), ("one", True)):
+        history, found = run(spec, tmp_path / name, single_process=alone)
+        assert len(history) == STEPS
+        for got, expected in zip(history, wanted, strict=True):
+            assert got == pytest.approx(expected, rel=1e-9), name
+        assert found.keys() == parameters.keys()
+        for key, values in parameters.items():
+            np.testing.assert_allclose(found[key], values, rtol=0, atol=1e-7)

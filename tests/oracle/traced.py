@@ -1,0 +1,140 @@
+"""Functions that models trace, and the programs that trace them, as a user would write
+them: `FIRST` and `SECOND` are where their halves stand."""
+
+import equinox
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import placer
+from placer import Program, layers, optimizer, place_guard
+
+FIRST, SECOND = "", ""
+BATCH = "whole"
+SECTIONS: dict = {"nodes": {"worker": {"count": 1}}}
+AROUND, OPTIMIZER = "/node:worker", "/node:worker:0/cpu"
+
+
+# Plain: arrays in dicts and lists.
+def plain(params, x, *, scale=0.5):
+    with place_guard(FIRST):
+        h = jnp.tanh(x @ params["up"])
+        half = scale * params["down"][0]  # which both need
+        z = h @ half.T
+    with place_guard(SECOND):
+        y = jnp.tanh((x + z) @ params["up"]) @ half.T + params["down"][1]
+        return y.sum(-1), jnp.sum(half**2)
+
+
+def plain_model():
+    keys = jax.random.split(jax.random.key(1))
+    up = jax.random.normal(keys[0], (4, 8)) / 2
+    return {
+        "up": up,
+        "down": [jax.random.normal(keys[1], (4, 8)) / 2, jnp.zeros(4)],
+    }
+
+
+# Flax: attention over the two halves of a row; a key of its own drops some of a batch.
+class Block(nnx.Module):
+    def __init__(self, rngs):
+        self.attention = nnx.MultiHeadAttention(1, 2, decode=False, rngs=rngs)
+        self.norm = nnx.LayerNorm(2, rngs=rngs)
+        self.out = nnx.List([nnx.Linear(4, 4, rngs=rngs), nnx.Linear(4, 1, rngs=rngs)])
+        self.drop = nnx.Dropout(0.25, rngs=rngs)
+
+
+def flax_model():
+    return Block(nnx.Rngs(0))
+
+
+def flax(model, x):
+    with place_guard(FIRST):
+        lines = x.reshape(-1, 2, 2)
+        lines = lines + model.attention(model.norm(lines))
+    with place_guard(SECOND):
+        h = model.out[0](lines.reshape(-1, 4))
+        h = model.drop(nnx.gelu(h)) if BATCH == "whole" else nnx.gelu(h)
+        return model.out[1](h)[:, 0], jnp.sum(model.out[1].kernel[...] ** 2)
+
+
+# Equinox: a model that is a name of the file, with functions among its leaves.
+equinox_model = equinox.nn.MLP(4, "scalar", 8, 2, key=jax.random.key(2))
+
+
+def equinox_(model, x):
+    with place_guard(FIRST):
+        h = jax.vmap(lambda row: jnp.tanh(model.layers[0](row)))(x)
+    with place_guard(SECOND):
+        h = jax.vmap(lambda row: model.activation(model.layers[1](row)))(h)
+        return jax.vmap(model.layers[2])(h), jnp.sum(model.layers[2].weight ** 2)
+
+
+# A gradient that is taken inside, and trained through; and a custom rule, a loop.
+@jax.custom_vjp
+def bent(x):
+    return jnp.sin(x)
+
+
+bent.defvjp(lambda x: (jnp.sin(x), x), lambda x, dy: (dy * jnp.cos(x),))
+
+
+@jax.jit
+def energy(params, x):
+    with place_guard(FIRST):
+        h = bent(x @ params["up"])
+    with place_guard(SECOND):
+        h, _ = jax.lax.scan(lambda h, _: (jnp.tanh(h), None), h, length=2)
+        return jax.nn.relu(h + 0.3) @ params["down"][0].T + params["down"][1]
+
+
+def inner(params, x):
+    y, slope = jax.value_and_grad(lambda x: energy(params, x).sum(), argnums=0)(x)
+    return energy(params, x).sum(-1), (slope**2).mean() + 0.01 * y
+
+
+MODELS = {
+    "plain": (plain, plain_model),
+    "flax": (flax, flax_model),
+    "equinox": (equinox_, equinox_model),
+    "inner": (inner, plain_model),
+}
+
+
+def build(which):
+    fn, model = MODELS[which]
+    program = Program(
+        name="traced",
+        precision="float64",
+        data={"train": {"source": "npz:rows.npz", "batch": 8}},
+        epochs=2,
+        metrics=["loss", "error"],
+        **SECTIONS,
+    )
+    with program:
+        x = layers.data("x", "float32[batch, 4]")
+        y = layers.data("y", "float32[batch]")
+        with place_guard(AROUND):
+            given = plain_model() if model is plain_model else model
+            found, penalty = placer.trace(fn, given, x, name="net", batch=BATCH)
+            error = layers.mean_squared_error(found, y, name="error")
+            loss = layers.add(error, 0.1 * penalty, name="loss")
+        with place_guard(OPTIMIZER):
+            optimizer.SGD(0.05).minimize(loss)
+    return program
+
+
+def build_plain():
+    return build("plain")
+
+
+def build_flax():
+    return build("flax")
+
+
+def build_equinox():
+    return build("equinox")
+
+
+def build_inner():
+    return build("inner")

@@ -1,0 +1,157 @@
+"""`init: {file: weights.safetensors}`: what a parameter begins with, and mistakes in it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import placer
+from placer.errors import BuildError, DataError, SpecError
+from placer.runtime.initial import values
+from placer.runtime.process import Options, run_in_threads
+
+SPEC = """\
+name: begun
+nodes: {worker: {count: 1}, ps: {count: 2}}
+inputs: {x: "float32[batch, 4]"}
+data: {train: {source: "npz:rows.npz", batch: 8}}
+graph:
+  - {name: h, op: fc, in: x, size: 6}
+  - {name: c, op: parameter, shape: [], init: {file: FILE}}
+  - {name: y, op: mul, in: [h, c]}
+  - {name: loss, op: reduce_mean, in: y}
+parameters:
+  - {match: "h.w", init: {file: FILE}}
+train:
+  minimize: loss
+  optimizer: {op: sgd, learning_rate: 0.0, place: /node:ps/cpu}
+  slicing: {min_block: 4}
+"""
+WEIGHTS = {
+    "h.w": np.arange(24, dtype=np.float64).reshape(4, 6),
+    "c": np.array(0.5, np.float32),
+    "other": np.arange(3),
+}
+
+
+def write(folder: Path, name: str = "begin.safetensors") -> Path:
+    save_file(WEIGHTS, folder / "begin.safetensors")
+    np.savez(folder / "rows.npz", x=np.ones((16, 4), np.float32))
+    (folder / "begun.yaml").write_text(SPEC.replace("FILE", name))
+    return folder / "begun.yaml"
+
+
+def test_parameters_begin_with_the_values_of_a_file(tmp_path: Path) -> None:
+    plan = placer.compile(write(tmp_path), tmp_path / "build")
+    assert "begin.safetensors" in plan.files
+    blocks = [b for n in plan.nodes for t in n.tables for b in t.blocks]
+    assert sum(block.parameter == "h.w" for block in blocks) == 2  # it is cut
+    moved = tmp_path / "elsewhere"
+    (tmp_path / "begin.safetensors").unlink()  # the build has its own
+    shutil.move(tmp_path / "build", moved)
+    saved = tmp_path / "saved.safetensors"
+    (moved / "sources.json").write_text('{"spec": "../begun.yaml", "ops": {}}')
+    run_in_threads(moved, Options(steps=1, save_params=saved))
+    found = load_file(saved)
+    np.testing.assert_array_equal(found["h.w"], WEIGHTS["h.w"].astype(np.float32))
+    assert found["c"] == 0.5
+
+
+def test_an_edited_file_is_not_run(tmp_path: Path) -> None:
+    placer.compile(write(tmp_path), tmp_path / "build")
+    file = tmp_path / "build" / "begin.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(BuildError, match="is not as it was compiled"):
+        run_in_threads(tmp_path / "build", Options(steps=1))
+
+
+def test_a_slice_reads_its_own_part(tmp_path: Path) -> None:
+    file = tmp_path / "w.safetensors"
+    whole = np.arange(30).astype(ml_dtypes.bfloat16).reshape(5, 6)
+    save_file({"a": np.ones(3, np.float32), "w": whole}, file)
+    found = values(
+        {"file": str(file)},
+        seed=0,
+        name="w",
+        shape=(5, 6),
+        start=7,
+        stop=20,
+        dtype="float32",
+    )
+    np.testing.assert_array_equal(found, np.arange(7, 20, dtype=np.float32))
+    # Nothing behind the slice has to be there.
+    size = file.stat().st_size
+    content = bytearray(file.read_bytes())
+    content[size - 2 * 10 :] = b"\xff" * 20
+    file.write_bytes(content)
+    again = values(
+        {"file": str(file)},
+        seed=0,
+        name="w",
+        shape=(5, 6),
+        start=7,
+        stop=20,
+        dtype="float32",
+    )
+    np.testing.assert_array_equal(again, found)
+
+
+def test_a_file_of_another_shape_is_told_as_it_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "w.safetensors"
+    save_file({"w": np.ones((2, 2))}, file)
+    with pytest.raises(DataError, match=r"has \[2, 2\] for 'w', which is \[4\]"):
+        values(
+            {"file": str(file)},
+            seed=0,
+            name="w",
+            shape=(4,),
+            start=0,
+            stop=4,
+            dtype="float32",
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "parameter 'c': there is no begin.safetensors beside the spec"),
+        (b"", "begin.safetensors cannot be read as safetensors: it has no header"),
+        (b"\x05" + b"\0" * 7 + b"[1,2]", "its header is no mapping"),
+        ({"h.w": WEIGHTS["h.w"]}, "parameter 'c': begin.safetensors has no tensor 'c'"),
+        (
+            {**WEIGHTS, "h.w": np.ones((6, 4))},
+            "begin.safetensors has 'h.w' as float64[6, 4], and the parameter is"
+            " float32[4, 6]",
+        ),
+        (
+            {**WEIGHTS, "c": np.array(1)},
+            "begin.safetensors has 'c' as int64[], and the parameter is float32[]",
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_told_at_its_line(
+    tmp_path: Path, content: object, message: str
+) -> None:
+    spec = write(tmp_path)
+    file = tmp_path / "begin.safetensors"
+    if isinstance(content, dict):
+        save_file(content, file)
+    elif isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        file.unlink()
+    with pytest.raises(SpecError) as caught:
+        placer.compile(spec, tmp_path / "build")
+    assert message in str(caught.value)
+    assert "begun.yaml:" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["weights.npz", "../w.safetensors", "3"])
+def test_a_file_is_named_beside_the_spec(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SpecError, match="'file' takes the name of a file beside the spec"):
+        placer.compile(write(tmp_path, name), tmp_path / "build")
