@@ -21,7 +21,8 @@ from placer.command.options import debug_option, python_argument
 def to_yaml_command(spec: Path, out: Path | None) -> None:
     """Write the spec that says what the function of FILE.py:FUNCTION says.
 
-    Both are compiled to the same build.
+    Both are compiled to the same build. Files of initial values, which `placer.trace`
+    makes, are written beside it.
     """
     from placer.errors import SpecError
     from placer.front.reading import run_builder
@@ -31,6 +32,9 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
     text = to_yaml(program)
     if out is None:
         click.echo(text, nl=False)
+        if program.files:
+            names = ", ".join(program.files)
+            click.echo(f"it takes {names}, which --out writes beside it", err=True)
         return
     model = program.model()
     sources = [rows.source for rows in (model.train, model.eval) if rows is not None]
@@ -41,6 +45,8 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
             hint="data and modules are found beside the spec: write it there",
         )
     try:
+        for name, content in program.files.items():
+            (out.parent / name).write_bytes(content)
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SpecError(f"cannot write {out}: {error.strerror}") from error

@@ -9,6 +9,7 @@ import pytest
 from builds import files
 
 import placer
+from placer.command.entry import commands
 from placer.errors import PlacerError
 from placer.front.program import Program
 from placer.front.reading import run_builder
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import placer
-from placer import Program, layers, optimizer, place_guard
+from placer import Program, device_guard, layers, optimizer, place_guard
 
 
 @jax.tree_util.register_dataclass
@@ -98,8 +99,11 @@ def nowhere(w, x):
         return x @ w
 
 
-def worded(x):
-    return "x"
+def cleared(w, x):
+    with place_guard(None), place_guard("/node:ps"):
+        y = jnp.sin(x)
+    with place_guard("/gpu:1"), device_guard(None):
+        return y @ w
 
 
 W = np.eye(4, dtype="float32")
@@ -190,6 +194,21 @@ def test_a_parameter_of_another_op_is_an_input(tmp_path: Path) -> None:
     assert op.operands[:2] == ("x", "h.w")
 
 
+def test_guards_inside_merge_into_those_around(tmp_path: Path) -> None:
+    program = built(tmp_path, "placer.trace(cleared, W, x)")
+    assert [str(op.place) for op in calls(program)] == ["/node:ps", "/node:worker"]
+
+
+def test_a_function_that_is_a_guard_is_asked_for_each_region(tmp_path: Path) -> None:
+    asked = "place_guard(lambda op: '/node:worker:1' if op.kind == 'call' else None)"
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
+    text = HEAD.replace("CALL", "placer.trace(bare, W, x)")
+    text = text.replace('place_guard("/node:worker"):', f"{asked}:")
+    (tmp_path / "model.py").write_text(text)
+    (op,) = calls(run_builder(f"{tmp_path / 'model.py'}:build"))
+    assert str(op.place) == "/node:worker:1"
+
+
 def test_a_shape_begins_as_init_says(tmp_path: Path) -> None:
     struct = "jax.ShapeDtypeStruct((4, 4), jnp.float32)"
     call = f'placer.trace(bare, {struct}, x, init="xavier_uniform")'
@@ -207,9 +226,9 @@ def test_a_shape_begins_as_init_says(tmp_path: Path) -> None:
 def test_yaml_says_the_same(tmp_path: Path, call: str) -> None:
     program = built(tmp_path, call)
     placer.compile(program, tmp_path / "python")
-    (tmp_path / "again.yaml").write_text(to_yaml(program))
-    for name, content in program.files.items():
-        (tmp_path / name).write_bytes(content)
+    spec, out = f"{tmp_path / 'model.py'}:build", tmp_path / "again.yaml"
+    commands.main(["to-yaml", spec, "--out", str(out)], standalone_mode=False)
+    assert out.read_text() == to_yaml(program)
     placer.compile(tmp_path / "again.yaml", tmp_path / "yaml")
     assert files(tmp_path / "yaml") == files(tmp_path / "python")
 
@@ -322,5 +341,5 @@ def test_a_file_that_builds_as_it_is_imported_is_told(tmp_path: Path) -> None:
     program = built(tmp_path, "placer.trace(bare, W, x)")
     file = tmp_path / "model.py"
     file.write_text(file.read_text() + "\n\nbuild()\n")
-    with pytest.raises(PlacerError, match="model.py builds its model while it is"):
+    with pytest.raises(PlacerError, match=r"model\.py builds its model while it is"):
         placer.compile(program, tmp_path / "build")

@@ -17,7 +17,9 @@ from placer.files import find
 from placer.runtime.process import Options, run_in_threads
 
 SPECS = find("specs/digits.yaml").parent
-MODELS = sorted(file.stem for file in SPECS.glob("*.yaml"))
+PYTHON = ("flax_block", "flax_block_gpus")
+"""The specs that are Python alone; digits.py is that of digits.yaml."""
+MODELS = sorted([*(file.stem for file in SPECS.glob("*.yaml")), *PYTHON])
 
 STEPS = 30
 SLOW_TO_BEGIN = {"lstm": 160}
@@ -30,6 +32,8 @@ REACHED = {
     "diabetes": {"rmse": -60.0},
     "digits": {"accuracy": 0.98},
     "digits_cnn": {"accuracy": 0.985, "loss": -0.03},
+    "flax_block": {"accuracy": 0.97},
+    "flax_block_gpus": {"accuracy": 0.97},
     "lamb": {"accuracy": 0.98},
     "lstm": {"accuracy": 0.99},
     "mlp_pipeline": {"accuracy": 0.98},
@@ -47,16 +51,22 @@ def test_every_spec_says_how_to_run_it_and_is_listed() -> None:
     assert REACHED.keys() == {*MODELS}
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     for model in MODELS:
-        text = (SPECS / f"{model}.yaml").read_text(encoding="utf-8")
-        assert text.startswith("# "), model
-        assert f"placer compile specs/{model}.yaml --out build/" in text
-        assert f"(specs/{model}.yaml)" in readme
+        file, _, function = spec_of(model).name.partition(":")
+        text = (SPECS / file).read_text(encoding="utf-8")
+        assert text.startswith('"""' if function else "# "), model
+        assert f"placer compile specs/{spec_of(model).name} --out build/" in text
+        assert f"(specs/{file})" in readme
+
+
+def spec_of(model: str) -> Path:
+    """What compiles it: a YAML file, or the function of a Python file."""
+    return SPECS / (f"{model}.py:build" if model in PYTHON else f"{model}.yaml")
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_spec_begins_to_learn(model: str, tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
-    plan = compile(SPECS / f"{model}.yaml", tmp_path / "build")
+    plan = compile(spec_of(model), tmp_path / "build")
     steps = SLOW_TO_BEGIN.get(model, STEPS)
     if plan.emulate:  # more devices than there are in this process
         placer.launch(tmp_path / "build", steps=steps, history=history)
@@ -86,7 +96,7 @@ def check_metrics(found: Mapping[str, float | None], names: Sequence[str]) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_processes_reach_what_the_spec_says(model: str, tmp_path: Path) -> None:
-    done = command("compile", SPECS / f"{model}.yaml", "--out", tmp_path / "build")
+    done = command("compile", spec_of(model), "--out", tmp_path / "build")
     assert done.status == 0, done.err
     ended = launch(tmp_path / "build")
     assert ended.status == 0, ended.err

@@ -304,7 +304,10 @@ def ordered(x):
             r" around it is /node:worker:0/cpu: it runs in one place",
         ),
         (branched, r"a guard inside of 'cond' \(test_cut.py:\d+\) says /node:worker:1"),
-        (lambda x: ruled(x), r"a guard inside of 'custom_jvp_call' .*:\d+\) says /node:worker:1"),
+        (
+            lambda x: ruled(x),
+            r"a guard inside of 'custom_jvp_call' .*:\d+\) says /node:worker:1",
+        ),
         (asked, r"a guard around 'sin' \(test_cut.py:\d+\) is a function"),
         (ordered, r"'debug_print' .*has an effect \(OrderedDebugEffect\)"),
         (lambda x: (x, jnp.ones(3)), None),

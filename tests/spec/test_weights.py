@@ -153,5 +153,7 @@ def test_a_file_that_does_not_fit_is_told_at_its_line(
 
 @pytest.mark.parametrize("name", ["weights.npz", "../w.safetensors", "3"])
 def test_a_file_is_named_beside_the_spec(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SpecError, match="'file' takes the name of a file beside the spec"):
+    with pytest.raises(
+        SpecError, match="'file' takes the name of a file beside the spec"
+    ):
         placer.compile(write(tmp_path, name), tmp_path / "build")
