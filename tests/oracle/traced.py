@@ -79,7 +79,7 @@ def bent(x):
 bent.defvjp(lambda x: (jnp.sin(x), x), lambda x, dy: (dy * jnp.cos(x),))
 
 
-@jax.jit
+@jax.checkpoint
 def energy(params, x):
     with place_guard(FIRST):
         h = bent(x @ params["up"])
