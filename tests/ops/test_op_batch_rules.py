@@ -179,5 +179,5 @@ def test_split_rows_and_pad_rows_are_inverse(rows):
 
 
 def test_pad_rows_refuses_rows_that_are_not_the_part_s():
-    with pytest.raises(ValueError, match="part 0 of 2 of 7 rows has 4, not 3"):
+    with pytest.raises(ValueError, match=r"parts \(0,\) of 2 of 7 rows have 4, not 3"):
         ops.pad_rows(np.zeros((3, 2), np.float32), own=(0,), parts=2, count=7)

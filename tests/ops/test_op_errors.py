@@ -126,7 +126,7 @@ REFUSED = [
         0,
     ),
     (
-        Use("split_rows", ("float32[4]",), {"index": 0, "parts": 2}),
+        Use("split_rows", ("float32[4]",), {"own": (0,), "parts": 2}),
         "split_rows needs rows, 'x' is float32[4]",
         0,
     ),
@@ -187,9 +187,9 @@ REFUSED_ATTRS = [
         "max_norm",
     ),
     (
-        Use("split_rows", ("float32[batch]",), {"index": 2, "parts": 2}),
+        Use("split_rows", ("float32[batch]",), {"own": (0, 2), "parts": 2}),
         "split_rows has part 2 of 2",
-        "index",
+        "own",
     ),
     (
         Use("constant", (), {"value": 256, "dtype": "uint8"}),

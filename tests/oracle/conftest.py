@@ -28,3 +28,10 @@ def quick_compilation():
         yield
     jax.jit = jit
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten():
+    """Programs of a module do not run again: their memory is given back."""
+    yield
+    jax.clear_caches()

@@ -12,7 +12,7 @@ from placer.files import find
 from placer.runtime.process import Options, run_in_threads
 
 STEPS = 100
-SLOW = ("transformer", "transformer_pipeline", "custom_op")
+SLOW = ("transformer", "transformer_pipeline", "custom_op", "lstm", "seed_ctr")
 FEWER = {"lamb": 20}
 """In step 25 or so of lamb a value comes to a corner of relu by chance, nearer than one
 rounding: initial values that differ by a rounding then go apart in one process too."""

@@ -188,7 +188,16 @@ def pairs():
             yield case, where
 
 
-@pytest.mark.parametrize(("case", "where"), list(pairs()))
+SLOW = ("on named servers", "on some workers")
+
+
+@pytest.mark.parametrize(
+    ("case", "where"),
+    [
+        pytest.param(*pair, marks=pytest.mark.slow) if pair[1] in SLOW else pair
+        for pair in pairs()
+    ],
+)
 def test_a_case_trains_as_plain_jax_does(case, where, tmp_path):
     shapes, ops, metrics = CASES[case]
     servers = {"ps": {"count": 2, "devices": {"cpu": 1, "gpu": 2}}}

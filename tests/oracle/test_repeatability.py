@@ -124,7 +124,16 @@ def test_a_build_names_no_absolute_path(tmp_path):
         assert str(tmp_path).encode() not in content, path
 
 
-@pytest.mark.parametrize("model", [*WRITTEN, "digits"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(
+            pytest.param(each, marks=pytest.mark.slow) if each != "meshes" else each
+            for each in WRITTEN
+        ),
+        "digits",
+    ],
+)
 def test_two_synchronous_runs_are_the_same_bit_for_bit(model, tmp_path):
     spec = SPECS / f"{model}.yaml"
     if model in WRITTEN:

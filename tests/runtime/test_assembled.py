@@ -22,7 +22,7 @@ def received():
     ]  # fmt: skip
     edge = Edge(1, ("ps:0",), ("worker:0",), tuple(moved), nbytes=32)
     hub = MemoryHub(NODES, deadline=10)
-    server, worker = (Exchange(node, hub.channel(node), {1: edge}) for node in NODES)
+    server, worker = (Exchange(node, hub.channel(node), {1: edge}, 2) for node in NODES)
     server.send(KEY, [np.arange(4, dtype="f4"), np.arange(4, 8, dtype="f4")], 1)
     return worker, worker.receive(KEY, 1)
 

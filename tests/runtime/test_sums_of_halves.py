@@ -20,7 +20,7 @@ def summed(dtype, layout):
     moved = Moved("g", "sum", dtype, (6,), ("P", layout))
     edge = Edge(1, tuple(NODES), tuple(NODES), (moved,), nbytes=0)
     hub = MemoryHub(NODES, deadline=10)
-    ends = [Exchange(node, hub.channel(node), {1: edge}) for node in NODES]
+    ends = [Exchange(node, hub.channel(node), {1: edge}, 2) for node in NODES]
     little = LITTLE[dtype]
     kind = np.dtype(dtype if dtype == "float16" else ml_dtypes.bfloat16)
     for end, value in zip(ends, (1.0, little, little), strict=True):

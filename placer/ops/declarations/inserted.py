@@ -277,10 +277,9 @@ def _check_part(kind: str, types: Types, attrs: Attrs) -> None:
         raise OpError(
             f"{kind} needs at least 1 part, not {attrs['parts']}", attr="parts"
         )
-    if not all(0 <= index < attrs["parts"] for index in attrs["own"]):
-        raise OpError(
-            f"{kind} has parts {attrs['own']} of {attrs['parts']}", attr="own"
-        )
+    for index in attrs["own"]:
+        if not 0 <= index < attrs["parts"]:
+            raise OpError(f"{kind} has part {index} of {attrs['parts']}", attr="own")
 
 
 def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
