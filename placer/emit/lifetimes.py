@@ -69,10 +69,11 @@ class Lifetimes:
         sums: set[str] = set()
         for i, run in enumerate(runs):
             for unit in run.units:
+                outputs = set(unit.outputs)
                 for op in unit.ops:
                     ahead = op.kind == "listen_and_serv" and run.microbatch is not None
                     for value in op.results:
-                        if unit.computed and value.name not in unit.outputs:
+                        if unit.computed and value.name not in outputs:
                             continue
                         if op.kind in _IN_ONE_PLACE and value.name in sums:
                             continue
