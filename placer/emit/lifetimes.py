@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,15 +58,17 @@ class Lifetimes:
 
     def of(self, host: str, runs: Sequence[Run]) -> Iterator[Life]:
         """The lives of what the host's functions give, and of all else that it makes."""
+        begins = [run.begin for run in runs]  # in order
         last: dict[tuple[str, int | None], int] = {}
         for i, run in enumerate(runs):
             for op in _ops(run):
+                end = i
+                if op.kind == "send" and run.microbatch is not None:
+                    until = self._taken(op, host, run.microbatch)
+                    end = max(i, bisect_right(begins, until) - 1)
                 for name in op.operands:
-                    last[name, self._number(name, run)] = i
-                    if op.kind == "send" and run.microbatch is not None:
-                        until = self._taken(op, host, run.microbatch)
-                        end = max(j for j, r in enumerate(runs) if r.begin <= until)
-                        last[name, run.microbatch] = max(i, end)
+                    key = name, self._number(name, run)
+                    last[key] = max(last.get(key, 0), end)
         sums: set[str] = set()
         for i, run in enumerate(runs):
             for unit in run.units:

@@ -120,13 +120,17 @@ def check_rows(graph: Graph) -> None:
             kind = value.type
             rows = isinstance(kind, TensorType) and kind.has_rows
             over = parts if is_computed(op) and rows else 1
+            nodes = "nodes"
             if value.layout == "S":
-                over *= shares(graph.hosts(op), graph.cluster.workers)[0].parts
+                hosts = graph.hosts(op)
+                shared = shares(hosts, graph.cluster.workers)[0].parts
+                nodes = "nodes" if shared == len(hosts) else "workers"
+                over *= shared
             if rows and value.over == "S":
                 over *= graph.microbatches
             if over > 1 and graph.batch % over:
                 parted = value.layout == "S" or parts > 1
-                what = ["devices" if parts > 1 else "nodes"] * parted
+                what = ["devices" if parts > 1 else nodes] * parted
                 what += ["microbatches"] * (rows and value.over == "S")
                 raise _uneven(graph, op, value, over, " and ".join(what))
 

@@ -53,3 +53,27 @@ def test_the_peak_counts_values_while_they_are_used(tmp_path):
             <= node.activation_bytes
             <= 2 * parameters + rows + 2 * kept
         )
+
+
+def test_a_message_that_a_host_sends_to_itself_dies_in_its_turn(tmp_path):
+    """worker:1 gathers what it and worker:2 compute, and does nothing once a step."""
+    file = tmp_path / "stages.yaml"
+    file.write_text(
+        """\
+nodes: {worker: {count: 3}}
+inputs: {x: "float32[batch, 64]", y: "float32[batch, 64]"}
+data: {train: {source: "npz:rows.npz", batch: 32}}
+graph:
+  - {name: h, op: fc, in: x, size: 64, place: "/node:worker:0"}
+  - {name: t, op: tanh, in: h, place: "/node:worker:1-2"}
+  - {name: s, op: scale, in: t, factor: 2.0, place: "/node:worker:1"}
+  - {name: loss, op: mean_squared_error, in: [s, y], place: "/node:worker:0"}
+train:
+  minimize: loss
+  microbatches: 4
+  optimizer: {op: sgd, learning_rate: 0.1}
+"""
+    )
+    nodes = compile(file, tmp_path / "build").nodes
+    rows = 32 // 4 * 64 * 4  # of a microbatch
+    assert 2 * rows < nodes[2].activation_bytes < nodes[1].activation_bytes < 10 * rows

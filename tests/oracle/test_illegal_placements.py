@@ -10,7 +10,7 @@ from placer.errors import GraphError
 HEAD = """\
 nodes:
   worker: {count: 4, devices: {cpu: 1, gpu: 2}}
-  front: {count: 2}
+  heter: {count: 2}
   ps: {count: 2}
 inputs: {x: "float32[batch, 3]", y: "float32[batch, 1]"}
 data: {train: {source: "npz:rows.npz", batch: BATCH}}
@@ -66,6 +66,20 @@ def test_a_batch_that_devices_cannot_share_names_the_nearest_sizes(
         '  8 |   - {name: h, op: fc, in: x, size: 1, place: "/node:worker/gpu"}\n'
         "    |            ^\n"
         f"  hint: the nearest batch {near}"
+    )
+
+
+def test_a_batch_that_heter_nodes_cannot_share_names_the_workers_they_work_for(
+    tmp_path,
+):
+    """Each heter node has the rows of two workers, whole."""
+    ops = [f'{H}, place: "/node:heter"', LOSS]
+    assert message(ops, tmp_path, batch=14) == (
+        "bad.yaml:5:10: a batch of 14 rows cannot be split evenly over the 4 workers of"
+        " /node:heter/cpu, as 'x' needs\n"
+        '  5 | inputs: {x: "float32[batch, 3]", y: "float32[batch, 1]"}\n'
+        "    |          ^\n"
+        "  hint: the nearest batch sizes are 12 or 16"
     )
 
 
