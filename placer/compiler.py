@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from placer.emit.host import Phase
 from placer.emit.memory import check_memory
 from placer.emit.planning import make_plan, make_tables
 from placer.emit.program import Programs, programs, sources
 from placer.emit.schedule import Schedule, make_schedule
 from placer.emit.schedule_text import print_schedule
-from placer.emit.segments import Phase
 from placer.emit.send_and_recv import send_and_recv
 from placer.errors import BuildError
 from placer.folder import (

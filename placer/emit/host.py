@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from placer.graph.graph import TOGETHER, Graph, Op
 from placer.graph.rows import pieces
@@ -31,6 +32,30 @@ class Unit:
     once: bool
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is emitted of one graph: the step of training, or of evaluation.
+
+    `rows` is the number of rows of every global batch, None where the last of an epoch
+    may be short.
+    """
+
+    graph: Graph
+    rows: int | None
+    evaluating: bool
+
+    def units(self, host: str) -> tuple[Unit, ...]:
+        """The host's part of the graph. Empty when it has none."""
+        found = self._units.get(host)
+        if found is None:
+            found = self._units[host] = units(self.graph, host)
+        return found
+
+    @cached_property
+    def _units(self) -> dict[str, tuple[Unit, ...]]:
+        return {}
 
 
 def units(graph: Graph, host: str) -> tuple[Unit, ...]:

@@ -9,9 +9,9 @@ from functools import cached_property
 from math import inf
 
 from placer.emit.blocks import Block, Blocks, blocks
-from placer.emit.host import Unit, units
+from placer.emit.host import Phase, Unit
 from placer.emit.schedule import Schedule
-from placer.graph.graph import Graph, Op, Value
+from placer.graph.graph import Op, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,14 @@ class Lifetimes:
     lives until the turn in which it is taken, and what comes in is there a turn ahead.
     """
 
-    def __init__(self, graph: Graph, schedule: Schedule) -> None:
-        self.graph = graph
+    def __init__(self, step: Phase, schedule: Schedule) -> None:
+        self.step = step
+        self.graph = step.graph
         self.schedule = schedule
 
     def runs(self, host: str) -> list[Run]:
         if host not in self.schedule.turns:
-            return [Run((u,), None, i) for i, u in enumerate(units(self.graph, host))]
+            return [Run((u,), None, i) for i, u in enumerate(self.step.units(host))]
         step = self._blocks[host]
         among = {block.name: block.units for block in step.among}
         found = [Run((unit,), None, -1) for unit in step.before.units]
@@ -82,12 +83,12 @@ class Lifetimes:
                             continue
                         sums.add(value.name)
                         dies = last.get((value.name, self._number(value.name, run)), i)
-                        yield Life(op, value, i - ahead, max(i, dies))
+                        yield Life(op, value, max(0, i - ahead), max(i, dies))
 
     @cached_property
     def _blocks(self) -> Mapping[str, Blocks]:
         return {
-            host: blocks(self.graph, units(self.graph, host))
+            host: blocks(self.graph, self.step.units(host))
             for host in self.schedule.turns
         }
 

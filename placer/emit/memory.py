@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
+from operator import add
 
-from placer.emit.host import Unit
-from placer.emit.lifetimes import Lifetimes, Run
+from placer.emit.host import Phase, Unit
+from placer.emit.lifetimes import Life, Lifetimes
 from placer.emit.schedule import Schedule
 from placer.errors import SpecError
 from placer.graph import optimizers
@@ -26,13 +27,14 @@ class Memory:
     counted.
     """
 
-    def __init__(self, graph: Graph, schedule: Schedule) -> None:
-        self._graph = graph
-        self._lifetimes = Lifetimes(graph, schedule)
+    def __init__(self, step: Phase, schedule: Schedule) -> None:
+        self._graph = step.graph
+        self._lifetimes = Lifetimes(step, schedule)
+        self._found: dict[str, _Peaks] = {}
 
     def activations(self, host: str) -> int:
         """Bytes of the values of a step that live at once on the host, at most."""
-        return self._peak(host, self._lifetimes.runs(host), None)
+        return self._peaks(host)[None]
 
     def tables(self, tables: Sequence[Table]) -> int:
         """Bytes of tables: values, and what their optimizers keep."""
@@ -44,10 +46,10 @@ class Memory:
         graph = self._graph
         found: dict[str, int] = {}
         places = {graph.devices(op): op.place for op in graph.on(host)}
-        runs = self._lifetimes.runs(host)
+        peaks = self._peaks(host)
         for devices, place in places.items():
             assert place is not None
-            needed = self._peak(host, runs, devices)
+            needed = peaks[devices]
             needed += self.tables([t for t in tables if t.devices == devices])
             for at in graph.cluster.resolve(place):
                 if at.host == host:
@@ -55,24 +57,63 @@ class Memory:
                     found[device] = found.get(device, 0) + needed
         return found
 
-    def _peak(self, host: str, runs: Sequence[Run], devices: str | None) -> int:
-        """The most that is alive at once of what is made on these devices of the host,
-        or on any."""
-        sizes = _Sizes(self._graph, host, devices)
-        changes = [0] * (len(runs) + 1)
+    def _peaks(self, host: str) -> _Peaks:
+        if host not in self._found:
+            self._found[host] = self._looked_for(host)
+        return self._found[host]
+
+    def _looked_for(self, host: str) -> _Peaks:
+        graph, runs = self._graph, self._lifetimes.runs(host)
+        whole = _Alive(graph, host, None, len(runs))
+        groups = {graph.devices(op): op for op in graph.on(host)}
+        counted = {
+            each: (whole, _Alive(graph, host, each, len(runs))) for each in groups
+        }
+        if len(groups) == 1 and all(_is_on_one(graph, op) for op in groups.values()):
+            counted = dict.fromkeys(groups, (whole, whole))
         for life in self._lifetimes.of(host, runs):
-            size = sizes.of(life.op, life.value)
-            changes[life.born] += size
-            changes[life.dies + 1] -= size
-        alive = accumulate(changes)
-        return max(
-            (
-                now
-                + max((_within(u, sizes) for u in run.units if u.computed), default=0)
-                for now, run in zip(alive, runs, strict=False)
-            ),
-            default=0,
-        )
+            for alive in set(counted[graph.devices(life.op)]):
+                alive.add(life)
+        for i, run in enumerate(runs):
+            for unit in run.units:
+                if unit.computed:
+                    for alive in set(counted[graph.devices(unit.ops[0])]):
+                        alive.within(i, unit)
+        found: dict[str | None, int] = {None: whole.peak()}
+        found.update((each, alive.peak()) for each, (_, alive) in counted.items())
+        return found
+
+
+_Peaks = Mapping[str | None, int]
+"""The most bytes that are alive at once of what is made on some devices of a host, or,
+by None, on any."""
+
+
+class _Alive:
+    """What is alive in every run of a host, of what is made on the `devices`."""
+
+    def __init__(self, graph: Graph, host: str, devices: str | None, runs: int) -> None:
+        self._sizes = _Sizes(graph, host, devices)
+        self._changes = [0] * (runs + 1)
+        self._within = [0] * runs
+
+    def add(self, life: Life) -> None:
+        size = self._sizes.of(life.op, life.value)
+        self._changes[life.born] += size
+        self._changes[life.dies + 1] -= size
+
+    def within(self, run: int, unit: Unit) -> None:
+        """Count what a function of the run computes and does not give."""
+        self._within[run] = max(self._within[run], _within(unit, self._sizes))
+
+    def peak(self) -> int:
+        return max(map(add, accumulate(self._changes), self._within), default=0)
+
+
+def _is_on_one(graph: Graph, op: Op) -> bool:
+    """Whether the op is on one device of each of its hosts."""
+    assert op.place is not None
+    return len(graph.cluster.resolve(op.place)) == len(graph.hosts(op))
 
 
 def _within(unit: Unit, sizes: _Sizes) -> int:
@@ -108,8 +149,6 @@ class _Sizes:
         """One microbatch's, of what is made or joined for each. None of what is a view:
         blocks are, and parameters are the tables'."""
         if op.kind in FLAT or op.kind == "parameter":
-            return 0
-        if self._devices is not None and self._graph.devices(op) != self._devices:
             return 0
         repeated = value.over == "S" or op.kind == "join_microbatches"
         key = id(value.type), value.layout, repeated, id(op.place)

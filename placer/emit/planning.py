@@ -9,11 +9,11 @@ from typing import NamedTuple
 import placer
 from placer import plan
 from placer.emit.costs import step_costs
+from placer.emit.host import Phase
 from placer.emit.in_place import Readers
 from placer.emit.memory import Memory
 from placer.emit.reasons import choices
 from placer.emit.schedule import Schedule
-from placer.emit.segments import Phase
 from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model, Source
@@ -56,7 +56,7 @@ def make_plan(
     evaluation = rest[0] if rest else None
     edges = _edges(step)
     costs = step_costs(step, edges)
-    memory = Memory(step, schedule)
+    memory = Memory(phases[0], schedule)
     nodes = tuple(
         Node(
             name=host,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from placer.emit.host import Phase
 from placer.emit.names import Names
 from placer.emit.schedule import Schedule
-from placer.emit.segments import Function, Phase
+from placer.emit.segments import Function
 from placer.emit.step import hook
 from placer.graph.graph import Graph
 from placer.graph.structure import is_conversion

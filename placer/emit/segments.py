@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placer import ops
 from placer.emit.code import INDENT, call, define, give, literal
-from placer.emit.host import Unit
+from placer.emit.host import Phase, Unit
 from placer.emit.names import Names
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import Share, pieces, shares
@@ -45,19 +45,6 @@ class Function:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     static: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """What is emitted of one graph: the step of training, or of evaluation.
-
-    `rows` is the number of rows of every global batch, None where the last of an epoch
-    may be short.
-    """
-
-    graph: Graph
-    rows: int | None
-    evaluating: bool
 
 
 def purpose(unit: Unit, evaluating: bool) -> str:

@@ -10,10 +10,10 @@ from placer.ast_lock import AST_LOCK
 from placer.emit.applied import applied
 from placer.emit.blocks import Block, blocks
 from placer.emit.code import INDENT, call, forget, literal, wrapped
-from placer.emit.host import Unit, units
+from placer.emit.host import Phase, Unit
 from placer.emit.kept import Kept
 from placer.emit.names import Names
-from placer.emit.segments import Function, Phase, function
+from placer.emit.segments import Function, function
 from placer.graph import optimizers
 from placer.graph.graph import TOGETHER, Graph, Op
 from placer.graph.structure import COPIES, OVER, is_computed, is_update
@@ -29,7 +29,7 @@ def hook(
     turns: Sequence[str],
 ) -> tuple[list[Function], list[str]]:
     """The functions that the host jits in a phase, and the lines of what calls them."""
-    found = units(phase.graph, host)
+    found = phase.units(host)
     functions: dict[int, Function] = {}
     for i, unit in enumerate(found):
         if unit.computed:

@@ -64,8 +64,10 @@ class Cluster:
         Raises PlaceError at `span` for a place that does not say both node and device,
         and for a node, a device or an id that the cluster does not have.
         """
-        check(self.kinds, place, span)
-        return _resolve(self, _said(place, device=True, span=span))
+        if span is not None:
+            check(self.kinds, place, span)
+            _said(place, device=True, span=span)
+        return _resolve(self, place)
 
     def hosts(self, place: Place) -> tuple[str, ...]:
         """The distinct nodes of a place, in order, as `worker:0`.
@@ -101,16 +103,7 @@ class Cluster:
         For a place into which nothing merges any more: inside `/gpu:1`, `/gpu:*` is all
         of them and `/gpu` is one. Raises PlaceError for what the cluster lacks.
         """
-        check(self.kinds, place, None)
-        node_ids, device_ids = place.node_ids, place.device_ids
-        if place.node is not None:
-            kind = self.kind(place.node)
-            node_ids = _shortest(node_ids, kind.count)
-            if place.device is not None:
-                device_ids = _shortest(device_ids, kind.counts[place.device])
-        elif device_ids == "*":
-            device_ids = None
-        return Place(place.node, node_ids, place.device, device_ids)
+        return _canonical(self, place)
 
     def text(self) -> str:
         """The cluster as in the text of a graph: `nodes(worker: 2 {gpu: 8}, ps: 2)`."""
@@ -144,8 +137,11 @@ _KIND = re.compile(
 _NODES = re.compile(rf"nodes\((?:{_KIND.pattern}(?:, {_KIND.pattern})*)?\)")
 
 
+# All these are asked for every op of a graph, so they are remembered.
 @lru_cache(maxsize=1024)
 def _resolve(cluster: Cluster, place: Place) -> tuple[Location, ...]:
+    check(cluster.kinds, place, None)
+    place = _said(place, device=True)
     assert place.node is not None
     assert place.device is not None
     kind = cluster.kind(place.node)
@@ -157,7 +153,6 @@ def _resolve(cluster: Cluster, place: Place) -> tuple[Location, ...]:
     )
 
 
-# Asked for every op of a graph, so it is remembered.
 @lru_cache(maxsize=1024)
 def _hosts(cluster: Cluster, place: Place) -> tuple[str, ...]:
     node = Place(_said(place, device=False).node, place.node_ids)
@@ -175,6 +170,20 @@ def _devices(cluster: Cluster, place: Place) -> str:
     assert said.device is not None
     ids = _all_ids(said.device_ids, cluster.kind(said.node).counts[said.device])
     return f"{said.device}{suffix(ids)}"
+
+
+@lru_cache(maxsize=1024)
+def _canonical(cluster: Cluster, place: Place) -> Place:
+    check(cluster.kinds, place, None)
+    node_ids, device_ids = place.node_ids, place.device_ids
+    if place.node is not None:
+        kind = cluster.kind(place.node)
+        node_ids = _shortest(node_ids, kind.count)
+        if place.device is not None:
+            device_ids = _shortest(device_ids, kind.counts[place.device])
+    elif device_ids == "*":
+        device_ids = None
+    return Place(place.node, node_ids, place.device, device_ids)
 
 
 @lru_cache(maxsize=1024)

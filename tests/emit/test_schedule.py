@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from placer.compiler import compile, lowered
+from placer.emit.host import Phase
 from placer.emit.memory import Memory
 from placer.emit.schedule import make_schedule
 from placer.files import find
@@ -108,7 +109,8 @@ def test_the_memory_of_a_step_is_that_of_the_microbatches_in_flight():
     gradients = 2 * (64 * 64 + 64) * 4
 
     def most(policy):
-        memory = Memory(graph, make_schedule(graph, policy))
+        step = Phase(graph, rows=None, evaluating=False)
+        memory = Memory(step, make_schedule(graph, policy))
         return [
             (memory.activations(f"worker:{i}") - gradients) / kept for i in range(3)
         ]
