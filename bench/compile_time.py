@@ -1,12 +1,15 @@
 """How long a spec takes to become a build folder, in a cold process.
 
-Prints one line a size: seconds of the whole process, ops of the spec per second, peak
-memory. The spec is a chain of small layers (a quarter of its ops are fc, each with two
-parameters) over 2 workers and 2 servers; every pass is verified, as always. Each size is
-compiled several times; the fastest counts, because the machine is shared.
+Prints one line a size: ops of the spec and of the placed graph, seconds of the whole
+process, ops of the spec per second, peak memory. The spec is a chain of small layers (a
+quarter of its ops are fc, each with two parameters) over 2 workers and 2 servers, or cut
+into equal parts over `--devices` GPUs, eight on each node; every pass is verified, as
+always. Each size is compiled several times; the fastest counts, because the machine is
+shared.
 
     python bench/compile_time.py            # 1,000 and 20,000 ops
     python bench/compile_time.py 1000 5000 20000 --runs 5
+    python bench/compile_time.py 26600 --devices 64     # 100,000 ops of the graph
 """
 
 from __future__ import annotations
@@ -22,41 +25,45 @@ from pathlib import Path
 
 HEAD = """\
 name: chain
-nodes:
-  worker: {count: 2}
-  ps: {count: 2}
+nodes: NODES
 inputs:
   x: float32[batch, 64]
   y: float32[batch, 64]
 data:
   train: {source: "npz:rows.npz", batch: 128}
 graph:
-  - place: /node:worker/cpu
-    ops:
 """
 TAIL = """\
-      - {name: loss, op: mean_squared_error, in: [LAST, y]}
+  - {name: loss, op: mean_squared_error, in: [LAST, y]}
 train:
   minimize: loss
   epochs: 1
   metrics: [loss]
   clip: {global_norm: 1.0}
-  optimizer: {op: adam, learning_rate: 1.0e-3, place: /node:ps/cpu}
+  optimizer: {op: adam, learning_rate: 1.0e-3}
 """
 
 
-def spec(ops: int) -> str:
+def spec(ops: int, devices: int = 0) -> str:
     """A chain of `ops` ops: fc, tanh, scale, add with what went into the fc, again."""
+    nodes = "{worker: {count: 2}, ps: {count: 2}}"
+    if devices:
+        nodes = f"{{worker: {{count: {devices // 8}, devices: {{cpu: 1, gpu: 8}}}}}}"
+    layers = (ops - 1) // 4
     lines, last = [], "x"
-    for i in range((ops - 1) // 4):
+    for i in range(layers):
+        node, gpu = divmod(i * devices // layers, 8)
+        place = f"/node:worker:{node}/gpu:{gpu}" if devices else "/node:worker/cpu"
         lines += [
+            f"  - place: {place}\n    ops:\n",
             f"      - {{name: fc{i}, op: fc, in: {last}, size: 64}}\n",
             f"      - {{name: act{i}, op: tanh, in: fc{i}}}\n",
             f"      - {{name: half{i}, op: scale, in: act{i}, factor: 0.5}}\n",
             f"      - {{name: out{i}, op: add, in: [half{i}, {last}]}}\n",
         ]
         last = f"out{i}"
-    return HEAD + "".join(lines) + TAIL.replace("LAST", last)
+    head, tail = HEAD.replace("NODES", nodes), TAIL.replace("LAST", last)
+    return f"{head}{''.join(lines)}{tail}"
 
 
 def compile_once(file: Path, out: Path) -> tuple[float, float, float]:
@@ -71,25 +78,31 @@ def compile_once(file: Path, out: Path) -> tuple[float, float, float]:
     return seconds, cpu, after.ru_maxrss / 1024
 
 
+def graph_ops(build: Path) -> int:
+    """How many ops the graph of a training step has."""
+    step = (build / "graph.txt").read_text(encoding="utf-8").split("\n}\n")[0]
+    return step.count("\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ops", nargs="*", type=int, default=[1000, 20000])
+    parser.add_argument("--devices", type=int, default=0, metavar="N")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     figures = []
     with tempfile.TemporaryDirectory() as folder:
         for ops in arguments.ops:
-            file = Path(folder) / f"chain{ops}.yaml"
-            file.write_text(spec(ops), encoding="utf-8")
-            runs = [
-                compile_once(file, Path(folder) / f"build{ops}")
-                for _ in range(arguments.runs)
-            ]
+            file, out = Path(folder) / f"chain{ops}.yaml", Path(folder) / f"build{ops}"
+            file.write_text(spec(ops, arguments.devices), encoding="utf-8")
+            runs = [compile_once(file, out) for _ in range(arguments.runs)]
+            placed = graph_ops(out)
             seconds, cpu, memory = min(runs)
             figures.append(
                 {
                     "ops": ops,
+                    "graph_ops": placed,
                     "seconds": seconds,
                     "cpu_seconds": cpu,
                     "ops_per_second": ops / seconds,
@@ -98,7 +111,7 @@ def main() -> None:
             )
             if not arguments.json:
                 print(
-                    f"{ops:>7} ops  {seconds:6.2f} s  {ops / seconds:7.0f} ops/s"
+                    f"{ops:>7} ops  {placed:>7} placed  {seconds:6.2f} s  {ops / seconds:7.0f} ops/s"
                     f"  {cpu:6.2f} CPU s  {memory:6.0f} MiB"
                 )
     if arguments.json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import is_
 from typing import Any, Literal
 
 from placer.errors import Span
@@ -113,8 +114,13 @@ class Graph:
     microbatches: int = 1
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
+        """The graph of these ops instead; itself, with what it knows, where they are its
+        own."""
+        made = tuple(ops)
+        if len(made) == len(self.ops) and all(map(is_, made, self.ops)):
+            return self
         whole = self.name, self.cluster, self.batch
-        return Graph(*whole, tuple(ops), self.microbatches)
+        return Graph(*whole, made, self.microbatches)
 
     def is_repeated(self, op: Op) -> bool:
         """Whether the op runs for every microbatch, and not once a step."""

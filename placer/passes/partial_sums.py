@@ -40,7 +40,7 @@ def _summed(graph: Graph, op: Op) -> Iterator[Op]:
             else:
                 kept += [(names[i], parts[i]) for i in group]
         names, parts = [name for name, _ in kept], [part for _, part in kept]
-    yield op.of(tuple(names), op.results)
+    yield op.of(tuple(names), op.results) if count else op
 
 
 def _place(op: Op) -> Hashable:

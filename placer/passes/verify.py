@@ -50,22 +50,26 @@ class Stage(IntEnum):
 def verify(graph: Graph, stage: Stage, known: Known | None = None) -> None:
     """Raise GraphError, with the op's text, at the first rule that is broken.
 
-    `known` is what earlier calls, before other passes, have found right.
+    `known` is what earlier calls, before other passes, have found right: of a graph that
+    a pass leaves as it is, only what the next stage adds.
     """
     known = Known() if known is None else known
-    check_types(graph, known)
-    if stage >= Stage.PLACED:
+    held = known.stage if graph is known.graph else -1
+    if held < Stage.WRITTEN:
+        check_types(graph, known)
+    if held < Stage.PLACED <= stage:
         first_at = {id(op.place): op for op in reversed(graph.ops)}
         for op in reversed(first_at.values()):
             _check_place(graph, op)
-    if stage >= Stage.DIFFERENTIATED:
+    if held < Stage.DIFFERENTIATED <= stage:
         _check_recipes(graph)
-    if stage >= Stage.LAID_OUT:
+    if held < Stage.LAID_OUT <= stage or held < Stage.TRANSFERRED <= stage:
         _check_layouts(graph, stage, known)
-    if stage >= Stage.TRANSFERRED:
+    if held < Stage.TRANSFERRED <= stage:
         _check_messages(graph)
-    if stage >= Stage.COPIED:
+    if held < Stage.COPIED <= stage:
         _check_devices(graph)
+    known.graph, known.stage = graph, max(held, stage)
 
 
 def _check_recipes(graph: Graph) -> None:

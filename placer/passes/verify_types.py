@@ -34,7 +34,8 @@ class Known:
     which is quicker, and holds the type so that it stays the same object.
 
     Attributes have numbers, too: `texts` by what types depend on, `attrs` by identity.
-    `ways` are the layouts that ops take and give.
+    `ways` are the layouts that ops take and give. `graph` is the last that was verified,
+    and `stage` what it holds.
     """
 
     numbers: dict[ValueType, int] = field(default_factory=dict)
@@ -43,6 +44,8 @@ class Known:
     attrs: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     texts: dict[object, int] = field(default_factory=dict)
     ways: dict[tuple[object, ...], Ways] = field(default_factory=dict)
+    graph: Graph | None = None
+    stage: int = -1
 
     def written(self, attrs: Mapping[str, Any]) -> int:
         found = self.attrs.get(id(attrs))

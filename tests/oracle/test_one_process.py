@@ -12,16 +12,12 @@ from placer.files import find
 from placer.runtime.process import Options, run_in_threads
 
 STEPS = 100
-SLOW = ("transformer", "transformer_pipeline", "custom_op", "lstm", "seed_ctr")
 FEWER = {"lamb": 20}
 """In step 25 or so of lamb a value comes to a corner of relu by chance, nearer than one
 rounding: initial values that differ by a rounding then go apart in one process too."""
 
 
-@pytest.mark.parametrize(
-    "model",
-    [pytest.param(m, marks=pytest.mark.slow) if m in SLOW else m for m in NAMES],
-)
+@pytest.mark.parametrize("model", NAMES)
 def test_100_steps_as_placed_are_those_of_one_process(model, tmp_path):
     """In float32, from the spec's own initial values: losses to 1e-5 relative, each
     parameter tensor to 1e-4 of its norm."""

@@ -1,11 +1,11 @@
-"""R1 for every model of `specs/`: as placed, and as one process, against plain JAX."""
+"""R1 in float32 for the models of `specs/` whose plain JAX programs are written by hand:
+as placed, and as one process."""
 
-import jax
 import numpy as np
 import plain_specs
 import pytest
-from both_ways import check_same, run_build, run_plain
-from spec_models import BY_HAND, NAMES, copied, drawn_parameters, read, rows
+from both_ways import run_build
+from spec_models import BY_HAND, copied, drawn_parameters
 
 from placer.compiler import compile
 
@@ -15,15 +15,10 @@ LEAST = {"digits": 1e-6}
 """How close two float32 programs are asked to come where a loss has become small, if not
 to one rounding at 1. The loss of digits falls to 0.005 from terms of about 10, whose
 roundings alone are that far apart between plain JAX and one process. That a placement
-changes nothing is held to R1's own bounds in test_one_process.py, and to 1e-9 below."""
-SLOW = (
-    *("seed_ctr", "transformer", "transformer_pipeline", "lstm", "lamb", "custom_op"),
-    "digits_cnn",
-)
-
-
-def slow_in(models, slow):
-    return [pytest.param(m, marks=pytest.mark.slow) if m in slow else m for m in models]
+changes nothing is held to R1's own bounds in test_one_process.py, and to 1e-9 in
+test_spec_in_float64.py."""
+SLOW = ("transformer", "lstm")
+"""Those of test_one_process.py and test_spec_in_float64.py run every time."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +35,10 @@ def by_hand():
 
 
 @pytest.mark.parametrize("single_process", [False, True], ids=["placed", "one_process"])
-@pytest.mark.parametrize("model", slow_in(BY_HAND, ("transformer", "lstm")))
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(m, marks=pytest.mark.slow) if m in SLOW else m for m in BY_HAND],
+)
 def test_100_steps_of_a_spec_are_those_of_plain_jax(
     model, single_process, by_hand, tmp_path
 ):
@@ -63,26 +61,3 @@ def test_100_steps_of_a_spec_are_those_of_plain_jax(
     for name, value in wanted.items():
         distance = np.linalg.norm(found.parameters[name] - value)
         assert distance <= 1e-4 * np.linalg.norm(value), name
-
-
-@pytest.mark.parametrize(
-    "model",
-    slow_in(NAMES, SLOW),
-)
-def test_a_spec_in_float64_is_plain_jax_to_every_element(model, tmp_path):
-    """Evaluations too. What is read of the spec is what was written by hand."""
-    spec = copied(model, tmp_path, "float64")
-    plan = compile(spec, tmp_path / "seen")
-    initial, columns = drawn_parameters(plan), rows(read(spec), tmp_path)
-    with jax.enable_x64(True):
-        wanted = run_plain(spec, columns, initial, STEPS)
-        if model in BY_HAND:
-            history, parameters = plain_specs.train(BY_HAND[model](), initial, STEPS)
-            for got, line in zip(wanted.history, history, strict=True):
-                assert got == pytest.approx(line, rel=1e-9)
-            for name, value in parameters.items():
-                np.testing.assert_allclose(wanted.parameters[name], value, atol=1e-7)
-    found = run_build(
-        spec, tmp_path / "build", initial, single_process=False, steps=STEPS
-    )
-    check_same(found, wanted, "placed against plain JAX")

@@ -20,20 +20,20 @@ _DOMAIN = {3: (0, CLASSES), 4: (0, CLASSES)}
 def plain_sample(position, classes, num_sampled, stream, sampler="log_uniform"):
     """Row by row, the bits from JAX's own threefry, and a class by counting."""
     word = jnp.uint32([stream & 0xFFFFFFFF, stream >> 32])
-    spread = [jnp.full(position.shape[0], w) for w in word]
-    first, second = threefry2x32_p.bind(*spread, position[:, 0], position[:, 1])
     pairs = jnp.arange(-(-num_sampled // 2), dtype=jnp.uint32)
-    rows = []
-    for i in range(position.shape[0]):
-        key = jnp.full_like(pairs, first[i]), jnp.full_like(pairs, second[i])
-        bits = threefry2x32_p.bind(*key, jnp.zeros_like(pairs), pairs)
-        rows.append(jnp.stack(bits, -1).ravel()[:num_sampled])
-    words = jnp.stack(rows)
+
+    def of_row(high, low):
+        key = threefry2x32_p.bind(word[0], word[1], high, low)
+        spread = [jnp.full_like(pairs, half) for half in key]
+        bits = threefry2x32_p.bind(*spread, jnp.zeros_like(pairs), pairs)
+        return jnp.stack(bits, -1).ravel()[:num_sampled]
+
+    words = jax.vmap(of_row)(position[:, 0], position[:, 1])
     if sampler == "uniform":
         return (words % classes).astype(jnp.int32)
     ends = np.log(np.arange(classes - 1) + 2) / np.log(classes + 1) * 2**32
-    over = [words >= jnp.uint32(int(end)) for end in ends]
-    return sum(each.astype(jnp.int32) for each in over)
+    passed = words[..., None] >= jnp.asarray(np.floor(ends).astype(np.uint32))
+    return passed.sum(-1, dtype=jnp.int32)
 
 
 def _logits(x, w, b, label, sampled, sampler, apart):

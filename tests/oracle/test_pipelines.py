@@ -1,0 +1,84 @@
+"""R1 for stages on several nodes each, whose microbatches go through one by one: with a
+skip connection, a parameter of two stages, dropout and a short batch."""
+
+import numpy as np
+import pytest
+from both_ways import check_alike, run_three_ways
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+def op(name, kind, inputs, place, **attrs):
+    return {"name": name, "op": kind, "in": inputs, "place": place, **attrs}
+
+
+def stages(first, last):
+    """A model in two stages."""
+    return [
+        op("a", "fc", "x", first, size=4, activation="tanh"),
+        op("dropped", "dropout", "a", first, rate=0.3),
+        op("b", "fc", "dropped", first, size=4, activation="tanh"),
+        op("c", "fc", "b", last, size=4, activation="tanh", params={"w": "b.w"}),
+        op("skip", "add", ["c", "a"], last),
+        op("d", "fc", "skip", last, size=1),
+        op("loss", "mean_squared_error", ["d", "y"], last),
+    ]
+
+
+SHAPES = {
+    "a.w": (3, 4),
+    "a.b": (4,),
+    "b.w": (4, 4),
+    "b.b": (4,),
+    "c.b": (4,),
+    "d.w": (4, 1),
+    "d.b": (1,),
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "schedule", "servers"),
+    [
+        pytest.param("0-1", "2-3", "1f1b", 2, id="two stages of two workers"),
+        pytest.param("0-1", "2-3", "gpipe", 0, id="the same by gpipe, without servers"),
+        pytest.param("0-2", "3", "1f1b", 0, id="three workers and one"),
+        pytest.param("0-1", "1-2", "1f1b", 2, id="stages that share a worker"),
+        pytest.param("0-3", "0-3", "gpipe", 0, id="one stage, its gradients summed"),
+    ],
+)
+def test_a_pipeline_trains_as_plain_jax_does(first, last, schedule, servers, tmp_path):
+    random = np.random.default_rng(7)
+
+    def rows(count):
+        return {
+            "x": random.uniform(-1, 1, (count, 3)),
+            "y": random.uniform(-1, 1, (count, 1)),
+        }
+
+    columns = {"train": rows(89), "eval": rows(31)}
+    nodes = {"worker": {"count": 4}}
+    spec = {
+        "nodes": nodes | ({"ps": {"count": servers}} if servers else {}),
+        "precision": "float64",
+        "inputs": {"x": "float32[batch, 3]", "y": "float32[batch, 1]"},
+        "data": {
+            "train": {
+                "source": "npz:train.npz",
+                "batch": 36,
+                "remainder": "keep",
+                "shuffle": True,
+            },
+            "eval": {"source": "npz:eval.npz"},
+        },
+        "graph": stages(f"/node:worker:{first}", f"/node:worker:{last}"),
+        "train": {
+            "minimize": "loss",
+            "microbatches": 3,
+            "schedule": schedule,
+            "metrics": ["loss"],
+            "clip": {"global_norm": 0.5},
+            "optimizer": {"op": "momentum", "learning_rate": 0.05},
+        },
+    }
+    initial = {n: np.asarray(random.uniform(-1, 1, s)) for n, s in SHAPES.items()}
+    check_alike(run_three_ways(spec, columns, initial, tmp_path))

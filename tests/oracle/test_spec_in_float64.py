@@ -1,0 +1,33 @@
+"""R1 in float64 for every model of `specs/`, where no rounding hides anything."""
+
+import jax
+import numpy as np
+import plain_specs
+import pytest
+from both_ways import check_same, run_build, run_plain
+from spec_models import BY_HAND, NAMES, copied, drawn_parameters, read, rows
+
+from placer.compiler import compile
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.mark.parametrize("steps", [20, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", NAMES)
+def test_a_spec_is_plain_jax_to_every_element(model, steps, tmp_path):
+    """Evaluations too. What is read of the spec is what was written by hand."""
+    spec = copied(model, tmp_path, "float64")
+    plan = compile(spec, tmp_path / "seen")
+    initial, columns = drawn_parameters(plan), rows(read(spec), tmp_path)
+    with jax.enable_x64(True):
+        wanted = run_plain(spec, columns, initial, steps)
+        if model in BY_HAND:
+            history, parameters = plain_specs.train(BY_HAND[model](), initial, steps)
+            for got, line in zip(wanted.history, history, strict=True):
+                assert got == pytest.approx(line, rel=1e-9)
+            for name, value in parameters.items():
+                np.testing.assert_allclose(wanted.parameters[name], value, atol=1e-7)
+    found = run_build(
+        spec, tmp_path / "build", initial, single_process=False, steps=steps
+    )
+    check_same(found, wanted, "placed against plain JAX")
