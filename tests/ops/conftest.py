@@ -1,13 +1,9 @@
-"""What the tests of ops share."""
+"""What the tests of ops share: they compile thousands of small programs, each of which
+runs once."""
 
-import jax
 import pytest
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These tests compile thousands of small programs, each of which runs once."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+def quickly(quick_compilation):
+    """All of them compile quickly."""

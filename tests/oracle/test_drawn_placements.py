@@ -25,7 +25,7 @@ SETTINGS = settings(
 )
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 def holds(drawn: Drawn) -> None:

@@ -19,7 +19,7 @@ from placer.compiler import compile
 from placer.graph import optimizers, schedules
 from placer.ops.composites import COMPOSITES
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from drawn_graphs import columns, initial_values
 from placer.compiler import compile
 from placer.graph.types import TensorType
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 SPEC = """
 precision: float64

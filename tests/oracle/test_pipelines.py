@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from both_ways import check_alike, run_three_ways
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 def op(name, kind, inputs, place, **attrs):

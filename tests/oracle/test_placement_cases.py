@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from both_ways import check_alike, run_three_ways
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 ALL, W0, W1, W012 = (
     "/node:worker",

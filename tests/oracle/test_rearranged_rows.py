@@ -7,7 +7,7 @@ import pytest
 import yaml
 from both_ways import check_alike, run_three_ways
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 SPEC = """\
 name: small

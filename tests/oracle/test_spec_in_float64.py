@@ -9,7 +9,7 @@ from spec_models import BY_HAND, NAMES, copied, drawn_parameters, read, rows
 
 from placer.compiler import compile
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 @pytest.mark.parametrize("steps", [20, pytest.param(100, marks=pytest.mark.slow)])

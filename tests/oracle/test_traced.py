@@ -16,7 +16,7 @@ from placer.compiler import compile
 from placer.regions.arguments import is_real, leaves_with_paths
 from placer.runtime.process import Options, run_in_threads
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 SOURCE = Path(__file__).with_name("traced.py")
 STEPS = 4
