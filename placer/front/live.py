@@ -15,6 +15,7 @@ from placer.front.plain import sequence
 from placer.graph.graph import Op
 from placer.graph.types import TensorType
 from placer.spec.build import Builder
+from placer.spec.context import Context
 from placer.spec.layers import Parameters, held
 from placer.spec.names import Names
 from placer.spec.nodes import read_nodes
@@ -43,62 +44,59 @@ class Live:
         span: Span,
         files: Files[str, bytes],
     ) -> None:
-        self._problems = Problems()
-        self._wide = wide
         self._inputs: dict[str, TensorType | None] = {}
         self._spans: dict[str, Span] = {}
-        self.names = Names(self._problems)
-        cluster = read_nodes(nodes, None, self._problems)
-        self._problems.raise_any()
-        self._values = Values(self._inputs, self._spans, None, self._problems)
+        problems = Problems()
+        self.names = Names(problems)
+        cluster = read_nodes(nodes, None, problems)
+        problems.raise_any()
+        values = Values(self._inputs, self._spans, None, problems)
         every = Group(span, None, {"group": 0}, None)
         parameters = Parameters(
-            self._values, [], [every], wide, self._problems, Weights(folder, files)
+            values, [], [every], wide, problems, Weights(folder, files)
         )
-        self._places = Places(cluster, self._problems)
-        self._builder = Builder(
-            self._values,
-            parameters,
-            self._places,
-            self.names,
-            wide,
-            seed,
-            folder,
-            self._problems,
+        places = Places(cluster, problems)
+        self._context = Context(
+            values, parameters, places, self.names, wide, seed, folder, problems
         )
+        self._builder = Builder(self._context)
 
     def declare(self, inputs: Mapping) -> None:
         """Take entries of a section `inputs`; raises SpecError."""
-        found = read_inputs(inputs, self._wide, self.names, self._problems)
-        self._problems.raise_any()
+        found = read_inputs(
+            inputs, self._context.wide, self.names, self._context.problems
+        )
+        self._context.problems.raise_any()
         for name, type_ in found.items():
             assert type_ is not None
-            self._inputs[name] = held(type_, self._wide)
+            self._inputs[name] = held(type_, self._context.wide)
             self._spans[name] = inputs.keys[name].span
 
     def add(self, entries: Sequence[Node], span: Span) -> tuple[Op, ...]:
         """Build entries of a section `graph`, and return the ops; raises SpecError."""
-        before = len(self._values.ops)
+        before = len(self._context.values.ops)
         self._builder.build(sequence(list(entries), span))
-        self._problems.raise_any()
-        return tuple(self._values.ops[before:])
+        self._context.problems.raise_any()
+        return tuple(self._context.values.ops[before:])
 
     def minimize(self, loss: Scalar) -> None:
         """Raise SpecError unless it is a loss."""
-        self._values.is_scalar(loss, "loss")
-        self._problems.raise_any()
+        self._context.values.is_scalar(loss, "loss")
+        self._context.problems.raise_any()
 
     def optimize(self, optimizer: Mapping) -> None:
         """Raise SpecError unless it is an entry of `optimizer`."""
         where = "train.optimizer"
-        read_group(optimizer, 0, where, {}, self._places, self._problems)
-        self._problems.raise_any()
+        read_group(
+            optimizer, 0, where, {}, self._context.places, self._context.problems
+        )
+        self._context.problems.raise_any()
 
     def place(self, place: Scalar) -> None:
         """Raise SpecError for a place that the cluster does not have."""
-        self._places.merge(None, place)
-        self._problems.raise_any()
+        self._context.places.merge(None, place)
+        self._context.problems.raise_any()
 
     def type_of(self, name: str) -> TensorType | None:
         """The type of an input or of a value; None where there is none."""
-        return self._inputs.get(name) or self._values.types.get(name)
+        return self._inputs.get(name) or self._context.values.types.get(name)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placer.errors import GraphError
+from placer.graph.fresh import fresh
 from placer.graph.graph import Graph, Layout, Op, Value
 from placer.graph.rows import shares
 from placer.graph.structure import (
@@ -226,17 +227,9 @@ def _plan(
         for places in groups.values():
             whole = joined(graph.cluster, places)
             assert whole is not None
-            found.append(_Need(layout, whole, _fresh(name, have, layout, taken)))
+            result = fresh(f"{name}.{CONVERSIONS[have, layout]}", taken)
+            found.append(_Need(layout, whole, result))
     return found
-
-
-def _fresh(name: str, have: Layout, need: Layout, taken: set[str]) -> str:
-    stem = f"{name}.{CONVERSIONS[have, need]}"
-    fresh, i = stem, 1
-    while fresh in taken:
-        fresh, i = f"{stem}.{i}", i + 1
-    taken.add(fresh)
-    return fresh
 
 
 def _conversions(

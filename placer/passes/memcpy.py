@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from placer.graph.fresh import fresh
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.structure import COPIES, is_once
 from placer.graph.types import TensorType
@@ -70,7 +71,7 @@ def _copy(graph: Graph, op: Op, value: Value, users: list[Op], taken: set[str]) 
     there = users[0].place
     place = Place(op.place.node, ids, there.device, there.device_ids)
     way = _way(graph, op.place, devices)
-    name = _fresh(f"{value.name}.{way}", taken)
+    name = fresh(f"{value.name}.{way}", taken)
     return Op(
         f"memcpy_{way}",
         (value.name,),
@@ -86,14 +87,6 @@ def _way(graph: Graph, origin: Place, devices: str) -> str:
     if graph.cluster.devices(origin) == memory:
         return "h2d"
     return "d2h" if devices == memory else "d2d"
-
-
-def _fresh(stem: str, taken: set[str]) -> str:
-    name, i = stem, 1
-    while name in taken:
-        name, i = f"{stem}.{i}", i + 1
-    taken.add(name)
-    return name
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placer.errors import PlacerError, nearest
-from placer.graph.graph import Graph, Layout, Op
+from placer.graph.graph import TOGETHER, Graph, Layout, Op, Value
+from placer.graph.rows import shares
+from placer.graph.structure import COPIES
 from placer.graph.text import print_op
+from placer.place import HETER
 from placer.plan import Choice, Edge, Moved, Parameter, Plan, Table, TableBlock
 from placer.report.server_tables import block_bytes, describe, elements, item_bytes
 from placer.report.words import count, plural
@@ -17,6 +20,13 @@ LAYOUTS: dict[Layout, str] = {
     "R": "replicated: each has the whole value",
     "S": "split: each has its rows of the batch",
     "P": "partial: the value is the sum over all",
+}
+
+
+OVER: dict[Layout, str] = {
+    "R": "the same in all microbatches",
+    "S": "split over microbatches: each has its rows of the batch",
+    "P": "partial over microbatches: the value is the sum over all",
 }
 
 
@@ -128,9 +138,10 @@ def _op(build: Build, op: Op, name: str) -> Iterator[str]:
     why = "; ".join(choice.why for choice in chosen) or _default_reason(op)
     hosts = ", ".join(graph.hosts(op))
     yield f"  stands at {op.place} ({hosts}): {why}"
+    if graph.is_repeated(op):
+        yield f"  runs for each of the {graph.microbatches} microbatches of a step"
     for value in op.results:
-        if value.layout is not None and len(graph.hosts(op)) > 1:
-            yield f"  {value.name} is {LAYOUTS[value.layout]}"
+        yield from _layouts(graph, op, value)
     for operand in dict.fromkeys(op.operands):
         source = graph.producers[operand]
         edge = f" (edge {source.attrs['edge']})" if "edge" in source.attrs else ""
@@ -140,6 +151,20 @@ def _op(build: Build, op: Op, name: str) -> Iterator[str]:
             yield f"  {value.name} goes to {user.name} ({user.kind}) at {user.place}"
     names = {value.name for value in op.results} or set(op.operands)
     yield from _crossings(build, names, name)
+
+
+def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
+    """How a value lies on its nodes, and over microbatches."""
+    hosts = graph.hosts(op)
+    if value.layout is not None and len(hosts) > 1:
+        yield f"  {value.name} is {LAYOUTS[value.layout]}"
+        if value.layout == "S" and hosts[0].startswith(f"{HETER}:"):
+            found = zip(hosts, shares(hosts, graph.cluster.workers), strict=True)
+            for host, share in found:
+                workers = ", ".join(f"worker:{i}" for i in share.own)
+                yield f"    {host} has those of {workers}"
+    if value.over is not None:
+        yield f"  {value.name} is {OVER[value.over]}"
 
 
 def _default_reason(op: Op) -> str:
@@ -162,6 +187,7 @@ def _choices(plan: Plan, names: set[str]) -> Iterator[Choice]:
 
 def _crossings(build: Build, names: set[str], what: str) -> Iterator[str]:
     plan = build.plan
+    names = {found for graph in build.graphs for found in _copies(graph, names)}
     lines = [
         line
         for edges, when in (
@@ -176,6 +202,20 @@ def _crossings(build: Build, names: set[str], what: str) -> Iterator[str]:
         yield from lines
     else:
         yield f"  {what} does not cross between nodes"
+
+
+def _copies(graph: Graph, names: set[str]) -> set[str]:
+    """The values, and what is the same in another memory or of all microbatches."""
+    found = set(names)
+    ahead = list(names)
+    while ahead:
+        name = ahead.pop()
+        for user in graph.uses.get(name, ()):
+            if user.kind in COPIES or user.kind in TOGETHER.values():
+                made = user.results[user.operands.index(name)].name
+                found.add(made)
+                ahead.append(made)
+    return found
 
 
 def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Attributes
-from pathlib import Path
 from typing import Any
 
 from placer import ops
@@ -17,6 +16,7 @@ from placer.ops.composite import Composite, Written
 from placer.ops.declaration import Declaration
 from placer.place import Place
 from placer.spec.calls import Calls
+from placer.spec.context import Context
 from placer.spec.decode import decode, missing
 from placer.spec.kinds import (
     CALL,
@@ -28,13 +28,9 @@ from placer.spec.kinds import (
     told,
     unknown_kind,
 )
-from placer.spec.layers import Parameters
-from placer.spec.names import Names
-from placer.spec.places import Places
-from placer.spec.problems import Problems
 from placer.spec.schema import Block
 from placer.spec.tree import Mapping, Node, Scalar, Sequence
-from placer.spec.values import Values, is_block, several
+from placer.spec.values import is_block, several
 
 NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 """The dtypes that JAX has only where the precision is float64, and what it would take."""
@@ -43,37 +39,11 @@ NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 class Builder:
     """Builds the ops of one spec; mistakes are told and what depends on them is not."""
 
-    def __init__(
-        self,
-        values: Values,
-        parameters: Parameters,
-        places: Places,
-        names: Names,
-        wide: bool,
-        seed: int,
-        folder: Path,
-        problems: Problems,
-    ) -> None:
-        self._calls = Calls(
-            values,
-            parameters,
-            places,
-            names,
-            wide,
-            seed,
-            folder,
-            problems,
-            self._define,
-        )
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._calls = Calls(context, self._define)
         self._blocks = 0  # with remat, so far
         self._remat: int | None = None
-        self._values = values
-        self._parameters = parameters
-        self._places = places
-        self._names = names
-        self._wide = wide
-        self._seed = seed
-        self._problems = problems
         self._types: dict[TensorType, TensorType] = {}
 
     @property
@@ -85,27 +55,27 @@ class Builder:
         """Build every op of the section."""
         if isinstance(section, Sequence):
             if not section.items:
-                self._problems.add("'graph' has no op", section.span)
+                self._context.problems.add("'graph' has no op", section.span)
             self._entries(section.items, None)
         elif section is not None:
             message = f"'graph' must be a list, not {shown(section.value)}"
-            self._problems.add(message, section.span, "begin each op with '- '")
+            self._context.problems.add(message, section.span, "begin each op with '- '")
 
     def _entries(self, items: Iterable[Node], place: Place | None) -> None:
         for node in items:
             if not isinstance(node, Mapping):
                 message = f"an op must be a mapping, not {shown(node.value)}"
                 hint = "write {name: h1, op: fc, in: x, size: 10}"
-                self._problems.add(message, node.span, hint)
+                self._context.problems.add(message, node.span, hint)
             elif is_block(node):
                 self._block(node, place)
             elif not self._op(node, place):
-                self._values.spoil(node)
+                self._context.values.spoil(node)
 
     def _block(self, node: Mapping, outer: Place | None) -> None:
-        good = decode(node, Block, "a block", self._problems)
+        good = decode(node, Block, "a block", self._context.problems)
         said = node.get("place") if good.get("place") is not None else None
-        place = self._places.merge(outer, said)
+        place = self._context.places.merge(outer, said)
         inner = good.get("ops")
         if isinstance(inner, Sequence):
             outermost = good.get("remat", False) and self._remat is None
@@ -117,7 +87,7 @@ class Builder:
                 self._remat = None
         elif inner is not None:
             message = f"'ops' must be a list, not {shown(inner.value)}"
-            self._problems.add(message, inner.span, "begin each op with '- '")
+            self._context.problems.add(message, inner.span, "begin each op with '- '")
 
     def _op(self, node: Mapping, outer: Place | None) -> bool:
         """Add one op; False, with every mistake told, when it is wrong."""
@@ -127,7 +97,7 @@ class Builder:
             return False
         span = node.entries["name"].span
         if kind_name == PARAMETER:
-            return self._parameters.of_op(node, name, span)
+            return self._context.parameters.of_op(node, name, span)
         if kind_name in (CALL, TRACE):
             operands = self._operands(node, name)
             add = self._calls.add if kind_name == CALL else self._calls.add_regions
@@ -137,11 +107,11 @@ class Builder:
             message, hint = unknown_kind(kind_name)
             at = node.entries["op"]
             span = at.inside if isinstance(at, Scalar) else at.span
-            self._problems.add(message, span, hint)
+            self._context.problems.add(message, span, hint)
             self._operands(node, name)
             return False
-        place = self._places.merge(outer, node.given("place"))
-        attrs = read_attrs(kind, node, name, self._problems)
+        place = self._context.places.merge(outer, node.given("place"))
+        attrs = read_attrs(kind, node, name, self._context.problems)
         operands = self._operands(node, name)
         if attrs is None or operands is None:
             return False
@@ -162,7 +132,7 @@ class Builder:
         operands: list[tuple[Scalar, TensorType]],
     ) -> bool:
         declaration = kind.declaration
-        if self._wide and "dtype" in kind.attrs:
+        if self._context.wide and "dtype" in kind.attrs:
             default = next(a.default for a in declaration.attrs if a.name == "dtype")
             if attrs.get("dtype", default) in FLOATS:
                 attrs["dtype"] = "float64"
@@ -172,7 +142,7 @@ class Builder:
                 "write precision: float64 at the top of the spec,"
                 f" or {NARROWER[dtype]} here"
             )
-            self._problems.add(message, node.entries["dtype"].span, hint)
+            self._context.problems.add(message, node.entries["dtype"].span, hint)
             return False
         names = [operand.text for operand, _ in operands]
         types = [type_ for _, type_ in operands]
@@ -181,18 +151,18 @@ class Builder:
                 types, complete(declaration, attrs, build=True)
             )
             _check_sizes(declaration.kind, [each.type for each in made], attrs)
-            own = self._parameters.of_layer(made, node, name, span)
+            own = self._context.parameters.of_layer(made, node, name, span)
             if own is None:
                 return False
             names += (parameter for parameter, _ in own)
             types += (type_ for _, type_ in own)
         elif node.given("params") is not None:
             message = f"op '{name}' ({declaration.kind}) has no parameters"
-            self._problems.add(message, node.keys["params"].span)
+            self._context.problems.add(message, node.keys["params"].span)
             return False
         if isinstance(declaration, Composite):
             full = complete(declaration, attrs)
-            written = Written(name, names, types, full, self._seed)
+            written = Written(name, names, types, full, self._context.seed)
             return self._composite(node, declaration, written, span, place)
         held = condense(declaration, attrs)
         results = declaration.infer(types, complete(declaration, held))
@@ -219,9 +189,9 @@ class Builder:
         for part in composite.parts(written):
             if part.kind == "store":
                 op = Op(part.kind, part.operands, (), {}, None, span)
-                self._values.add(op)
+                self._context.values.add(op)
                 continue
-            types = [self._values.type_of(name) for name in part.operands]
+            types = [self._context.values.type_of(name) for name in part.operands]
             declaration = ops.find(part.kind)
             held = condense(declaration, part.attrs)
             made = declaration.infer(types, complete(declaration, held))
@@ -248,24 +218,26 @@ class Builder:
         )
         attrs = held if self._remat is None else {**held, "remat": self._remat}
         op = Op(declaration.kind, tuple(operands), values, attrs, place, span)
-        self._values.add(op, declaration.final)
+        self._context.values.add(op, declaration.final)
 
     def _name(self, node: Mapping) -> str | None:
         name = node.get("name")
         if name is None:
-            missing(node, "name", "an op", self._problems)
+            missing(node, "name", "an op", self._context.problems)
             return None
-        text = self._names.read(name, "'name'")
-        return text if text and self._names.define(text, name.span) else None
+        text = self._context.names.read(name, "'name'")
+        return text if text and self._context.names.define(text, name.span) else None
 
     def _kind_name(self, node: Mapping, name: str | None) -> str | None:
         kind = node.get("op")
         if kind is None:
-            missing(node, "op", f"op '{name}'" if name else "an op", self._problems)
+            missing(
+                node, "op", f"op '{name}'" if name else "an op", self._context.problems
+            )
             return None
         if not isinstance(kind, Scalar) or not isinstance(kind.value, str):
             message = f"'op' must be the name of an op, not {shown(kind.value)}"
-            self._problems.add(message, kind.span)
+            self._context.problems.add(message, kind.span)
             return None
         return kind.value
 
@@ -281,8 +253,8 @@ class Builder:
         for item in items:
             if not isinstance(item, Scalar) or not isinstance(item.value, str):
                 message = f"'in' must name values, not {shown(item.value)}"
-                self._problems.add(message, item.span)
-            elif (type_ := self._values.lookup(item, name)) is not None:
+                self._context.problems.add(message, item.span)
+            elif (type_ := self._context.values.lookup(item, name)) is not None:
                 found.append((item, type_))
         return found if len(found) == len(items) else None
 
@@ -299,14 +271,14 @@ class Builder:
         if len(items) != len(declared):
             has = "1 result" if len(declared) == 1 else f"{len(declared)} results"
             message = f"op '{name}' has {has}, and 'out' names {len(items)}"
-            self._problems.add(message, out.span)
+            self._context.problems.add(message, out.span)
             return None
         found: list[str] = []
         for item in items:
-            text = self._names.read(item, "an output")
+            text = self._context.names.read(item, "an output")
             # One output may have the op's own name.
             again = text == name and name not in found
-            if text and (again or self._names.define(text, item.span)):
+            if text and (again or self._context.names.define(text, item.span)):
                 found.append(text)
         return found if len(found) == len(items) else None
 
@@ -331,7 +303,7 @@ class Builder:
             at = entries.get("params", at)
         span = at.inside if isinstance(at, Scalar) else at.span
         message = told(error, kind.declaration.kind, name)
-        self._problems.add(message, span, error.hint)
+        self._context.problems.add(message, span, error.hint)
 
 
 def _check_sizes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from placer.errors import OpError, Span
@@ -16,14 +15,11 @@ from placer.ops.declaration import LayerParameter
 from placer.ops.declarations.call import CALL as DECLARATION
 from placer.place import Place
 from placer.spec.call import read_call, read_function, read_outs, read_values
+from placer.spec.context import Context
 from placer.spec.kinds import CALL, TRACE, told
-from placer.spec.layers import Parameters, widened
-from placer.spec.names import Names
-from placer.spec.places import Places
-from placer.spec.problems import Problems
+from placer.spec.layers import widened
 from placer.spec.regions import Part, arguments, read_parts, read_trace
 from placer.spec.tree import Mapping, Scalar
-from placer.spec.values import Values
 
 Operands = list[tuple[Scalar, TensorType]] | None
 """What `in` names; None where one is wrong."""
@@ -33,27 +29,9 @@ class Calls:
     """Adds calls to the ops of one spec; `modules` are those that they need. `define`
     adds an op of a declaration."""
 
-    def __init__(
-        self,
-        values: Values,
-        parameters: Parameters,
-        places: Places,
-        names: Names,
-        wide: bool,
-        seed: int,
-        folder: Path,
-        problems: Problems,
-        define: Callable[..., None],
-    ) -> None:
+    def __init__(self, context: Context, define: Callable[..., None]) -> None:
         self.modules: dict[str, None] = {}
-        self._values = values
-        self._parameters = parameters
-        self._places = places
-        self._names = names
-        self._wide = wide
-        self._seed = seed
-        self._folder = folder
-        self._problems = problems
+        self._context = context
         self._define = define
 
     def add(
@@ -65,17 +43,21 @@ class Calls:
         operands: Operands,
     ) -> bool:
         """Add a function with its parameters and its state; False where it is wrong."""
-        good = read_call(node, name, self._problems)
-        place = self._places.merge(outer, node.given("place"))
+        good = read_call(node, name, self._context.problems)
+        place = self._context.places.merge(outer, node.given("place"))
         modules = self._modules(node, good)
-        params = read_values(node.given("params"), "params", False, self._problems)
-        state = read_values(node.given("state"), "state", True, self._problems)
-        outs = read_outs(node.given("out"), name, self._names, self._problems)
+        params = read_values(
+            node.given("params"), "params", False, self._context.problems
+        )
+        state = read_values(node.given("state"), "state", True, self._context.problems)
+        outs = read_outs(
+            node.given("out"), name, self._context.names, self._context.problems
+        )
         if params is None or state is None or outs is None or "batch" not in good:
             return False
         if modules is None or operands is None:
             return False
-        own = self._parameters.of_call([*params, *state], name, span)
+        own = self._context.parameters.of_call([*params, *state], name, span)
         if own is None:
             return False
         self.modules.update(dict.fromkeys(modules))
@@ -83,10 +65,10 @@ class Calls:
             "fn": good["fn"],
             "params": tuple(key for key, _ in params),
             "state": tuple(key for key, _ in state),
-            "stream": stream(self._seed, name),
+            "stream": stream(self._context.seed, name),
             "training": True,
             "batch": good["batch"],
-            "out": tuple(str(widened(kind, self._wide)) for _, kind in outs),
+            "out": tuple(str(widened(kind, self._context.wide)) for _, kind in outs),
         }
         names = [*(o.text for o, _ in operands), *(p for p, _ in own)]
         types = [*(t for _, t in operands), *(t for _, t in own)]
@@ -96,7 +78,7 @@ class Calls:
             return False
         for key, fresh in zip((key for key, _ in state), new, strict=True):
             store = Op("store", (f"{name}.{key}", fresh), (), {}, None, span)
-            self._values.add(store)
+            self._context.values.add(store)
         return True
 
     def add_regions(
@@ -109,28 +91,30 @@ class Calls:
     ) -> bool:
         """Add the regions of a traced function, each of them an op; False where one is
         wrong."""
-        good = read_trace(node, name, self._problems)
-        place = self._places.merge(outer, node.given("place"))
+        good = read_trace(node, name, self._context.problems)
+        place = self._context.places.merge(outer, node.given("place"))
         modules = self._modules(node, good)
-        params = read_values(node.given("params"), "params", False, self._problems)
-        parts = read_parts(node.given("regions"), name, self._problems)
+        params = read_values(
+            node.given("params"), "params", False, self._context.problems
+        )
+        parts = read_parts(node.given("regions"), name, self._context.problems)
         if params is None or parts is None or not {"batch", "args"} <= good.keys():
             return False
         if modules is None or operands is None:
             return False
-        if self._parameters.of_call(params, name, span) is None:
+        if self._context.parameters.of_call(params, name, span) is None:
             return False
         types = {o.text: t for o, t in operands}
         for key, parameter in params:
             if isinstance(parameter, LayerParameter):
-                types[f"{name}.{key}"] = widened(parameter.type, self._wide)
-        text = arguments(node.entries["args"], name, types, self._problems)
+                types[f"{name}.{key}"] = widened(parameter.type, self._context.wide)
+        text = arguments(node.entries["args"], name, types, self._context.problems)
         if text is None:
             return False
         self.modules.update(dict.fromkeys(modules))
         for number, part in enumerate(parts):
             attrs = {"fn": good["fn"], "args": text, "region": number}
-            at = self._places.merge(place, part.place)
+            at = self._context.places.merge(place, part.place)
             if not self._region(node, name, part, good["batch"], attrs, at, span):
                 return False
         return True
@@ -145,15 +129,18 @@ class Calls:
         place: Place | None,
         span: Span,
     ) -> bool:
-        found = [(each.text, self._values.lookup(each, name)) for each in part.operands]
+        found = [
+            (each.text, self._context.values.lookup(each, name))
+            for each in part.operands
+        ]
         types = [kind for _, kind in found if kind is not None]
         if len(types) < len(found):
             return False
         made = [out for out, _ in part.outs]
         for out in part.outs:
-            if out[0] in self._values.types:
+            if out[0] in self._context.values.types:
                 message = f"op '{name}': a region gives '{out[0]}', which is there"
-                self._problems.add(message, part.span)
+                self._context.problems.add(message, part.span)
                 return False
         # What does not depend on the batch is the same for all rows.
         rows = batch == "rows" and any(kind.has_rows for _, kind in part.outs)
@@ -178,12 +165,12 @@ class Calls:
     ) -> bool:
         """Add an op of kind `call`."""
         held = condense(DECLARATION, attrs)
-        types = [*types, self._values.type_of(POSITION)]
+        types = [*types, self._context.values.type_of(POSITION)]
         try:
             results = DECLARATION.infer(types, complete(DECLARATION, held))
         except OpError as error:
             at = node.entries.get(error.attr or "in", node.entries["op"])
-            self._problems.add(told(error, kind, name), at.span, error.hint)
+            self._context.problems.add(told(error, kind, name), at.span, error.hint)
             return False
         operands = [*names, POSITION]
         self._define(DECLARATION, operands, made, results, held, place, span)
@@ -193,4 +180,4 @@ class Calls:
         fn = node.get("fn")
         if "fn" not in good or not isinstance(fn, Scalar):
             return None
-        return read_function(fn, self._folder, self._problems)
+        return read_function(fn, self._context.folder, self._context.problems)

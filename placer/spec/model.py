@@ -14,6 +14,7 @@ from placer.errors import SpecError
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.spec.build import Builder
+from placer.spec.context import Context
 from placer.spec.decode import decode
 from placer.spec.events import MAX_BYTES, read, too_big
 from placer.spec.layers import Parameters, held
@@ -139,7 +140,9 @@ def _model(
         values, rules, training.groups, wide, problems, Weights(folder, files)
     )
     seed = good.get("seed", 0)
-    builder = Builder(values, parameters, places, names, wide, seed, folder, problems)
+    builder = Builder(
+        Context(values, parameters, places, names, wide, seed, folder, problems)
+    )
     builder.build(good.get("graph"))
     recipe = _recipe(values, training)
     if not problems:

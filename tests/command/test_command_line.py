@@ -360,6 +360,41 @@ def test_explain_an_inserted_op(tell: Tell, build: Path) -> None:
     assert "put in: h1.w.grad is needed at /node:ps:0/cpu (edge 3)" in told.out
 
 
+def test_explain_says_which_rows_heter_nodes_have(tell: Tell, tmp_path: Path) -> None:
+    wide_deep, build = find("specs/wide_deep.yaml"), tmp_path / "build"
+    tell("compile", wide_deep, "--out", build, "--nodes", "worker=4,heter=2")
+    lines = tell("explain", build, "deep").out.splitlines()
+    at = lines.index("  deep is split: each has its rows of the batch")
+    assert lines[at + 1 : at + 3] == [
+        "    heter:0 has those of worker:0, worker:2",
+        "    heter:1 has those of worker:1, worker:3",
+    ]
+
+
+def test_explain_follows_what_is_copied_to_a_node_s_memory_and_sent(
+    tell: Tell, tmp_path: Path
+) -> None:
+    wide_deep = find("specs/wide_deep.yaml")
+    tell("compile", wide_deep, "--out", tmp_path / "build")
+    told = tell("explain", tmp_path / "build", "deep1.w").out
+    assert told.splitlines()[-2:] == [
+        "  its gradient crosses between nodes:",
+        "    edge 8: heter:0 -> ps:0, deep1.w.grad.d2h R -> R, 44,036 bytes a step, "
+        "with 5 other values",
+    ]
+
+
+def test_explain_says_what_is_done_for_each_microbatch(
+    tell: Tell, tmp_path: Path
+) -> None:
+    tell("compile", find("specs/mlp_pipeline.yaml"), "--out", tmp_path / "build")
+    lines = tell("explain", tmp_path / "build", "loss").out.splitlines()
+    assert lines[3:5] == [
+        "  runs for each of the 8 microbatches of a step",
+        "  loss is partial over microbatches: the value is the sum over all",
+    ]
+
+
 def test_explain_without_a_name_lists_all_choices(tell: Tell, build: Path) -> None:
     plan = json.loads((build / "plan.json").read_text())
     lines = tell("explain", build).out.splitlines()

@@ -74,30 +74,26 @@ def test_a_slice_reads_its_own_part(tmp_path: Path) -> None:
     file = tmp_path / "w.safetensors"
     whole = np.arange(30).astype(ml_dtypes.bfloat16).reshape(5, 6)
     save_file({"a": np.ones(3, np.float32), "w": whole}, file)
-    found = values(
-        {"file": str(file)},
-        seed=0,
-        name="w",
-        shape=(5, 6),
-        start=7,
-        stop=20,
-        dtype="float32",
-    )
+
+    def read() -> np.ndarray:
+        return values(
+            {"file": str(file)},
+            seed=0,
+            name="w",
+            shape=(5, 6),
+            start=7,
+            stop=20,
+            dtype="float32",
+        )
+
+    found = read()
     np.testing.assert_array_equal(found, np.arange(7, 20, dtype=np.float32))
     # Nothing behind the slice has to be there.
     size = file.stat().st_size
     content = bytearray(file.read_bytes())
     content[size - 2 * 10 :] = b"\xff" * 20
     file.write_bytes(content)
-    again = values(
-        {"file": str(file)},
-        seed=0,
-        name="w",
-        shape=(5, 6),
-        start=7,
-        stop=20,
-        dtype="float32",
-    )
+    again = read()
     np.testing.assert_array_equal(again, found)
 
 
