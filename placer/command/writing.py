@@ -46,7 +46,19 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
         )
     try:
         for name, content in program.files.items():
-            (out.parent / name).write_bytes(content)
+            _write_new(out.parent / name, content)
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise SpecError(f"cannot write {out}: {error.strerror}") from error
+
+
+def _write_new(file: Path, content: bytes) -> None:
+    """Write a file that nobody asked for by name: over no other."""
+    from placer.errors import SpecError
+
+    if file.exists() and file.read_bytes() != content:
+        raise SpecError(
+            f"{file} is there, and holds something else",
+            hint="what placer.trace traces goes into a file of its name: move the other",
+        )
+    file.write_bytes(content)

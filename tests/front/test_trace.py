@@ -233,6 +233,20 @@ def test_yaml_says_the_same(tmp_path: Path, call: str) -> None:
     assert files(tmp_path / "yaml") == files(tmp_path / "python")
 
 
+def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> None:
+    built(tmp_path, 'placer.trace(dense, {"w": W}, x, 0.5, batch="rows", name="net")')
+    out = tmp_path / "again.yaml"
+    command = ["to-yaml", f"{tmp_path / 'model.py'}:build", "--out", str(out)]
+    commands.main(command, standalone_mode=False)
+    commands.main(command, standalone_mode=False)  # over its own
+    (tmp_path / "net.safetensors").write_bytes(b"of somebody else")
+    out.unlink()
+    with pytest.raises(PlacerError, match="holds something else"):
+        commands.main(command, standalone_mode=False)
+    assert (tmp_path / "net.safetensors").read_bytes() == b"of somebody else"
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
