@@ -1,0 +1,111 @@
+"""R1 with a GPU on every node: emulated, and where a machine has one, on it."""
+
+import jax
+import numpy as np
+import pytest
+from both_ways import check_alike, run_three_ways
+
+pytestmark = pytest.mark.usefixtures("in_float64")
+
+
+def has_gpu():
+    try:
+        return bool(jax.devices("gpu"))
+    except RuntimeError:
+        return False
+
+
+def op(name, kind, inputs, place, **attrs):
+    return {"name": name, "op": kind, "in": inputs, "place": place, **attrs}
+
+
+def model(first, last):
+    """An embedding and a layer, two layers behind, and a skip connection over all."""
+    return [
+        op("e", "embedding", "id", first, size=[7, 4]),
+        op("h", "concat", ["e", "x"], first, axis=1),
+        op("a", "fc", "h", last, size=6, activation="gelu"),
+        op("dropped", "dropout", "a", last, rate=0.3),
+        op("b", "fc", "dropped", last, size=7, activation="tanh"),
+        op("sum", "add", ["b", "h"], first),
+        op("out", "fc", "sum", first, size=1),
+        op("loss", "mean_squared_error", ["out", "y"], first),
+    ]
+
+
+SHAPES = {
+    "e.table": (7, 4),
+    "a.w": (7, 6),
+    "a.b": (6,),
+    "b.w": (6, 7),
+    "b.b": (7,),
+    "out.w": (7, 1),
+    "out.b": (1,),
+}
+CPU, GPU = "/node:worker/cpu", "/node:worker/gpu"
+
+
+@pytest.mark.parametrize(
+    "emulate",
+    [
+        True,
+        pytest.param(
+            False, marks=pytest.mark.skipif(not has_gpu(), reason="there is no GPU")
+        ),
+    ],
+    ids=["emulated", "real"],
+)
+@pytest.mark.parametrize(
+    ("first", "last", "optimizer", "microbatches"),
+    [
+        pytest.param(GPU, GPU, "/node:worker/cpu", 1, id="optimizer in memory"),
+        pytest.param(GPU, GPU, "/node:worker/gpu", 1, id="all on GPUs"),
+        pytest.param(CPU, GPU, "/node:ps/cpu", 1, id="layers on GPUs, and servers"),
+        pytest.param(CPU, "/node:heter/gpu", "/node:ps/cpu", 1, id="heter nodes"),
+        pytest.param(
+            "/node:worker:0/gpu", "/node:worker:1/gpu", None, 3, id="a pipeline"
+        ),
+    ],
+)
+def test_a_model_on_gpus_trains_as_plain_jax_does(
+    first, last, optimizer, microbatches, emulate, tmp_path
+):
+    random = np.random.default_rng(9)
+
+    def rows(count):
+        return {
+            "id": random.integers(0, 7, count).astype(np.int32),
+            "x": random.uniform(-1, 1, (count, 3)),
+            "y": random.uniform(-1, 1, (count, 1)),
+        }
+
+    columns = {"train": rows(41), "eval": rows(17)}
+    devices = {"cpu": 1, "gpu": 1}
+    nodes = {"worker": {"count": 2, "devices": devices}, "ps": {"count": 1}}
+    if "heter" in last:
+        nodes["heter"] = {"count": 1, "devices": devices}
+    rule = {"op": "lamb", "learning_rate": 0.05}
+    spec = {
+        "nodes": nodes,
+        "precision": "float64",
+        "emulate": emulate,
+        "inputs": {
+            "id": "int32[batch]",
+            "x": "float32[batch, 3]",
+            "y": "float32[batch, 1]",
+        },
+        "data": {
+            "train": {"source": "npz:train.npz", "batch": 12, "remainder": "keep"},
+            "eval": {"source": "npz:eval.npz"},
+        },
+        "graph": model(first, last),
+        "train": {
+            "minimize": "loss",
+            "microbatches": microbatches,
+            "metrics": ["loss"],
+            "clip": {"global_norm": 0.5},
+            "optimizer": rule | ({"place": optimizer} if optimizer else {}),
+        },
+    }
+    initial = {n: np.asarray(random.uniform(-1, 1, s)) for n, s in SHAPES.items()}
+    check_alike(run_three_ways(spec, columns, initial, tmp_path))
