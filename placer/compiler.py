@@ -14,11 +14,12 @@ import msgspec
 
 from placer.emit.host import Phase
 from placer.emit.memory import check_memory
-from placer.emit.planning import make_plan, make_tables
+from placer.emit.planning import make_plan
 from placer.emit.program import Programs, programs, sources
 from placer.emit.schedule import Schedule, make_schedule
 from placer.emit.schedule_text import print_schedule
 from placer.emit.send_and_recv import send_and_recv
+from placer.emit.tables import plan_tables
 from placer.errors import BuildError
 from placer.folder import (
     added,
@@ -67,7 +68,7 @@ def compile(
             traced: Callable[[Model], Model] = import_module("placer.tracing").traced
             spec = traced(spec)
         step, evaluation = lowered(spec, after_pass)
-        tables = make_tables(spec, step, evaluation)
+        tables = plan_tables(spec, step, evaluation)
         schedule = make_schedule(step, spec.schedule)
         step = send_and_recv(step)
         evaluation = evaluation and send_and_recv(evaluation)
