@@ -1,15 +1,10 @@
 """R1 for heter nodes: any number of them for any number of workers, rows in the order of
 the workers, several blocks, dropout, a short batch."""
 
-import numpy as np
 import pytest
-from both_ways import check_alike, run_three_ways
+from small_models import check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
-
-
-def op(name, kind, inputs, place, **attrs):
-    return {"name": name, "op": kind, "in": inputs, "place": place, **attrs}
 
 
 WORKER, HETER = "/node:worker/cpu", "/node:heter"
@@ -42,40 +37,14 @@ SHAPES = {
     [(1, 1, 1), (2, 1, 1), (4, 2, 1), (3, 2, 0), (1, 2, 2), (4, 3, 1)],
 )
 def test_heter_nodes_train_as_plain_jax_does(workers, heter, servers, tmp_path):
-    random = np.random.default_rng(5)
-
-    def rows(count):
-        return {
-            "x": random.uniform(-1, 1, (count, 3)),
-            "y": random.uniform(-1, 1, (count, 1)),
-        }
-
-    columns = {"train": rows(41), "eval": rows(17)}
     nodes = {
         "worker": {"count": workers},
         "heter": {"count": heter, "devices": {"cpu": 1, "gpu": 1}},
     }
-    spec = {
-        "nodes": nodes | ({"ps": {"count": servers}} if servers else {}),
-        "precision": "float64",
-        "emulate": True,
-        "inputs": {"x": "float32[batch, 3]", "y": "float32[batch, 1]"},
-        "data": {
-            "train": {
-                "source": "npz:train.npz",
-                "batch": 12,
-                "remainder": "keep",
-                "shuffle": True,
-            },
-            "eval": {"source": "npz:eval.npz"},
-        },
-        "graph": OPS,
-        "train": {
-            "minimize": "loss",
-            "metrics": ["loss", "error"],
-            "clip": {"global_norm": 0.5},
-            "optimizer": {"op": "momentum", "learning_rate": 0.05},
-        },
+    if servers:
+        nodes["ps"] = {"count": servers}
+    train = {
+        "metrics": ["loss", "error"],
+        "optimizer": {"op": "momentum", "learning_rate": 0.05},
     }
-    initial = {n: np.asarray(random.uniform(-1, 1, s)) for n, s in SHAPES.items()}
-    check_alike(run_three_ways(spec, columns, initial, tmp_path))
+    check_as_plain_jax(nodes, OPS, SHAPES, train, tmp_path, rows=(41, 17))

@@ -1,9 +1,8 @@
 """R1 with a GPU on every node: emulated, and where a machine has one, on it."""
 
 import jax
-import numpy as np
 import pytest
-from both_ways import check_alike, run_three_ways
+from small_models import CLASSES, check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -15,14 +14,10 @@ def has_gpu():
         return False
 
 
-def op(name, kind, inputs, place, **attrs):
-    return {"name": name, "op": kind, "in": inputs, "place": place, **attrs}
-
-
 def model(first, last):
     """An embedding and a layer, two layers behind, and a skip connection over all."""
     return [
-        op("e", "embedding", "id", first, size=[7, 4]),
+        op("e", "embedding", "id", first, size=[CLASSES, 4]),
         op("h", "concat", ["e", "x"], first, axis=1),
         op("a", "fc", "h", last, size=6, activation="gelu"),
         op("dropped", "dropout", "a", last, rate=0.3),
@@ -34,7 +29,7 @@ def model(first, last):
 
 
 SHAPES = {
-    "e.table": (7, 4),
+    "e.table": (CLASSES, 4),
     "a.w": (7, 6),
     "a.b": (6,),
     "b.w": (6, 7),
@@ -70,42 +65,15 @@ CPU, GPU = "/node:worker/cpu", "/node:worker/gpu"
 def test_a_model_on_gpus_trains_as_plain_jax_does(
     first, last, optimizer, microbatches, emulate, tmp_path
 ):
-    random = np.random.default_rng(9)
-
-    def rows(count):
-        return {
-            "id": random.integers(0, 7, count).astype(np.int32),
-            "x": random.uniform(-1, 1, (count, 3)),
-            "y": random.uniform(-1, 1, (count, 1)),
-        }
-
-    columns = {"train": rows(41), "eval": rows(17)}
     devices = {"cpu": 1, "gpu": 1}
     nodes = {"worker": {"count": 2, "devices": devices}, "ps": {"count": 1}}
     if "heter" in last:
         nodes["heter"] = {"count": 1, "devices": devices}
     rule = {"op": "lamb", "learning_rate": 0.05}
-    spec = {
-        "nodes": nodes,
-        "precision": "float64",
-        "emulate": emulate,
-        "inputs": {
-            "id": "int32[batch]",
-            "x": "float32[batch, 3]",
-            "y": "float32[batch, 1]",
-        },
-        "data": {
-            "train": {"source": "npz:train.npz", "batch": 12, "remainder": "keep"},
-            "eval": {"source": "npz:eval.npz"},
-        },
-        "graph": model(first, last),
-        "train": {
-            "minimize": "loss",
-            "microbatches": microbatches,
-            "metrics": ["loss"],
-            "clip": {"global_norm": 0.5},
-            "optimizer": rule | ({"place": optimizer} if optimizer else {}),
-        },
+    train = {
+        "microbatches": microbatches,
+        "optimizer": rule | ({"place": optimizer} if optimizer else {}),
     }
-    initial = {n: np.asarray(random.uniform(-1, 1, s)) for n, s in SHAPES.items()}
-    check_alike(run_three_ways(spec, columns, initial, tmp_path))
+    check_as_plain_jax(
+        nodes, model(first, last), SHAPES, train, tmp_path, emulate=emulate
+    )

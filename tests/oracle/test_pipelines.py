@@ -1,15 +1,10 @@
 """R1 for stages on several nodes each, whose microbatches go through one by one: with a
 skip connection, a parameter of two stages, dropout and a short batch."""
 
-import numpy as np
 import pytest
-from both_ways import check_alike, run_three_ways
+from small_models import check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
-
-
-def op(name, kind, inputs, place, **attrs):
-    return {"name": name, "op": kind, "in": inputs, "place": place, **attrs}
 
 
 def stages(first, last):
@@ -47,38 +42,13 @@ SHAPES = {
     ],
 )
 def test_a_pipeline_trains_as_plain_jax_does(first, last, schedule, servers, tmp_path):
-    random = np.random.default_rng(7)
-
-    def rows(count):
-        return {
-            "x": random.uniform(-1, 1, (count, 3)),
-            "y": random.uniform(-1, 1, (count, 1)),
-        }
-
-    columns = {"train": rows(89), "eval": rows(31)}
     nodes = {"worker": {"count": 4}}
-    spec = {
-        "nodes": nodes | ({"ps": {"count": servers}} if servers else {}),
-        "precision": "float64",
-        "inputs": {"x": "float32[batch, 3]", "y": "float32[batch, 1]"},
-        "data": {
-            "train": {
-                "source": "npz:train.npz",
-                "batch": 36,
-                "remainder": "keep",
-                "shuffle": True,
-            },
-            "eval": {"source": "npz:eval.npz"},
-        },
-        "graph": stages(f"/node:worker:{first}", f"/node:worker:{last}"),
-        "train": {
-            "minimize": "loss",
-            "microbatches": 3,
-            "schedule": schedule,
-            "metrics": ["loss"],
-            "clip": {"global_norm": 0.5},
-            "optimizer": {"op": "momentum", "learning_rate": 0.05},
-        },
+    if servers:
+        nodes["ps"] = {"count": servers}
+    graph = stages(f"/node:worker:{first}", f"/node:worker:{last}")
+    train = {
+        "microbatches": 3,
+        "schedule": schedule,
+        "optimizer": {"op": "momentum", "learning_rate": 0.05},
     }
-    initial = {n: np.asarray(random.uniform(-1, 1, s)) for n, s in SHAPES.items()}
-    check_alike(run_three_ways(spec, columns, initial, tmp_path))
+    check_as_plain_jax(nodes, graph, SHAPES, train, tmp_path, batch=36, rows=(89, 31))

@@ -1,8 +1,7 @@
 """R1 for placements in which something is missing somewhere: rows, parts, work."""
 
-import numpy as np
 import pytest
-from both_ways import check_alike, run_three_ways
+from small_models import check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -13,14 +12,6 @@ ALL, W0, W1, W012 = (
     "/node:worker:0-2",
 )
 W = (3, 1)
-
-
-def op(name, kind, inputs=None, place=None, **attrs):
-    """One entry of a spec's graph."""
-    entry = {"name": name, "op": kind, **attrs}
-    if inputs is not None:
-        entry["in"] = inputs
-    return entry if place is None else {**entry, "place": place}
 
 
 def weight(shape=W):
@@ -203,33 +194,10 @@ def test_a_case_trains_as_plain_jax_does(case, where, tmp_path):
     servers = {"ps": {"count": 2, "devices": {"cpu": 1, "gpu": 2}}}
     if where == "with each parameter":
         servers = {}
-    random = np.random.default_rng(3)
-
-    def rows(count):
-        return {
-            "x": random.uniform(-1, 1, (count, 3)),
-            "y": random.uniform(-1, 1, (count, 1)),
-        }
-
-    columns = {"train": rows(29), "eval": rows(17)}
-    spec = {
-        "nodes": {"worker": {"count": 4}, **servers},
-        "precision": "float64",
-        "emulate": True,  # where a device is no CPU
-        "inputs": {"x": "float32[batch, 3]", "y": "float32[batch, 1]"},
-        "data": {
-            "train": {"source": "npz:train.npz", "batch": 12, "remainder": "keep"},
-            "eval": {"source": "npz:eval.npz"},
-        },
-        "graph": ops,
-        "train": {
-            "minimize": "loss",
-            "metrics": metrics,
-            "clip": {"global_norm": 0.5},
-            "slicing": {"min_block": 1},
-            "optimizer": {**OPTIMIZERS[where], "learning_rate": 0.05},
-        },
+    train = {
+        "metrics": metrics,
+        "slicing": {"min_block": 1},
+        "optimizer": {**OPTIMIZERS[where], "learning_rate": 0.05},
     }
-    initial = {name: random.uniform(-1, 1, shape) for name, shape in shapes.items()}
-    initial = {name: np.asarray(value) for name, value in initial.items()}
-    check_alike(run_three_ways(spec, columns, initial, tmp_path))
+    nodes = {"worker": {"count": 4}, **servers}
+    check_as_plain_jax(nodes, ops, shapes, train, tmp_path)
