@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from small_models import CLASSES, check_as_plain_jax, op
+from held_to_plain_jax import CLASSES, check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

@@ -2,7 +2,7 @@
 skip connection, a parameter of two stages, dropout and a short batch."""
 
 import pytest
-from small_models import check_as_plain_jax, op
+from held_to_plain_jax import check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

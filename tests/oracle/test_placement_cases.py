@@ -1,7 +1,7 @@
 """R1 for placements in which something is missing somewhere: rows, parts, work."""
 
 import pytest
-from small_models import check_as_plain_jax, op
+from held_to_plain_jax import check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
