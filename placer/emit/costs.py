@@ -31,15 +31,11 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
         if op.kind in STRUCTURAL or is_conversion(op.kind):
             continue
         hosts = graph.hosts(op)
-        split = len(hosts) > 1 and any(
-            graph.values[name].layout == "S" for name in op.operands
-        )
+        split = _is_split(graph, op)
         exchanged = op.kind in SCALES
         again = op.attrs.get("again", False)
         for i, host in enumerate(hosts):
-            rows = graph.batch
-            if split:
-                rows = shares(hosts, graph.cluster.workers)[i].size(graph.batch)
+            rows = _rows(graph, op, i)
             spent, repeated = _over_microbatches(graph, op, rows, known)
             if exchanged:
                 costs[host].exchange += spent
@@ -58,6 +54,36 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
     return costs
 
 
+def turn_cost(graph: Graph, op: Op, host: str, known: Known) -> int:
+    """What a host computes of an op at once: for the first, and largest, microbatch, or
+    in a step, where the op runs once."""
+    rows = _rows(graph, op, graph.hosts(op).index(host))
+    if graph.is_repeated(op) and _differs(graph, op):
+        low, high = part(rows, 0, graph.microbatches)
+        rows = high - low
+    return flops(graph, op, rows, known)
+
+
+def _is_split(graph: Graph, op: Op) -> bool:
+    """Whether each host computes its own rows."""
+    return len(graph.hosts(op)) > 1 and any(
+        graph.values[name].layout == "S" for name in op.operands
+    )
+
+
+def _rows(graph: Graph, op: Op, number: int) -> int:
+    """How many rows of a batch the op's host of that number computes."""
+    if not _is_split(graph, op):
+        return graph.batch
+    found = shares(graph.hosts(op), graph.cluster.workers)
+    return found[number].size(graph.batch)
+
+
+def _differs(graph: Graph, op: Op) -> bool:
+    """Whether each microbatch has its own rows of what the op takes."""
+    return any(graph.values[name].over == "S" for name in op.operands)
+
+
 def _over_microbatches(
     graph: Graph, op: Op, rows: int, known: Known
 ) -> tuple[int, int]:
@@ -66,7 +92,7 @@ def _over_microbatches(
     parts = graph.microbatches
     if not graph.is_repeated(op):
         return flops(graph, op, rows, known), 0
-    if not any(graph.values[name].over == "S" for name in op.operands):
+    if not _differs(graph, op):
         once = flops(graph, op, rows, known)
         return parts * once, (parts - 1) * once
     bounds = (part(rows, i, parts) for i in range(parts))

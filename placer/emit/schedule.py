@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from placer.emit.blocks import Block, blocks
+from placer.emit.costs import turn_cost
 from placer.emit.host import units
 from placer.graph.graph import Graph
 from placer.graph.structure import is_computed, is_conversion
-from placer.passes.flops import Known, flops
+from placer.passes.flops import Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +156,8 @@ class _Simulation:
 
     def _costs(self, host: str) -> list[int]:
         known: Known = {}
-        rows = max(1, self.graph.batch // self.graph.microbatches)
         return [
-            1 + sum(flops(self.graph, op, rows, known) for op in block.ops
+            1 + sum(turn_cost(self.graph, op, host, known) for op in block.ops
                     if is_computed(op) and not is_conversion(op.kind))
             for block in self.among[host]
         ]  # fmt: skip

@@ -52,3 +52,20 @@ def test_a_pipeline_trains_as_plain_jax_does(first, last, schedule, servers, tmp
         "optimizer": {"op": "momentum", "learning_rate": 0.05},
     }
     check_as_plain_jax(nodes, graph, SHAPES, train, tmp_path, batch=36, rows=(89, 31))
+
+
+def test_what_takes_all_rows_at_once_stands_between_microbatches(tmp_path):
+    """Every row attends to all rows of the batch, of each microbatch."""
+    first, last = "/node:worker:0", "/node:worker:1"
+    graph = [
+        op("h", "fc", "x", first, size=3, activation="tanh"),
+        op("pairs", "matmul", ["h", "h"], first, transpose_b=True),
+        op("weights", "softmax", "pairs", first, axis=-1),
+        op("mixed", "matmul", ["weights", "h"], first),
+        op("out", "fc", "mixed", last, size=1),
+        op("loss", "mean_squared_error", ["out", "y"], last),
+    ]
+    shapes = {"h.w": (3, 3), "h.b": (3,), "out.w": (3, 1), "out.b": (1,)}
+    train = {"microbatches": 2, "optimizer": {"op": "sgd", "learning_rate": 0.05}}
+    nodes = {"worker": {"count": 2}}
+    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
