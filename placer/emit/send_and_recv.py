@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placer.graph.graph import Graph, Op
+from placer.graph.structure import is_once
 from placer.place import HETER, WORKER
 
 _MEANWHILE = frozenset({"send", "record", "cut", "store"})
@@ -66,6 +67,8 @@ def _pair(graph: Graph, at: int, send: Op) -> _Pair | None:
         op = graph.ops[i]
         if workers.isdisjoint(graph.hosts(op)):
             continue
+        if graph.is_repeated(op) or is_once(op) != is_once(send):
+            return None  # one of them runs more often than the other
         if op.kind in _MEANWHILE:
             between.append(i)
             continue

@@ -48,3 +48,22 @@ def test_heter_nodes_train_as_plain_jax_does(workers, heter, servers, tmp_path):
         "optimizer": {"op": "momentum", "learning_rate": 0.05},
     }
     check_as_plain_jax(nodes, OPS, SHAPES, train, tmp_path, rows=(41, 17))
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_what_workers_send_once_is_answered_for_every_batch(microbatches, tmp_path):
+    graph = [
+        op("w", "parameter", shape=[3, 2], init="zeros"),
+        op("p", "tanh", "w", "/node:worker"),
+        op("h", "matmul", ["x", "p"], "/node:heter"),
+        op("t", "tanh", "h", "/node:worker"),
+        op("order", "softmax", "t", "/node:worker", axis=0),
+        op("far", "mul", ["order", "t"], "/node:heter"),
+        op("loss", "reduce_mean", "far", "/node:worker"),
+    ]
+    nodes = {"worker": {"count": 2}, "heter": {"count": 1}}
+    train = {
+        "microbatches": microbatches,
+        "optimizer": {"op": "sgd", "learning_rate": 0.1},
+    }
+    check_as_plain_jax(nodes, graph, {"w": (3, 2)}, train, tmp_path)

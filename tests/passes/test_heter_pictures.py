@@ -131,27 +131,75 @@ train: {{minimize: loss, optimizer: {{op: sgd, learning_rate: 0.1}}}}
                 and op.place.node == "worker"]  # fmt: skip
 
 
-def test_what_a_worker_does_meanwhile_is_not_held_up(tmp_path):
-    """It computes before it takes what comes back: then they stay two ops."""
-    text = """\
-nodes: {worker: {count: 1}, heter: {count: 1}}
-inputs: {x: "float32[batch, 8]"}
-data: {train: {source: "npz:rows.npz", batch: 8}}
+def graph_of(ops, folder, **train):
+    """The graphs of these ops: of a step, and of an evaluation."""
+    lines = "".join(f"  - {{{op}}}\n" for op in ops)
+    recipe = "".join(f"  {key}: {value}\n" for key, value in train.items())
+    text = f"""\
+nodes: {{worker: {{count: 1}}, heter: {{count: 1}}, ps: {{}}}}
+inputs: {{x: "float32[batch, 8]"}}
+data:
+  train: {{source: "npz:rows.npz", batch: 8}}
+  eval: {{source: "npz:rows.npz"}}
 graph:
-  - {name: a, op: fc, in: x, size: 8, place: /node:worker}
-  - {name: far, op: fc, in: a, size: 8, place: /node:heter}
-  - {name: more, op: fc, in: far, size: 8, place: "/node:heter"}
-  - {name: back, op: tanh, in: far, place: /node:worker}
-  - {name: both, op: mul, in: [back, more], place: /node:worker}
-  - {name: loss, op: reduce_mean, in: both, place: /node:worker}
-train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+{lines}train:
+  minimize: loss
+{recipe}  optimizer: {{op: sgd, learning_rate: 0.1, place: /node:worker}}
 """
-    compile_model(model(text), tmp_path)
-    (graph,) = parse_graphs((tmp_path / "graph.txt").read_text(), "graph.txt")
-    worker = graph.on("worker:0")
-    for i, op in enumerate(worker):
-        if op.kind == "send_and_recv":
-            after = worker[i + 1]
-            assert {v.name for v in op.results} & set(
-                after.operands
-            ) or not is_computed(after)
+    compile_model(model(text), folder)
+    return parse_graphs((folder / "graph.txt").read_text(), "graph.txt")
+
+
+def between_workers_and_heter(graph):
+    """The kinds of what worker:0 does with the heter node, in order, and what it computes
+    in between."""
+    found = []
+    for op in graph.on("worker:0"):
+        other = op.attrs.get("to", op.attrs.get("from"))
+        if is_computed(op):
+            found.append("computes")
+        elif other is not None and other.node == "heter":
+            found.append(op.kind)
+    return [kind for i, kind in enumerate(found) if kind not in found[i - 1 : i]]
+
+
+def test_what_a_worker_computes_meanwhile_is_not_held_up(tmp_path):
+    """The heter node waits for a server, whose message the worker has work with."""
+    step, _ = graph_of(
+        [
+            "name: a, op: fc, in: x, size: 8, place: /node:worker",
+            "name: near, op: tanh, in: a, place: '/node:ps:0'",
+            "name: t, op: sigmoid, in: near, place: /node:worker",
+            "name: there, op: tanh, in: t, place: '/node:ps:0'",
+            "name: far, op: add, in: [a, near], place: /node:heter",
+            "name: back, op: mul, in: [far, there], place: /node:worker",
+            "name: loss, op: reduce_mean, in: back, place: /node:worker",
+        ],
+        tmp_path,
+    )
+    assert between_workers_and_heter(step)[:4] == [
+        *("computes", "send", "computes", "listen_and_serv")
+    ]
+
+
+ONCE = [
+    "name: w, op: parameter, shape: [8, 3], init: xavier_uniform",
+    "name: p, op: tanh, in: w, place: /node:worker",
+    "name: h, op: matmul, in: [x, p], place: /node:heter",
+    "name: t, op: tanh, in: h, place: /node:worker",
+    "name: loss, op: reduce_mean, in: t, place: /node:worker",
+]
+"""What the worker sends depends on no row, and what comes back does."""
+
+
+def test_what_is_sent_once_and_answered_for_each_batch_stays_two_ops(tmp_path):
+    step, evaluation = graph_of(ONCE, tmp_path)
+    assert between_workers_and_heter(step)[1] == "send_and_recv"
+    found = between_workers_and_heter(evaluation)
+    assert found[:3] == ["computes", "send", "listen_and_serv"]
+
+
+def test_what_is_sent_once_and_answered_for_each_microbatch_stays_two_ops(tmp_path):
+    step, _ = graph_of(ONCE, tmp_path, microbatches=2)
+    found = between_workers_and_heter(step)
+    assert found[:3] == ["computes", "send", "listen_and_serv"]
