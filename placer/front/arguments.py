@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from numbers import Integral, Real
 from typing import Any
 
 from placer.errors import SpecError
@@ -85,6 +86,8 @@ class _Writer:
             return {"in": self._leaf(arg, path)}
         if arg is None or isinstance(arg, bool | int | float | str):
             return {"value": arg}
+        if isinstance(arg, Real):  # a number of numpy's
+            return {"value": int(arg) if isinstance(arg, Integral) else float(arg)}
         if type(arg) in (list, tuple):
             kind = type(arg).__name__
             items = [self.term(each, (*path, str(i))) for i, each in enumerate(arg)]

@@ -74,7 +74,7 @@ def binary(kind: str, left: Variable | float, right: Variable | float) -> Variab
 def _constant(value: float, beside: Variable) -> Variable:
     if not isinstance(value, Real):
         raise SpecError(
-            f"an op takes values of the program and numbers, not {value!r}",
+            f"an op takes values of the program and numbers, not {shown(value)}",
             span=caller(),
         )
     # The precision of the program says which float64 is meant.

@@ -87,14 +87,14 @@ class Program:
         nothing. Raises SpecError, and changes nothing, where the ops do not fit them.
         """
         span, before = caller(), dict(self._sections)
-        for key, value in sections.items():
-            if key not in KEYS:
-                message = f"a program has no section '{key}'"
-                raise SpecError(message, span=span, hint=did_you_mean(key, KEYS))
-            if value is not None:
-                self._sections[key] = node(value, span, self)
-        self._live = None
         try:
+            for key, value in sections.items():
+                if key not in KEYS:
+                    message = f"a program has no section '{key}'"
+                    raise SpecError(message, span=span, hint=did_you_mean(key, KEYS))
+                if value is not None:
+                    self._sections[key] = node(value, span, self)
+            self._live = None
             self._alive()
         except SpecError:
             self._sections = before
@@ -114,9 +114,11 @@ class Program:
         entry: Entries[str, object],
         name: str | None = None,
         said: Sequence[Said] | None = None,
+        files: Entries[str, bytes] | None = None,
     ) -> Recorded:
         """Add an op, whose mapping is `entry` beside name and kind, in the open guards,
-        or where `said` says.
+        or where `said` says. `files` are of initial values that it names, and lie in no
+        folder.
 
         Raises SpecError at the caller's line, and adds nothing, when it is wrong.
         """
@@ -132,7 +134,14 @@ class Program:
         if said is None:
             said = open_places(Called(kind, name, inputs, written))
         made = Entry(op, tuple(said), region())
-        ops = self._try(lambda live: live.add(blocks([made]), span))
+        held = dict(self._files)
+        self._files.update(files or {})
+        try:
+            ops = self._try(lambda live: live.add(blocks([made]), span))
+        except SpecError:
+            self._files.clear()
+            self._files.update(held)
+            raise
         self._entries.append(made)
         if number is not None:
             self._counts[kind] = number + 1
@@ -149,17 +158,17 @@ class Program:
         """The files of initial values that lie in no folder, by name."""
         return self._files
 
-    def keep(self, file: str, content: bytes) -> None:
-        """Have a file of initial values, for ops that name it."""
-        self._files[file] = content
-
     def variable(self, name: str, op: str) -> Variable:
         """A value that an op has made."""
         return self._variable(name, op)
 
     def take_back(self) -> None:
         """Forget the op that was recorded last."""
-        self._entries.pop()
+        op = self._entries.pop().op
+        name, kind = str(op.entries["name"].value), str(op.entries["op"].value)
+        del self._parameters[name]
+        if name == f"{kind}_{self._counts.get(kind, 0) - 1}":
+            self._counts[kind] -= 1
         self._live = None
 
     def type_of(self, name: str) -> TensorType:
@@ -185,23 +194,24 @@ class Program:
         if self._optimizers:
             message = "append_backward comes before minimize"
             raise SpecError(message, span=span, hint="minimize needs the gradients")
-        if loss is not None:
-            self._set_loss(loss, span)
+        found = self._minimize if loss is None else self._loss(loss, span)
         place = self._place(Called("append_backward", "append_backward"))
         if place is not None:
             self._try(lambda live: live.place(place))
+        self._minimize = found
         self._backward = place or scalar(None, span)
 
     def minimize(self, loss: Variable, rule: str, settings: Entries[str, Any]) -> None:
         """Add an optimizer, in the open guards."""
         span = caller()
-        self._set_loss(loss, span)
+        found = self._loss(loss, span)
         entry = node({"op": rule, **settings}, span, self)
         assert isinstance(entry, Mapping)
         place = self._place(Called(rule, rule, (loss.name,), dict(settings)))
         if place is not None:
             entry = mapping({**entry.entries, "place": place}, span)
         self._try(lambda live: live.optimize(entry))
+        self._minimize = found
         self._optimizers.append(entry)
 
     def model(
@@ -249,7 +259,8 @@ class Program:
             found["optimizer"] = sequence(self._optimizers, self._span)
         return mapping(found, self._span)
 
-    def _set_loss(self, loss: Variable, span: Span) -> None:
+    def _loss(self, loss: Variable, span: Span) -> Scalar:
+        """The loss, which is one for all that is said of it."""
         if not isinstance(loss, Variable):
             message = f"a loss is a value of the program, not {loss!r}"
             raise SpecError(message, span=span)
@@ -259,7 +270,7 @@ class Program:
             message = f"the loss is '{self._minimize.value}', and '{loss.name}' another"
             raise SpecError(message, span=span, hint="add the two: one is minimized")
         self._try(lambda live: live.minimize(found))
-        self._minimize = found
+        return found
 
     def _place(self, called: Called) -> Scalar | None:
         said = open_places(called)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from collections.abc import Mapping as Entries
 from contextlib import ExitStack
 from importlib import import_module
@@ -77,12 +77,13 @@ def trace(
     entry: dict[str, Any] = {"fn": text, "args": given.named()}
     entry |= {"in": _few([*inputs.values()])} if inputs else {}
     entry |= {"batch": batch} if batch != "whole" else {}
-    entry |= _parameters(given, name, init, program, span)
+    params, files = _parameters(given, name, init, span)
+    entry |= {"params": params} if params else {}
     entry["regions"] = [
-        _region(part, _place(part.said, number, name, text, lines, span))
+        _region(part, _place(part, number, name, text, lines, span))
         for number, part in enumerate(found.parts)
     ]
-    program.record(TRACE, entry, name, said=())
+    program.record(TRACE, entry, name, said=(), files=files)
     values = [
         inputs[value] if value in inputs else program.variable(value, name)
         for value in found.results
@@ -103,16 +104,17 @@ def _described(
 
 
 def _parameters(
-    given: Arguments, name: str, init: Init | None, program: Program, span: Span
-) -> dict[str, Any]:
-    """The key `params`, whose file the program keeps."""
+    given: Arguments, name: str, init: Init | None, span: Span
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The key `params`, and the file that it names."""
     params: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
+    file = f"{name}.safetensors"
     for leaf, key in zip(given.leaves, given.keys, strict=True):
         if key is None:
             continue
         kind = leaf.type(wide=False)
-        params[key] = {"shape": kind.shape, "init": {"file": f"{name}.safetensors"}}
+        params[key] = {"shape": kind.shape, "init": {"file": file}}
         if hasattr(leaf.value, "__array__"):
             arrays[f"{name}.{key}"] = leaf.value
         elif init is None:
@@ -122,10 +124,13 @@ def _parameters(
             params[key]["init"] = init
         if kind.dtype != "float32":
             params[key]["dtype"] = kind.dtype
-    if arrays:
-        packed = import_module("placer.regions.described").packed
-        program.keep(f"{name}.safetensors", packed(arrays))
-    return {"params": params} if params else {}
+    if init is not None and len(arrays) == len(params):
+        message = f"trace '{name}': init is of arrays that are shapes alone: none is"
+        raise SpecError(message, span=span, hint="leave it out: each begins as it is")
+    if not arrays:
+        return params, {}
+    packed = import_module("placer.regions.described").packed
+    return params, {file: packed(arrays)}
 
 
 def _region(part: Any, place: object | None) -> dict[str, Any]:
@@ -140,7 +145,7 @@ def _few(values: list[Any]) -> Any:
 
 
 def _place(
-    said: Sequence[str],
+    part: Any,
     number: int,
     name: str,
     fn: str,
@@ -149,15 +154,16 @@ def _place(
 ) -> object:
     """Where a region stands: as its guards say, inside of those that are open."""
     with ExitStack() as stack:
-        for each in said:
+        for each in part.said:
             guard = device_guard(None) if each == scope.NO_DEVICE else None
             place = None if each == scope.CLEAR else each
             stack.enter_context(guard or place_guard(place))
-        found = open_places(Called("call", name, (), {"fn": fn, "region": number}))
+        attrs = {"fn": fn, "region": number}
+        found = open_places(Called("call", name, tuple(part.takes), attrs))
     place_now = merged(found)
     if place_now is None:
         return None
-    last = next((lines[each] for each in reversed(said) if each in lines), span)
+    last = next((lines[each] for each in reversed(part.said) if each in lines), span)
     return scalar(str(place_now), last)
 
 

@@ -26,6 +26,9 @@ class Variable:
     op: str
     program: Program
 
+    __array_ufunc__ = None
+    """An array on the left of an operator leaves it to the variable, as a whole."""
+
     def __repr__(self) -> str:
         return f"<Variable {self.name}: {self.type}>"
 
@@ -77,6 +80,9 @@ class Variable:
 
     def __matmul__(self, other: Variable) -> Variable:
         return _binary("matmul", self, other)
+
+    def __rmatmul__(self, other: float) -> Variable:
+        return _binary("matmul", other, self)
 
 
 def _binary(kind: str, left: Variable | float, right: Variable | float) -> Variable:

@@ -11,6 +11,7 @@ inside carries its place (`placer.place.scope`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -67,13 +68,16 @@ def device_guard(device: str | None) -> AbstractContextManager[None]:
     span = caller()
     if device is None:
         return _open(_Guard(None, span, _without_device, scope.NO_DEVICE))
-    if not isinstance(device, str) or "/" in device:
+    if not isinstance(device, str) or not device or _NODES.search(device):
         raise PlaceError(
             f"a device is a text such as gpu:0, not {device!r}",
             span=span,
             hint="place_guard takes places such as /node:worker/gpu:0",
         )
     return _open(_read(f"/{device}", span))
+
+
+_NODES = re.compile("/|^(node|job):")
 
 
 def open_places(op: Called) -> tuple[Said, ...]:

@@ -36,6 +36,11 @@ class Region:
         found: list[Any] = core.jaxpr_as_fun(self.closed)(*inputs)
         return found
 
+    def begins(self) -> str:
+        """Its first equation, and that one's line."""
+        eqn = self.closed.jaxpr.eqns[0]
+        return f"'{eqn.primitive.name}'{where(eqn)}"
+
     def line(self, index: int) -> str:
         """The equation that makes a result, and its line."""
         var = self.closed.jaxpr.outvars[index]

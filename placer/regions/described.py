@@ -59,6 +59,8 @@ def described(
             "its regions are not the same for every number of rows",
             hint="what a function does may not depend on how many rows there are",
         )
+    if not small.cut.regions:
+        raise PlacerError("it computes nothing of what it is given")
     names = {(OUTSIDE, i): value for i, value in enumerate(values)}
     own = dict.fromkeys(s for s in small.cut.results if s[0] != OUTSIDE)
     for i, source in enumerate(own):
@@ -70,6 +72,11 @@ def described(
     ):
         avals = zip(one.closed.out_avals, other.closed.out_avals, strict=True)
         types = [_type(one, k, *pair) for k, pair in enumerate(avals)]
+        if not types:
+            raise PlacerError(
+                f"{one.begins()} stands where nothing is computed that others take",
+                hint="open the guard of what it is about around it, too",
+            )
         for k in range(len(types)):
             if (at, k) not in names:
                 names[at, k] = f"{name}.mid{between}"

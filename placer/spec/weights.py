@@ -36,6 +36,8 @@ class Weights:
         tensor = found.get(name)
         if tensor is None:
             hint = did_you_mean(name, found) or "a tensor has the parameter's name"
+            if file in self._given and (self._folder / file).exists():
+                hint = "what placer.trace traces has a file of this name: name it otherwise"
             return f"{file} has no tensor '{name}'", hint
         there = TensorType(tensor.dtype, tensor.shape)
         if there.shape != kind.shape or not there.is_float:

@@ -143,7 +143,9 @@ def test_a_bad_place_points_into_the_callers_line() -> None:
     )
 
 
-@pytest.mark.parametrize("device", ["/gpu:0", "/node:worker", 1])
+@pytest.mark.parametrize(
+    "device", ["/gpu:0", "/node:worker", "node:worker:0", "job:ps", "", 1]
+)
 def test_a_device_guard_takes_devices_only(device: str) -> None:
     with pytest.raises(PlaceError) as caught:
         device_guard(device)

@@ -235,7 +235,7 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
     ),
     (
         number_in_matmul,
-        "an op takes values of the program and numbers, not 'w'",
+        "an op takes values of the program and numbers, not the text 'w'",
         'x @ "w"',
         None,
     ),
@@ -290,6 +290,7 @@ def test_a_wrong_op_leaves_the_program_as_it_was() -> None:
                 layers.data("x", "float32[batch, 4]")
         assert made.tree().value == before
         assert layers.fc(h, 4).name == "fc_1"
+        assert made.unused("multi_head_attention") == "multi_head_attention_0"
 
 
 def test_the_caret_is_right_after_letters_of_several_bytes() -> None:

@@ -207,8 +207,11 @@ def test_a_mistake_is_told_at_its_line(
 def test_a_wrong_optimizer_leaves_the_program_as_it_was() -> None:
     with program() as made:
         loss = loss_of(made)
+        other = layers.scale(loss, 2.0)
         with pytest.raises(SpecError):
-            optimizer.Momentum(0.1, momentum=2).minimize(loss)
+            optimizer.Momentum(0.1, momentum=2).minimize(other)
+        with pytest.raises(SpecError), place_guard("/node:front"):
+            append_backward(other)
         optimizer.SGD(0.1).minimize(loss)
     assert train(made)["optimizer"] == {"op": "sgd", "learning_rate": 0.1}
     assert made.model().metrics == ("loss",)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 from builds import program, told
 
@@ -71,6 +72,17 @@ def test_operators_make_ops_and_numbers_constants() -> None:
         ("constant", 1),
         ("sub", ["constant_5", "div_1"]),
     ]
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "@"])
+def test_an_array_is_no_operand_on_either_side(operator: str) -> None:
+    array = np.ones((2, 4), np.float32)
+    with program() as made:
+        x = layers.data("x", "float32[batch, 4]")
+        for text in (f"array {operator} x", f"x {operator} array"):
+            with pytest.raises(SpecError, match="values of the program and numbers"):
+                eval(text, {"array": array, "x": x})
+    assert made.is_empty
 
 
 def test_a_constant_has_the_dtype_of_what_stands_beside_it() -> None:
@@ -161,6 +173,14 @@ def test_sections_may_come_after_the_ops() -> None:
         "ids of 'worker' are 0",
     )
     assert made.tree().value["nodes"] == {"worker": {"count": 2}}
+
+
+def test_sections_that_are_refused_change_nothing() -> None:
+    made = program()
+    before = made.tree().value
+    with pytest.raises(SpecError, match="no section 'bogus'"):
+        made.update(epochs=7, bogus=3)  # type: ignore[call-arg]
+    assert made.tree().value == before
 
 
 def test_a_place_and_numbers_of_other_libraries_are_taken() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builds import files
+from safetensors.numpy import load, save_file
 
 import placer
 from placer.command.entry import commands
@@ -92,6 +93,17 @@ def keyed(x):
 
 def counted(x):
     return jnp.sin(x) if len(x) < 8 else jnp.sin(x.T) @ x.T
+
+
+def same(x):
+    return x
+
+
+def told(w, x):
+    with place_guard("/node:worker:1"):
+        y = x @ w
+    jax.debug.print("{}", 3)
+    return y
 
 
 def nowhere(w, x):
@@ -233,6 +245,60 @@ def test_yaml_says_the_same(tmp_path: Path, call: str) -> None:
     assert files(tmp_path / "yaml") == files(tmp_path / "python")
 
 
+def test_a_number_of_numpys_is_a_number(tmp_path: Path) -> None:
+    call = "placer.trace(dense, {'w': W}, x, np.float32(0.5))"
+    program = built(tmp_path, call)
+    assert [*parameters(program)] == ["trace_0.w"]
+    (op,) = calls(program)
+    assert op.attrs["args"].endswith('{"value": 0.5}]')
+
+
+def test_a_name_that_is_taken_leaves_the_parameters_of_who_has_it(
+    tmp_path: Path,
+) -> None:
+    call = "placer.trace(bare, W, x, name='t'), again(W, x)\n            y = y[0]"
+    again = """
+def again(w, x):
+    try:
+        placer.trace(bare, w * 2, x, name="t")
+    except placer.SpecError as error:
+        assert "defined twice" in str(error)
+    else:
+        raise AssertionError
+
+
+W = np"""
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
+    text = HEAD.replace("CALL", call).replace("\nW = np", again)
+    (tmp_path / "model.py").write_text(text)
+    program = run_builder(f"{tmp_path / 'model.py'}:build")
+    begun = load(program.files["t.safetensors"])["t.w"]
+    np.testing.assert_array_equal(begun, np.eye(4, dtype=np.float32))
+
+
+def test_a_file_of_the_same_name_beside_it_is_told(tmp_path: Path) -> None:
+    save_file({"v": np.ones((4, 4), np.float32)}, tmp_path / "net.safetensors")
+    call = (
+        "placer.trace(bare, W, x, name='net')\n            "
+        "layers.parameter([4, 4], {'file': 'net.safetensors'}, name='v')"
+    )
+    with pytest.raises(PlacerError, match="safetensors has no tensor 'v'") as caught:
+        built(tmp_path, call)
+    assert caught.value.hint == (
+        "what placer.trace traces has a file of this name: name it otherwise"
+    )
+
+
+def test_a_guard_s_function_sees_what_a_region_takes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
+    asked = "place_guard(lambda op: '/node:worker:1' if 'x' in op.inputs else None)"
+    text = HEAD.replace("CALL", "placer.trace(bare, W, x)")
+    text = text.replace('place_guard("/node:worker"):', f"{asked}:")
+    (tmp_path / "model.py").write_text(text)
+    (op,) = calls(run_builder(f"{tmp_path / 'model.py'}:build"))
+    assert str(op.place) == "/node:worker:1"
+
+
 def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> None:
     built(tmp_path, 'placer.trace(dense, {"w": W}, x, 0.5, batch="rows", name="net")')
     out = tmp_path / "again.yaml"
@@ -262,6 +328,15 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
         (
             "placer.trace(lambda w, x: x @ w, W, x)",
             "'build.<locals>.<lambda>' is no function of model.py that can be imported",
+        ),
+        ("placer.trace(same, x)", "it computes nothing of what it is given"),
+        (
+            "placer.trace(told, W, x)",
+            "'debug_print' (model.py:LINE) stands where nothing is computed",
+        ),
+        (
+            "placer.trace(bare, W, x, init='ones')",
+            "init is of arrays that are shapes alone: none is",
         ),
         ("placer.trace(3, x)", "what is traced must be a function, not int"),
         (
@@ -315,7 +390,8 @@ def test_what_cannot_be_traced_is_told_at_the_call(
 ) -> None:
     with pytest.raises(PlacerError) as caught:
         built(tmp_path, call)
-    inside = line("s.sum()" if "summed" in call else "x.reshape")
+    marks = {"summed": "s.sum()", "merged": "x.reshape", "told": "jax.debug.print"}
+    inside = next((line(mark) for fn, mark in marks.items() if fn in call), 0)
     assert message.replace("LINE", str(inside)) in str(caught.value)
     assert caught.value.span is not None
     assert f"model.py:{line('= CALL')}:17" in str(caught.value.span)
