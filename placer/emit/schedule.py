@@ -8,13 +8,13 @@ keep all hosts at work (PipeDream: Narayanan et al. 2019, 2021).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from placer.emit.blocks import Block, blocks
+from placer.emit.blocks import Block, Blocks, blocks
 from placer.emit.costs import turn_cost
 from placer.emit.host import units
-from placer.graph.graph import Graph
+from placer.graph.graph import Graph, Op
 from placer.graph.structure import is_computed, is_conversion
 from placer.passes.flops import Known
 
@@ -51,13 +51,10 @@ def make_schedule(graph: Graph, policy: str) -> Schedule:
     """The schedule of a step, from the last pass's graph."""
     if graph.microbatches == 1:
         return Schedule(policy, 1, {})
-    among = {
-        host: blocks(graph, units(graph, host)).among
-        for host in graph.cluster.all_hosts()
+    steps = {
+        host: blocks(graph, units(graph, host)) for host in graph.cluster.all_hosts()
     }
-    state = _Simulation(
-        graph, {h: found for h, found in among.items() if found}, policy
-    )
+    state = _Simulation(graph, steps, policy)
     state.run()
     turns = {host: tuple(found) for host, found in state.turns.items()}
     return Schedule(policy, graph.microbatches, turns)
@@ -71,8 +68,12 @@ _Key = tuple[str, int, int | None]
 @dataclass(slots=True)
 class _Simulation:
     graph: Graph
-    among: Mapping[str, Sequence[Block]]
+    steps: Mapping[str, Blocks]
     policy: str
+    among: dict[str, Sequence[Block]] = field(default_factory=dict)
+    """The blocks that take turns, of the hosts that have any."""
+    ends: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The first and the last block of a host that are run for each microbatch."""
     turns: dict[str, list[Turn]] = field(default_factory=dict)
     free: dict[str, int] = field(default_factory=dict)
     """When each host has ended all that it began."""
@@ -87,6 +88,11 @@ class _Simulation:
     """How many microbatches each host has begun and not ended."""
 
     def run(self) -> None:
+        for host, step in self.steps.items():
+            repeated = [i for i, block in enumerate(step.among) if block.repeated]
+            if repeated:
+                self.among[host] = step.among
+                self.ends[host] = repeated[0], repeated[-1]
         costs = {host: self._costs(host) for host in self.among}
         for host in self.among:
             self.turns[host], self.ready[host] = [], {}
@@ -113,7 +119,7 @@ class _Simulation:
             Turn(self.among[host][number].name, microbatch, begin, end)
         )
         self.free[host] = end
-        first, last = self._ends(host)
+        first, last = self.ends[host]
         self.held[host] += (number == first) - (number == last)
         changed = {host}
         for user in self.users.get(key, ()):
@@ -143,16 +149,11 @@ class _Simulation:
     def _is_held(self, key: _Key) -> bool:
         """Whether the host has begun as many microbatches as it should hold at once."""
         host, number, _ = key
-        first, last = self._ends(host)
+        first, last = self.ends[host]
         if self.policy == "gpipe" or first == last or number != first:
             return False
         levels = [self.among[host][i].level for i in (first, last)]
         return self.held[host] > (levels[1] - levels[0]) // 2
-
-    def _ends(self, host: str) -> tuple[int, int]:
-        """The first and the last block of the host that are run for each microbatch."""
-        repeated = [i for i, block in enumerate(self.among[host]) if block.repeated]
-        return repeated[0], repeated[-1]
 
     def _costs(self, host: str) -> list[int]:
         known: Known = {}
@@ -164,33 +165,53 @@ class _Simulation:
 
     def _link(self) -> None:
         """What each turn waits for: the block before it on its host, for the same
-        microbatch, and who sends it something."""
-        sent: dict[int, list[tuple[str, int]]] = {}
+        microbatch, its own for the one before, and who sends it something."""
+        sources = self._sources()
         for host, found in self.among.items():
             for number, block in enumerate(found):
-                for op in block.ops:
-                    if op.kind == "send":
-                        sent.setdefault(op.attrs["edge"], []).append((host, number))
-        for host, found in self.among.items():
-            for number, block in enumerate(found):
-                edges = [
-                    op.attrs["edge"] for op in block.ops if op.kind == "listen_and_serv"
-                ]
-                comes = [
+                edges = _edges(block.ops, "listen_and_serv")
+                comes = {
                     source
                     for edge in edges
-                    for source in sent.get(edge, ())
-                    if source[0] != host
-                ]
+                    for source in sources.get(edge, ())
+                    if source < (host, number) or source[0] != host
+                }
                 before = [(host, number - 1)] if number else []
                 for m in self._parts(block):
                     key = host, number, m
                     waits = [w for each in (*before, *comes) for w in self._of(each, m)]
+                    if m:
+                        waits.append((host, number, m - 1))
                     self.missing[key] = len(waits)
                     for wait in waits:
                         self.users.setdefault(wait, []).append(key)
                     if not waits:
                         self.ready[host][key] = 0
+
+    def _sources(self) -> dict[int, set[tuple[str, int]]]:
+        """The blocks that come before each message: those that send it, and where it is
+        sent before or after the microbatches of a host, what comes before that."""
+        found: dict[int, set[tuple[str, int]]] = {}
+        behind: dict[int, set[int]] = {}  # messages that were taken before one is sent
+        for host, step in self.steps.items():
+            for number, block in enumerate(step.among):
+                for edge in _edges(block.ops, "send"):
+                    found.setdefault(edge, set()).add((host, number))
+            last = {(host, len(step.among) - 1)} if step.among else set()
+            for ops, come in ((step.before.ops, set()), (step.after.ops, last)):
+                taken: set[int] = set()
+                for op in ops:
+                    if op.kind == "send":
+                        found.setdefault(op.attrs["edge"], set()).update(come)
+                        behind.setdefault(op.attrs["edge"], set()).update(taken)
+                    elif op.kind == "listen_and_serv":
+                        taken.add(op.attrs["edge"])
+        for edge in sorted(
+            behind
+        ):  # a message has a greater number than those before it
+            for before in behind[edge]:
+                found[edge] |= found.get(before, set())
+        return found
 
     def _of(self, block: tuple[str, int], microbatch: int | None) -> Iterator[_Key]:
         """The turns of a block that one of this microbatch waits for."""
@@ -201,3 +222,8 @@ class _Simulation:
 
     def _parts(self, block: Block) -> Sequence[int | None]:
         return range(self.graph.microbatches) if block.repeated else (None,)
+
+
+def _edges(ops: Iterable[Op], kind: str) -> list[int]:
+    """The messages of the ops of a kind."""
+    return [op.attrs["edge"] for op in ops if op.kind == kind]

@@ -21,8 +21,11 @@ _MEANWHILE = frozenset({"send", "record", "cut", "store"})
 def send_and_recv(graph: Graph) -> Graph:
     """The same graph, in which triggers and answers that belong together are one op.
 
-    What a worker sends elsewhere in between goes before.
+    What a worker sends elsewhere in between goes before. With microbatches a worker has
+    others to go on with, so that nothing is one op.
     """
+    if graph.microbatches > 1:
+        return graph
     pairs = {pair.sends: pair for pair in _pairs(graph)}
     gone = {i for pair in pairs.values() for i in (pair.receives, *pair.between)}
     ops: list[Op] = []
@@ -50,7 +53,7 @@ def _pairs(graph: Graph) -> Iterator[_Pair]:
         if op.kind != "send" or op.attrs["to"].node != HETER:
             continue
         assert op.place is not None
-        if op.place.node != WORKER or graph.is_repeated(op):
+        if op.place.node != WORKER:
             continue
         pair = _pair(graph, i, op)
         # What one pair moves, another may not.
@@ -67,8 +70,8 @@ def _pair(graph: Graph, at: int, send: Op) -> _Pair | None:
         op = graph.ops[i]
         if workers.isdisjoint(graph.hosts(op)):
             continue
-        if graph.is_repeated(op) or is_once(op) != is_once(send):
-            return None  # one of them runs more often than the other
+        if is_once(op) != is_once(send):
+            return None  # one of them runs for every batch of an evaluation
         if op.kind in _MEANWHILE:
             between.append(i)
             continue

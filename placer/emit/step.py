@@ -113,7 +113,7 @@ class _Writer:
         if step.among:
             lines += wrapped(f"{INDENT}# ", turns)
             lines.append(f"{INDENT}for block in node.microbatches():")
-        held = Kept(self.graph, self.names, step.among)
+        held = Kept(self.names, step.among)
         for i, block in enumerate(step.among):
             head = "if" if i == 0 else "elif"
             lines.append(f"{INDENT * 2}{head} block == {literal(block.name)}:")

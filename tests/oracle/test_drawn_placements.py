@@ -7,7 +7,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from both_ways import check_alike, run_build, run_plain, write
+import yaml
+from both_ways import check_alike, run_build, run_plain, run_three_ways, write
 from drawn_graphs import Drawn, models
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from plain_graph import flat
@@ -57,6 +58,20 @@ def holds(drawn: Drawn) -> None:
 @settings(SETTINGS, max_examples=40, derandomize=True)
 def test_a_placed_model_trains_as_plain_jax_does(drawn):
     holds(drawn)
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted(Path(__file__).parent.glob("drawn_before/*.yaml")),
+    ids=lambda f: f.stem,
+)
+def test_a_model_that_was_wrong_before_trains_as_plain_jax_does(file, tmp_path):
+    """Each says in its first line what was wrong."""
+    found = yaml.safe_load(file.read_text())
+    shapes = {name: tuple(shape) for name, shape in found.pop("shapes").items()}
+    drawn = Drawn(shapes=shapes, **found)
+    rows = {which: drawn.rows(which) for which in ("train", "eval")}
+    check_alike(run_three_ways(drawn.spec, rows, drawn.initial(), tmp_path))
 
 
 def test_models_are_drawn_of_every_op_and_trained_in_every_way():

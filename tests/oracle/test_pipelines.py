@@ -69,3 +69,48 @@ def test_what_takes_all_rows_at_once_stands_between_microbatches(tmp_path):
     train = {"microbatches": 2, "optimizer": {"op": "sgd", "learning_rate": 0.05}}
     nodes = {"worker": {"count": 2}}
     check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_a_gradient_that_all_microbatches_make_is_waited_for(schedule, tmp_path):
+    """That of `q` is summed on one node after its last microbatch, and goes on from one
+    that does something once a step alone."""
+    w = [f"/node:worker:{i}" for i in range(4)]
+    graph = [
+        op("a", "fc", "x", w[0], size=2),
+        op("b", "fc", "x", w[0], size=2, activation="tanh"),
+        op("r", "reduce_sum", "a", w[1]),
+        op("q", "tanh", "r", w[2]),
+        op("c", "tanh", "b", w[1]),
+        op("d", "fc", "c", w[0], size=1),
+        op("v", "mean_squared_error", ["d", "y"], w[3]),
+        op("loss", "mul", ["v", "q"], w[3]),
+    ]
+    shapes = {"a.w": (3, 2), "a.b": (2,), "b.w": (3, 2), "b.b": (2,)}
+    shapes |= {"d.w": (2, 1), "d.b": (1,)}
+    train = {
+        "microbatches": 4,
+        "schedule": schedule,
+        "optimizer": {"op": "sgd", "learning_rate": 0.05},
+    }
+    nodes = {"worker": {"count": 4}}
+    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+
+
+def test_what_is_the_same_on_fewer_nodes_is_not_kept_for_the_others(tmp_path):
+    """`s` counts once in the sum, on one of the nodes that have it."""
+    nodes = {"worker": {"count": 4}}
+    graph = [
+        op("h", "fc", "x", "/node:worker:1", size=1, activation="tanh"),
+        op("v", "reduce_mean", "h", "/node:worker:1"),
+        op("half", "scale", "x", "/node:worker:3", factor=0.5),
+        op("g", "fc", "half", "/node:worker:0", size=1),
+        op("s", "scale", "v", "/node:worker:0,2,3", factor=0.3),
+        op("f", "mul", ["s", "s"], "/node:worker:0,2,3"),
+        op("error", "mean_squared_error", ["g", "y"], "/node:worker:0,1,3"),
+        op("most", "add", ["error", "s"], "/node:worker:0,1,3"),
+        op("loss", "add", ["most", "f"], "/node:worker:0"),
+    ]
+    shapes = {"h.w": (3, 1), "h.b": (1,), "g.w": (3, 1), "g.b": (1,)}
+    train = {"microbatches": 2, "optimizer": {"op": "sgd", "learning_rate": 0.05}}
+    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
