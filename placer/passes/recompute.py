@@ -48,8 +48,9 @@ def recompute(graph: Graph) -> Graph:
 
 @dataclass(slots=True)
 class _Part:
-    """What of one block stands on one place: its forward ops that work row by row, and
-    the gradients of all; `names` are those of the second time, by those of the first."""
+    """What of one block stands on one place, once a step or for every microbatch: its
+    forward ops that work row by row, and the gradients of all; `names` are those of the
+    second time, by those of the first."""
 
     forward: list[Op] = field(default_factory=list)
     backward: list[Op] = field(default_factory=list)
@@ -58,11 +59,13 @@ class _Part:
 
 def _parts(graph: Graph) -> tuple[list[_Part], dict[str, _Part]]:
     """The parts in program order, and that of each residual."""
-    found: dict[tuple[int, Place | None], _Part] = {}
+    found: dict[tuple[int, Place | None, bool], _Part] = {}
     residuals: dict[str, _Part] = {}
     for op in graph.ops:
         if "remat" in op.attrs and not op.is_gradient:
-            part = found.setdefault((op.attrs["remat"], op.place), _Part())
+            # What is done once a step does not wait for what microbatches do.
+            key = op.attrs["remat"], op.place, graph.is_repeated(op)
+            part = found.setdefault(key, _Part())
             if _by_rows(graph, op):
                 part.forward.append(op)
             if op.results and isinstance(op.results[-1].type, ResidualType):

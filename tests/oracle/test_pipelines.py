@@ -114,3 +114,21 @@ def test_what_is_the_same_on_fewer_nodes_is_not_kept_for_the_others(tmp_path):
     shapes = {"h.w": (3, 1), "h.b": (1,), "g.w": (3, 1), "g.b": (1,)}
     train = {"microbatches": 2, "optimizer": {"op": "sgd", "learning_rate": 0.05}}
     check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+
+
+def test_a_block_computed_again_may_mix_rows_of_all_microbatches(tmp_path):
+    block = [
+        op("s", "softmax", "x", axis=0),
+        op("k", "fc", "s", size=3, activation="tanh"),
+        op("j", "add", ["k", "x"]),
+        op("i", "gelu", "j"),
+    ]
+    graph = [
+        {"remat": True, "place": "/node:worker:0", "ops": block},
+        op("o", "fc", "i", "/node:worker:1", size=1),
+        op("loss", "mean_squared_error", ["o", "y"], "/node:worker:1"),
+    ]
+    shapes = {"k.w": (3, 3), "k.b": (3,), "o.w": (3, 1), "o.b": (1,)}
+    train = {"microbatches": 2, "optimizer": {"op": "sgd", "learning_rate": 0.05}}
+    nodes = {"worker": {"count": 2}}
+    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
