@@ -27,6 +27,7 @@ from placer.ops.attributes import complete, condense
 from placer.ops.declarations.call import CALL
 from placer.ops.function import Function
 from placer.ops.functions.call import call
+from placer.regions.function import likeness_of
 from placer.regions.sizes import SIZES, result_type
 
 
@@ -114,6 +115,7 @@ def _found(
     def forward(*xs: jax.Array) -> Any:
         return function.forward(*xs, **keywords)
 
+    args = attrs["args"]
     traces = [jax.eval_shape(forward, *_structs(types, size)) for size in SIZES]
     outs = [jax.tree.leaves(out) for out, _ in traces]
     pairs = enumerate(zip(*outs, strict=True))
@@ -132,12 +134,18 @@ def _found(
     predict = partial(function, **{**keywords, "training": False})
     jax.eval_shape(predict, *_structs(types, SIZES[0]))
     kept = [residuals for _, residuals in traces]
+    if len(kept[0].extra) != len(kept[1].extra):
+        raise PlacerError(
+            f"{attrs['fn']} is another function for {SIZES[0]} rows than for {SIZES[1]}",
+            hint="what a function does may not depend on how many rows there are",
+        )
     extra = zip(kept[0].extra, kept[1].extra, strict=True)
     saves = sorted({leaf.index for leaf in kept[0].leaves if leaf.operand})
     return {
         "saves": tuple(saves),
         "keeps": tuple(str(_kept_type(*pair)) for pair in extra),
         **_costs(function, types, keywords),
+        **({"same": likeness_of(fn, args, attrs["region"])} if args else {}),
     }
 
 
@@ -187,6 +195,8 @@ def _check_rows(
     """Run a few rows together, and in two halves: the same must come out."""
     rng = np.random.default_rng(0)
     rows = 4
+    wide = jax.dtypes.canonicalize_dtype("float64") == np.float64
+    close = {"rtol": 1e-6, "atol": 1e-7} if wide else {"rtol": 1e-4, "atol": 1e-5}
     arrays = [_array(rng, t, t.sizes(rows)) for t in types]
     arrays[-1] = np.stack([np.full(rows, 1), np.arange(rows)], -1).astype(np.uint32)
     for training in (True, False):
@@ -206,7 +216,7 @@ def _check_rows(
         ]
         for one, first, second in zip(whole, *halves, strict=True):
             apart = np.concatenate([first, second])
-            if not np.allclose(one, apart, rtol=1e-4, atol=1e-5, equal_nan=True):
+            if not np.allclose(one, apart, equal_nan=True, **close):
                 raise PlacerError(
                     f"{attrs['fn']} says batch: rows, and gives other rows when it has"
                     " half of them",

@@ -14,6 +14,8 @@ from placer.graph.types import TensorType
 from placer.regions.arguments import Arguments, read
 from placer.regions.cut import Cut, cut
 from placer.regions.flat import flatten
+from placer.regions.likeness import is_like, likeness
+from placer.regions.sizes import SIZES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +55,17 @@ def run(
     region: int,
     rows: int,
     inputs: Sequence[jax.Array],
+    same: str,
 ) -> list[jax.Array]:
     """What a region gives of its inputs. PlacerError where the function has no such
-    region for so many rows."""
+    region for so many rows, or is not the one of which `same` was written
+    (`likeness_of`)."""
+    if same and not _is_same(fn, text, region, same):
+        raise PlacerError(
+            f"{fn.__name__} is another function here than when it was compiled",
+            hint="its file gives others each time, as np.random without a seed does, or"
+            " goes through a set, or was changed by who imported it",
+        )
     regions = traced(fn, text, rows).cut.regions
     if region >= len(regions):
         raise PlacerError(
@@ -72,6 +82,17 @@ def run(
             hint=_HINT,
         )
     return found(*inputs)
+
+
+def likeness_of(fn: Callable[..., Any], text: str, region: int) -> str:
+    """What tells whether the region is the same in another process."""
+    return likeness(traced(fn, text, SIZES[0]).cut.regions[region])
+
+
+@lru_cache(maxsize=256)
+def _is_same(fn: Callable[..., Any], text: str, region: int, same: str) -> bool:
+    regions = traced(fn, text, SIZES[0]).cut.regions
+    return region < len(regions) and is_like(regions[region], same)
 
 
 def _inputs(region: Any) -> Sequence[Any]:

@@ -7,8 +7,9 @@ from typing import Any
 from placer.errors import PlacerError
 from placer.graph.types import BATCH, Dim, TensorType
 
-SIZES = (6, 10)
-"""Batches that a function is traced with: a dimension of these sizes is the batch."""
+SIZES = (14, 58)
+"""Batches that a function is traced with: a dimension of these sizes is the batch. Even,
+for those that cut it in two, and no numbers that a file is likely to say itself."""
 
 
 def result_type(what: str, small: Any, large: Any) -> TensorType:

@@ -165,12 +165,12 @@ def test_state_is_stored_by_the_step(tmp_path):
         (
             'fn: "functions:twice", out: "float32[batch, 4]"',
             "dimension 0 of result 0 of functions:twice changes with the batch and is"
-            " not the batch: 12 for 6 rows, 20 for 10",
+            " not the batch: 28 for 14 rows, 116 for 58",
         ),
         (
             'fn: "functions:halved", out: [c: "float32[batch, 4]", t: "float32[4, 8]"]',
             "dimension 1 of result 1 of functions:halved changes with the batch and is"
-            " not the batch: 3 for 6 rows, 5 for 10",
+            " not the batch: 7 for 14 rows, 29 for 58",
         ),
     ],
 )

@@ -98,6 +98,7 @@ CALL = Declaration(
             default="",
         ),
         Attr("region", int, "which region of a traced function this is", default=0),
+        Attr("same", str, "what tells a region from another function's", default=""),
         Attr("saves", list[int], "operands that backward needs", default=()),
         Attr("out", list[str], "types of the results", default=(), known=True),
         Attr("keeps", list[str], "what backward needs beside", default=(), known=True),

@@ -23,10 +23,11 @@ def call(
     saves: Sequence[int] = (),
     args: str = "",
     region: int = 0,
+    same: str = "",
 ) -> Any:
     count = len(inputs) - 1
     if args:
-        return _region(inputs[:count], fn, args, region, len(inputs[count]))
+        return _region(inputs[:count], fn, args, region, len(inputs[count]), same)
     first_state = count - len(state)
     first_param = first_state - len(params)
     values = dict(zip(params, inputs[first_param:first_state], strict=True))
@@ -58,11 +59,12 @@ def _region(
     args: str,
     region: int,
     rows: int,
+    same: str,
 ) -> Any:
     """What a region of a traced function gives; of no rows, which few functions can be
     traced with, what its types are for one."""
     if rows:
-        found = run(fn, args, region, rows, inputs)
+        found = run(fn, args, region, rows, inputs, same)
     else:
         outs = traced(fn, args, 1).cut.regions[region].closed.out_avals
         found = [jnp.zeros((0, *out.shape[1:]), out.dtype) for out in outs]
