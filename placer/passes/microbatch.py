@@ -119,7 +119,7 @@ class _State:
         if have == need or (need == "R" and have is None):
             return
         if have is not None and (name, None, None) not in self.converted:
-            yield self._together(name, have)
+            yield self._together(name, have, op)
         if need is None or need == "R":
             return
         if (name, need, op.place) not in self.converted:
@@ -134,14 +134,18 @@ class _State:
             return self.converted[name, need, op.place]
         return self.converted[name, None, None]
 
-    def _together(self, name: str, have: Layout) -> Op:
+    def _together(self, name: str, have: Layout, user: Op) -> Op:
+        """One value of those of all microbatches, where they are; rows that several nodes
+        have are gathered for it, so where the first op is that takes it."""
         origin = self.graph.producers[name]
         total = Value(f"{name}.total", self.graph.values[name].type)
         self.converted[name, None, None] = total.name
         self.over[total.name] = None
         if origin.kind == "read":  # the whole batch is read
             return replace(origin, results=(total,))
-        return Op(TOGETHER[have], (name,), (total,), {}, origin.place, origin.source)
+        gathered = have == "S" and len(self.graph.hosts(origin)) > 1
+        place = user.place if gathered else origin.place
+        return Op(TOGETHER[have], (name,), (total,), {}, place, origin.source)
 
     def _apart(self, name: str, whole: str, need: Layout, place: Place | None) -> Op:
         origin = self.graph.producers[name]

@@ -213,3 +213,15 @@ def test_a_parameter_of_two_stages_on_a_server_goes_once_a_step_to_each():
         **{f"h0.{name}": 2 for name in "wb"},
         **{f"h0.{name}.grad.total": 2 for name in "wb"},
     }
+
+
+def test_rows_of_all_microbatches_are_gathered_where_they_are_taken():
+    """The softmax takes all rows, and only worker:0 does."""
+    graph = step(
+        ("worker:0-1", "h, op: fc, in: x, size: 8"),
+        ("worker:0", "s, op: softmax, in: h, axis: 0"),
+        ("worker:0", "loss, op: reduce_sum, in: s"),
+        optimizer="{op: sgd, learning_rate: 0.1, place: '/node:ps:0/cpu'}",
+        microbatches=2,
+    )
+    assert crossing(graph) == {"h 1>0": 2, "h.grad 0>1": 1}
