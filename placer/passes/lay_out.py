@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import gcd, lcm
 
 from placer.errors import GraphError
 from placer.graph.fresh import fresh
@@ -121,28 +122,36 @@ def check_rows(graph: Graph) -> None:
             kind = value.type
             rows = isinstance(kind, TensorType) and kind.has_rows
             over = parts if is_computed(op) and rows else 1
-            nodes = "nodes"
+            what = ["devices"] if parts > 1 else []
             if value.layout == "S":
-                hosts = graph.hosts(op)
-                shared = shares(hosts, graph.cluster.workers)[0].parts
-                nodes = "nodes" if shared == len(hosts) else "workers"
-                over *= shared
+                found = shares(graph.hosts(op), graph.cluster.workers)
+                # Of a node that has the rows of several workers, all go to its devices.
+                over = lcm(
+                    *(over // gcd(over, len(each.own)) for each in found if each.own)
+                )
+                over *= found[0].parts
+                of_workers = found[0].parts > len(found)
+                what = what or ["workers" if of_workers else "nodes"]
+                what = ["workers", *what] if of_workers and parts > 1 else what
             if rows and value.over == "S":
                 over *= graph.microbatches
+                what.append("microbatches")
             if over > 1 and graph.batch % over:
-                parted = value.layout == "S" or parts > 1
-                what = ["devices" if parts > 1 else nodes] * parted
-                what += ["microbatches"] * (rows and value.over == "S")
                 raise _uneven(graph, op, value, over, " and ".join(what))
 
 
 def _uneven(graph: Graph, op: Op, value: Value, parts: int, what: str) -> GraphError:
     below = graph.batch - graph.batch % parts
     near = f"sizes are {below} or {below + parts}" if below else f"size is {parts}"
+    source, name = op.source, value.name
+    if source is None:  # where a row stands is read for an op that somebody wrote
+        user = graph.uses[name][0]
+        source, name = user.source, user.name
+    rows = "1 row" if graph.batch == 1 else f"{graph.batch} rows"
     return GraphError(
-        f"a batch of {graph.batch} rows cannot be split evenly over the {parts} {what} "
-        f"of {op.place}, as '{value.name}' needs",
-        span=op.source,
+        f"a batch of {rows} cannot be split evenly over the {parts} {what} of"
+        f" {op.place}, as '{name}' needs",
+        span=source,
         hint=f"the nearest batch {near}",
     )
 

@@ -96,3 +96,30 @@ def test_a_clip_of_all_and_a_clip_of_one_group_is_refused(tmp_path):
     assert message([H, LOSS], tmp_path, optimizer=optimizer).startswith(
         "bad.yaml:11:37: both train.clip and an optimizer's own clip are given\n"
     )
+
+
+def test_the_rows_of_heter_nodes_are_split_over_their_devices_too(tmp_path):
+    """Each node has the rows of two workers, and two devices: 12 rows go, 14 do not."""
+    spec = tmp_path / "good.yaml"
+    head = HEAD.replace("BATCH", "12").replace(
+        "heter: {count: 2}", "heter: {count: 2, devices: {cpu: 1, gpu: 2}}"
+    )
+    lines = f'  - {{{H}, place: "/node:heter/gpu"}}\n  - {{{LOSS}}}\n'
+    tail = TAIL.replace("OPTIMIZER", "")
+    spec.write_text(head + lines + tail)
+    compile(spec, tmp_path / "good")
+    spec.write_text(head.replace("batch: 12", "batch: 14") + lines + tail)
+    with pytest.raises(GraphError, match="over the 4 workers of /node:heter/cpu"):
+        compile(spec, tmp_path / "bad")
+
+
+def test_rows_that_dropout_counts_are_told_at_the_dropout(tmp_path):
+    ops = [
+        f'{H}, place: "/node:worker:0-1/cpu"',
+        'name: d, op: dropout, in: h, rate: 0.5, place: "/node:worker/cpu"',
+        'name: loss, op: mean_squared_error, in: [d, y], place: "/node:worker:0/cpu"',
+    ]
+    assert message(ops, tmp_path, batch=6).startswith(
+        "bad.yaml:9:12: a batch of 6 rows cannot be split evenly over the 4 nodes of"
+        " /node:worker/cpu, as 'd' needs\n"
+    )
