@@ -121,5 +121,5 @@ def test_rows_that_dropout_counts_are_told_at_the_dropout(tmp_path):
     ]
     assert message(ops, tmp_path, batch=6).startswith(
         "bad.yaml:9:12: a batch of 6 rows cannot be split evenly over the 4 nodes of"
-        " /node:worker/cpu, as 'd' needs\n"
+        " /node:worker/cpu, as 'd.dropped' needs\n"
     )
