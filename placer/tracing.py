@@ -126,9 +126,11 @@ def _found(
     if results != wanted:
         shown = ", ".join(map(str, results))
         meant = ", ".join(map(str, wanted))
+        hint = "say the types that the function gives under 'out', the state's apart"
+        if args:
+            hint = "its file, imported with 64-bit types or without, makes other arrays"
         raise PlacerError(
-            f"{attrs['fn']} gives {shown}, and the spec says {meant}",
-            hint="say the types that the function gives under 'out', the state's apart",
+            f"{attrs['fn']} gives {shown}, and the spec says {meant}", hint=hint
         )
     # An evaluation runs it too, and must not meet its first trace there.
     predict = partial(function, **{**keywords, "training": False})

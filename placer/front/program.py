@@ -80,7 +80,10 @@ class Program:
         return self
 
     def __exit__(self, *of_error: object) -> None:
-        _current.set(_current.get()[:-1])
+        programs = _current.get()
+        last = max((i for i, each in enumerate(programs) if each is self), default=None)
+        if last is not None:
+            _current.set((*programs[:last], *programs[last + 1 :]))
 
     def update(self, **sections: Unpack[Sections]) -> None:
         """Say these sections, in place of what was said of them before; None says

@@ -84,6 +84,11 @@ def _run(file: Path, name: str) -> Program:
         kind = type(made).__name__
         message = f"{file}:{name} returns {kind}, not Program"
         raise SpecError(message, hint="return the Program, or None for the default one")
+    if made.is_empty and not default_program().is_empty:
+        raise SpecError(
+            f"{file}:{name} returns a program without an op, and calls ops outside of it",
+            hint="write `with program:` around them",
+        )
     return made
 
 

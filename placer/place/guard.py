@@ -12,8 +12,8 @@ inside carries its place (`placer.place.scope`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +56,7 @@ def place_guard(
     by the same rule, or None for nothing. None clears what is open around it. Raises
     PlaceError, at the caller's line, for text that is no place.
     """
-    return _open(_read(place, caller()))
+    return _Open(_read(place, caller()))
 
 
 def device_guard(device: str | None) -> AbstractContextManager[None]:
@@ -67,14 +67,14 @@ def device_guard(device: str | None) -> AbstractContextManager[None]:
     """
     span = caller()
     if device is None:
-        return _open(_Guard(None, span, _without_device, scope.NO_DEVICE))
+        return _Open(_Guard(None, span, _without_device, scope.NO_DEVICE))
     if not isinstance(device, str) or not device or _NODES.search(device):
         raise PlaceError(
             f"a device is a text such as gpu:0, not {device!r}",
             span=span,
             hint="place_guard takes places such as /node:worker/gpu:0",
         )
-    return _open(_read(f"/{device}", span))
+    return _Open(_read(f"/{device}", span))
 
 
 _NODES = re.compile("/|^(node|job):")
@@ -87,8 +87,8 @@ def open_places(op: Called) -> tuple[Said, ...]:
     blocks that nest.
     """
     found: tuple[Said, ...] = ()
-    for guard in _guards.get():
-        found = guard.then(found, op)
+    for entered in _guards.get():
+        found = entered.guard.then(found, op)
     return found
 
 
@@ -121,17 +121,38 @@ class _Guard:
         return (*outer, Said(place, self.span))
 
 
-_guards: ContextVar[tuple[_Guard, ...]] = ContextVar("placer.guards", default=())
+class _Open(ContextDecorator):
+    """A guard as a context, which may be entered again, inside of itself too."""
+
+    def __init__(self, guard: _Guard) -> None:
+        self._guard = guard
+
+    def __enter__(self) -> None:
+        scoped = scope.opened(self._guard.scope, self._guard.span)
+        scoped.__enter__()
+        _guards.set((*_guards.get(), _Entered(self, self._guard, scoped)))
+
+    def __exit__(self, *of_error: Any) -> None:
+        """Leave this one alone, whatever has been opened since and not left, as by a
+        generator that was not run to its end."""
+        entered = _guards.get()
+        for i in range(len(entered) - 1, -1, -1):
+            if entered[i].by is self:
+                _guards.set((*entered[:i], *entered[i + 1 :]))
+                entered[i].scoped.__exit__(*of_error)
+                return
 
 
-@contextmanager
-def _open(guard: _Guard) -> Iterator[None]:
-    before = _guards.set((*_guards.get(), guard))
-    try:
-        with scope.opened(guard.scope, guard.span):
-            yield
-    finally:
-        _guards.reset(before)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entered:
+    """A guard that is open: by whom, and its scope of JAX."""
+
+    by: _Open
+    guard: _Guard
+    scoped: AbstractContextManager[object]
+
+
+_guards: ContextVar[tuple[_Entered, ...]] = ContextVar("placer.guards", default=())
 
 
 def _read(place: str | Place | Chooses | None, span: Span) -> _Guard:

@@ -115,7 +115,7 @@ def _type(region: Region, index: int, small: Any, large: Any) -> TensorType:
 
 
 def _check_rows(region: Region, types: Sequence[TensorType]) -> None:
-    if not any(kind.has_rows for kind in types):
+    if not any(kind.has_batch for kind in types):
         return  # it depends on no row, or takes them all
     for index, kind in enumerate(types):
         if not kind.has_rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 
 import pytest
 from builds import told
@@ -92,6 +93,37 @@ def test_a_guard_is_left_by_an_exception_too() -> None:
         with pytest.raises(ZeroDivisionError), place_guard("/gpu:1"):
             _ = 1 / 0
         assert here() == "/node:worker"
+    assert here() is None
+
+
+def test_a_guard_is_opened_again_and_inside_of_itself() -> None:
+    guard = place_guard("/node:worker:1")
+    for _ in range(2):
+        with guard, place_guard("/node:ps"), guard:
+            assert here() == "/node:worker:1"
+        assert here() is None
+
+
+def test_a_guard_decorates_a_function() -> None:
+    @place_guard("/node:worker:1")
+    def inside() -> str | None:
+        return here()
+
+    assert [inside(), inside(), here()] == ["/node:worker:1"] * 2 + [None]
+
+
+def test_a_generator_that_is_closed_late_leaves_its_own_guard_alone() -> None:
+    def opened() -> Iterator[None]:
+        with place_guard("/node:worker:1"):
+            yield
+
+    with place_guard("/node:ps"):
+        held = opened()
+        next(held)
+        with place_guard("/node:worker/gpu:1"):
+            held.close()
+            assert here() == "/node:worker/gpu:1"
+        assert here() == "/node:ps"
     assert here() is None
 
 

@@ -124,6 +124,16 @@ def test_an_op_goes_to_the_innermost_program() -> None:
     assert [op["in"] for op in inner.tree().value["graph"]] == ["y"]
 
 
+def test_a_program_that_is_left_late_leaves_itself_alone() -> None:
+    first, second = program(), program()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    layers.data("x", "float32[batch, 4]")
+    assert "x" in second.tree().entries["inputs"].value
+    second.__exit__()
+
+
 def test_a_program_is_left_by_an_exception_too() -> None:
     with program(name="outer") as outer:
         with pytest.raises(ZeroDivisionError), program():

@@ -274,6 +274,13 @@ own.py:2:12: SyntaxError: '(' was never closed
         "own.py:build returns no program, and no op was called outside of one\n"
         "  hint: return the Program\n",
     ),
+    "ops outside of what is returned": (
+        BUILD + "    program = Program()\n"
+        '    layers.relu(layers.data("x", "float32[batch, 4]"))\n    return program\n',
+        "own.py:build",
+        "own.py:build returns a program without an op, and calls ops outside of it\n"
+        "  hint: write `with program:` around them\n",
+    ),
     "an argument that nobody gives": (
         "def build(size): ...\n",
         "own.py:build",

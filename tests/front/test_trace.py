@@ -84,6 +84,13 @@ def merged(w, x):
         return y.reshape(-1, 4) @ w
 
 
+def turned(x):
+    with place_guard("/node:worker:0/cpu"):
+        y = x.T
+    with place_guard("/node:worker:1/cpu"):
+        return y.T
+
+
 def keyed(x):
     with place_guard("/node:worker:0/cpu"):
         key = jax.random.key(x.astype(int).sum())
@@ -375,6 +382,11 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
             " (model.py:LINE) makes is float32[]",
         ),
         (
+            "placer.trace(turned, x, batch='rows')",
+            "with batch='rows' all that leaves a place has rows, and what 'transpose'"
+            " (model.py:LINE) makes is float32[4, batch]",
+        ),
+        (
             "placer.trace(merged, W, x)",
             "dimension 0 of what 'reshape' (model.py:LINE) makes, which another place"
             " needs, changes with the batch and is not the batch: 28 for 14 rows",
@@ -391,6 +403,7 @@ def test_what_cannot_be_traced_is_told_at_the_call(
     with pytest.raises(PlacerError) as caught:
         built(tmp_path, call)
     marks = {"summed": "s.sum()", "merged": "x.reshape", "told": "jax.debug.print"}
+    marks["turned"] = "y = x.T"
     inside = next((line(mark) for fn, mark in marks.items() if fn in call), 0)
     assert message.replace("LINE", str(inside)) in str(caught.value)
     assert caught.value.span is not None
