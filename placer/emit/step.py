@@ -118,7 +118,7 @@ class _Writer:
             head = "if" if i == 0 else "elif"
             lines.append(f"{INDENT * 2}{head} block == {literal(block.name)}:")
             inner = held.taken(i, 3) + self._block(made, block, 3) + held.kept(i, 3)
-            lines += inner
+            lines += inner or [f"{INDENT * 3}pass  # what is made is what was there"]
             if block.repeated and (assigned := _assigned(inner)):
                 lines += forget(assigned, 3)  # no part holds on to the one before
         return lines + self._block(made, step.after, 1)
