@@ -3,6 +3,7 @@ and what comes before, between and after."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -45,9 +46,11 @@ def blocks(graph: Graph, found: Sequence[Unit], *, evaluating: bool = False) -> 
         return Blocks(_joined(sequence), (), Block(repeated=False))
     first, last = repeated[0], repeated[-1] + 1
     among = tuple(sequence[first:last])
-    taken: set[str] = set()
+    counts: Counter[str] = Counter()
     for block in among:
-        block.name = _fresh(_purpose(block, evaluating), taken)
+        wish = _purpose(block, evaluating)
+        counts[wish] += 1
+        block.name = wish if counts[wish] == 1 else f"{wish}_{counts[wish]}"
     return Blocks(_joined(sequence[:first]), among, _joined(sequence[last:]))
 
 
@@ -94,11 +97,3 @@ def _purpose(block: Block, evaluating: bool) -> str:
     if not computed:
         return "exchange" if block.units else "totals"
     return purpose(Unit(tuple(computed), computed=True, once=False), evaluating)
-
-
-def _fresh(wish: str, taken: set[str]) -> str:
-    name, i = wish, 2
-    while name in taken:
-        name, i = f"{wish}_{i}", i + 1
-    taken.add(name)
-    return name

@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from placer.emit.host import taken
-from placer.graph.graph import TOGETHER, Graph, Op
+from placer.graph.graph import APART, TOGETHER, Graph, Op
 from placer.graph.rows import pieces
 from placer.graph.structure import (
     COPIES,
@@ -90,7 +90,7 @@ class Readers:
                         if hosts & {*self._sources(op, listen, at, target)}
                     )
                     ahead.append((listen.results[at].name, reached))
-                elif op.kind in ("assemble", "cut"):
+                elif op.kind in _VIEWS:
                     ahead.append((op.name, hosts))
                 elif op.kind in COPIES:
                     here = hosts & {*self._graph.hosts(op)}
@@ -201,6 +201,10 @@ class Readers:
             for names in (send.operands, received):
                 found.update(((edge, name), at) for at, name in enumerate(names))
         return found
+
+
+_VIEWS = frozenset({"assemble", "cut", *APART.values()})
+"""Kinds whose result may lie where their operand does, on the same host."""
 
 
 def _may_be_same(op: Op) -> bool:

@@ -32,6 +32,13 @@ class Variable:
     def __repr__(self) -> str:
         return f"<Variable {self.name}: {self.type}>"
 
+    def __bool__(self) -> bool:
+        raise SpecError(
+            f"'{self.name}' has no value while the model is written",
+            span=caller(),
+            hint="choose by what Python knows, or between values by layers.where",
+        )
+
     @property
     def shape(self) -> tuple[Dim, ...]:
         """Ints, and `batch` for the rows of the global batch."""

@@ -9,6 +9,8 @@ from placer.place.ids import Ids, fold, suffix
 from placer.place.nodes import NodeKind
 from placer.place.place import Place
 
+_ACCELERATORS = ("gpu", "tpu")
+
 
 def node_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> NodeKind:
     """The kind of that name; PlaceError with the nearest name if there is none."""
@@ -51,11 +53,14 @@ def check(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:
     ]
     if not counts:
         declared = sorted({device for kind in kinds for device in kind.counts})
+        hint = did_you_mean(place.device, declared)
+        if place.device in _ACCELERATORS:
+            hint = f"where a node has one, say devices: {{cpu: 1, {place.device}: 1}}"
         raise PlaceError(
             f"no device '{place.device}' on {owner}: "
             f"declared are {', '.join(declared) or 'none'}",
             span=_narrow(span, "/device:|/", place.device),
-            hint=did_you_mean(place.device, declared),
+            hint=hint,
         )
     missing = _missing(place.device_ids, max(counts))
     if missing:

@@ -170,7 +170,7 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
         bad_device,
         "no device 'gpu' on node 'ps': declared are cpu",
         "gpu",
-        "did you mean 'cpu'?",
+        "where a node has one, say devices: {cpu: 1, gpu: 1}",
     ),
     (
         taken_name,

@@ -192,7 +192,7 @@ def bad_backward(made: Program, loss: Variable) -> None:
             bad_backward,
             "no device 'gpu' on node 'ps': declared are cpu",
             "gpu",
-            "did you mean 'cpu'?",
+            "where a node has one, say devices: {cpu: 1, gpu: 1}",
         ),
     ],
 )

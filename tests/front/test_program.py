@@ -85,6 +85,13 @@ def test_an_array_is_no_operand_on_either_side(operator: str) -> None:
     assert made.is_empty
 
 
+def test_a_value_is_neither_true_nor_false() -> None:
+    with program():
+        x = layers.data("x", "float32[batch, 4]")
+        with pytest.raises(SpecError, match="'x' has no value while the model is"):
+            bool(x)
+
+
 def test_a_constant_has_the_dtype_of_what_stands_beside_it() -> None:
     with program():
         x = layers.data("x", "bfloat16[batch]")

@@ -79,7 +79,7 @@ def test_the_canonical_place_drops_ids_that_are_all_there_are(
             "/node:ps/gpu",
             "gpu",
             "no device 'gpu' on node 'ps': declared are cpu",
-            "did you mean 'cpu'?",
+            "where a node has one, say devices: {cpu: 1, gpu: 1}",
         ),
         (
             "/node:worker:1/gpu:8",
