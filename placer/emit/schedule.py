@@ -206,9 +206,8 @@ class _Simulation:
                         behind.setdefault(op.attrs["edge"], set()).update(taken)
                     elif op.kind == "listen_and_serv":
                         taken.add(op.attrs["edge"])
-        for edge in sorted(
-            behind
-        ):  # a message has a greater number than those before it
+        # A message has a greater number than those that come before it.
+        for edge in sorted(behind):
             for before in behind[edge]:
                 found[edge] |= found.get(before, set())
         return found
