@@ -6,10 +6,12 @@ python scripted_node.py NODE WORD… --report-fd N
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 node, *words, _, descriptor = sys.argv[1:]
@@ -27,8 +29,11 @@ def failed(blamed, what, root):
 
 def wait():
     """For ever, but not longer than the launcher lives."""
-    while os.getppid() != 1 and os.getppid() == PARENT:
-        time.sleep(0.05)
+    with suppress(ProcessLookupError):
+        ended = select.poll()
+        ended.register(os.pidfd_open(PARENT), select.POLLIN)
+        if os.getppid() == PARENT:
+            ended.poll()
 
 
 def is_frozen(log):
@@ -87,7 +92,7 @@ for word in words:
         case ["pid"]:
             print(f"pid {os.getpid()}", flush=True)
         case ["frozen", log]:
-            while not is_frozen(log):
+            while not is_frozen(log):  # which is told to its parent alone
                 time.sleep(0.02)
         case _:
             raise ValueError(word)

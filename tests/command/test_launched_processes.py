@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -64,12 +64,18 @@ def runs(pid: int) -> bool:
     return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Look until it is so: for what other processes do, which tell nobody here."""
-    end = time.monotonic() + ENOUGH
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
+def wait_for_end(pid: int) -> None:
+    """Wait until the process, which is nobody's child here, has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ended = select.poll()
+        ended.register(descriptor, select.POLLIN)
+        assert ended.poll(ENOUGH * 1000), f"process {pid} is left behind"
+    finally:
+        os.close(descriptor)
 
 
 def test_a_run_gives_its_result_and_shows_every_event(tmp_path: Path) -> None:
@@ -186,7 +192,7 @@ def test_a_deaf_node_is_killed(tmp_path: Path) -> None:
 def test_what_a_node_started_ends_with_it(tmp_path: Path) -> None:
     launched({"worker:0": "child state=done result"}, tmp_path)
     child = logged(tmp_path, "worker:0", "child")
-    until(lambda: not runs(child), "a process is left behind")
+    wait_for_end(child)
 
 
 def test_a_node_may_close_its_pipe_before_it_ends(tmp_path: Path) -> None:
@@ -272,7 +278,8 @@ def test_a_signal_to_the_launcher_ends_all(
         if again:
             launcher.send_signal(number)
         assert launcher.wait(ENOUGH) == status
-    until(lambda: not any(runs(pid) for pid in pids), "a process is left behind")
+    for pid in pids:
+        wait_for_end(pid)
 
 
 def test_a_log_that_is_gone_hides_no_failure(tmp_path: Path) -> None:
