@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -23,6 +24,11 @@ from placer.command.writing import to_yaml_command
 from placer.errors import PlacerError
 
 INTERRUPTED = 130
+
+_STEERING = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""What steers a terminal, or cannot be written to one."""
 
 
 class InOrder(click.Group):
@@ -90,7 +96,7 @@ def _status(arguments: list[str], *, debug: bool) -> int:
     except PlacerError as error:
         if debug:
             traceback.print_exc()
-        print(error, file=sys.stderr)
+        print(_legible(str(error)), file=sys.stderr)
         return error.exit_status
     except OSError as error:
         if error.errno == errno.EPIPE:
@@ -98,6 +104,11 @@ def _status(arguments: list[str], *, debug: bool) -> int:
         return _unexpected(error, debug=debug)
     except Exception as error:
         return _unexpected(error, debug=debug)
+
+
+def _legible(message: str) -> str:
+    """A message that may quote anyone's bytes, as a terminal can show it."""
+    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", message)
 
 
 def _reader_left() -> int:
@@ -111,6 +122,6 @@ def _unexpected(error: Exception, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     else:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        print(_legible(f"{type(error).__name__}: {error}"), file=sys.stderr)
         print(f"  hint: {DEBUG} shows where it came from", file=sys.stderr)
     return 1

@@ -16,6 +16,7 @@ from placer.errors import SpecError
 from placer.front.ops import one
 from placer.front.program import current_program
 from placer.front.variable import Variable
+from placer.graph.scalars import shown
 from placer.graph.types import BATCH
 from placer.spec.build import NARROWER
 
@@ -89,6 +90,9 @@ def data(
     if type is not None and dtype is not None:
         message = f"input '{name}' is given both 'type' and 'dtype'"
         raise SpecError(message, span=caller(), hint="they are the same")
+    if not isinstance(shape, list | tuple):
+        message = f"the shape of input '{name}' must be a list, not {shown(shape)}"
+        raise SpecError(message, span=caller(), hint="[12] is a row of 12")
     begins = bool(shape) and shape[0] in (None, -1, BATCH)
     dims = ", ".join(map(str, (BATCH, *(shape[1:] if begins else shape))))
     return current_program().declare(name, f"{dtype or type or 'float32'}[{dims}]")

@@ -13,6 +13,7 @@ import pytest
 
 import placer
 from placer.command.entry import commands, main
+from placer.errors import RunError
 from placer.files import find
 from placer.graph.text import parse_graph, parse_graphs
 from placer.passes import NAMES
@@ -235,6 +236,18 @@ def test_an_unexpected_error_is_one_line_and_a_hint(
         "ZeroDivisionError: by zero\n  hint: --debug shows where it came from\n"
     )
     assert "Traceback" in tell("show", build, "--tables", "--debug").err
+
+
+@pytest.mark.parametrize("of", [ValueError, RunError])
+def test_an_error_does_not_steer_the_terminal(
+    tell: Tell, build: Path, monkeypatch: pytest.MonkeyPatch, of: type[Exception]
+) -> None:
+    def fail(plan: object) -> None:
+        raise of("a\x1b[2Jb\r\tc\nd\u202e\ud800 é")
+
+    monkeypatch.setattr(server_tables, "table_views", fail)
+    told = tell("show", build, "--tables").err
+    assert "a\ufffd[2Jb\ufffd\tc\nd\ufffd\ufffd é\n" in told
 
 
 def test_an_interrupt_exits_with_130(

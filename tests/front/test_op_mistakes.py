@@ -77,6 +77,10 @@ def no_type() -> None:
         layers.data("x")
 
 
+def shape_as_number() -> None:
+    layers.data("x", shape=3)
+
+
 def two_types() -> None:
     with program():
         layers.data("x", "float32", shape=[1], dtype="int32")
@@ -195,6 +199,12 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
         "the type of input 'x' is not said",
         'layers.data("x")',
         'write data("x", "float32[batch, 12]")',
+    ),
+    (
+        shape_as_number,
+        "the shape of input 'x' must be a list, not 3",
+        'layers.data("x", shape=3)',
+        "[12] is a row of 12",
     ),
     (
         two_types,
