@@ -34,7 +34,14 @@ SHAPES = {
 
 @pytest.mark.parametrize(
     ("workers", "heter", "servers"),
-    [(1, 1, 1), (2, 1, 1), (4, 2, 1), (3, 2, 0), (1, 2, 2), (4, 3, 1)],
+    [
+        (1, 1, 1),
+        (4, 2, 1),
+        (3, 2, 0),
+        (1, 2, 2),
+        pytest.param(2, 1, 1, marks=pytest.mark.slow),
+        pytest.param(4, 3, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_heter_nodes_train_as_plain_jax_does(workers, heter, servers, tmp_path):
     nodes = {

@@ -50,8 +50,13 @@ PLACEMENTS = {
     },
 }
 """By what lines of the programs are replaced."""
+SLOW = [("flax", "all workers"), ("flax", "a pipeline")]
 CASES = [
-    (model, placement)
+    pytest.param(
+        model,
+        placement,
+        marks=[pytest.mark.slow] if (model, placement) in SLOW else [],
+    )
     for model in ("plain", "flax", "equinox", "inner")
     for placement in PLACEMENTS
     # Its penalty is of the whole batch.
