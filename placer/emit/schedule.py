@@ -1,9 +1,9 @@
 """In what order each host runs its blocks for the microbatches of a step.
 
-Found by going through a step as if every block took as long as its declared FLOPs say.
-`gpipe` runs what comes first for all microbatches (Huang et al. 2019); `1f1b` goes on
+Found by going through a step as if every block took as long as its declared FLOPs say,
+and the devices of a node worked side by side, each on one block at a time. `gpipe` runs what comes first for all microbatches (Huang et al. 2019); `1f1b` goes on
 with the microbatch that has come furthest, and holds no more of them than are needed to
-keep all hosts at work (PipeDream: Narayanan et al. 2019, 2021).
+keep all at work (PipeDream: Narayanan et al. 2019, 2021).
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from placer.emit.host import units
 from placer.graph.graph import Graph, Op
 from placer.graph.structure import is_computed, is_conversion
 from placer.passes.flops import Known
+from placer.place import Location
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A block of a host for one microbatch, None where it runs once a step; and when it
-    begins and ends, in declared FLOPs, where that is known."""
+    begins and ends, in declared FLOPs, and on which devices, where that is known."""
 
     block: str
     microbatch: int | None
     begin: int = field(default=0, compare=False)
     end: int = field(default=0, compare=False)
+    devices: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         number = "" if self.microbatch is None else f".{self.microbatch}"
@@ -36,7 +38,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The turns of every host that has any, in order."""
+    """The turns of every host that has any, in the order in which they begin."""
 
     policy: str
     microbatches: int
@@ -65,6 +67,27 @@ _Key = tuple[str, int, int | None]
 """A host, a block of it by its number, and the microbatch."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a turn of a block takes: so long, of all of these devices."""
+
+    cost: int
+    devices: tuple[str, ...]
+    at: frozenset[Location]
+
+
+@dataclass(slots=True)
+class _Stage:
+    """Blocks of a host, or of some devices of it, by the first and the last that are run
+    for each microbatch; and of how many the first has been run and the last has not.
+    `most` are needed to keep all at work."""
+
+    first: int
+    last: int
+    most: int
+    held: int = 0
+
+
 @dataclass(slots=True)
 class _Simulation:
     graph: Graph
@@ -72,11 +95,12 @@ class _Simulation:
     policy: str
     among: dict[str, Sequence[Block]] = field(default_factory=dict)
     """The blocks that take turns, of the hosts that have any."""
-    ends: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The first and the last block of a host that are run for each microbatch."""
+    stages: dict[str, Sequence[_Stage]] = field(default_factory=dict)
+    """Of each host those that hold back."""
     turns: dict[str, list[Turn]] = field(default_factory=dict)
-    free: dict[str, int] = field(default_factory=dict)
-    """When each host has ended all that it began."""
+    work: dict[str, Sequence[_Work]] = field(default_factory=dict)
+    free: dict[Location, int] = field(default_factory=dict)
+    """When each device has ended all that it began."""
     ready: dict[str, dict[_Key, int]] = field(default_factory=dict)
     """The turns that wait for nothing any more, and since when."""
     missing: dict[_Key, int] = field(default_factory=dict)
@@ -84,43 +108,40 @@ class _Simulation:
     users: dict[_Key, list[_Key]] = field(default_factory=dict)
     since: dict[_Key, int] = field(default_factory=dict)
     """When the last of those ended that a turn waits for."""
-    held: dict[str, int] = field(default_factory=dict)
-    """How many microbatches each host has begun and not ended."""
 
     def run(self) -> None:
         for host, step in self.steps.items():
-            repeated = [i for i, block in enumerate(step.among) if block.repeated]
-            if repeated:
+            if any(block.repeated for block in step.among):
                 self.among[host] = step.among
-                self.ends[host] = repeated[0], repeated[-1]
-        costs = {host: self._costs(host) for host in self.among}
-        for host in self.among:
+        for host, found in self.among.items():
+            known: Known = {}
+            self.work[host] = [self._work(host, block, known) for block in found]
+            self.stages[host] = self._stages(host) if self.policy == "1f1b" else ()
             self.turns[host], self.ready[host] = [], {}
-            self.free[host] = self.held[host] = 0
         self._link()
         best = {host: self._best(host, hold=True) for host in self.among}
         while any(self.ready.values()):
-            found = [each for each in best.values() if each is not None]
-            if not found:  # all hold back, and one begins nevertheless
-                found = [
+            begun = [each for each in best.values() if each is not None]
+            if not begun:  # all hold back, and one begins nevertheless
+                begun = [
                     e for h in best if (e := self._best(h, hold=False)) is not None
                 ]
-            begin, _, key = min(found)
-            for host in self._take(key, begin, costs[key[0]][key[1]]):
+            begin, _, key = min(begun)
+            for host in self._take(key, begin):
                 best[host] = self._best(host, hold=True)
         assert not any(self.missing.values()), "blocks wait for each other in a circle"
 
-    def _take(self, key: _Key, begin: int, cost: int) -> set[str]:
+    def _take(self, key: _Key, begin: int) -> set[str]:
         """Run a turn; gives the hosts for which something is new."""
         host, number, microbatch = key
-        end = begin + cost
+        work = self.work[host][number]
+        end = begin + work.cost
         del self.ready[host][key]
-        self.turns[host].append(
-            Turn(self.among[host][number].name, microbatch, begin, end)
-        )
-        self.free[host] = end
-        first, last = self.ends[host]
-        self.held[host] += (number == first) - (number == last)
+        name = self.among[host][number].name
+        self.turns[host].append(Turn(name, microbatch, begin, end, work.devices))
+        self.free.update(dict.fromkeys(work.at, end))
+        for stage in self.stages[host]:
+            stage.held += (number == stage.first) - (number == stage.last)
         changed = {host}
         for user in self.users.get(key, ()):
             self.since[user] = max(self.since.get(user, 0), end)
@@ -133,9 +154,13 @@ class _Simulation:
     def _best(self, host: str, *, hold: bool) -> tuple[int, _Rank, _Key] | None:
         """What the host does next, and when: of what is ready first, the first by its
         policy."""
-        free = self.free[host]
+        free, work = self.free, self.work[host]
         found = [
-            (max(free, since), self._rank(key), key)
+            (
+                max(since, *(free.get(d, 0) for d in work[key[1]].at)),
+                self._rank(key),
+                key,
+            )
             for key, since in self.ready[host].items()
             if not (hold and self._is_held(key))
         ]
@@ -147,21 +172,43 @@ class _Simulation:
         return first, -1 if microbatch is None else microbatch
 
     def _is_held(self, key: _Key) -> bool:
-        """Whether the host has begun as many microbatches as it should hold at once."""
+        """Whether as many microbatches have begun as should be held at once."""
         host, number, _ = key
-        first, last = self.ends[host]
-        if self.policy == "gpipe" or first == last or number != first:
-            return False
-        levels = [self.among[host][i].level for i in (first, last)]
-        return self.held[host] > (levels[1] - levels[0]) // 2
+        return any(
+            number == stage.first and stage.held >= stage.most
+            for stage in self.stages[host]
+        )
 
-    def _costs(self, host: str) -> list[int]:
-        known: Known = {}
+    def _stages(self, host: str) -> list[_Stage]:
+        """The host as a whole, and each set of devices."""
+        found, work = self.among[host], self.work[host]
+        repeated = [i for i, block in enumerate(found) if block.repeated]
+        groups = [repeated]
+        for at in dict.fromkeys(work[i].at for i in repeated):
+            groups.append([i for i in repeated if work[i].at == at])
         return [
-            1 + sum(turn_cost(self.graph, op, host, known) for op in block.ops
-                    if is_computed(op) and not is_conversion(op.kind))
-            for block in self.among[host]
-        ]  # fmt: skip
+            _Stage(g[0], g[-1], 1 + (found[g[-1]].level - found[g[0]].level) // 2)
+            for g in groups
+            if g[0] != g[-1]
+        ]
+
+    def _work(self, host: str, block: Block, known: Known) -> _Work:
+        """What a turn takes. Ops of a block on different devices do not wait for each
+        other."""
+        graph = self.graph
+        computed = [
+            op for op in block.ops if is_computed(op) and not is_conversion(op.kind)
+        ]
+        costs: dict[str, int] = {}
+        at: set[Location] = set()
+        for op in computed or [*block.ops, *block.totals]:
+            assert op.place is not None
+            found = [d for d in graph.cluster.resolve(op.place) if d.host == host]
+            cost = turn_cost(graph, op, host, known) if computed else 0
+            devices = graph.devices(op)
+            costs[devices] = costs.get(devices, 0) + -(-cost // len(found))
+            at.update(found)
+        return _Work(1 + max(costs.values()), tuple(costs), frozenset(at))
 
     def _link(self) -> None:
         """What each turn waits for: the block before it on its host, for the same

@@ -1,5 +1,6 @@
 """In what order hosts run their blocks for the microbatches of a step."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,48 @@ def test_stages_of_several_workers_keep_the_same_order():
     found = turns(2, 4, "1f1b", wide=2)
     assert found["worker:0"] == found["worker:1"]
     assert found["worker:2"] == found["worker:3"]
+
+
+ON_GPUS = """\
+nodes: {worker: {count: 1, devices: {gpu: 4}}}
+inputs: {x: "float32[batch, 64]"}
+data: {train: {source: "npz:rows.npz", batch: 64}}
+graph:
+  - {name: h0, op: fc, in: x, size: 64, place: /gpu:0}
+  - {name: h1, op: fc, in: h0, size: 64, place: /gpu:1}
+  - {name: h2, op: fc, in: h1, size: 64, place: "/gpu:2-3"}
+  - {name: s, op: mul, in: [h2, h2], place: "/gpu:2-3"}
+  - {name: loss, op: reduce_sum, in: s, place: "/gpu:2-3"}
+train:
+  minimize: loss
+  microbatches: 8
+  optimizer: {op: sgd, learning_rate: 0.1, place: /gpu}
+"""
+
+
+@pytest.mark.parametrize("policy", ["1f1b", "gpipe"])
+def test_devices_of_a_node_are_stages_that_work_side_by_side(policy):
+    graph = lowered(load_text(ON_GPUS, "gpus.yaml", Path()))[0]
+    (found,) = make_schedule(graph, policy).turns.values()
+    rows = {
+        devices: [turn for turn in found if turn.devices == (devices,)]
+        for devices in ("gpu:0", "gpu:1", "gpu:2-3")
+    }
+    assert sum(map(len, rows.values())) == len(found)
+    for own in rows.values():
+        for before, after in pairwise(own):
+            assert before.end <= after.begin
+    held = [
+        in_flight(list(map(str, own)), first, last)
+        for own, first, last in [
+            (rows["gpu:0"], "forward", "backward_2"),
+            (rows["gpu:1"], "forward_2", "backward"),
+        ]
+    ]
+    assert held == ([3, 2] if policy == "1f1b" else [8, 8])
+    busy = sum(turn.end - turn.begin for turn in found)
+    assert max(turn.end for turn in found) < 0.6 * busy
+    assert [turn.begin for turn in found] == sorted(turn.begin for turn in found)
 
 
 def test_one_stage_adds_gradients_up():

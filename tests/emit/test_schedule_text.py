@@ -60,3 +60,21 @@ def test_a_schedule_is_drawn_with_a_row_for_each_node():
         "worker:1 ····0   ····  33 %",
     ]
     assert rows[2].split()[:3] == ["forward", "backward", "both"]
+
+
+def test_devices_that_take_turns_have_a_row_each():
+    turns = {
+        "worker:0": (
+            Turn("forward", 0, 0, 4, ("gpu:0",)),
+            Turn("forward_backward", 0, 4, 8, ("gpu:1", "gpu:2-3")),
+            Turn("backward", 0, 8, 12, ("gpu:0",)),
+        ),
+        "worker:1": (Turn("both", 0, 4, 8, ("cpu:0",)),),
+    }
+    rows = [line.plain for line in drawn(Schedule("1f1b", 1, turns), 36)]
+    assert rows[:4] == [
+        "worker:0 gpu:0   0   ····0     67 %",
+        "worker:0 gpu:1   ····0   ····  33 %",
+        "worker:0 gpu:2-3 ····0   ····  33 %",
+        "worker:1         ····0   ····  33 %",
+    ]

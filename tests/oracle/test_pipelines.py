@@ -54,6 +54,16 @@ def test_a_pipeline_trains_as_plain_jax_does(first, last, schedule, servers, tmp
     check_as_plain_jax(nodes, graph, SHAPES, train, tmp_path, batch=36, rows=(89, 31))
 
 
+def test_devices_of_one_node_are_a_pipeline(tmp_path):
+    nodes = {"worker": {"count": 1, "devices": {"gpu": 2}}}
+    train = {
+        "microbatches": 6,
+        "optimizer": {"op": "sgd", "learning_rate": 0.05, "place": "/gpu"},
+    }
+    graph = stages("/gpu:0", "/gpu:1")
+    check_as_plain_jax(nodes, graph, SHAPES, train, tmp_path, batch=36, rows=(89, 31))
+
+
 def test_what_takes_all_rows_at_once_stands_between_microbatches(tmp_path):
     """Every row attends to all rows of the batch, of each microbatch."""
     first, last = "/node:worker:0", "/node:worker:1"
