@@ -116,7 +116,9 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     """The valid name closest to `name`, or None when nothing is close."""
     from difflib import get_close_matches
 
-    found = get_close_matches(name, sorted(valid), n=1, cutoff=0.6)
+    names = sorted(valid)
+    same = [each for each in names if each.casefold() == name.casefold()]
+    found = same or get_close_matches(name, names, n=1, cutoff=0.6)
     return found[0] if found else None
 
 

@@ -235,9 +235,10 @@ class _Writer:
 
     def _send(self, op: Op, depth: int) -> list[str]:
         edge, target = op.attrs["edge"], op.attrs["to"]
-        note = f"{INDENT * depth}# edge {edge}: to {target}"
+        parts = [f"edge {edge}: to {target}", *map(self._part, op.operands)]
+        note = wrapped(f"{INDENT * depth}# ", [part for part in parts if part])
         values = [self.names.of(self._sent_from(name)) for name in op.operands]
-        return [note, *call([], "node.send", [str(edge), *values], depth)]
+        return [*note, *call([], "node.send", [str(edge), *values], depth)]
 
     def _trigger(self, op: Op, depth: int) -> list[str]:
         edge, back = op.attrs["edge"], op.attrs["back"]
@@ -253,6 +254,14 @@ class _Writer:
             f"{INDENT * depth}{', '.join([note, *how])}",
             *call(targets, "node.send_and_recv", arguments, depth),
         ]
+
+    def _part(self, name: str) -> str:
+        """Which elements are sent of a value that is cut, with rows one after the other."""
+        made = self.graph.producers[name]
+        if made.kind != "cut":
+            return ""
+        whole = self.names.of(made.operands[0])
+        return f"{whole}[{made.attrs['start']}:{made.attrs['stop']}]"
 
     def _sent_from(self, name: str) -> str:
         """The value that is given to `send`, which cuts by the plan."""

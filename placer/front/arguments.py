@@ -123,10 +123,11 @@ class _Writer:
                 hint = "a function that is given makes an argument, of nothing"
                 raise SpecError(message, hint=hint) from error
             made = self._regions.called(arg, self._wide)
+        trained = self._regions.are_trained(made)
         for inner, leaf in self._regions.leaves_with_paths(made):
             if isinstance(leaf, Variable):
                 raise SpecError(f"{shown}.{'.'.join(inner)} is a value of the program")
-            if self._regions.is_real(leaf):
+            if next(trained):
                 self._leaf(leaf, (*path, *inner))
         return {"make": names[0]}
 

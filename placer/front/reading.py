@@ -17,7 +17,14 @@ from pathlib import Path
 from types import ModuleType
 
 from placer.caller import shown, span_of
-from placer.errors import PlacerError, Span, SpecError, SpecErrors, did_you_mean
+from placer.errors import (
+    PlacerError,
+    Span,
+    SpecError,
+    SpecErrors,
+    did_you_mean,
+    nearest,
+)
 from placer.front.program import Program, default_program, home
 from placer.graph.model import Model
 from placer.modules import Modules
@@ -135,8 +142,20 @@ def _told(modules: Modules, file: Path) -> Iterator[None]:
             error.message, span=_line(error, modules), hint=error.hint
         ) from error
     except (Exception, SystemExit) as error:
-        message = f"{type(error).__name__}: {error}"
-        raise SpecError(message, span=_line(error, modules)) from error
+        message, at = f"{type(error).__name__}: {error}", _line(error, modules)
+        raise SpecError(message, span=at, hint=_hint(error)) from error
+
+
+def _hint(error: BaseException) -> str | None:
+    if isinstance(error, AttributeError) and isinstance(error.name, str):
+        near = nearest(error.name, dir(error.obj))
+        return f"did you mean '{near}'?" if near else None
+    if isinstance(error, TypeError) and "placer.front.variable" in str(error):
+        return (
+            "a value of the program has no numbers yet: use an op of placer.layers, or"
+            " placer.trace(fn, ...) of a function"
+        )
+    return None
 
 
 def _line(error: BaseException, modules: Modules) -> Span | None:

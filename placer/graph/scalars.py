@@ -63,4 +63,10 @@ def shown(value: object) -> str:
         return f"the text '{value}'"
     if isinstance(value, Mapping):
         return "a mapping"
-    return "a list" if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return "a list"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return f"an array of shape {list(shape)}"
+    text = str(value)
+    return text if len(text) <= 64 and text.isprintable() else type(value).__name__

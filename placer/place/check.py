@@ -54,6 +54,8 @@ def check(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:
     if not counts:
         declared = sorted({device for kind in kinds for device in kind.counts})
         hint = did_you_mean(place.device, declared)
+        if place.node is None and place.device in {kind.name for kind in kinds}:
+            hint = f"it is a node: write /node:{place.device}{suffix(place.device_ids)}"
         if place.device in _ACCELERATORS:
             hint = f"where a node has one, say devices: {{cpu: 1, {place.device}: 1}}"
         raise PlaceError(

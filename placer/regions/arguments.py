@@ -4,13 +4,15 @@ A list of terms, one an argument: `{"in": "float32[batch, 64]"}` is a value of t
 `{"param": "float32[64]"}` one that is a parameter, `{"value": 0.1}` a plain one, and
 `{"list": [...]}`, `{"tuple": [...]}`, `{"dict": {...}}` hold others. `{"make": "model"}`
 is what the function's file calls so: a pytree, or a function without arguments that
-makes one. Its float arrays are parameters, all else is as the file has it.
+makes one. Its float arrays are parameters, all else is as the file has it; so is what
+Flax keeps in variables of other kinds than `nnx.Param`, as running statistics.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,19 +27,19 @@ Term = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """A pytree of the file, cut into its float arrays and what else there is."""
+    """A pytree of the file, cut into its parameters and what else there is."""
 
     tree: Any
     leaves: tuple[Any, ...]
-    floats: tuple[bool, ...]
+    trained: tuple[bool, ...]
 
     def filled(self, values: Iterator[Any]) -> Any:
-        """The pytree with other float arrays."""
+        """The pytree with other parameters."""
         return jax.tree.unflatten(
             self.tree,
             [
-                next(values) if real else leaf
-                for leaf, real in zip(self.leaves, self.floats, strict=True)
+                next(values) if is_one else leaf
+                for leaf, is_one in zip(self.leaves, self.trained, strict=True)
             ],
         )
 
@@ -75,15 +77,15 @@ def namespace(fn: Callable[..., Any]) -> dict[str, Any]:
 
 def make(fn: Callable[..., Any], name: str) -> Made:
     """What the file of `fn` calls so. A function is run by its types alone, unless some
-    of what it makes is no float array: that has to be computed."""
+    of what it makes is an array and no parameter: that has to be computed."""
     found = namespace(fn).get(name)
     if found is None:
         raise PlacerError(f"the file of '{fn.__name__}' has no '{name}'")
     if not inspect.isfunction(found):
         return taken_apart(found)
     made = _by_types(found)
-    parts = zip(made.leaves, made.floats, strict=True)
-    if any(_is_array(leaf) and not real for leaf, real in parts):
+    parts = zip(made.leaves, made.trained, strict=True)
+    if any(_is_array(leaf) and not is_one for leaf, is_one in parts):
         with jax.ensure_compile_time_eval():
             return taken_apart(found())
     return made
@@ -98,12 +100,26 @@ def called(function: Callable[[], Any], wide: bool) -> Any:
 def taken_apart(pytree: Any) -> Made:
     """A pytree as it is."""
     leaves, tree = jax.tree.flatten(pytree)
-    return Made(tree, tuple(leaves), tuple(map(is_real, leaves)))
+    return Made(tree, tuple(leaves), tuple(are_trained(pytree)))
 
 
-def is_real(leaf: Any) -> bool:
-    """Whether a leaf is an array of floats: a parameter."""
-    return _is_array(leaf) and str(leaf.dtype) in FLOATS
+def are_trained(pytree: Any) -> Iterator[bool]:
+    """Of each leaf whether it is a parameter: an array of floats that Flax does not keep
+    in a variable of another kind."""
+    for leaf in jax.tree.leaves(pytree, is_leaf=_is_kept):
+        if _is_kept(leaf):
+            yield from (False for _ in jax.tree.leaves(leaf))
+        else:
+            yield _is_array(leaf) and str(leaf.dtype) in FLOATS
+
+
+def _is_kept(node: Any) -> bool:
+    flax = sys.modules.get("flax.nnx")  # without it there is no variable of its
+    return (
+        flax is not None
+        and isinstance(node, flax.Variable)
+        and not isinstance(node, flax.Param)
+    )
 
 
 def _is_array(leaf: Any) -> bool:
@@ -121,7 +137,7 @@ def _by_types(function: Callable[[], Any]) -> Made:
     structs = iter(jax.eval_shape(arrays))
     (made,) = kept
     leaves = [next(structs) if _is_array(leaf) else leaf for leaf in made.leaves]
-    return Made(made.tree, tuple(leaves), made.floats)
+    return Made(made.tree, tuple(leaves), made.trained)
 
 
 def _made_by(term: Term) -> Iterator[str]:
@@ -142,8 +158,8 @@ def _types(term: Term, made: Mapping[str, Made]) -> Iterator[TensorType]:
     """The types of the values, in their order."""
     if "make" in term:
         one = made[term["make"]]
-        for leaf, real in zip(one.leaves, one.floats, strict=True):
-            if real:
+        for leaf, is_one in zip(one.leaves, one.trained, strict=True):
+            if is_one:
                 yield TensorType(held(str(leaf.dtype)), tuple(leaf.shape))
     elif "in" in term or "param" in term:
         yield TensorType.parse(term.get("in", term.get("param")))

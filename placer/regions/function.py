@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import jax
+import numpy as np
 
 from placer.errors import PlacerError
 from placer.graph.types import TensorType
@@ -39,14 +41,31 @@ def _traced(fn: Callable[..., Any], text: str, rows: int, widest: str) -> Traced
     arguments = read(fn, text)
 
     def of_values(*values: Any) -> Any:
-        return fn(*arguments.filled(values))
+        return _arrays(fn, fn(*arguments.filled(values)))
 
+    # JAX's messages name what it traces, and where that stands.
+    of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
     struct: Any = jax.ShapeDtypeStruct  # which has no types
     structs = [struct(kind.sizes(rows), kind.dtype) for kind in arguments.types]
     closed, results = jax.make_jaxpr(of_values, return_shape=True)(*structs)
     has_rows = [kind.has_batch for kind in arguments.types]
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     return Traced(cut(flatten(closed), has_rows, debug), arguments, results)
+
+
+def _arrays(fn: Callable[..., Any], results: Any) -> Any:
+    """The results, all of which are arrays."""
+    leaves = jax.tree.leaves(results)
+    if not leaves:
+        hint = "end it with `return` and what it makes"
+        raise PlacerError(f"'{fn.__name__}' returns nothing", hint=hint)
+    for leaf in leaves:
+        if not isinstance(leaf, jax.Array | np.ndarray):
+            raise PlacerError(
+                f"'{fn.__name__}' returns {leaf!r:.64}, which is no array",
+                hint="return arrays alone; what else there is needs no trace",
+            )
+    return results
 
 
 def run(

@@ -43,10 +43,12 @@ def node_bytes(plan: Plan, node: Node) -> int:
     )
 
 
-def balance(plan: Plan) -> Balance:
-    """The balance over all nodes that could hold blocks."""
-    loads = [node_bytes(plan, node) for node in holders(plan)]
-    return Balance(max(loads, default=0), sum(loads) / max(1, len(loads)))
+def balances(plan: Plan) -> dict[str, Balance]:
+    """The balance over the nodes of each kind that holds blocks."""
+    loads: dict[str, list[int]] = {}
+    for node in holders(plan):
+        loads.setdefault(_kind(node), []).append(node_bytes(plan, node))
+    return {k: Balance(max(each), sum(each) / len(each)) for k, each in loads.items()}
 
 
 def item_bytes(plan: Plan) -> dict[str, int]:
@@ -71,11 +73,11 @@ def table_views(plan: Plan) -> Iterator[RenderableType]:
             yield head.append(f"  {blocks} of {total}  {describe(table)}", "not bold")
             yield _grid(table, items)
         yield Text()
-    even = balance(plan)
-    yield Text(
-        f"balance: largest {size(even.largest)}, mean {size(even.mean)}, "
-        f"largest / mean {even.ratio:.3f}"
-    )
+    for kind, even in balances(plan).items():
+        yield Text(
+            f"balance of {kind}: largest {size(even.largest)}, mean {size(even.mean)}, "
+            f"largest / mean {even.ratio:.3f}"
+        )
 
 
 def describe(table: Table) -> str:

@@ -237,7 +237,8 @@ class Builder:
             return None
         if not isinstance(kind, Scalar) or not isinstance(kind.value, str):
             message = f"'op' must be the name of an op, not {shown(kind.value)}"
-            self._context.problems.add(message, kind.span)
+            hint = "a block has 'ops'" if isinstance(kind, Sequence) else None
+            self._context.problems.add(message, kind.span, hint)
             return None
         return kind.value
 

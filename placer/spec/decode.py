@@ -141,7 +141,9 @@ YAML_1_1_WORDS = frozenset(
 
 
 def missing(node: Mapping, key: str, where: str, problems: Problems) -> None:
-    problems.add(f"'{key}' is missing in {where}", node.span)
+    found = (hint for other in node.keys if (hint := glued(other)))
+    hint = next((each for each in found if f"'{key}: " in each), None)
+    problems.add(f"'{key}' is missing in {where}", node.span, hint)
 
 
 def problem_free(
@@ -196,7 +198,13 @@ def wrong(key: str, node: Node, info: inspect.Type, problems: Problems) -> None:
         if literals and isinstance(node.value, str):
             close = nearest(node.value, map(str, literals))
             hint = f"did you mean '{close}'?" if close else None
+        elif node.value is not None and any(_is_list(o) for o in options):
+            hint = f"write [{node.text}]" if isinstance(node, Scalar) else None
     problems.add(message, node.span, hint)
+
+
+def _is_list(info: inspect.Type) -> bool:
+    return isinstance(info, inspect.ListType | inspect.VarTupleType)
 
 
 def expected(info: inspect.Type) -> str:

@@ -85,6 +85,10 @@ def _kind(name: str, key: Scalar, node: Node, problems: Problems) -> NodeKind | 
         problems.add(f"{quoted(name)} cannot name nodes", key.span, _KIND_RULE)
         return None
     where = f"nodes.{name}"
+    if isinstance(node, Scalar) and isinstance(node.value, int):
+        message = f"{where} must be a mapping, not {shown(node.value)}"
+        problems.add(message, node.span, f"write {{count: {node.text}}}")
+        return None
     if isinstance(node, Scalar) and node.value is None:
         return NodeKind(name, 1)
     good = decode(node, Nodes, where, problems)

@@ -46,12 +46,11 @@ def explain(error: Any, source: Text) -> SpecError:
             bracket = "[" if "sequence" in what else "{"
             close = "]" if bracket == "[" else "}"
             line, column = opener.line, opener.column
-            problem = (
-                f"'{bracket}' is not closed before line {mark.line + 1}"
-                if mark.line > opener.line
-                else f"',' or '{close}' is missing after this '{bracket}'"
-            )
+            problem = f"'{bracket}' is not closed before line {mark.line + 1}"
             hint = f"close it with '{close}'"
+            if mark.line == opener.line:
+                problem = f"',' or '{close}' is missing after this '{bracket}'"
+                hint = f"write ', ' between entries, and '{close}' at the end"
         elif "-" in problem:
             problem = "this does not line up with the list above it"
             hint = "items of one list start with '- ' in the same column"

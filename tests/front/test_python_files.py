@@ -281,6 +281,16 @@ own.py:2:12: SyntaxError: '(' was never closed
         "own.py:build returns a program without an op, and calls ops outside of it\n"
         "  hint: write `with program:` around them\n",
     ),
+    "an op that is not there": (
+        BUILD + "    layers.softmax_crossentropy(1)\n",
+        "own.py:build",
+        """\
+own.py:LINE:5: AttributeError: module 'placer.layers' has no attribute 'softmax_crossentropy'
+  LINE |     layers.softmax_crossentropy(1)
+    |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  hint: did you mean 'softmax_cross_entropy'?
+""".replace("LINE", str(BUILD.count("\n") + 1)),
+    ),
     "an argument that nobody gives": (
         "def build(size): ...\n",
         "own.py:build",
@@ -303,6 +313,19 @@ def test_a_failure_is_told_at_the_users_line(
     text, argument, message = FAILURES[failure]
     (tmp_path / "own.py").write_text(text)
     assert tell("check", argument) == Told(2, "", message)
+
+
+def test_a_function_of_jax_says_that_it_takes_no_value(
+    tell: Tell, tmp_path: Path
+) -> None:
+    text = BUILD + (
+        "    import jax.numpy as jnp\n"
+        '    jnp.tanh(layers.data("x", "float32[batch, 4]"))\n'
+    )
+    (tmp_path / "own.py").write_text(text)
+    told = tell("check", "own.py:build").err
+    assert told.startswith(f"own.py:{text.count(chr(10))}:5: TypeError: ")
+    assert "placer.trace(fn, ...) of a function" in told
 
 
 def test_a_failure_in_a_module_beside_it_is_told_there(

@@ -106,6 +106,22 @@ def same(x):
     return x
 
 
+def forgotten(x):
+    jnp.sin(x)
+
+
+def texts(x):
+    return jnp.sin(x), "a"
+
+
+def numbers(x):
+    return {"y": jnp.sin(x), "n": 3}
+
+
+def decided(model, x):
+    return jnp.sin(x) if x[0, 0] > 0 else x
+
+
 def told(w, x):
     with place_guard("/node:worker:1"):
         y = x @ w
@@ -143,10 +159,11 @@ def build():
 """
 
 
-def built(folder: Path, call: str) -> Program:
-    """The program that traces so."""
+def built(folder: Path, call: str, first: str = "") -> Program:
+    """The program that traces so, in a file whose first line is `first`."""
     np.savez(folder / "rows.npz", x=np.ones((16, 4), np.float32))
-    (folder / "model.py").write_text(HEAD.replace("CALL", call))
+    text = f"{first}\n{HEAD}" if first else HEAD
+    (folder / "model.py").write_text(text.replace("CALL", call))
     return run_builder(f"{folder / 'model.py'}:build")
 
 
@@ -337,6 +354,9 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
             "'build.<locals>.<lambda>' is no function of model.py that can be imported",
         ),
         ("placer.trace(same, x)", "it computes nothing of what it is given"),
+        ("placer.trace(forgotten, x)", "'forgotten' returns nothing"),
+        ("placer.trace(texts, x)", "'texts' returns 'a', which is no array"),
+        ("placer.trace(numbers, x)", "'numbers' returns 3, which is no array"),
         (
             "placer.trace(told, W, x)",
             "'debug_print' (model.py:LINE) stands where nothing is computed",
@@ -426,6 +446,42 @@ def test_what_a_function_raises_is_told_at_its_line(tmp_path: Path) -> None:
         built(tmp_path, "placer.trace(bare, W[:3], x)")
     assert caught.value.span is not None
     assert caught.value.span.line == line("return x @ w")
+
+
+def test_what_jax_says_of_a_function_names_it(tmp_path: Path) -> None:
+    with pytest.raises(PlacerError) as caught:
+        built(tmp_path, "placer.trace(decided, model, x)")
+    assert f"function decided at {tmp_path / 'model.py'}" in str(caught.value)
+    assert caught.value.span is not None
+    assert caught.value.span.line == line("if x[0, 0] > 0")
+
+
+STATISTICS = """\
+from flax import nnx
+
+
+class Model(nnx.Module):
+    def __init__(self, rngs):
+        self.norm = nnx.BatchNorm(4, use_running_average=True, rngs=rngs)
+
+
+def model():
+    return Model(nnx.Rngs(0))
+
+
+def apply(model, x):
+    return model.norm(x)
+"""
+
+
+def test_what_flax_does_not_train_is_as_the_file_makes_it(tmp_path: Path) -> None:
+    (tmp_path / "stats.py").write_text(STATISTICS)
+    call = "placer.trace(stats.apply, stats.model, x, name='net')"
+    program = built(tmp_path, call, "import stats")
+    assert parameters(program) == {
+        "net.norm_bias": "float32[4]",
+        "net.norm_scale": "float32[4]",
+    }
 
 
 def test_a_function_that_is_another_for_other_rows_is_told(tmp_path: Path) -> None:

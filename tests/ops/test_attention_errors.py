@@ -25,7 +25,7 @@ REFUSED = [
     ),
     (
         Use("attention", (X, "int32[batch, 5, 4]", MEMORY)),
-        "attention needs a float operand, 'key' is int32[batch, 5, 4]",
+        "attention needs a float operand as 'key', not int32[batch, 5, 4]",
         1,
     ),
     (
@@ -186,7 +186,7 @@ def test_positions_make_a_table():
         (LAYER, (X,), {"heads": 2, "size": 0}, "a size of at least 1, not 0"),
         (LAYER, (X,), {"heads": 2, "size": 3}, "cut a size of 3 into 2 heads"),
         (LAYER, (X,) * 4, {"heads": 2}, "takes query, then key and value or one"),
-        (LAYER, ("int32[batch, 3]",), {"heads": 2}, "'query' is int32[batch, 3]"),
+        (LAYER, ("int32[batch, 3]",), {"heads": 2}, "'query', not int32[batch, 3]"),
         ("position_embedding", (X, X), {}, "1 operand (x) beside its parameters"),
         ("position_embedding", ("int32[batch, 3, 4]",), {}, "needs a float operand"),
     ],

@@ -13,19 +13,19 @@ IMAGE, KERNEL = "float32[batch, 8, 8, 4]", "float32[3, 3, 4, 6]"
 REFUSED = [
     (
         Use("conv2d", ("int32[batch, 8, 8, 4]", KERNEL)),
-        "conv2d needs a float operand [batch, height, width, channels], 'x' is"
+        "conv2d needs a float operand [batch, height, width, channels] as 'x', not"
         " int32[batch, 8, 8, 4]",
         0,
     ),
     (
         Use("conv2d", ("float32[batch, 8, 8]", KERNEL)),
-        "conv2d needs a float operand [batch, height, width, channels], 'x' is"
+        "conv2d needs a float operand [batch, height, width, channels] as 'x', not"
         " float32[batch, 8, 8]",
         0,
     ),
     (
         Use("conv1d", ("float32[8, batch, 4]", "float32[3, 4, 6]")),
-        "conv1d needs a float operand [batch, length, channels], 'x' is"
+        "conv1d needs a float operand [batch, length, channels] as 'x', not"
         " float32[8, batch, 4]",
         0,
     ),

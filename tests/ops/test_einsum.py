@@ -65,7 +65,7 @@ def test_an_equation_that_cannot_be(equation, message):
         ),
         (
             einsum("b->b", "int32[batch]"),
-            "einsum needs a float operand, 'xs[0]' is int32[batch]",
+            "einsum needs a float operand as 'xs[0]', not int32[batch]",
             0,
         ),
     ],

@@ -11,16 +11,16 @@ from placer.ops.attributes import complete
 ROWS = "float32[batch, 4]"
 
 REFUSED = [
-    (Use("gelu", ("int32[batch]",)), "gelu needs a float operand, 'x' is int32[batch]"),
+    (Use("gelu", ("int32[batch]",)), "gelu needs a float operand as 'x', not int32[batch]"),
     (
         Use("log_softmax", ("float32[]",)),
         "log_softmax needs a dimension, 'x' is float32[]",
     ),
     (Use("pow", ("bool[4]",), {"exponent": 2.0}),
-     "pow needs a float operand, 'x' is bool[4]"),
+     "pow needs a float operand as 'x', not bool[4]"),
     (
         Use("where", ("float32[batch]",) * 3),
-        "where needs a bool or integer operand, 'condition' is float32[batch]",
+        "where needs a bool or integer operand as 'condition', not float32[batch]",
     ),
     (Use("cast", ("key[]",), {"dtype": "int32"}), "cast needs numbers, 'x' is key[]"),
 ]  # fmt: skip
@@ -37,11 +37,11 @@ REFUSED_SECOND = [
     ),
     (
         Use("equal", ("int32[4]", "bool[4]")),
-        "equal needs an integer operand, 'b' is bool[4]",
+        "equal needs an integer operand as 'b', not bool[4]",
     ),
     (
         Use("where", ("bool[batch]", "int32[batch]", "int32[batch]")),
-        "where needs a float operand, 'a' is int32[batch]",
+        "where needs a float operand as 'a', not int32[batch]",
     ),
 ]
 

@@ -25,7 +25,7 @@ REFUSED = [
     ),
     (
         Use("one_hot", ("float32[batch]",), {"classes": 3}),
-        "one_hot needs an integer operand, 'ids' is float32[batch]",
+        "one_hot needs an integer operand as 'ids', not float32[batch]",
         0,
     ),
     (
@@ -35,17 +35,17 @@ REFUSED = [
     ),
     (
         Use("argmax", ("int32[batch, 4]",)),
-        "argmax needs a float operand, 'x' is int32[batch, 4]",
+        "argmax needs a float operand as 'x', not int32[batch, 4]",
         0,
     ),
     (
         Use("cumsum", ("int32[batch, 4]",)),
-        "cumsum needs a float operand, 'x' is int32[batch, 4]",
+        "cumsum needs a float operand as 'x', not int32[batch, 4]",
         0,
     ),
     (
         Use("reduce_max", ("bool[batch]",)),
-        "reduce_max needs a float operand, 'x' is bool[batch]",
+        "reduce_max needs a float operand as 'x', not bool[batch]",
         0,
     ),
 ]

@@ -14,7 +14,7 @@ PAIR = ("float32[batch, 3]", "float32[batch, 3]")
 OPERANDS = [
     (
         Use("hinge", ("float32[batch]", "float32[batch]")),
-        "hinge needs an integer operand, 'label' is float32[batch]",
+        "hinge needs an integer operand as 'label', not float32[batch]",
         1,
     ),
     (
@@ -25,7 +25,7 @@ OPERANDS = [
     ),
     (
         Use("l1_loss", ("int32[batch]", "float32[batch]")),
-        "l1_loss needs a float operand, 'prediction' is int32[batch]",
+        "l1_loss needs a float operand as 'prediction', not int32[batch]",
         0,
     ),
     (

@@ -272,7 +272,7 @@ REFUSED = [
     ),
     (
         Use("auc", ("int32[batch]", "int32[batch]")),
-        "auc needs a float operand, 'prediction' is int32[batch]",
+        "auc needs a float operand as 'prediction', not int32[batch]",
         0,
     ),
     (
@@ -283,7 +283,7 @@ REFUSED = [
     ),
     (
         Use("mean", ("int32[batch]",)),
-        "mean needs a float operand, 'x' is int32[batch]",
+        "mean needs a float operand as 'x', not int32[batch]",
         0,
     ),
 ]

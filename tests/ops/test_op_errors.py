@@ -11,12 +11,12 @@ from placer.ops.attributes import complete, condense
 REFUSED = [
     (
         Use("fc", ("int32[batch]", "float32[4, 3]")),
-        "fc needs a float operand, 'x' is int32[batch]",
+        "fc needs a float operand as 'x', not int32[batch]",
         0,
     ),
     (
         Use("fc", ("float32[batch]", "float32[1, 3]")),
-        "fc needs an operand of at least two dimensions, 'x' is float32[batch]",
+        "fc needs an operand of at least two dimensions as 'x', not float32[batch]",
         0,
     ),
     (
@@ -81,7 +81,7 @@ REFUSED = [
     ),
     (
         Use("embedding", ("float32[batch]", "float32[9, 4]")),
-        "embedding needs an int32 or int64 operand, 'ids' is float32[batch]",
+        "embedding needs an int32 or int64 operand as 'ids', not float32[batch]",
         0,
     ),
     (
@@ -92,7 +92,7 @@ REFUSED = [
     ),
     (
         Use("softmax_cross_entropy", ("float32[batch, 3]", "float32[batch]")),
-        "softmax_cross_entropy needs an integer operand, 'label' is float32[batch]",
+        "softmax_cross_entropy needs an integer operand as 'label', not float32[batch]",
         1,
     ),
     (
@@ -276,9 +276,9 @@ def test_layers_make_their_parameters():
     ("kind", "operand", "attrs", "message"),
     [
         ("fc", "float32[batch, 4]", {"size": 0}, "at least 1, not 0"),
-        ("fc", "int32[batch, 4]", {"size": 1}, "'x' is int32[batch, 4]"),
+        ("fc", "int32[batch, 4]", {"size": 1}, "'x', not int32[batch, 4]"),
         ("embedding", "int32[batch]", {"size": [9]}, "of two ints from 1 on, not [9]"),
-        ("embedding", "float32[batch]", {"size": [9, 4]}, "'ids' is float32[batch]"),
+        ("embedding", "float32[batch]", {"size": [9, 4]}, "'ids', not float32[batch]"),
     ],
 )
 def test_layers_refuse_what_makes_no_parameter(kind, operand, attrs, message):

@@ -107,13 +107,13 @@ IMAGE = ("float32[batch, 8, 6, 4]",)
 REFUSED = [
     (
         Use("max_pool2d", ("float32[batch, 8, 4]",), {"pool_size": 2}),
-        "max_pool2d needs a float operand [batch, height, width, channels], 'x' is"
+        "max_pool2d needs a float operand [batch, height, width, channels] as 'x', not"
         " float32[batch, 8, 4]",
         (0, None),
     ),
     (
         Use("avg_pool1d", ("int32[batch, 8, 4]",), {"pool_size": 2}),
-        "avg_pool1d needs a float operand [batch, length, channels], 'x' is"
+        "avg_pool1d needs a float operand [batch, length, channels] as 'x', not"
         " int32[batch, 8, 4]",
         (0, None),
     ),

@@ -24,7 +24,7 @@ REFUSED = [
     ),
     (
         Use("gru", ("int32[batch, 4, 3]", W, U)),
-        "gru needs a float operand, 'x' is int32[batch, 4, 3]",
+        "gru needs a float operand as 'x', not int32[batch, 4, 3]",
         0,
     ),
     (
@@ -58,7 +58,7 @@ REFUSED = [
     ),
     (
         Use("lstm", (X, "bool[batch]", W, U, B)),
-        "lstm needs an integer operand, 'lengths' is bool[batch]",
+        "lstm needs an integer operand as 'lengths', not bool[batch]",
         1,
     ),
     (

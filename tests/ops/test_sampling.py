@@ -51,9 +51,9 @@ X, LABEL = "float32[batch, 3]", "int32[batch]"
 @pytest.mark.parametrize(
     ("types", "attrs", "message", "operand", "attr"),
     [
-        (("int32[batch, 3]", LABEL), {}, "needs a float operand, 'x' is", 0, None),
+        (("int32[batch, 3]", LABEL), {}, "needs a float operand as 'x', not", 0, None),
         (("float32[batch]", LABEL), {}, "needs rows [batch, size], 'x' is", 0, None),
-        ((X, "float32[batch]"), {}, "needs an integer operand, 'label'", 1, None),
+        ((X, "float32[batch]"), {}, "needs an integer operand as 'label'", 1, None),
         ((X, "int32[batch, 1]"), {}, "'label' must be int32[batch]", 1, None),
         ((X,), {}, "needs 2 operands (x, label) beside its parameters", None, None),
         (

@@ -311,9 +311,13 @@ def ordered(x):
         (asked, r"a guard around 'sin' \(test_cut.py:\d+\) is a function"),
         (ordered, r"'debug_print' .*has an effect \(OrderedDebugEffect\)"),
         (lambda x: (x, jnp.ones(3)), None),
-        (lambda x: (x, 3.0), r"a result is 3.0.*, whatever the function is given"),
+        (lambda x: (x, 3.0), r"'<lambda>' returns 3.0, which is no array"),
+        (
+            lambda x: (x, jnp.asarray(3.0)),
+            r"a result is 3.0.*, whatever the function is given",
+        ),
     ],
-    ids=["scan", "cond", "custom_jvp", "function", "effect", "made", "number"],
+    ids=["scan", "cond", "custom_jvp", "function", "effect", "made", "3.0", "number"],
 )
 def test_what_cannot_be_cut_is_told(fn, message):
     if message is None:  # a constant is made like anything else

@@ -37,7 +37,8 @@ def _channels(types: Types, attrs: Attrs) -> TensorType:
     x = types[0]
     if not x.has_rows or x.rank < 2 or x.shape[-1] == BATCH:
         raise OpError(
-            f"batch_norm needs an operand [batch, …, channels], 'x' is {x}", operand=0
+            f"batch_norm needs an operand [batch, …, channels] as 'x', not {x}",
+            operand=0,
         )
     if not 0 <= attrs["momentum"] < 1:
         raise OpError(

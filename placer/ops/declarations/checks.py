@@ -32,7 +32,8 @@ def need_float(kind: str, name: str, types: Types, index: int) -> None:
     """OpError unless operand `index` is of a float dtype."""
     if not types[index].is_float:
         raise OpError(
-            f"{kind} needs a float operand, '{name}' is {types[index]}", operand=index
+            f"{kind} needs a float operand as '{name}', not {types[index]}",
+            operand=index,
         )
 
 
@@ -40,7 +41,7 @@ def need_integer(kind: str, name: str, types: Types, index: int) -> None:
     """OpError unless operand `index` is of an integer dtype."""
     if types[index].dtype not in INTEGERS:
         raise OpError(
-            f"{kind} needs an integer operand, '{name}' is {types[index]}",
+            f"{kind} needs an integer operand as '{name}', not {types[index]}",
             operand=index,
         )
 

@@ -98,7 +98,7 @@ def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     arity("where", _CHOICE, types)
     if types[0].dtype not in INTEGERS | {"bool"}:
         raise OpError(
-            f"where needs a bool or integer operand, 'condition' is {types[0]}",
+            f"where needs a bool or integer operand as 'condition', not {types[0]}",
             operand=0,
             hint="greater, less and equal make one" if types[0].is_float else None,
         )

@@ -41,10 +41,10 @@ _FC = (
 def _width(x: TensorType) -> int:
     """The number of inputs of each output; OpError when x cannot be one."""
     if not x.is_float:
-        raise OpError(f"fc needs a float operand, 'x' is {x}", operand=0)
+        raise OpError(f"fc needs a float operand as 'x', not {x}", operand=0)
     if x.rank < 2:
         raise OpError(
-            f"fc needs an operand of at least two dimensions, 'x' is {x}",
+            f"fc needs an operand of at least two dimensions as 'x', not {x}",
             operand=0,
             hint="reshape it to [batch, 1]" if x.has_batch else None,
         )

@@ -24,7 +24,8 @@ _OPERANDS = (
 def _need_ids(types: Types) -> None:
     if types[0].dtype not in ("int32", "int64"):
         raise OpError(
-            f"embedding needs an int32 or int64 operand, 'ids' is {types[0]}", operand=0
+            f"embedding needs an int32 or int64 operand as 'ids', not {types[0]}",
+            operand=0,
         )
 
 

@@ -183,7 +183,7 @@ def image_of(kind: str, types: Types, dims: int) -> tuple[tuple[int, ...], int]:
     x = types[0]
     if not x.is_float or x.rank != dims + 2 or {BATCH, 0} & {*x.shape[1:]}:
         raise OpError(
-            f"{kind} needs a float operand {IMAGES[dims]}, 'x' is {x}",
+            f"{kind} needs a float operand {IMAGES[dims]} as 'x', not {x}",
             operand=0,
             hint=_channels(x, dims),
         )
