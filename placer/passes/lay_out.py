@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd, lcm
+from math import gcd, lcm, prod
 
 from placer.errors import GraphError
 from placer.graph.fresh import fresh
@@ -122,25 +122,27 @@ def check_rows(graph: Graph) -> None:
             kind = value.type
             rows = isinstance(kind, TensorType) and kind.has_rows
             over = parts if is_computed(op) and rows else 1
-            what = ["devices"] if parts > 1 else []
+            ways: list[tuple[int, str]] = []
             if value.layout == "S":
                 found = shares(graph.hosts(op), graph.cluster.workers)
                 # Of a node that has the rows of several workers, all go to its devices.
                 over = lcm(
                     *(over // gcd(over, len(each.own)) for each in found if each.own)
                 )
-                over *= found[0].parts
                 of_workers = found[0].parts > len(found)
-                what = what or ["workers" if of_workers else "nodes"]
-                what = ["workers", *what] if of_workers and parts > 1 else what
+                ways.append((found[0].parts, "workers" if of_workers else "nodes"))
+            ways.append((over, "devices"))
             if rows and value.over == "S":
-                over *= graph.microbatches
-                what.append("microbatches")
-            if over > 1 and graph.batch % over:
-                raise _uneven(graph, op, value, over, " and ".join(what))
+                ways.append((graph.microbatches, "microbatches"))
+            if graph.batch % prod(count for count, _ in ways):
+                raise _uneven(graph, op, value, [way for way in ways if way[0] > 1])
 
 
-def _uneven(graph: Graph, op: Op, value: Value, parts: int, what: str) -> GraphError:
+def _uneven(
+    graph: Graph, op: Op, value: Value, ways: Sequence[tuple[int, str]]
+) -> GraphError:
+    parts = prod(count for count, _ in ways)
+    what = " x ".join(f"{count} {noun}" for count, noun in ways)
     below = graph.batch - graph.batch % parts
     near = f"sizes are {below} or {below + parts}" if below else f"size is {parts}"
     source, name = op.source, value.name
@@ -149,7 +151,7 @@ def _uneven(graph: Graph, op: Op, value: Value, parts: int, what: str) -> GraphE
         source, name = user.source, user.name
     rows = "1 row" if graph.batch == 1 else f"{graph.batch} rows"
     return GraphError(
-        f"a batch of {rows} cannot be split evenly over the {parts} {what} of"
+        f"a batch of {rows} cannot be split evenly over the {what} of"
         f" {op.place}, as '{name}' needs",
         span=source,
         hint=f"the nearest batch {near}",

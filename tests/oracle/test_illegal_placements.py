@@ -61,8 +61,8 @@ def test_a_batch_that_devices_cannot_share_names_the_nearest_sizes(
 ):
     ops = [f'{H}, place: "/node:worker/gpu"', LOSS]
     assert message(ops, tmp_path, batch=batch) == (
-        f"bad.yaml:8:12: a batch of {batch} rows cannot be split evenly over the 8"
-        " devices of /node:worker/gpu, as 'h' needs\n"
+        f"bad.yaml:8:12: a batch of {batch} rows cannot be split evenly over the 4"
+        " nodes x 2 devices of /node:worker/gpu, as 'h' needs\n"
         '  8 |   - {name: h, op: fc, in: x, size: 1, place: "/node:worker/gpu"}\n'
         "    |            ^\n"
         f"  hint: the nearest batch {near}"
