@@ -217,6 +217,8 @@ class _Simulation:
         for host, found in self.among.items():
             for number, block in enumerate(found):
                 edges = _edges(block.ops, "listen_and_serv")
+                if number == 0:  # what is taken once, ahead of all microbatches
+                    edges += _edges(self.steps[host].before.ops, "listen_and_serv")
                 comes = {
                     source
                     for edge in edges

@@ -242,7 +242,7 @@ def _conversion(
     if not mine:
         rows = "0" if result.layout == "S" else size
         return _zeros(graph.tensor(result.name), target, rows)
-    if mine[0].whole:
+    if mine[0].whole or layouts == ("S", "S"):  # who keeps rows keeps all that it has
         names.alias(result.name, operands[0])
         return Statement()
     if result.layout == "S":

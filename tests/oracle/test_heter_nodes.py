@@ -57,6 +57,24 @@ def test_heter_nodes_train_as_plain_jax_does(workers, heter, servers, tmp_path):
     check_as_plain_jax(nodes, OPS, SHAPES, train, tmp_path, rows=(41, 17))
 
 
+def test_nodes_without_rows_change_nothing(tmp_path):
+    """Of three heter nodes two have rows, with the third and without it."""
+    graph = [
+        op("h", "fc", "x", "/node:heter:0-1", size=1),
+        op("s", "square", "h", "/node:heter"),
+        op("t", "tanh", "s", "/node:heter:0-1"),
+        op("loss", "reduce_sum", "t", "/node:heter"),
+        op("total", "reduce_sum", "h", "/node:heter"),
+    ]
+    nodes = {"worker": {"count": 2}, "heter": {"count": 3}}
+    train = {
+        "metrics": ["loss", "total"],
+        "optimizer": {"op": "sgd", "learning_rate": 0.1, "place": "/node:worker"},
+    }
+    shapes = {"h.w": (3, 1), "h.b": (1,)}
+    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+
+
 @pytest.mark.parametrize("microbatches", [1, 2])
 def test_what_workers_send_once_is_answered_for_every_batch(microbatches, tmp_path):
     graph = [

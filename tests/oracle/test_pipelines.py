@@ -82,6 +82,25 @@ def test_what_takes_all_rows_at_once_stands_between_microbatches(tmp_path):
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_what_is_made_of_all_rows_is_waited_for_by_all_that_take_it(schedule, tmp_path):
+    """On a node of its own, which others take before their first microbatch."""
+    graph = [
+        op("h", "fc", "x", "/node:worker:0-1", size=3),
+        op("s", "softmax", "h", "/node:worker:2", axis=0),
+        op("c", "mul", ["s", "x"], "/node:worker:3"),
+        op("loss", "reduce_sum", "c", "/node:worker:0"),
+    ]
+    train = {
+        "microbatches": 2,
+        "schedule": schedule,
+        "optimizer": {"op": "sgd", "learning_rate": 0.1},
+    }
+    shapes = {"h.w": (3, 3), "h.b": (3,)}
+    nodes = {"worker": {"count": 4}}
+    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 def test_a_gradient_that_all_microbatches_make_is_waited_for(schedule, tmp_path):
     """That of `q` is summed on one node after its last microbatch, and goes on from one
     that does something once a step alone."""
