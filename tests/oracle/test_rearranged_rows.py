@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 from both_ways import check_alike, run_three_ways
+from held_to_plain_jax import check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -105,3 +106,16 @@ def test_a_model_trains_as_plain_jax_does(name, tmp_path):
         not np.allclose(traces["placed"].parameters[n], initial[n], rtol=1e-6, atol=0)
         for n in initial
     )
+
+
+def test_rows_that_nobody_shares_need_not_divide(tmp_path):
+    """Of 7 rows each worker has all."""
+    graph = [
+        op("w", "parameter", shape=[3], init="ones"),
+        op("most", "reduce_max", "x", "/node:worker", axis=0),
+        op("d", "mul", ["most", "w"], "/node:worker"),
+        op("loss", "reduce_sum", "d", "/node:worker"),
+    ]
+    train = {"optimizer": {"op": "sgd", "learning_rate": 0.1}}
+    nodes = {"worker": {"count": 2}}
+    check_as_plain_jax(nodes, graph, {"w": (3,)}, train, tmp_path, batch=7)
