@@ -85,8 +85,9 @@ class _State:
         return needs, gives
 
     def _sum(self, op: Op, have: Sequence[Over]) -> tuple[Overs, Overs]:
-        """A sum of gradients: each is of the value's dual layout."""
-        of = self.over[op.attrs["of"]]
+        """A sum of gradients: each is of the value's dual layout. A value that is not here
+        is a parameter, which servers hold in blocks: it is made once a step."""
+        of = self.over.get(op.attrs["of"])
         if of == "S" or (of is None and {*have} == {"P"}):
             alike: Over = "S" if of == "S" else "P"
             return (alike,) * len(have), (alike,)

@@ -64,6 +64,23 @@ def test_devices_of_one_node_are_a_pipeline(tmp_path):
     check_as_plain_jax(nodes, graph, SHAPES, train, tmp_path, batch=36, rows=(89, 31))
 
 
+def test_a_shared_parameter_may_be_of_an_op_that_counts_for_nothing(tmp_path):
+    shared = {"w": "idle.w"}
+    graph = [
+        op("idle", "fc", "x", "/node:front", size=3, bias=False),
+        op("a", "fc", "x", "/node:worker", size=3, bias=False, params=shared),
+        op("b", "fc", "a", "/node:worker", size=3, bias=False, params=shared),
+        op("loss", "reduce_sum", "b"),
+    ]
+    nodes = {name: {"count": 2} for name in ("worker", "front", "ps")}
+    train = {
+        "microbatches": 2,
+        "slicing": {"min_block": 1},
+        "optimizer": {"op": "sgd", "learning_rate": 0.01, "place": "/node:ps"},
+    }
+    check_as_plain_jax(nodes, graph, {"idle.w": (3, 3)}, train, tmp_path)
+
+
 def test_what_takes_all_rows_at_once_stands_between_microbatches(tmp_path):
     """Every row attends to all rows of the batch, of each microbatch."""
     first, last = "/node:worker:0", "/node:worker:1"
