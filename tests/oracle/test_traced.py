@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from placer.compiler import compile
-from placer.regions.arguments import is_real, leaves_with_paths
+from placer.regions.arguments import are_trained, leaves_with_paths
 from placer.runtime.process import Options, run_in_threads
 
 pytestmark = pytest.mark.usefixtures("in_float64")
@@ -102,18 +102,23 @@ def run_plain(file: Path, which: str) -> tuple[list[Any], Any]:
     spec.loader.exec_module(module)
     fn, model = module.MODELS[which]
     model = model() if hasattr(model, "__code__") else model
-    named = leaves_with_paths(model)
+    named = [
+        (path, leaf, trained)
+        for (path, leaf), trained in zip(
+            leaves_with_paths(model), are_trained(model), strict=True
+        )
+    ]
     tree = jax.tree.structure(model)
-    names = ["net." + "_".join(path) for path, leaf in named if is_real(leaf)]
+    names = ["net." + "_".join(path) for path, _, trained in named if trained]
 
     def loss(values: list[Any], x: Any, y: Any) -> Any:
         ahead = iter(values)
-        leaves = [next(ahead) if is_real(leaf) else leaf for _, leaf in named]
+        leaves = [next(ahead) if trained else leaf for _, leaf, trained in named]
         found, penalty = fn(jax.tree.unflatten(tree, leaves), x)
         error = ((found - y) ** 2).mean()
         return error + 0.1 * penalty, error
 
-    values = [np.asarray(leaf, np.float64) for _, leaf in named if is_real(leaf)]
+    values = [np.asarray(leaf, np.float64) for _, leaf, trained in named if trained]
     rows = np.load(file.parent / "rows.npz")
     history = []
     step = jax.jit(jax.value_and_grad(loss, has_aux=True))
