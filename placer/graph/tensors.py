@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, BinaryIO
+
+import msgspec
 
 from placer.graph.types import ITEM_BYTES
 
@@ -53,27 +53,39 @@ def tensors_of(file: BinaryIO, size: int) -> dict[str, Tensor]:
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= min(LONGEST, size - 8):
         raise ValueError("it has no header of safetensors")
-    header = json.loads(file.read(length))
-    if not isinstance(header, Mapping):
-        raise ValueError("its header is no mapping")
+    header = _header(file.read(length))
     begin = 8 + length
     return {
-        name: _tensor(name, said, begin, size)
-        for name, said in header.items()
+        name: _tensor(name, entry, begin, size)
+        for name, entry in header.items()
         if name != "__metadata__"
     }
 
 
-def _tensor(name: str, said: Any, begin: int, size: int) -> Tensor:
+class _Entry(msgspec.Struct):
+    """What a header says of a tensor; the format's own checks are in `_tensor`."""
+
+    dtype: str
+    shape: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+    data_offsets: tuple[int, int]
+
+
+def _header(text: bytes) -> dict[str, msgspec.Raw]:
     try:
-        dtype, shape = DTYPES[said["dtype"]], tuple(map(int, said["shape"]))
-        first, last = map(int, said["data_offsets"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"its header says nothing that is known of '{name}'"
-        ) from error
-    if last - first != prod(shape) * ITEM_BYTES[dtype] or not 0 <= first <= last:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
+        raise ValueError(f"its header is no mapping: {error}") from error
+
+
+def _tensor(name: str, text: msgspec.Raw, begin: int, size: int) -> Tensor:
+    try:
+        entry = msgspec.json.decode(text, type=_Entry)
+        dtype = DTYPES[entry.dtype]
+    except (KeyError, RecursionError, ValueError) as error:
+        raise ValueError(f"its header does not describe '{name}': {error}") from error
+    first, last = entry.data_offsets
+    if last - first != prod(entry.shape) * ITEM_BYTES[dtype] or not 0 <= first <= last:
         raise ValueError(f"'{name}' does not have as many bytes as its shape")
     if begin + last > size:
         raise ValueError(f"it ends before '{name}' does")
-    return Tensor(dtype, shape, begin + first)
+    return Tensor(dtype, entry.shape, begin + first)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from placer.errors import OpError, did_you_mean
 from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
@@ -58,6 +60,21 @@ def _value(kind: str, attr: Attr, given: Mapping[str, Any]) -> Any:
             hint=did_you_mean(str(value), attr.choices),
         )
     return value
+
+
+def check_types(declaration: Declaration, attrs: Mapping[str, Any]) -> None:
+    """Raise OpError for a value that is not of its attribute's type."""
+    for attr in declaration.attrs:
+        value = attrs.get(attr.name, attr.default)
+        if value == attr.default:
+            continue
+        try:
+            msgspec.convert(value, attr.type)
+        except msgspec.ValidationError as error:
+            raise OpError(
+                f"{declaration.kind} cannot have {attr.name}: {value!r}: {error}",
+                attr=attr.name,
+            ) from error
 
 
 def condense(declaration: Declaration, attrs: Mapping[str, Any]) -> dict[str, Any]:

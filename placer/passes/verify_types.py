@@ -21,6 +21,7 @@ from placer.graph.structure import (
     is_update,
 )
 from placer.graph.types import ResidualType, TensorType, ValueType
+from placer.ops import attributes
 from placer.ops.attributes import complete
 from placer.passes.layouts import Ways
 
@@ -184,6 +185,7 @@ def _declared(op: Op, tensors: list[TensorType]) -> list[ValueType]:
     try:
         declaration = ops.find(op.kind)
         attrs = complete(declaration, declared_attrs(op.attrs))
+        attributes.check_types(declaration, attrs)
         expected: list[ValueType] = [*declaration.infer(tensors, attrs)]
         if len(op.results) == len(expected) + 1:
             expected.append(ResidualType(tuple(declaration.residuals(tensors, attrs))))

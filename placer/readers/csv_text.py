@@ -28,18 +28,20 @@ def opened(
     Empty lines are no rows. DataError names `source` and the line.
     """
     try:
-        # The byte order mark that some programs write is no part of the first name.
-        with TextIOWrapper(_bytes(path), encoding="utf-8-sig", newline="") as file:
-            yield _named(source, _table(source, file, form), form)
+        try:
+            # The byte order mark that some programs write is no part of the first name.
+            with TextIOWrapper(_bytes(path), encoding="utf-8-sig", newline="") as file:
+                yield _named(source, _table(source, file, form), form)
+        except UnicodeDecodeError:
+            # Reads the file again, which may turn out to be damaged before that line.
+            raise DataError(
+                f"{source}: line {_undecodable(path)} is not UTF-8",
+                hint="save the file as UTF-8",
+            ) from None
     except FileNotFoundError:
         raise DataError(
             f"{source}: there is no such file",
             hint="the path is relative to the spec's folder",
-        ) from None
-    except UnicodeDecodeError:
-        raise DataError(
-            f"{source}: line {_undecodable(path)} is not UTF-8",
-            hint="save the file as UTF-8",
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(

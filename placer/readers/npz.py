@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
 from placer.ast_lock import AST_LOCK
 from placer.errors import DataError
 from placer.graph.sources import Source
-
-_DAMAGED = (
-    *(OSError, ValueError, EOFError, BadZipFile, zlib.error),
-    *(RuntimeError, NotImplementedError),  # encrypted, or compressed in another way
-    MemoryError,  # more than there can be, by what the file says
-)
 
 
 def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray]:
@@ -46,8 +38,12 @@ def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray
             f"{source.text}: there is no such file",
             hint="the path is relative to the spec's folder",
         ) from None
-    except _DAMAGED as error:
+    except DataError:
+        raise
+    # A damaged archive makes zipfile, its decompressors and numpy's parser of headers
+    # raise many kinds of exceptions: LZMAError, TokenError, TypeError, MemoryError, …
+    except Exception as error:
         raise DataError(
-            f"{source.text} cannot be read: {error}",
+            f"{source.text} cannot be read: {str(error) or type(error).__name__}",
             hint="an npz file holds plain arrays, written by numpy.savez",
         ) from error

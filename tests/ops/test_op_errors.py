@@ -318,3 +318,10 @@ def test_attributes_are_checked_against_the_declaration(given, message, hint):
     with pytest.raises(OpError) as caught:
         complete(ops.find("fc"), given, build=True)
     assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize("kind", ["layer_norm", "rms_norm", "group_norm"])
+def test_a_normalisation_of_nothing_is_refused_before_its_parameters_are_made(kind):
+    declaration = ops.find(kind)
+    with pytest.raises(OpError, match=rf"{kind} needs 1 to . operands .*, 0 given"):
+        declaration.parameters((), complete(declaration, {}, build=True))

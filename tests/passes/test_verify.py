@@ -368,3 +368,10 @@ def test_what_is_held_may_wait_for_a_part_of_a_sum():
 
 def test_a_message_pair_is_right():
     verify(graph(P, SEND, LISTEN), Stage.TRANSFERRED)
+
+
+@pytest.mark.parametrize("shape", ["[f2.eval]", "8", "none", "[[1]]"])
+def test_an_attribute_of_another_type_is_told_with_the_op(shape):
+    constant = f"%c: float32[] = constant() {{value = 1.0, shape = {shape}}}"
+    with pytest.raises(GraphError, match=r"constant cannot have shape: .*\n    %c"):
+        verify(graph(constant), Stage.WRITTEN)

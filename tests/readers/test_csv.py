@@ -293,6 +293,21 @@ def test_files_that_cannot_be_read(tmp_path):
         opened(tmp_path, torn, [A], name="t.gz")
 
 
+@pytest.mark.parametrize("damage", ["cut off", "changed", "followed by others"])
+def test_a_packed_file_that_is_damaged_and_not_utf_8_cannot_be_read(damage, tmp_path):
+    tail = np.random.default_rng(0).integers(11, 256, 90_000, np.uint8)
+    bad = b"a\n" + b"1\n" * 9000 + b"\xff" + tail.tobytes()  # one endless line
+    content = bytearray(gzip.compress(bad))
+    if damage == "cut off":
+        del content[-40_000:]
+    elif damage == "changed":
+        content[60_000:60_100] = bytes(100)
+    else:
+        content += b"no gzip"
+    with pytest.raises(DataError, match=r"csv:t.gz cannot be read: ."):
+        opened(tmp_path, bytes(content), [A], name="t.gz")
+
+
 @pytest.mark.parametrize(
     ("column_", "mapping", "message", "hint"),
     [

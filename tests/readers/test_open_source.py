@@ -187,6 +187,32 @@ def test_npz_files_that_cannot_be_read(tmp_path):
         opened("npz:one.npy", [X], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("method", "content"),
+    [
+        (zipfile.ZIP_LZMA, None),  # LZMAError
+        (zipfile.ZIP_BZIP2, None),  # OSError
+        (zipfile.ZIP_STORED, "{'descr': '<f8', 'fortran_order': False, (\n"),
+        (zipfile.ZIP_STORED, "{'descr': '<f8',\n  }\n }"),  # IndentationError
+        (zipfile.ZIP_STORED, "{'descr': '<f8', 'shape': {[]: 1}}"),  # TypeError
+        (zipfile.ZIP_STORED, "[" * 5000),
+    ],
+)
+def test_a_damaged_npz_archive_is_told_by_its_name(method, content, tmp_path):
+    member = b"\x93NUMPY\x01\x00" + bytes(2)
+    if content is not None:
+        text = content.encode()
+        member = b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text
+    with zipfile.ZipFile(tmp_path / "bad.npz", "w", method) as file:
+        file.writestr("x.npy", member + bytes(400))
+    damaged = bytearray((tmp_path / "bad.npz").read_bytes())
+    if content is None:
+        damaged[40:60] = b"\xff" * 20
+    (tmp_path / "bad.npz").write_bytes(damaged)
+    with pytest.raises(DataError, match=r"npz:bad.npz cannot be read: ."):
+        opened("npz:bad.npz", [X], tmp_path)
+
+
 # dtypes
 
 

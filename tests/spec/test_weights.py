@@ -112,12 +112,27 @@ def test_a_file_of_another_shape_is_told_as_it_is_read(tmp_path: Path) -> None:
         )
 
 
+def header(text: str) -> bytes:
+    """A file of this header, and some zeros."""
+    return len(text).to_bytes(8, "little") + text.encode() + bytes(64)
+
+
+def entry(shape: str, offsets: str) -> str:
+    return f'{{"c": {{"dtype": "F32", "shape": {shape}, "data_offsets": {offsets}}}}}'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "parameter 'c': there is no begin.safetensors beside the spec"),
         (b"", "begin.safetensors cannot be read as safetensors: it has no header"),
         (b"\x05" + b"\0" * 7 + b"[1,2]", "its header is no mapping"),
+        (header("[" * 5000), "its header is no mapping"),
+        (header('{"c":' + "[" * 5000), "its header is no mapping"),
+        (header(entry("[1e999]", "[0,4]")), "its header does not describe 'c'"),
+        (header(entry("[]", "[0,1e999]")), "its header does not describe 'c'"),
+        (header(entry("[]", "[0,Infinity]")), "its header is no mapping"),
+        (header(entry("[-1,-1]", "[0,4]")), "its header does not describe 'c'"),
         ({"h.w": WEIGHTS["h.w"]}, "parameter 'c': begin.safetensors has no tensor 'c'"),
         (
             {**WEIGHTS, "h.w": np.ones((6, 4))},

@@ -121,6 +121,7 @@ def _grad_flops(*each: int) -> Callable[[Types, Attrs, Sequence[int]], int]:
 
 def _from_axis(kind: str, types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
     """x's sizes before the axis and from it on; OpError for the batch among these."""
+    arity(kind, _RMS if kind == "rms_norm" else _LAYER, types)
     need_float(kind, "x", types, 0)
     x = types[0]
     axis = normal_axis(kind, attrs["axis"], x.rank)
@@ -134,7 +135,6 @@ def _from_axis(kind: str, types: Types, attrs: Attrs) -> tuple[Shape, tuple[int,
 
 
 def _infer_layer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("layer_norm", _LAYER, types)
     _, sizes = _from_axis("layer_norm", types, attrs)
     _check("layer_norm", _LAYER, types, sizes, attrs)
     return (types[0],)
@@ -171,7 +171,6 @@ LAYER_NORM = Declaration(
 
 
 def _infer_rms(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("rms_norm", _RMS, types)
     _, sizes = _from_axis("rms_norm", types, attrs)
     _check("rms_norm", _RMS, types, sizes, attrs)
     return (types[0],)
@@ -204,6 +203,7 @@ RMS_NORM = Declaration(
 
 def _channels(types: Types, attrs: Attrs) -> int:
     """The channels of x; OpError when they do not make groups."""
+    arity("group_norm", _GROUP, types)
     need_float("group_norm", "x", types, 0)
     x, groups = types[0], attrs["groups"]
     if x.rank < 2 or BATCH in x.shape[1:]:
@@ -218,7 +218,6 @@ def _channels(types: Types, attrs: Attrs) -> int:
 
 
 def _infer_group(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("group_norm", _GROUP, types)
     _check("group_norm", _GROUP, types, (_channels(types, attrs),), attrs)
     return (types[0],)
 
