@@ -1,18 +1,19 @@
 """The files of a build folder: read whole and checked, written whole or not at all.
 
 What lies in a build folder is run, so nothing of it is read through a link, nothing is
-run that is not hashed in the plan, and nothing is written outside of it.
+run that is not hashed in the plan, and nothing is written outside of it. Nor is
+anything read that other users can change (`placer/owners.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
 from placer.errors import BuildError
+from placer.owners import check_owner
 
 CACHE = "__pycache__"
 
@@ -21,7 +22,7 @@ def read_file(folder: Path, path: str, sha256: str | None = None) -> bytes:
     """The bytes of a file of a build, the very ones that were checked.
 
     Raises BuildError when the path leaves the folder, when the file is missing, is
-    reached through a link below the folder, can be written by anybody, or does not
+    reached through a link below the folder, can be changed by other users, or does not
     have the hash that is given.
     """
     if not is_inside(path):
@@ -125,19 +126,9 @@ def check_parents(folder: Path, path: str) -> None:
 
 
 def _check_kept(place: Path) -> None:
-    mode = place.lstat().st_mode
-    if stat.S_ISLNK(mode):
+    if place.is_symlink():
         raise _link(place)
-    check_writers(place, mode)
-
-
-def check_writers(place: Path, mode: int) -> None:
-    """Raise BuildError for what anybody on the machine may change."""
-    if mode & stat.S_IWOTH:
-        raise BuildError(
-            f"'{place}' can be written by anybody",
-            hint="take that right away, chmod -R o-w, and compile the spec again",
-        )
+    check_owner(place)
 
 
 def _link(place: Path) -> BuildError:

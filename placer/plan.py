@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from placer.errors import BuildError
-from placer.folder import added, check_writers, edited, read_file
+from placer.folder import added, edited, read_file
 from placer.graph.csv_format import Csv
 from placer.graph.finals import Final
 from placer.graph.graph import Layout
 from placer.graph.rows import Share
+from placer.owners import check_folder
 from placer.place import WORKER
+from placer.plan_check import MEMORY as MEMORY
+from placer.plan_check import check_plan
 
 VERSION = 1
-MEMORY = "cpu:0"
-"""The devices of what lies in a node's memory: the first CPU takes it where it lies."""
 FILE = "plan.json"
 SOURCES = "sources.json"
 BASE_PORT = 27600
@@ -260,11 +261,12 @@ def sealed(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, digest=sha256(to_json(bare).encode()))
 
 
-def read_plan(folder: Path, *, check: bool = True) -> Plan:
-    """The plan of a build folder, after its files' hashes have been checked.
+def read_plan(folder: Path) -> Plan:
+    """The plan of a build folder, after all of it has been checked: who may change it,
+    the hashes of its files, and what the plan says.
 
-    Raises BuildError when the folder is no build, was edited or added to, holds links
-    or files that anybody may write, or is of another version of placer.
+    Raises BuildError when the folder is no build, was edited or added to, holds links,
+    can be changed by other users, or is of another version of placer.
     """
     file = folder / FILE
     if not file.is_file():
@@ -272,7 +274,8 @@ def read_plan(folder: Path, *, check: bool = True) -> Plan:
             f"'{folder}' is not a build folder: it has no {FILE}",
             hint="make one with: placer compile SPEC --out FOLDER",
         )
-    data = read_file(folder, FILE) if check else file.read_bytes()
+    check_folder(folder)
+    data = read_file(folder, FILE)
     try:
         head = msgspec.json.decode(data)
         version = head.get("version") if isinstance(head, dict) else None
@@ -282,10 +285,12 @@ def read_plan(folder: Path, *, check: bool = True) -> Plan:
                 hint="compile the spec again",
             )
         plan = msgspec.convert(head, Plan, strict=True)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
         raise BuildError(f"'{file}' cannot be read: {error}") from error
-    if check:
-        check_files(folder, plan)
+    if sealed(plan).digest != plan.digest:
+        raise edited(file)
+    check_plan(plan, str(file))
+    check_files(folder, plan)
     return plan
 
 
@@ -293,12 +298,9 @@ def check_files(folder: Path, plan: Plan) -> None:
     """Raise BuildError unless every file is as it was compiled (design 8), and there
     are no others.
 
-    A program that Python runs directly has by then made its first imports, with its
-    own folder before the installed packages: a build that others may have changed is
-    for `placer run` and `placer launch`, which import nothing of it before this check.
+    A program that Python runs directly is run before this check, and so is what it
+    imports from its own folder: `docs/security.md`.
     """
-    if sealed(plan).digest != plan.digest:
-        raise edited(folder / FILE)
     modules = (f"{module}.py" for module in plan.modules)
     for path in (*(node.program for node in plan.nodes), *modules):
         if path not in plan.files:
@@ -306,10 +308,9 @@ def check_files(folder: Path, plan: Plan) -> None:
                 f"'{folder / FILE}' has no hash of '{path}', which is run",
                 hint="compile the spec again",
             )
-    check_writers(folder, folder.stat().st_mode)
     for path, expected in plan.files.items():
         read_file(folder, path, expected)
-    read_file(folder, SOURCES)
+    read_sources(folder)
     for path in added(folder, {FILE, SOURCES, *plan.files}):
         raise BuildError(
             f"'{folder / path}' is not of the build",
@@ -317,12 +318,21 @@ def check_files(folder: Path, plan: Plan) -> None:
         )
 
 
+_Position = Annotated[int, msgspec.Meta(ge=1)]
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
+
+
 class Sources(Struct, frozen=True):
     """sources.json: the spec, from the build's folder, and the line and column of each
-    op in it."""
+    op in it.
 
-    spec: str
-    ops: dict[str, tuple[int, int]]
+    It is the one file that depends on where the build lies, so the plan has no hash of
+    it: whoever moves a build may change `spec`. All that it decides is the folder in
+    which data files are looked for, and what messages say.
+    """
+
+    spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
+    ops: dict[_Name, tuple[_Position, _Position]]
 
 
 def read_sources(folder: Path) -> Sources:
@@ -330,7 +340,7 @@ def read_sources(folder: Path) -> Sources:
     content = read_file(folder, SOURCES)
     try:
         return msgspec.json.decode(content, type=Sources)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
         raise BuildError(f"'{folder / SOURCES}' cannot be read: {error}") from error
 
 

@@ -190,6 +190,159 @@ def test_what_anybody_may_write_is_refused(path, build):
     )
 
 
+def another_group():
+    """A group that others may be in, of which a file of ours can be."""
+    if os.geteuid() == 0:
+        return 54_321
+    found = {each for each in os.getgroups() if each != os.getgid()}
+    return min(found, default=None)
+
+
+@pytest.mark.parametrize("path", ["plan.json", "rows.py", "ps-0", ""])
+def test_what_a_group_of_several_may_write_is_refused(path, build):
+    group = another_group()
+    if group is None:
+        pytest.skip("this user is in one group only")
+    place = build / path
+    os.chown(place, -1, group)
+    place.chmod(place.stat().st_mode | 0o020)
+    shown = "BUILD/" + path if path else "BUILD"
+    assert refused(build).startswith(f"'{shown}' can be written by the group ")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("path", ["plan.json", "worker/program.py", "ps-0", "", ".."])
+def test_what_belongs_to_another_user_is_refused(path, build):
+    place = (build / path).resolve()
+    os.chown(place, 54_321, -1)
+    assert "belongs to another user, with the number 54321" in refused(build)
+
+
+@pytest.mark.parametrize(("mode", "is_safe"), [(0o777, False), (0o1777, True)])
+def test_a_folder_above_may_be_written_by_all_where_it_is_sticky(
+    mode, is_safe, build, tmp_path
+):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(mode)
+    moved = build.rename(shared / "build")
+    if is_safe:
+        assert read_plan(moved)
+        (tmp_path / "link").symlink_to(moved)
+        assert read_plan(tmp_path / "link")
+    else:
+        assert refused(moved).endswith("shared' can be written by anybody")
+        (tmp_path / "link").symlink_to(moved)
+        assert "shared' can be written by anybody" in refused(tmp_path / "link")
+
+
+# what a plan says, sealed as it is
+
+
+def resealed(build, change):
+    """Write the plan changed, with a seal that fits; what is said of it."""
+    tree = json.loads((build / "plan.json").read_bytes())
+    change(tree)
+    plan = msgspec.json.decode(json.dumps(tree), type=Plan)
+    (build / "plan.json").write_text(to_json(sealed(plan)))
+    return refused(build).removeprefix("'BUILD/plan.json' is no plan: ")
+
+
+def put(*path, value):
+    def change(tree):
+        for key in path[:-1]:
+            tree = tree[key]
+        tree[path[-1]] = value
+
+    return change
+
+
+TABLE = ("nodes", 2, "tables", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("name", value="\x1b]0;x\x07"), r"'\x1b]0;x\x07' cannot be the name of the model"),
+        (
+            put("nodes", 0, "name", value="../../x:0"),
+            "node '../../x:0': '../../x:0' cannot be the name of a node",
+        ),
+        (put("nodes", 1, "name", value="worker:0"), "node 'worker:0' is there twice"),
+        (
+            put("parameters", 0, "init", value={"file": "/etc/passwd"}),
+            "parameter 'h.w': 'file' takes the name of a file beside the spec, such as"
+            " weights.safetensors, not the text '/etc/passwd'",
+        ),
+        (
+            put("parameters", 0, "init", value={"file": "w.safetensors"}),
+            "parameter 'h.w': its file 'w.safetensors' is not in the build",
+        ),
+        (
+            put("parameters", 0, "dtype", value="float31"),
+            "parameter 'h.w' has the dtype 'float31', which there is not",
+        ),
+        (
+            put(*TABLE, "rule", value="sdg"),
+            "node 'ps:0': table 'dense': unknown optimizer 'sdg'; did you mean 'sgd'?",
+        ),
+        (
+            put(*TABLE, "learning_rate", value={"linear": 1}),
+            "node 'ps:0': table 'dense': 'linear' takes a mapping, not 1: {linear: {init,"
+            " end, steps}}: a straight line from init to end",
+        ),
+        (
+            put(*TABLE, "blocks", 0, "parameter", value="no"),
+            "node 'ps:0': table 'dense': block 'h.w' is of 'no', no parameter",
+        ),
+        (
+            put(*TABLE, "blocks", 0, "stop", value=99_999),
+            "node 'ps:0': table 'dense': block 'h.w' has the elements 0 to 99999 of 256",
+        ),
+        (put(*TABLE, "devices", value="gpu:0"), "node 'ps:0': table 'dense': it has no 'gpu:0'"),
+        (
+            put("nodes", 0, "step", "reads", 0, "input", value="z"),
+            "node 'worker:0': it reads 'z', which is no input",
+        ),
+        (put("step_edges", 0, "targets", value=["ps:9"]), "edge 1: there is no node 'ps:9'"),
+        (put("step_edges", 1, "id", value=1), "edge '1' is there twice"),
+        (put("parameters", 0, "holders", value=[]), "no node holds 'h.w' from 0 on"),
+        (put("metrics", value=["loss", "auc"]), "no node records the metric 'auc'"),
+        (
+            put("train", "source", value="python:other:train"),
+            "train: the module of 'python:other:train' is not in the build",
+        ),
+    ],
+)  # fmt: skip
+def test_a_plan_whose_parts_do_not_fit_together_is_refused(change, message, build):
+    assert resealed(build, change) == message
+
+
+@pytest.mark.parametrize("name", ["plan.json", "sources.json"])
+def test_a_file_that_is_nested_deeply_cannot_be_read(name, build):
+    text = (build / name).read_text()
+    for deep in ("[" * 5000, text.replace("{", '{"name":' + "[" * 5000, 1)):
+        (build / name).write_text(deep)
+        with pytest.raises(BuildError, match=f"{name}' cannot be read: "):
+            read_plan(build)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"spec": "", "ops": {}}',
+        '{"spec": "../a\\u0000.yaml", "ops": {}}',
+        '{"spec": "../a.yaml", "ops": {"h": [0, 1]}}',
+        '{"spec": "../a.yaml", "ops": {"\\u001b]0;x": [1, 1]}}',
+        '{"spec": "../a.yaml", "ops": {}, "more": 1}',
+    ],
+)
+def test_sources_say_where_the_spec_is_and_nothing_else(content, build):
+    (build / "sources.json").write_text(content)
+    with pytest.raises(BuildError, match=r"sources.json' cannot be read: "):
+        read_plan(build)
+
+
 # what is written
 
 

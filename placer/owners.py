@@ -1,0 +1,93 @@
+"""Who can change a file that is run: this user and root alone, or it is refused.
+
+These are the rules by which sshd checks a user's keys (`StrictModes` of sshd_config): a
+file, its folder and the folders above it, up to the user's home or to the root, belong
+to the user or to root, and nobody else may write them.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from functools import cache
+from pathlib import Path
+
+from placer.errors import BuildError
+
+_HINT = "who can change a build decides what you run; "
+
+
+def check_owner(place: Path) -> None:
+    """Raise BuildError unless only this user and root may write a file or a folder.
+
+    A group that has this user as its only member may write, too.
+    """
+    told = place.lstat()
+    if told.st_uid not in (0, os.geteuid()):
+        raise BuildError(
+            f"'{place}' belongs to another user, {_user(told.st_uid)}",
+            hint=f"{_HINT}if you trust this one, copy it to a folder of yours",
+        )
+    if told.st_mode & stat.S_IWOTH:
+        raise BuildError(
+            f"'{place}' can be written by anybody",
+            hint=f"{_HINT}take the right away: chmod -R o-w",
+        )
+    if told.st_mode & stat.S_IWGRP and not _is_private(told.st_gid):
+        raise BuildError(
+            f"'{place}' can be written by the group {_group(told.st_gid)}",
+            hint=f"{_HINT}take the right away: chmod -R g-w",
+        )
+
+
+def check_folder(folder: Path) -> None:
+    """Raise BuildError unless only this user and root can change a folder, or put
+    another in its place.
+
+    A folder above may be written by all where it is sticky, as /tmp is: nobody can
+    rename there what belongs to others.
+    """
+    real = folder.resolve()
+    check_owner(real)
+    home = _home()
+    for above in real.parents:
+        told = above.stat()
+        if not (told.st_mode & stat.S_ISVTX and told.st_uid in (0, os.geteuid())):
+            check_owner(above)
+        if above == home:
+            break
+
+
+@cache
+def _is_private(group: int) -> bool:
+    """Whether it is the group of this user alone, as many systems make one for each:
+    it has the user's name, and no other member."""
+    try:
+        user, found = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return found.gr_name == user and not {*found.gr_mem} - {user}
+
+
+@cache
+def _home() -> Path | None:
+    try:
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir).resolve()
+    except KeyError:
+        return None
+
+
+def _user(number: int) -> str:
+    try:
+        return f"{pwd.getpwuid(number).pw_name}"
+    except KeyError:
+        return f"with the number {number}"
+
+
+def _group(number: int) -> str:
+    try:
+        return f"'{grp.getgrgid(number).gr_name}'"
+    except KeyError:
+        return f"with the number {number}"
