@@ -20,7 +20,7 @@ from placer.emit.schedule import Schedule, make_schedule
 from placer.emit.schedule_text import print_schedule
 from placer.emit.send_and_recv import send_and_recv
 from placer.emit.tables import plan_tables
-from placer.errors import BuildError
+from placer.errors import BuildError, SpecError, SpecErrors
 from placer.folder import (
     added,
     check_parents,
@@ -29,7 +29,7 @@ from placer.folder import (
     unfinished,
     write_file,
 )
-from placer.graph.graph import Graph
+from placer.graph.graph import Graph, Op
 from placer.graph.inits import file_of
 from placer.graph.model import Model
 from placer.graph.text import print_graph
@@ -48,13 +48,15 @@ def compile(
     *,
     nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
+    code: bool = True,
     after_pass: Watch | None = None,
 ) -> Plan:
     """Compile a spec into a build folder, and return its plan.
 
     A spec is a YAML file, a Program, or `FILE.py:FUNCTION` whose function returns one.
     `nodes` overrides how many there are of each node kind; `single_process` compiles
-    the same spec for one process, the reference of R1. `after_pass` is shown every
+    the same spec for one process, the reference of R1. With `code=False` no Python of
+    the spec is run, and a spec that needs that is refused. `after_pass` is shown every
     pass's name and graph. Raises SpecError, PlaceError or GraphError for a mistake in
     the spec, BuildError when the folder cannot be written.
     """
@@ -62,8 +64,10 @@ def compile(
         if not isinstance(spec, Model):
             from placer.front.reading import read
 
-            spec = read(spec, nodes=nodes, single_process=single_process)
-        if spec.graph.of_kind("call"):
+            spec = read(spec, nodes=nodes, single_process=single_process, code=code)
+        if calls := spec.graph.of_kind("call"):
+            if not code:
+                raise _code_needed(calls)
             # The user's functions are JAX's to trace; nothing else here needs it.
             traced: Callable[[Model], Model] = import_module("placer.tracing").traced
             spec = traced(spec)
@@ -85,6 +89,19 @@ def compile(
         files[SOURCES] = _sources(spec, step, Path(out)).encode()
         _write(Path(out), files)
     return plan
+
+
+def _code_needed(calls: Sequence[Op]) -> SpecErrors:
+    """An error at each op, as the spec has them, whose function would be traced."""
+    written = {op.source: op for op in reversed(calls)}
+    return SpecErrors(
+        SpecError(
+            f"op '{op.name}' calls {op.attrs['fn']}, which has to be run to compile it",
+            span=span,
+            hint="without --no-code it is: docs/security.md",
+        )
+        for span, op in reversed(written.items())
+    )
 
 
 def lowered(model: Model, watch: Watch | None = None) -> tuple[Graph, Graph | None]:

@@ -8,26 +8,34 @@ import click
 
 from placer.command.options import (
     debug_option,
+    no_code_option,
     nodes_option,
     single_process_option,
     spec_argument,
 )
+from placer.command.printing import say
 
 
 @click.command("check", short_help="Check a spec: every mistake, each where it stands.")
 @spec_argument
 @nodes_option
 @single_process_option
+@no_code_option
 @debug_option
 def check_command(
-    spec: Path, nodes: dict[str, int] | None, single_process: bool
+    spec: Path, nodes: dict[str, int] | None, single_process: bool, no_code: bool
 ) -> None:
-    """Check SPEC as `compile` does, and keep nothing."""
+    """Check SPEC as `compile` does, and keep nothing.
+
+    Functions of the spec's `call` are traced, for which their files are run.
+    """
     from placer.command.opened import opened
     from placer.report.outcome import plan_line
 
-    with opened(spec, nodes=nodes, single_process=single_process) as found:
-        click.echo(f"{spec}: ok: {plan_line(found.plan)}")
+    with opened(
+        spec, nodes=nodes, single_process=single_process, code=not no_code
+    ) as found:
+        say(f"{spec}: ok: {plan_line(found.plan)}")
 
 
 @click.command("schema", short_help="Print the JSON Schema of specs, for editors.")
@@ -38,4 +46,4 @@ def schema_command() -> None:
 
     from placer.spec import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    say(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -11,10 +11,12 @@ import click
 
 from placer.command.options import (
     debug_option,
+    no_code_option,
     nodes_option,
     single_process_option,
     spec_argument,
 )
+from placer.command.printing import say
 
 if TYPE_CHECKING:
     from placer.graph.graph import Graph
@@ -50,6 +52,7 @@ def _pass_names(
 )
 @nodes_option
 @single_process_option
+@no_code_option
 @click.option(
     "--print-after",
     multiple=True,
@@ -65,6 +68,7 @@ def compile_command(
     out: Path,
     nodes: dict[str, int] | None,
     single_process: bool,
+    no_code: bool,
     print_after: tuple[str, ...],
 ) -> None:
     """Compile SPEC into a build folder: one readable JAX program for each node.
@@ -77,12 +81,17 @@ def compile_command(
 
     def watch(name: str, graph: Graph) -> None:
         if name in print_after:
-            click.echo(print_graph(graph))
+            say(print_graph(graph))
 
     plan = compile(
-        spec, out, nodes=nodes, single_process=single_process, after_pass=watch
+        spec,
+        out,
+        nodes=nodes,
+        single_process=single_process,
+        code=not no_code,
+        after_pass=watch,
     )
     # A graph that was asked for is all there is on stdout, so that it can be read back.
-    click.echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
+    say(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
     then = f"placer launch {quote(str(out))}"
-    click.echo(f"  in {out}; run it with: {then}", err=bool(print_after))
+    say(f"  in {out}; run it with: {then}", err=bool(print_after))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
+from io import StringIO
 from typing import NoReturn
 
 import click
@@ -18,17 +18,13 @@ from placer.command.compiling import compile_command
 from placer.command.explaining import explain_command
 from placer.command.launching import launch_command
 from placer.command.options import DEBUG, debug_option
+from placer.command.printing import say
 from placer.command.running import run_command
 from placer.command.showing import show_command
 from placer.command.writing import to_yaml_command
 from placer.errors import PlacerError
 
 INTERRUPTED = 130
-
-_STEERING = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""What steers a terminal, or cannot be written to one."""
 
 
 class InOrder(click.Group):
@@ -88,15 +84,17 @@ def _status(arguments: list[str], *, debug: bool) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except click.ClickException as error:
-        error.show()
+        shown = StringIO()
+        error.show(shown)
+        say(shown.getvalue(), err=True, nl=False)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        print("interrupted", file=sys.stderr)
+        say("interrupted", err=True)
         return INTERRUPTED
     except PlacerError as error:
         if debug:
-            traceback.print_exc()
-        print(_legible(str(error)), file=sys.stderr)
+            say(traceback.format_exc(), err=True, nl=False)
+        say(str(error), err=True)
         return error.exit_status
     except OSError as error:
         if error.errno == errno.EPIPE:
@@ -104,11 +102,6 @@ def _status(arguments: list[str], *, debug: bool) -> int:
         return _unexpected(error, debug=debug)
     except Exception as error:
         return _unexpected(error, debug=debug)
-
-
-def _legible(message: str) -> str:
-    """A message that may quote anyone's bytes, as a terminal can show it."""
-    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", message)
 
 
 def _reader_left() -> int:
@@ -120,8 +113,8 @@ def _reader_left() -> int:
 
 def _unexpected(error: Exception, *, debug: bool) -> int:
     if debug:
-        traceback.print_exc()
+        say(traceback.format_exc(), err=True, nl=False)
     else:
-        print(_legible(f"{type(error).__name__}: {error}"), file=sys.stderr)
-        print(f"  hint: {DEBUG} shows where it came from", file=sys.stderr)
+        say(f"{type(error).__name__}: {error}", err=True)
+        say(f"  hint: {DEBUG} shows where it came from", err=True)
     return 1

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from placer.command.options import build_or_spec_argument, debug_option
+from placer.command.options import build_or_spec_argument, debug_option, no_code_option
+from placer.command.printing import say
 
 
 @click.command(
@@ -14,8 +15,9 @@ from placer.command.options import build_or_spec_argument, debug_option
 )
 @build_or_spec_argument
 @click.argument("name", required=False)
+@no_code_option
 @debug_option
-def explain_command(build: Path, name: str | None) -> None:
+def explain_command(build: Path, name: str | None, no_code: bool) -> None:
     """Say why NAME, an op or a parameter, is where it is, and what of it crosses.
 
     Without a NAME: all that was chosen or put in, rather than written.
@@ -23,11 +25,11 @@ def explain_command(build: Path, name: str | None) -> None:
     from placer.command.opened import opened
     from placer.report.explanation import Build, all_choices, explanation
 
-    with opened(build) as found:
+    with opened(build, code=not no_code) as found:
         if name is None:
             lines = list(all_choices(found.plan))
         else:
             drawn = Build(found.plan, found.graphs, found.written)
             lines = list(explanation(drawn, name))
     for line in lines:
-        click.echo(line)
+        say(line)

@@ -11,6 +11,7 @@ from shutil import rmtree
 import click
 
 from placer.command.options import build_argument, debug_option, run_options
+from placer.command.printing import say
 
 
 @click.command(
@@ -69,9 +70,9 @@ def launch_command(
         if logs is None:
             logs = temporary = new_logs(plan.name)
         stay = "" if temporary is None else ", kept where a node fails"
-        click.echo(f"{plan.name}: logs in {logs}{stay}", file=shown)
+        say(f"{plan.name}: logs in {logs}{stay}", file=shown)
     if emulate or plan.emulate:
-        click.echo(f"{plan.name}: {emulated(plan)}", file=shown)
+        say(f"{plan.name}: {emulated(plan)}", file=shown)
     nodes = [node.name for node in plan.nodes]
     # Threads report to nobody.
     view = nullcontext() if in_process else progress(plan.name, nodes, steps, shown)
@@ -96,9 +97,9 @@ def launch_command(
     if temporary is not None:
         rmtree(temporary, ignore_errors=True)
     for line in result_lines(result):
-        click.echo(line, file=shown)
+        say(line, file=shown)
     if as_json:
-        click.echo(result_json(result))
+        say(result_json(result))
 
 
 @contextmanager

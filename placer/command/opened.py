@@ -23,7 +23,9 @@ class Opened:
     @property
     def graphs(self) -> tuple[Graph, ...]:
         file = self.folder / "graph.txt"
-        return parse_graphs(file.read_text(encoding="utf-8"), str(file))
+        return parse_graphs(
+            file.read_text(encoding="utf-8", errors="replace"), str(file)
+        )
 
     @property
     def written(self) -> dict[str, str]:
@@ -37,10 +39,12 @@ def opened(
     *,
     nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
+    code: bool = True,
 ) -> Iterator[Opened]:
     """The build of a folder, or of a spec file, which is compiled into a temporary one.
 
-    Raises what reading the folder or compiling the spec raises.
+    Without `code`, no Python of a spec is run; a build's is not in any case. Raises
+    what reading the folder or compiling the spec raises.
     """
     if path.is_dir():
         yield Opened(path, read_plan(path))
@@ -48,7 +52,9 @@ def opened(
     from placer.compiler import compile
 
     with TemporaryDirectory(prefix="placer-") as folder:
-        plan = compile(path, folder, nodes=nodes, single_process=single_process)
+        plan = compile(
+            path, folder, nodes=nodes, single_process=single_process, code=code
+        )
         yield Opened(Path(folder), plan)
 
 

@@ -129,6 +129,13 @@ single_process_option = click.option(
 )
 
 
+no_code_option = click.option(
+    "--no-code",
+    is_flag=True,
+    help="Run no Python that comes with the spec; what needs that is an error.",
+)
+
+
 def run_options(command: Function) -> Function:
     """What `launch` and `run` share."""
     written = click.Path(dir_okay=False, path_type=Path)

@@ -12,6 +12,7 @@ from placer.command.options import (
     debug_option,
     run_options,
 )
+from placer.command.printing import say
 
 
 @click.command("run", short_help="Be one node of a build, as launch starts them all.")
@@ -73,4 +74,4 @@ def run_command(
     )
     if result is not None and report_fd is None:  # else the launcher tells it
         for line in result_lines(result):
-            click.echo(line)
+            say(line)

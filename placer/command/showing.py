@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from placer.command.options import build_or_spec_argument, debug_option
+from placer.command.options import build_or_spec_argument, debug_option, no_code_option
+from placer.command.printing import say
 
 if TYPE_CHECKING:
     from placer.command.opened import Opened
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     "--schedule", is_flag=True, help="When each node runs which microbatch of a step."
 )
 @click.option("--node", metavar="NAME:ID", help="The program of this node.")
+@no_code_option
 @debug_option
-def show_command(build: Path, tables: bool, schedule: bool, node: str | None) -> None:
+def show_command(
+    build: Path, tables: bool, schedule: bool, node: str | None, no_code: bool
+) -> None:
     """Show the placed graph of a build, or of a spec, coloured by place.
 
     Off a terminal it is the text of the graph as it stands in the build.
@@ -35,7 +39,7 @@ def show_command(build: Path, tables: bool, schedule: bool, node: str | None) ->
         )
     from placer.command.opened import opened
 
-    with opened(build) as found:
+    with opened(build, code=not no_code) as found:
         if node is not None:
             _program(found, node)
         elif tables:
@@ -74,12 +78,12 @@ def _schedule(found: Opened) -> None:
     from placer.report.pipeline import drawn
 
     if found.plan.microbatches == 1:
-        click.echo("a step is one part: train.microbatches of the spec is 1")
+        say("a step is one part: train.microbatches of the spec is 1")
         return
     schedule = make_schedule(found.graphs[0], found.plan.schedule)
     screen = console(sys.stdout)
     if not screen.is_terminal:
-        click.echo(print_schedule(schedule), nl=False)
+        say(print_schedule(schedule), nl=False)
         return
     for line in drawn(schedule, screen.width):
         screen.print(line, soft_wrap=True)
@@ -89,11 +93,11 @@ def _program(found: Opened, node: str) -> None:
     from placer.report.consoles import console
 
     program = found.plan.node(node).program
-    text = (found.folder / program).read_text(encoding="utf-8")
+    text = (found.folder / program).read_text(encoding="utf-8", errors="replace")
     screen = console(sys.stdout)
     if screen.is_terminal:
         from rich.syntax import Syntax
 
         screen.print(Syntax(text, "python", background_color="default"))
     else:
-        click.echo(text, nl=False)
+        say(text, nl=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from placer.command.options import debug_option, python_argument
+from placer.command.printing import say
 
 
 @click.command("to-yaml", short_help="Write a Python model as a spec in YAML.")
@@ -31,10 +32,10 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
     program = run_builder(str(spec))
     text = to_yaml(program)
     if out is None:
-        click.echo(text, nl=False)
+        say(text, nl=False)
         if program.files:
             names = ", ".join(program.files)
-            click.echo(f"it takes {names}, which --out writes beside it", err=True)
+            say(f"it takes {names}, which --out writes beside it", err=True)
         return
     model = program.model()
     sources = [rows.source for rows in (model.train, model.eval) if rows is not None]

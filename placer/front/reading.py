@@ -38,15 +38,22 @@ def read(
     *,
     nodes: Counts[str, int] | None = None,
     single_process: bool = False,
+    code: bool = True,
 ) -> Model:
     """The model of a YAML file, of a program, or of `FILE.py:FUNCTION`.
 
-    `nodes` and `single_process` are as of `placer.spec.load`. Raises SpecError; what a
-    function of the user's raises is told at its line.
+    `nodes` and `single_process` are as of `placer.spec.load`; without `code`, no file
+    of Python is run. Raises SpecError; what a function of the user's raises is told at
+    its line.
     """
     if not isinstance(spec, Program):
         if _PYTHON.fullmatch(str(spec)) is None:
             return load(spec, nodes=nodes, single_process=single_process)
+        if not code:
+            raise SpecError(
+                f"{spec} is a Python file, which has to be run to read its model",
+                hint="without --no-code it is: docs/security.md",
+            )
         spec = run_builder(str(spec))
     return spec.model(nodes=nodes, single_process=single_process)
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 from placer.launcher.events import Event, State, Step
+from placer.report.legible import legible
 from placer.report.words import count, measured, size
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class PlainLines:
         self._write(self.seen.step_line(), now)
 
     def _write(self, line: str, now: float) -> None:
-        print(line, file=self.stream, flush=True)
+        print(legible(line), file=self.stream, flush=True)
         self._last = now
 
 

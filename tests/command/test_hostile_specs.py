@@ -1,0 +1,176 @@
+"""What commands run and print of specs and builds that others have made."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.text import Text
+
+import placer
+from placer.command.entry import main
+from placer.files import find
+from placer.plan import Plan, sealed, sha256, to_json
+from placer.report.consoles import console
+
+MODULE = """\
+from pathlib import Path
+
+Path(__file__).with_name("it ran").touch()
+
+
+def double(params, state, x, rng, training):
+    return x * 2, state
+
+
+def train():
+    yield {"x": [0.0], "y": 0}
+
+
+def build():
+    raise RuntimeError("built")
+"""
+SPEC = """\
+nodes: {worker: {count: 1}}
+inputs: {x: "float32[batch, 1]"}
+data: {train: {source: "python:evil:train", batch: 4}}
+graph:
+  - {name: h, op: fc, in: x, size: 4}
+  - {name: one, op: call, fn: "evil:double", in: h, batch: whole, out: "float32[batch, 4]"}
+  - {name: two, op: call, fn: "evil:double", in: one, batch: whole, out: "float32[batch, 4]"}
+  - {name: loss, op: reduce_mean, in: two}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+"""
+ESCAPE = "\x1b]0;pwned\x07"
+Tell = Callable[..., tuple[object, str, str]]
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
+    """Run a command line; its status, output and errors."""
+
+    def run(*arguments: object) -> tuple[object, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(each) for each in arguments])
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> Path:
+    """A folder with a module that leaves a mark where it is run."""
+    (tmp_path / "evil.py").write_text(MODULE)
+    (tmp_path / "calls.yaml").write_text(SPEC)
+    calls = [line for line in SPEC.splitlines() if "op: call" in line]
+    plain = SPEC.replace("\n".join(calls) + "\n", "").replace("in: two", "in: h")
+    (tmp_path / "plain.yaml").write_text(plain)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["check", "show", "explain", "compile"])
+def test_without_code_a_call_is_an_error_at_its_line(
+    command: str, evil: Path, tell: Tell
+) -> None:
+    out = ("--out", evil / "build") if command == "compile" else ()
+    status, said, error = tell(command, evil / "calls.yaml", "--no-code", *out)
+    assert (status, said) == (2, "")
+    assert "calls.yaml:6:12: op 'one' calls evil:double, which has to be run" in error
+    assert "calls.yaml:7:12: op 'two' calls evil:double, which has to be run" in error
+    assert not (evil / "it ran").exists()
+
+
+@pytest.mark.parametrize("command", ["check", "show", "explain", "compile"])
+def test_without_code_a_python_file_is_refused(
+    command: str, evil: Path, tell: Tell
+) -> None:
+    out = ("--out", evil / "build") if command == "compile" else ()
+    status, said, error = tell(command, f"{evil / 'evil.py'}:build", "--no-code", *out)
+    assert (status, said) == (2, "")
+    assert "evil.py:build is a Python file, which has to be run" in error
+    assert not (evil / "it ran").exists()
+
+
+def test_a_python_source_is_not_run_before_the_run(evil: Path, tell: Tell) -> None:
+    plain = evil / "plain.yaml"
+    for options in ((), ("--no-code",)):
+        assert tell("check", plain, *options)[0] == 0
+        assert tell("show", plain, *options)[0] == 0
+        assert tell("compile", plain, "--out", evil / "build", *options)[0] == 0
+    assert tell("show", evil / "build", "--node", "worker:0")[0] == 0
+    assert tell("explain", evil / "build", "h.w", "--no-code")[0] == 0
+    assert not (evil / "it ran").exists()
+
+
+def test_checking_a_call_runs_its_module(evil: Path, tell: Tell) -> None:
+    assert tell("check", evil / "calls.yaml")[0] == 0
+    assert (evil / "it ran").exists()
+
+
+# what is printed
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_file_name_does_not_steer_the_terminal(
+    there: bool, tmp_path: Path, tell: Tell
+) -> None:
+    spec = tmp_path / f"e{ESCAPE}\u202e.yaml"
+    if there:
+        spec.write_bytes(find("specs/two_workers.yaml").read_bytes())
+    for command in ("check", "show"):
+        status, out, error = tell(command, spec)
+        assert status == (0 if there else 2)
+        assert not {"\x1b", "\x07", "\u202e"} & {*out, *error}
+        if there and command == "check":
+            assert "e\N{REPLACEMENT CHARACTER}]0;pwned" in out
+
+
+def test_a_foreign_build_does_not_steer_the_terminal(
+    tmp_path: Path, tell: Tell
+) -> None:
+    build = tmp_path / "build"
+    plan = placer.compile(find("specs/two_workers.yaml"), build)
+    program = build / plan.nodes[0].program
+    program.write_text(f"# {ESCAPE}\n{program.read_text()}")
+    tree = json.loads((build / "plan.json").read_bytes())
+    tree["files"][plan.nodes[0].program] = sha256(program.read_bytes())
+    tree["choices"][0]["why"] = f"because {ESCAPE}"
+    plan = sealed(msgspec.json.decode(json.dumps(tree), type=Plan))
+    (build / "plan.json").write_text(to_json(plan))
+    for command in (("show", "--node", "worker:0"), ("explain",), ("show", "--tables")):
+        status, out, error = tell(command[0], build, *command[1:])
+        assert (status, error) == (0, "")
+        assert "\x1b" not in out
+        assert ("]0;pwned" in out) == ("--tables" not in command)
+
+
+def test_a_terminal_gets_our_colours_and_none_of_a_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    console(stream).print(Text(f"name {ESCAPE}", "red"))
+    shown = stream.getvalue()
+    assert shown.startswith("\x1b[31m")
+    assert ESCAPE not in shown
+    assert "\N{REPLACEMENT CHARACTER}]0;pwned" in shown
+
+
+def test_the_command_line_prints_in_one_place_alone() -> None:
+    folder = Path(placer.__file__).parent / "command"
+    for file in folder.glob("*.py"):
+        calls = [
+            n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Call)
+        ]
+        printing = {"print", "click.echo", "click.secho", "sys.stdout.write"}
+        found = printing & {ast.unparse(call.func) for call in calls}
+        assert found == ({"click.echo"} if file.name == "printing.py" else set()), file
