@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from placer.errors import DataError, did_you_mean
+from placer.graph.tensors import read_tensors
 
 
 def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
@@ -54,13 +55,14 @@ def _mode(path: Path) -> int:
 def load(path: Path) -> dict[str, np.ndarray]:
     """The parameters of a file by name; DataError where it cannot be read."""
     try:
+        read_tensors(path)  # which knows the dtypes that there are
         return dict(load_file(path))
     except FileNotFoundError:
         raise DataError(
             f"there is no parameter file {path}",
             hint="write one with --save-params",
         ) from None
-    except (OSError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise DataError(
             f"{path} cannot be read as parameters: {error}",
             hint="a parameter file is safetensors, as --save-params writes it",

@@ -32,7 +32,8 @@ def _imported(file: Path) -> set[str]:
         text = file.read_bytes().decode()
         with AST_LOCK:
             nodes = list(ast.walk(ast.parse(text)))
-    except (OSError, ValueError, SyntaxError) as error:
+    # Python's parser has these two for what is nested too deeply.
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
         kind = "as UTF-8 text" if isinstance(error, UnicodeDecodeError) else "as Python"
         raise DataError(f"{file.name} cannot be read {kind}: {error}") from error
     names: set[str] = set()

@@ -457,6 +457,8 @@ def test_a_module_that_cannot_be_read_any_more_is_named(change, tmp_path):
     [
         (b"X = '\xe9'\n", r"second\.py cannot be read as UTF-8 text"),
         (b"X = = 2\n", r"second\.py cannot be read as Python: .*line 1"),
+        (b"X = " + b"-" * 50_000 + b"1", r"second\.py cannot be read as Python: "),
+        (b"X = " + b"a." * 50_000 + b"b", r"second\.py cannot be read as Python: "),
     ],
 )
 def test_a_module_that_is_no_python_is_a_mistake_of_the_spec(

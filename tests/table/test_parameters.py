@@ -1,5 +1,7 @@
 """Files of whole parameters."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,17 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bad").write_bytes(b"not safetensors at all")
     with pytest.raises(DataError, match="cannot be read as parameters"):
         parameters.load(tmp_path / "bad")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("F8_E4M3", [0]), ("C64", [0]), ("F16", [0, 2**63 - 1])]
+)
+def test_a_file_of_what_no_model_has_cannot_be_read(dtype, shape, tmp_path):
+    entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]}
+    header = json.dumps({"w": entry}).encode()
+    (tmp_path / "w").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(DataError, match="cannot be read as parameters"):
+        parameters.load(tmp_path / "w")
 
 
 def test_every_parameter_that_does_not_fit_is_named():
