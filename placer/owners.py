@@ -16,29 +16,30 @@ from pathlib import Path
 
 from placer.errors import BuildError
 
-_HINT = "who can change a build decides what you run; "
+_WHY = "who can change a build decides what you run"
 
 
-def check_owner(place: Path) -> None:
+def check_owner(place: Path, hint: str | None = None) -> None:
     """Raise BuildError unless only this user and root may write a file or a folder.
 
-    A group that has this user as its only member may write, too.
+    A group that has this user as its only member may write, too. `hint` is what to do
+    about it, where the rights of the place are not for this user to change.
     """
     told = place.lstat()
     if told.st_uid not in (0, os.geteuid()):
         raise BuildError(
             f"'{place}' belongs to another user, {_user(told.st_uid)}",
-            hint=f"{_HINT}if you trust this one, copy it to a folder of yours",
+            hint=f"{_WHY}: {hint or 'copy it to a folder of yours if you trust it'}",
         )
     if told.st_mode & stat.S_IWOTH:
         raise BuildError(
             f"'{place}' can be written by anybody",
-            hint=f"{_HINT}take the right away: chmod -R o-w",
+            hint=f"{_WHY}: {hint or 'take the right away, chmod -R o-w'}",
         )
     if told.st_mode & stat.S_IWGRP and not _is_private(told.st_gid):
         raise BuildError(
             f"'{place}' can be written by the group {_group(told.st_gid)}",
-            hint=f"{_HINT}take the right away: chmod -R g-w",
+            hint=f"{_WHY}: {hint or 'take the right away, chmod -R g-w'}",
         )
 
 
@@ -55,7 +56,7 @@ def check_folder(folder: Path) -> None:
     for above in real.parents:
         told = above.stat()
         if not (told.st_mode & stat.S_ISVTX and told.st_uid in (0, os.geteuid())):
-            check_owner(above)
+            check_owner(above, "move it to where only you can, such as your home")
         if above == home:
             break
 

@@ -285,11 +285,11 @@ def read_plan(folder: Path) -> Plan:
                 hint="compile the spec again",
             )
         plan = msgspec.convert(head, Plan, strict=True)
+        if sealed(plan).digest != plan.digest:
+            raise edited(file)
+        check_plan(plan, str(file))
     except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
         raise BuildError(f"'{file}' cannot be read: {error}") from error
-    if sealed(plan).digest != plan.digest:
-        raise edited(file)
-    check_plan(plan, str(file))
     check_files(folder, plan)
     return plan
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placer.errors import BuildError, DataError, PlaceError
 from placer.graph import csv_format, inits, optimizers, schedules
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 MEMORY = "cpu:0"
 """The devices of what lies in a node's memory."""
+
+DEEPEST = 32
+"""How deeply a spec may be nested."""
 
 SCHEDULES = ("1f1b", "gpipe")
 
@@ -141,13 +144,24 @@ def _parameter(plan: Plan, parameter: Parameter) -> Problems:
     what = f"parameter '{parameter.name}'"
     yield from _named(_VALUE, [parameter.name], "a parameter")
     yield from _type(what, parameter.dtype, parameter.shape)
-    problem = inits.check(parameter.init)
+    problem = _nested(parameter.init) or inits.check(parameter.init)
     problem = problem or inits.check_shape(parameter.init, parameter.shape)
     if problem:
         yield f"{what}: {problem}"
     file = inits.file_of(parameter.init)
     if file is not None and file not in plan.files:
         yield f"{what}: its file '{file}' is not in the build"
+
+
+def _nested(value: Any) -> str | None:
+    """What is wrong with a value that is nested deeper than any of a spec."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner = [each for each in level if isinstance(each, dict | list)]
+        level = [v for e in inner for v in (e.values() if isinstance(e, dict) else e)]
+        if not level:
+            return None
+    return f"it is nested deeper than {DEEPEST} levels"
 
 
 def _node(plan: Plan, node: Node, parameters: Mapping[str, Parameter]) -> Problems:
@@ -193,7 +207,7 @@ def _table(node: Node, table: Table, parameters: Mapping[str, Parameter]) -> Pro
     yield from _devices(node, table.devices)
     if table.in_place and table.devices != MEMORY:
         yield f"it lies on {table.devices}, where nothing is updated in place"
-    problem = schedules.check(table.learning_rate)
+    problem = _nested(table.learning_rate) or schedules.check(table.learning_rate)
     if table.rule is not None:
         problem = optimizers.check(table.rule, table.hyper) or problem
     elif table.hyper:

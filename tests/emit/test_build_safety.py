@@ -231,7 +231,11 @@ def test_a_folder_above_may_be_written_by_all_where_it_is_sticky(
         (tmp_path / "link").symlink_to(moved)
         assert read_plan(tmp_path / "link")
     else:
-        assert refused(moved).endswith("shared' can be written by anybody")
+        with pytest.raises(BuildError, match="shared' can be written by any") as caught:
+            read_plan(moved)
+        assert caught.value.hint.endswith(
+            "move it to where only you can, such as your home"
+        )
         (tmp_path / "link").symlink_to(moved)
         assert "shared' can be written by anybody" in refused(tmp_path / "link")
 
@@ -316,6 +320,15 @@ TABLE = ("nodes", 2, "tables", 0)
 )  # fmt: skip
 def test_a_plan_whose_parts_do_not_fit_together_is_refused(change, message, build):
     assert resealed(build, change) == message
+
+
+@pytest.mark.parametrize("depth", [40, 300])
+def test_a_schedule_that_is_nested_deeply_is_refused(depth, build):
+    rate = 0.1
+    for _ in range(depth):
+        rate = {"warmup": {"steps": 1, "then": rate}}
+    message = "node 'ps:0': table 'dense': it is nested deeper than 32 levels"
+    assert resealed(build, put(*TABLE, "learning_rate", value=rate)) == message
 
 
 @pytest.mark.parametrize("name", ["plan.json", "sources.json"])
