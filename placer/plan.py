@@ -121,6 +121,8 @@ class Table(Struct, frozen=True):
 
     `rule` is None for parameters that are not trained. `in_place` says that an update
     may write over the values while others have views of them: their readers are done.
+    That follows from the graph, which only the compiler knows: a node takes the plan's
+    word for it, and the digest is what keeps it from being changed by accident.
     """
 
     name: str
