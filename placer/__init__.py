@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from placer.errors import PlaceError as PlaceError
     from placer.errors import PlacerError as PlacerError
     from placer.errors import RunError as RunError
+    from placer.errors import RunWarning as RunWarning
     from placer.errors import SpecError as SpecError
     from placer.errors import SpecErrors as SpecErrors
     from placer.front.program import Program as Program
@@ -61,6 +62,7 @@ _HOMES = {
     "Program": "placer.front.program",
     "Result": "placer.runtime.process",
     "RunError": "placer.errors",
+    "RunWarning": "placer.errors",
     "SpecError": "placer.errors",
     "SpecErrors": "placer.errors",
     "Variable": "placer.front.variable",
@@ -93,6 +95,7 @@ __all__ = [
     "Program",
     "Result",
     "RunError",
+    "RunWarning",
     "SpecError",
     "SpecErrors",
     "Variable",

@@ -112,6 +112,10 @@ class RunError(PlacerError):
     exit_status = 1
 
 
+class RunWarning(RuntimeWarning):
+    """A node failed when the run already had its result."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """The valid name closest to `name`, or None when nothing is close."""
     from difflib import get_close_matches

@@ -24,6 +24,7 @@ NAMES = [
     "Program",
     "Result",
     "RunError",
+    "RunWarning",
     "SpecError",
     "SpecErrors",
     "Variable",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+import warnings
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from pathlib import Path
-from shutil import rmtree
 
 import click
 
@@ -29,8 +28,8 @@ from placer.command.printing import say
     "--logs",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where each node's output goes; by default a temporary folder that goes when "
-    "all went well.",
+    help="Where each node's output goes; by default a folder of the user's cache that "
+    "is removed when all went well. It keeps those of the last 20 runs that failed.",
 )
 @click.option(
     "--in-process",
@@ -58,56 +57,52 @@ def launch_command(
     Each node is a process of its own. A failure of one ends all, and the last line
     says what its cause was. Ctrl-C ends all.
     """
-    from placer.launcher.local import launch, new_logs
+    from placer.errors import RunWarning
+    from placer.launcher.local import launch
+    from placer.launcher.logs import own_logs
     from placer.plan import read_plan
     from placer.report.outcome import emulated, result_json, result_lines
     from placer.report.progress import progress
 
     plan = read_plan(build)
     shown = sys.stderr if as_json else sys.stdout
-    temporary = None
-    if not in_process:
-        if logs is None:
-            logs = temporary = new_logs(plan.name)
-        stay = "" if temporary is None else ", kept where a node fails"
-        say(f"{plan.name}: logs in {logs}{stay}", file=shown)
-    if emulate or plan.emulate:
-        say(f"{plan.name}: {emulated(plan)}", file=shown)
-    nodes = [node.name for node in plan.nodes]
-    # Threads report to nobody.
-    view = nullcontext() if in_process else progress(plan.name, nodes, steps, shown)
-    # What a model's own modules print is not the result.
-    apart = redirect_stdout(sys.stderr) if in_process and as_json else nullcontext()
-    with _empty_goes(temporary), view as watch, apart:
-        result = launch(
-            build,
-            steps=steps,
-            history=history,
-            save_params=save_params,
-            init_params=init_params,
-            in_process=in_process,
-            base_port=base_port,
-            join_timeout=join_timeout,
-            deadline=deadline,
-            carrier=carrier,
-            emulate=emulate,
-            logs=logs,
-            watch=watch,
-        )
-    if temporary is not None:
-        rmtree(temporary, ignore_errors=True)
+    with ExitStack() as entered:
+        own = None
+        if not in_process:
+            if logs is None:
+                own = entered.enter_context(own_logs(plan.name))
+                logs = own.folder
+            stay = "" if own is None else ", kept where a node fails"
+            say(f"{plan.name}: logs in {logs}{stay}", file=shown)
+        if emulate or plan.emulate:
+            say(f"{plan.name}: {emulated(plan)}", file=shown)
+        nodes = [node.name for node in plan.nodes]
+        # Threads report to nobody.
+        view = nullcontext() if in_process else progress(plan.name, nodes, steps, shown)
+        # What a model's own modules print is not the result.
+        apart = redirect_stdout(sys.stderr) if in_process and as_json else nullcontext()
+        with view as watch, apart, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunWarning)  # told below
+            result = launch(
+                build,
+                steps=steps,
+                history=history,
+                save_params=save_params,
+                init_params=init_params,
+                in_process=in_process,
+                base_port=base_port,
+                join_timeout=join_timeout,
+                deadline=deadline,
+                carrier=carrier,
+                emulate=emulate,
+                logs=logs,
+                watch=watch,
+            )
+        if own is not None:
+            own.failed = bool(result.warnings)
     for line in result_lines(result):
         say(line, file=shown)
+    for text in result.warnings:
+        say(f"warning: {text}", err=True)
     if as_json:
         say(result_json(result))
-
-
-@contextmanager
-def _empty_goes(folder: Path | None) -> Iterator[None]:
-    """A temporary folder of logs does not stay where no node was started."""
-    try:
-        yield
-    finally:
-        if folder is not None:
-            with suppress(OSError):
-                folder.rmdir()

@@ -51,10 +51,10 @@ def of_end(child: Child) -> Finding:
     return Finding(child.node, f"{child.node} {text}", True)
 
 
-def of_delay(child: Child, seconds: float) -> Finding:
-    """A process that goes on when the run is over."""
-    text = f"{child.node} did not end within {seconds:g} s of the run's result"
-    return Finding(child.node, text, True)
+def of_delay(child: Child, seconds: float | None) -> Finding:
+    """A process that goes on when the run is over; `seconds` is how long it had."""
+    within = "" if seconds is None else f" within {seconds:g} s of the run's end"
+    return Finding(child.node, f"{child.node} did not end{within}", True)
 
 
 def choose(found: list[Finding]) -> Finding | None:
@@ -64,12 +64,22 @@ def choose(found: list[Finding]) -> Finding | None:
 
 def error(finding: Finding, log: Path | None, *, frozen: bool) -> RunError:
     """The error that a run ends with; `frozen` is the blamed process's state."""
-    text = finding.text
+    return RunError(finding.text + _details(log, frozen))
+
+
+def warning(finding: Finding, log: Path | None, *, frozen: bool) -> str:
+    """What is said of a node that failed when the run had all that it needed of it."""
+    text = f"{finding.text}, after the run had its result, which is complete"
+    return text + _details(log, frozen)
+
+
+def _details(log: Path | None, frozen: bool) -> str:
+    text = ""
     if frozen:
         text += "\n  its process is frozen: it was stopped by a signal"
     if log is not None:
         text += f"\n  log: {log}"
-    return RunError(text)
+    return text
 
 
 def last_line(log: Path) -> str:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from placer.errors import PlacerError, RunError
+from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.child import Child, start
 from placer.launcher.command import environment, node_command
-from placer.launcher.events import Event, Finished
+from placer.launcher.events import Event
+from placer.launcher.logs import Logs, own_logs
 from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import caught
-from placer.launcher.supervise import Watch, supervise
+from placer.launcher.supervise import Outcome, Watch, supervise
 from placer.plan import Plan, read_plan
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def launch(
 
     Each node is a process of its own, on loopback ports that are free, or on
     `base_port` and those after it; its output goes to `logs`/worker-0.log, by default
-    in a temporary folder that goes when all went well. With `in_process` the nodes are
+    in a folder of the user's cache that is removed when all went well. With `in_process` the nodes are
     threads of this process. `steps` runs exactly that many, whatever the spec's epochs
     say; `history` gets a JSON line per step, `save_params` the whole parameters at the
     end and `init_params` gives those at the beginning, both as safetensors.
@@ -62,9 +62,10 @@ def launch(
     `watch` is shown each event of the nodes' processes.
 
     Raises PlacerError for options that do not go together, BuildError for an edited
-    build, RunError with the root cause when a node
-    fails; all processes have ended by then. SIGINT, SIGTERM and SIGHUP end them too,
-    as KeyboardInterrupt and SystemExit, if this is the program's main thread.
+    build, RunError with the root cause when a node fails; all processes have ended by
+    then. What fails once the run has its result, and all of its files, is a RunWarning
+    and in `Result.warnings`. SIGINT, SIGTERM and SIGHUP end the processes too, as
+    KeyboardInterrupt and SystemExit, if this is the program's main thread.
     """
     folder = Path(build)
     options = {
@@ -96,13 +97,20 @@ def launch(
     def command(node: str) -> list[str]:
         return node_command(folder, node, endpoints=endpoints, options=options)
 
-    where = Path(logs) if logs is not None else new_logs(plan.name)
-    finished = launch_nodes(nodes, command, where, environment(job), watch or _unseen)
-    if logs is None:
-        shutil.rmtree(where, ignore_errors=True)
+    with (
+        nullcontext(Logs(Path(logs)))
+        if logs is not None
+        else own_logs(plan.name) as where
+    ):
+        outcome = launch_nodes(
+            nodes, command, where.folder, environment(job), watch or _unseen
+        )
+        where.failed = bool(outcome.warnings)
     from placer.runtime.process import Result
 
-    return Result(**msgspec.structs.asdict(finished))
+    for text in outcome.warnings:
+        warnings.warn(text, RunWarning, stacklevel=2)
+    return Result(**msgspec.structs.asdict(outcome.result), warnings=outcome.warnings)
 
 
 def launch_nodes(
@@ -111,7 +119,7 @@ def launch_nodes(
     logs: Path,
     env: Mapping[str, str],
     watch: Watch,
-) -> Finished:
+) -> Outcome:
     """Start a process for each node and watch them until all have ended.
 
     `command(node)` is the command line of a node; it speaks `placer.launcher.events`
@@ -142,11 +150,6 @@ def launch_nodes(
 def log_path(logs: Path, node: str) -> Path:
     """The file that a node's output goes to: `worker-0.log`."""
     return logs / f"{node.replace(':', '-')}.log"
-
-
-def new_logs(name: str) -> Path:
-    """A new temporary folder for the logs of a run of the model of that name."""
-    return Path(tempfile.mkdtemp(prefix=f"placer-{name}-"))
 
 
 def written_files(build: Path, **files: Paths | None) -> dict[str, Path | None]:

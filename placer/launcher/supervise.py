@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from placer.errors import RunError
 from placer.launcher import cause
@@ -27,14 +28,30 @@ ROOT_GRACE = 1.5
 TERM_GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 RESULT_GRACE = 30.0
-"""Seconds for all nodes to end once the run has its result."""
+"""Seconds for the processes to end once no node needs another."""
+FROZEN_GRACE = 8.0
+"""Seconds that a stopped process has to be continued while the result waits for it."""
+TICK = 0.5
+"""Seconds between two looks at which processes are stopped, which nothing announces."""
 
 
-def supervise(children: Sequence[Child], watch: Watch, signals: Signals) -> Finished:
-    """Watch until all processes have ended; the run's result.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a run, and what went wrong once it did not depend on it any more."""
+
+    result: Finished
+    warnings: tuple[str, ...]
+
+
+def supervise(children: Sequence[Child], watch: Watch, signals: Signals) -> Outcome:
+    """Watch until all processes have ended; the run's outcome.
 
     `watch` is shown each event. However this ends, no process is left. Raises RunError
     with the root cause, KeyboardInterrupt or SystemExit for a signal to the launcher.
+
+    A node that reports "writing" or "done" has passed the last barrier: by then every
+    node has done its part, and what is missing is what the control node writes. A
+    process that fails after that is a warning if there is a result.
     """
     with selectors.DefaultSelector() as selector:
         run = _Run(children, watch, signals, selector)
@@ -53,6 +70,7 @@ class _Run:
     signals: Signals
     selector: selectors.BaseSelector
     found: list[Finding] = field(default_factory=list)
+    late: list[Finding] = field(default_factory=list)
     finished: Finished | None = None
     states: dict[str, str] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
@@ -71,16 +89,34 @@ class _Run:
 
     def follow(self) -> None:
         """Until all have ended, or there is a reason to end them."""
-        self._wait(None, lambda: bool(self.found or self.finished or self.signals.come))
-        if self.finished and not self.found and not self.signals.come:
-            until = time.monotonic() + RESULT_GRACE
-            self._wait(until, lambda: bool(self.found or self.signals.come))
-            if not self.signals.come:
-                self.found += [cause.of_delay(c, RESULT_GRACE) for c in self.running]
+        self._wait(None, lambda: bool(self.found or self._settled or self.signals.come))
         if self.found and not self.signals.come:
-            self._let_them_end()
+            self._let_them_fail()
+        elif self._settled:
+            self._let_them_finish()
 
-    def _let_them_end(self) -> None:
+    def _let_them_finish(self) -> None:
+        """Wait for the processes' own ends: as long as one still has something to do,
+        else until the grace is over."""
+        since = time.monotonic()
+        while self.running and not self.signals.come:
+            if self._only_frozen:
+                grace = 0.0 if self.finished else FROZEN_GRACE
+            elif self._busy:
+                since, grace = time.monotonic(), RESULT_GRACE
+            else:
+                grace = RESULT_GRACE
+            left = since + grace - time.monotonic()
+            if left <= 0:
+                self.late += [
+                    cause.of_delay(child, None if child.is_stopped() else grace)
+                    for child in self.running
+                ]
+                return
+            until = time.monotonic() + min(TICK, left)
+            self._wait(until, lambda: bool(self.signals.come))
+
+    def _let_them_fail(self) -> None:
         heard = time.monotonic()
         self._wait(
             heard + HEARD_GRACE,
@@ -106,16 +142,39 @@ class _Run:
             child.signal(signal.SIGKILL)
         self._wait(None, lambda: False)
 
-    def outcome(self) -> Finished:
+    def outcome(self) -> Outcome:
         """The result, else the error with the root cause."""
-        finding = cause.choose(self.found)
-        if finding is not None:
-            blamed = next((c for c in self.children if c.node == finding.node), None)
-            log = blamed.log if blamed else None
-            raise cause.error(finding, log, frozen=finding.node in self.frozen)
+        failures = [*self.found, *self.late]
         if self.finished is None:
-            raise RunError("all nodes have ended, and none reported a result")
-        return self.finished
+            finding = cause.choose(failures)
+            if finding is None:
+                raise RunError("all nodes have ended, and none reported a result")
+            raise cause.error(finding, self._log(finding), frozen=self._froze(finding))
+        seen = [finding for finding in failures if finding.seen] or failures[:1]
+        warnings = (cause.warning(f, self._log(f), frozen=self._froze(f)) for f in seen)
+        return Outcome(self.finished, tuple(warnings))
+
+    def _froze(self, finding: Finding) -> bool:
+        return finding.node in self.frozen
+
+    def _log(self, finding: Finding) -> Path | None:
+        return next((c.log for c in self.children if c.node == finding.node), None)
+
+    @property
+    def _settled(self) -> bool:
+        """Whether no node needs another any more."""
+        passed = {"writing", "done"}
+        return self.finished is not None or not passed.isdisjoint(self.states.values())
+
+    @property
+    def _busy(self) -> bool:
+        """Whether there is no result yet, and a process that may have to do with it."""
+        return self.finished is None and any(
+            self.states.get(child.node) != "done"
+            and child.node not in self.reported
+            and not child.is_stopped()
+            for child in self.running
+        )
 
     @property
     def _root_is_known(self) -> bool:
@@ -153,7 +212,7 @@ class _Run:
         match event:
             case Failed():
                 self.reported.add(child.node)
-                self.found.append(cause.of_report(event))
+                self._blame(cause.of_report(event))
             case Finished():
                 self.finished = event
             case State():
@@ -169,4 +228,7 @@ class _Run:
         quiet = child.node not in self.reported and not self.ending
         early = self.states.get(child.node) != "done" and self.finished is None
         if quiet and (child.status != 0 or early):
-            self.found.append(cause.of_end(child))
+            self._blame(cause.of_end(child))
+
+    def _blame(self, finding: Finding) -> None:
+        (self.late if self._settled else self.found).append(finding)

@@ -189,6 +189,7 @@ _STYLES = {
     "running": "green",
     "evaluating": "cyan",
     "saving": "cyan",
+    "writing": "cyan",
     "done": "dim",
 }
 

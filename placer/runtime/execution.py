@@ -41,6 +41,7 @@ class Result:
     `metrics` are those of the last epoch, or of the part of it that ran, and `eval`
     those of the last evaluation: over all of their rows. `samples_per_second` counts
     global rows without the first step; `bytes_sent` are payload bytes by node.
+    `warnings` tell of processes that failed when the run already had this result.
     """
 
     steps: int
@@ -48,6 +49,7 @@ class Result:
     eval: dict[str, float]
     samples_per_second: float
     bytes_sent: dict[str, int]
+    warnings: tuple[str, ...] = ()
 
 
 Hook = Callable[[Node], None]
@@ -74,7 +76,10 @@ class Timing:
 
 @dataclass(slots=True)
 class Execution:
-    """One node's run in progress; `state` is what its launcher is shown."""
+    """One node's run in progress; `state` is what its launcher is shown.
+
+    `settle` is called once this node needs no other any more.
+    """
 
     plan: Plan
     folder: Path
@@ -82,6 +87,7 @@ class Execution:
     channel: Channel
     options: Options
     report: Report
+    settle: Callable[[], None] = lambda: None
     state: str = "joining"
     step: int = 0
     node: Node | None = None

@@ -17,7 +17,8 @@ from placer.runtime.lines import Lines
 from placer.runtime.metrics import Metrics
 from placer.runtime.microbatches import Microbatches
 from placer.runtime.node import Node
-from placer.runtime.saving import save
+from placer.runtime.parameters import save
+from placer.runtime.saving import gather
 from placer.runtime.schedules import schedule
 from placer.runtime.service import DONE, READY, barrier
 from placer.runtime.tables import make_tables
@@ -51,13 +52,20 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         with metrics:
             _train(execution, node, metrics, step, evaluate)
         node.where = "after the last step"
+        whole = {}
         if options.save_params is not None:
             execution.tell("saving")
-            save(plan, channel, node.tables, options.save_params)
+            whole = gather(plan, channel, node.tables)
         told = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
-        execution.tell("done")
+        # From here on no node needs another: the loss of one is no failure of the run.
+        execution.settle()
         if not execution.is_control:
+            execution.tell("done")
             return None
+        execution.tell("writing")
+        if options.save_params is not None:
+            save(options.save_params, whole)
+        lines.close()
         result = Result(
             steps=lines.steps,
             metrics=lines.metrics,
@@ -68,6 +76,7 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
             },
         )
         execution.report({"event": "result", **asdict(result)})
+        execution.tell("done")
         return result
 
 

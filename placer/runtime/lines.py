@@ -52,13 +52,20 @@ class Lines:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        try:
+            self.close()
+        except RunError:
+            if failed is None:  # else the first failure is the one to report
+                raise
+
+    def close(self) -> None:
+        """Close the history; RunError where what it still held cannot be written."""
         if self._file is None:
             return
         try:
             self._file.close()
-        except OSError as unwritten:  # what it still held; what failed first stands
-            if failed is None:
-                raise self._unwritten(unwritten) from unwritten
+        except OSError as error:
+            raise self._unwritten(error) from error
 
     def __call__(self, line: Line) -> None:
         """Take the next line."""

@@ -87,7 +87,8 @@ def run(
             join_timeout=options.join_timeout,
         )
         channel.on_abort = ending.begin
-        execution = Execution(plan, folder, me, channel, options, report)
+        settle = ending.cancel
+        execution = Execution(plan, folder, me, channel, options, report, settle)
         with _beating(execution):
             return _attempt(execution, load_program, keep=True)
     except BaseException as error:
@@ -107,18 +108,26 @@ class _Ending:
 
     def __init__(self, pipe: Pipe | None) -> None:
         self._pipe = pipe
+        self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
+        self._cancelled = False
 
     def begin(self, cause: Cause) -> None:
         """End the process `STUCK` seconds from now, unless that is cancelled."""
-        self._timer = threading.Timer(STUCK, self._end, (cause,))
-        self._timer.daemon = True
-        self._timer.start()
+        with self._lock:
+            if self._cancelled:
+                return
+            self._timer = threading.Timer(STUCK, self._end, (cause,))
+            self._timer.daemon = True
+            self._timer.start()
 
     def cancel(self) -> None:
-        """The node has ended by itself."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """A failure elsewhere does not concern this process any more: its node has
+        ended, or has all that it needs of the others."""
+        with self._lock:
+            self._cancelled = True
+            if self._timer is not None:
+                self._timer.cancel()
 
     def _end(self, cause: Cause) -> None:
         if self._pipe is not None:

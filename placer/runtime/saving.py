@@ -1,15 +1,13 @@
-"""Saving the parameters of a run: blocks of all nodes become whole parameters."""
+"""Gathering the parameters of a run: blocks of all nodes become whole parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from placer.plan import Plan
-from placer.runtime import parameters as files
 from placer.runtime.channel.protocol import Channel, Key
 from placer.runtime.service import SAVE
 from placer.runtime.tables import AnyTable
@@ -19,10 +17,11 @@ PART: Final = 64 << 20
 may carry."""
 
 
-def save(
-    plan: Plan, channel: Channel, tables: Mapping[str, AnyTable], path: Path
-) -> None:
-    """Every node sends its blocks; the control node writes the file."""
+def gather(
+    plan: Plan, channel: Channel, tables: Mapping[str, AnyTable]
+) -> dict[str, np.ndarray]:
+    """Every node sends its blocks to the control node, which returns the whole
+    parameters by name; the others return none."""
     control = channel.node == plan.control
     sizes = {
         (node.name, table.name, i): block.stop - block.start
@@ -47,8 +46,7 @@ def save(
                     found += channel.receive(holder, key)
         if control:
             whole[parameter.name] = np.concatenate(found).reshape(parameter.shape)
-    if control:
-        files.save(path, whole)
+    return whole
 
 
 def _parts(size: int) -> list[slice]:

@@ -48,6 +48,13 @@ def is_frozen(log):
     )
 
 
+def has_ended(log):
+    """Whether the process that wrote its pid into the log was seen to end."""
+    text = Path(log).read_text() if Path(log).exists() else ""
+    found = re.search(r"pid (\d+)", text)
+    return bool(found) and not Path(f"/proc/{found[1]}").exists()
+
+
 PARENT = os.getppid()
 for word in words:
     match word.split("="):
@@ -91,6 +98,9 @@ for word in words:
             wait()
         case ["pid"]:
             print(f"pid {os.getpid()}", flush=True)
+        case ["ended", log]:
+            while not has_ended(log):  # which is told to its parent alone
+                time.sleep(0.02)
         case ["frozen", log]:
             while not is_frozen(log):  # which is told to its parent alone
                 time.sleep(0.02)

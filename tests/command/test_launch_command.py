@@ -73,12 +73,14 @@ def test_threads_of_one_process_give_the_same_result(
     assert threads.eval == processes.eval
 
 
-def test_temporary_logs_go_when_all_went_well(
+def test_logs_go_when_all_went_well(
     build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("PLACER_CACHE", str(tmp_path / "cache"))
     placer.launch(build, steps=1)
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "cache" / "logs").iterdir()) == []
+    assert not (tmp_path / "temporary").exists()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from placer.launcher import supervise
 from placer.launcher.cause import last_line, of_report
 from placer.launcher.events import Blame, Event, Failed, Finished, State, Step
 from placer.launcher.local import launch_nodes, log_path
+from placer.launcher.supervise import Outcome
 
 SCRIPTED = Path(__file__).with_name("scripted_node.py")
 ENOUGH = 60.0
@@ -31,9 +32,9 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "TERM_GRACE", 0.5)
 
 
-def launched(
+def outcome(
     scripts: Mapping[str, str], logs: Path, watch: Callable[[Event], None] | None = None
-) -> Finished:
+) -> Outcome:
     """Launch a node for each script."""
 
     def command(node: str) -> list[str]:
@@ -41,6 +42,15 @@ def launched(
 
     watch = watch or (lambda event: None)
     return launch_nodes(list(scripts), command, logs, os.environ, watch)
+
+
+def launched(
+    scripts: Mapping[str, str], logs: Path, watch: Callable[[Event], None] | None = None
+) -> Finished:
+    """The result of nodes that all end well."""
+    found = outcome(scripts, logs, watch)
+    assert not found.warnings
+    return found.result
 
 
 def failure(scripts: Mapping[str, str], logs: Path) -> str:
@@ -158,12 +168,100 @@ def test_nodes_that_end_without_a_result_are_a_failure(tmp_path: Path) -> None:
     assert told == "all nodes have ended, and none reported a result"
 
 
-def test_a_node_that_outlasts_the_result_is_named(
+RESULT = Finished(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
+AFTER = ", after the run had its result, which is complete"
+
+
+def test_a_node_that_outlasts_the_result_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervise, "RESULT_GRACE", 0.2)
     scripts = {"worker:0": "state=done result", "ps:0": "pid state=done wait"}
-    assert "ps:0 did not end within 0.2 s" in failure(scripts, tmp_path)
+    found = outcome(scripts, tmp_path)
+    log = log_path(tmp_path, "ps:0")
+    said = f"ps:0 did not end within 0.2 s of the run's end{AFTER}\n  log: {log}"
+    assert found == Outcome(RESULT, (said,))
+    assert not runs(logged(tmp_path, "ps:0", "pid"))
+
+
+@pytest.mark.parametrize("node", ["worker:0", "ps:0"])
+def test_a_node_that_crashes_after_the_result_is_a_warning(
+    node: str, tmp_path: Path
+) -> None:
+    ps, worker = log_path(tmp_path, "ps:0"), log_path(tmp_path, "worker:0")
+    scripts = {
+        "worker:0": f"pid state=writing ended={ps} result state=done",
+        "ps:0": "pid state=done",
+    }
+    if node == "ps:0":  # it outlives the run
+        scripts = {
+            "worker:0": "pid state=writing result state=done",
+            "ps:0": f"pid state=done ended={worker}",
+        }
+    scripts[node] += " exit=139"
+    found = outcome(scripts, tmp_path)
+    log = log_path(tmp_path, node)
+    said = f"{node} ended with exit status 139: pid {logged(tmp_path, node, 'pid')}"
+    assert found == Outcome(RESULT, (f"{said}{AFTER}\n  log: {log}",))
+
+
+@pytest.mark.parametrize("how", ["exit=139", "kill=SIGKILL", "fail=boom"])
+def test_a_node_that_has_done_its_part_may_fail_while_another_writes(
+    how: str, tmp_path: Path
+) -> None:
+    log = log_path(tmp_path, "ps:0")
+    scripts = {
+        "worker:0": f"state=saving state=writing ended={log} result state=done",
+        "ps:0": f"pid state=saving state=done {how}",
+    }
+    found = outcome(scripts, tmp_path)
+    assert found.result == RESULT
+    (said,) = found.warnings
+    assert said.startswith("ps:0 ")
+    assert AFTER in said
+
+
+@pytest.mark.parametrize("how", ["exit=139", "kill=SIGKILL", "fail=boom", "exit=0"])
+def test_a_node_that_fails_before_its_part_of_saving_is_done_ends_the_run(
+    how: str, tmp_path: Path
+) -> None:
+    scripts = {"worker:0": "state=saving wait", "ps:0": f"state=saving {how}"}
+    assert failure(scripts, tmp_path).startswith("ps:0 ")
+
+
+def test_a_file_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
+    scripts = {
+        "worker:0": "state=saving state=writing fail=full exit=1",
+        "ps:0": "state=saving state=done",
+    }
+    told = failure(scripts, tmp_path)
+    assert told.startswith("worker:0 failed: step 1: full\n")
+
+
+def test_a_node_that_freezes_after_the_result_is_a_warning(tmp_path: Path) -> None:
+    ps = log_path(tmp_path, "ps:0")
+    scripts = {
+        "worker:0": f"state=writing frozen={ps} result state=done",
+        "ps:0": "pid state=saving kill=SIGSTOP",
+    }
+    found = outcome(scripts, tmp_path)
+    frozen = "its process is frozen: it was stopped by a signal"
+    said = f"ps:0 did not end{AFTER}\n  {frozen}\n  log: {ps}"
+    assert found == Outcome(RESULT, (said,))
+    assert not runs(logged(tmp_path, "ps:0", "pid"))
+
+
+def test_a_node_that_freezes_while_it_writes_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "FROZEN_GRACE", 0.2)
+    scripts = {"worker:0": "pid state=writing kill=SIGSTOP", "ps:0": "state=done"}
+    assert failure(scripts, tmp_path) == (
+        "worker:0 did not end\n"
+        "  its process is frozen: it was stopped by a signal\n"
+        f"  log: {log_path(tmp_path, 'worker:0')}"
+    )
+    assert not runs(logged(tmp_path, "worker:0", "pid"))
 
 
 def test_a_frozen_node_that_others_lost_is_named_and_ended(tmp_path: Path) -> None:

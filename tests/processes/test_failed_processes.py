@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import socket
@@ -22,7 +23,7 @@ from real_runs import (
     small,
     started,
 )
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from placer.compiler import compile
 from placer.errors import RunError
@@ -105,6 +106,23 @@ def test_nodes_that_read_different_rows_are_told_so(tmp_path: Path) -> None:
         "  hint: a source must give the same rows on every node",
         "worker:0",
     )
+
+
+# After the result.
+
+
+def test_nodes_that_crash_when_their_interpreters_end_do_not_cost_the_result(
+    tmp_path: Path,
+) -> None:
+    crash = "import atexit, os; atexit.register(os._exit, 139)"
+    build = small(tmp_path, workers=2, at_row=crash)
+    ended = launch(build, f"--save-params={tmp_path / 'saved'}")
+    assert ended.status == 0
+    assert json.loads(ended.out)["steps"] == 8
+    assert set(load_file(tmp_path / "saved")) == {"h1.w", "h1.b", "out.w", "out.b"}
+    for node in ("worker:0", "worker:1"):
+        assert f"warning: {node} ended with exit status 139, after the run" in ended.err
+    assert not processes(build)
 
 
 # Builds.
