@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +21,8 @@ from placer.emit.schedule import Schedule, make_schedule
 from placer.emit.schedule_text import print_schedule
 from placer.emit.send_and_recv import send_and_recv
 from placer.emit.tables import plan_tables
+from placer.emit.written import write_build
 from placer.errors import BuildError, SpecError, SpecErrors
-from placer.folder import (
-    added,
-    check_parents,
-    is_inside,
-    remove_file,
-    unfinished,
-    write_file,
-)
 from placer.graph.graph import Graph, Op
 from placer.graph.inits import file_of
 from placer.graph.model import Model
@@ -60,6 +54,36 @@ def compile(
     pass's name and graph. Raises SpecError, PlaceError or GraphError for a mistake in
     the spec, BuildError when the folder cannot be written.
     """
+    made = compiled(
+        spec,
+        out,
+        nodes=nodes,
+        single_process=single_process,
+        code=code,
+        after_pass=after_pass,
+    )
+    write_build(Path(out), made.files)
+    return made.plan
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A build that is not written yet: its plan, and each file's path and content."""
+
+    plan: Plan
+    files: Mapping[str, bytes]
+
+
+def compiled(
+    spec: str | Path | Model | Program,
+    out: str | Path,
+    *,
+    nodes: Mapping[str, int] | None = None,
+    single_process: bool = False,
+    code: bool = True,
+    after_pass: Watch | None = None,
+) -> Compiled:
+    """As `compile`, and nothing is written; `out` is where the build would lie."""
     with _without_collection():
         if not isinstance(spec, Model):
             from placer.front.reading import read
@@ -87,8 +111,7 @@ def compile(
         check_memory(plan, spec)
         files[FILE] = to_json(plan).encode()
         files[SOURCES] = _sources(spec, step, Path(out)).encode()
-        _write(Path(out), files)
-    return plan
+    return Compiled(plan, files)
 
 
 def _code_needed(calls: Sequence[Op]) -> SpecErrors:
@@ -179,54 +202,6 @@ def _module(path: Path) -> str:
         raise BuildError(
             f"the spec's module '{path}' cannot be read: {error}"
         ) from error
-
-
-def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the build, in place of an earlier one of which nothing stays."""
-    try:
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        if any(folder.iterdir()) and not (folder / FILE).is_file():
-            raise BuildError(
-                f"'{folder}' holds other files and no build",
-                hint="name an empty or a new folder",
-            )
-        old = _old_files(folder)
-        for path in (*old, *files):
-            check_parents(folder, path)
-        mine = {FILE, SOURCES, *old, *files}
-        for path in added(folder, {*mine, *map(unfinished, mine)}):
-            raise BuildError(
-                f"'{folder / path}' is not of the build that is here",
-                hint="take it away, or name an empty or a new folder",
-            )
-        for path in mine:
-            remove_file(folder, unfinished(path))  # of a compilation that was killed
-            if path not in files:
-                remove_file(folder, path)
-        for path, content in files.items():
-            write_file(folder, path, content)
-    except OSError as error:
-        raise BuildError(f"cannot write '{folder}': {error}") from error
-
-
-class _Written(msgspec.Struct):
-    """What is asked of an old plan, of whatever version."""
-
-    placer: str
-    files: dict[str, str]
-
-
-def _old_files(folder: Path) -> tuple[str, ...]:
-    """What an earlier build of this folder wrote, edited or not: programs of nodes that
-    may be gone."""
-    file = folder / FILE
-    if not file.exists():
-        return ()
-    try:
-        written = msgspec.json.decode(file.read_bytes(), type=_Written)
-    except (ValueError, msgspec.MsgspecError):
-        return ()  # no plan any more: files that it may have named are not ours
-    return tuple(path for path in written.files if is_inside(path))
 
 
 @contextmanager

@@ -46,25 +46,28 @@ def read_file(folder: Path, path: str, sha256: str | None = None) -> bytes:
     return content
 
 
-def write_file(folder: Path, path: str, content: bytes) -> None:
-    """Put a file of a build in its place: the old one stays until the new one is whole.
+def write_unfinished(folder: Path, path: str, content: bytes) -> None:
+    """Write a file of a build beside its place, which `finish_file` puts it in.
 
-    A link in its place is replaced, not followed. Only its owner may write it. Raises
-    BuildError for a folder on the way that is a link, OSError.
+    Only its owner may write it. Raises BuildError for a folder on the way that is a
+    link, OSError.
     """
-    file = folder / path
+    file = folder / unfinished(path)
     check_parents(folder, path)
     file.parent.mkdir(mode=0o755, exist_ok=True)
-    beside = folder / unfinished(path)
-    beside.unlink(missing_ok=True)
+    file.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    try:
-        with open(os.open(beside, flags, 0o644), "wb") as opened:
-            opened.write(content)
-        beside.replace(file)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
+    with open(os.open(file, flags, 0o644), "wb") as opened:
+        opened.write(content)
+
+
+def finish_file(folder: Path, path: str) -> None:
+    """Put a file that is written in its place. A link there is replaced, not followed.
+
+    Raises BuildError for a folder on the way that is a link, OSError.
+    """
+    check_parents(folder, path)
+    (folder / unfinished(path)).replace(folder / path)
 
 
 def remove_file(folder: Path, path: str) -> None:
@@ -82,7 +85,7 @@ def remove_file(folder: Path, path: str) -> None:
 
 def unfinished(path: str) -> str:
     """What a file is called while it is written."""
-    return PurePosixPath(path).with_suffix(".unfinished").as_posix()
+    return f"{path}.unfinished"
 
 
 def is_inside(path: str) -> bool:

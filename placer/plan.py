@@ -339,11 +339,15 @@ class Sources(Struct, frozen=True):
 
 def read_sources(folder: Path) -> Sources:
     """Where a build was made from; BuildError where that cannot be read."""
-    content = read_file(folder, SOURCES)
+    return decode_sources(read_file(folder, SOURCES), folder / SOURCES)
+
+
+def decode_sources(content: bytes, file: Path) -> Sources:
+    """The content of sources.json; `file` names it in the BuildError."""
     try:
         return msgspec.json.decode(content, type=Sources)
     except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
-        raise BuildError(f"'{folder / SOURCES}' cannot be read: {error}") from error
+        raise BuildError(f"'{file}' cannot be read: {error}") from error
 
 
 def sha256(content: bytes) -> str:

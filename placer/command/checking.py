@@ -32,10 +32,8 @@ def check_command(
     from placer.command.opened import opened
     from placer.report.outcome import plan_line
 
-    with opened(
-        spec, nodes=nodes, single_process=single_process, code=not no_code
-    ) as found:
-        say(f"{spec}: ok: {plan_line(found.plan)}")
+    found = opened(spec, nodes=nodes, single_process=single_process, code=not no_code)
+    say(f"{spec}: ok: {plan_line(found.plan)}")
 
 
 @click.command("schema", short_help="Print the JSON Schema of specs, for editors.")

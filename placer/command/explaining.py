@@ -25,11 +25,11 @@ def explain_command(build: Path, name: str | None, no_code: bool) -> None:
     from placer.command.opened import opened
     from placer.report.explanation import Build, all_choices, explanation
 
-    with opened(build, code=not no_code) as found:
-        if name is None:
-            lines = list(all_choices(found.plan))
-        else:
-            drawn = Build(found.plan, found.graphs, found.written)
-            lines = list(explanation(drawn, name))
+    found = opened(build, code=not no_code)
+    if name is None:
+        lines = list(all_choices(found.plan))
+    else:
+        drawn = Build(found.plan, found.graphs, found.written)
+        lines = list(explanation(drawn, name))
     for line in lines:
         say(line)

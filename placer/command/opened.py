@@ -1,67 +1,61 @@
-"""A build to look at: a build folder, or a spec that is compiled for it."""
+"""A build to look at: a build folder, or a spec that is compiled in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from placer.folder import read_file
 from placer.graph.graph import Graph
 from placer.graph.text import parse_graphs
-from placer.plan import Plan, read_plan, read_sources
+from placer.plan import SOURCES, Plan, decode_sources, read_plan
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A build's folder, its plan and its graphs: of a step, then of an evaluation."""
+    """A build's plan, and its files by path; `name` is where it lies, or its spec."""
 
-    folder: Path
+    name: Path
     plan: Plan
+    read: Callable[[str], bytes]
+
+    def text(self, path: str) -> str:
+        return self.read(path).decode("utf-8", errors="replace")
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        file = self.folder / "graph.txt"
-        return parse_graphs(
-            file.read_text(encoding="utf-8", errors="replace"), str(file)
-        )
+        """The graph of a step, then that of an evaluation."""
+        return parse_graphs(self.text("graph.txt"), str(self.name / "graph.txt"))
 
     @property
     def written(self) -> dict[str, str]:
         """Where in the spec each op stands, as `digits.yaml:28:16`."""
-        return read_positions(self.folder)
+        sources = decode_sources(self.read(SOURCES), self.name / SOURCES)
+        file = Path(sources.spec).name
+        return {
+            name: f"{file}:{line}:{column}"
+            for name, (line, column) in sources.ops.items()
+        }
 
 
-@contextmanager
 def opened(
     path: Path,
     *,
     nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
     code: bool = True,
-) -> Iterator[Opened]:
-    """The build of a folder, or of a spec file, which is compiled into a temporary one.
+) -> Opened:
+    """The build of a folder, or of a spec file, which is compiled; nothing is written.
 
     Without `code`, no Python of a spec is run; a build's is not in any case. Raises
     what reading the folder or compiling the spec raises.
     """
     if path.is_dir():
-        yield Opened(path, read_plan(path))
-        return
-    from placer.compiler import compile
+        plan = read_plan(path)
+        return Opened(path, plan, partial(read_file, path))
+    from placer.compiler import compiled
 
-    with TemporaryDirectory(prefix="placer-") as folder:
-        plan = compile(
-            path, folder, nodes=nodes, single_process=single_process, code=code
-        )
-        yield Opened(Path(folder), plan)
-
-
-def read_positions(folder: Path) -> dict[str, str]:
-    """Where in the spec each op stands, from a build's sources."""
-    sources = read_sources(folder)
-    file = Path(sources.spec).name
-    return {
-        name: f"{file}:{line}:{column}" for name, (line, column) in sources.ops.items()
-    }
+    made = compiled(path, Path(), nodes=nodes, single_process=single_process, code=code)
+    return Opened(path, made.plan, made.files.__getitem__)

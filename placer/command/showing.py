@@ -39,15 +39,15 @@ def show_command(
         )
     from placer.command.opened import opened
 
-    with opened(build, code=not no_code) as found:
-        if node is not None:
-            _program(found, node)
-        elif tables:
-            _tables(found)
-        elif schedule:
-            _schedule(found)
-        else:
-            _graphs(found)
+    found = opened(build, code=not no_code)
+    if node is not None:
+        _program(found, node)
+    elif tables:
+        _tables(found)
+    elif schedule:
+        _schedule(found)
+    else:
+        _graphs(found)
 
 
 def _graphs(found: Opened) -> None:
@@ -92,8 +92,7 @@ def _schedule(found: Opened) -> None:
 def _program(found: Opened, node: str) -> None:
     from placer.report.consoles import console
 
-    program = found.plan.node(node).program
-    text = (found.folder / program).read_text(encoding="utf-8", errors="replace")
+    text = found.text(found.plan.node(node).program)
     screen = console(sys.stdout)
     if screen.is_terminal:
         from rich.syntax import Syntax

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+LIMIT: Final = 2 << 30
+"""Bytes of compiled code that are kept."""
+PAUSE: Final = 3600.0
+"""Least seconds between two looks at how much is kept."""
+_CODE: Final = ("-cache", ".nbi", ".nbc")
+"""How the names of files of JAX and of numba end."""
 
 
 def kept(folder: Path | None) -> Path | None:
@@ -33,3 +44,41 @@ def user_cache() -> Path | None:
     except RuntimeError:
         return None
     return caches / "placer"
+
+
+def bound(limit: int = LIMIT) -> None:
+    """Remove compiled code that was not used for the longest, down to `limit` bytes.
+
+    Looks once in `PAUSE` seconds, whichever process comes first. Code that another
+    process is about to read may go: it is compiled again then. Where nothing can be
+    removed, nothing is: this never raises.
+    """
+    base = user_cache()
+    if base is None:
+        return
+    with suppress(OSError):
+        looked = base / "looked"
+        if looked.exists() and time.time() - looked.stat().st_mtime < PAUSE:
+            return
+        looked.touch()
+        found = sorted(_code(base), reverse=True)  # what was used last comes first
+        held = 0
+        for _, size, file in found:
+            held += size
+            if held > limit:
+                with suppress(OSError):
+                    os.unlink(file)
+
+
+def _code(base: Path) -> Iterator[tuple[float, int, str]]:
+    """When each file of compiled code was last used, in seconds since the epoch, its
+    bytes and its path."""
+    for folder in (*base.glob("xla-*"), base / "kernels"):
+        for at, _, names in os.walk(folder):
+            for name in names:
+                if name.endswith(_CODE):
+                    file = os.path.join(at, name)
+                    with suppress(OSError):  # another process has removed it
+                        status = os.stat(file, follow_symlinks=False)
+                        used = max(status.st_atime, status.st_mtime)
+                        yield used, status.st_size, file

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from placer.errors import DataError, did_you_mean
-from placer.graph.tensors import read_tensors
+from placer.graph.tensors import DTYPES, read_tensors
+from placer.whole_file import whole_file
+
+_WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
 def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
@@ -24,23 +29,44 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
     path = path.resolve()
     if path.exists() and not path.is_file():
         raise DataError(f"parameters cannot be written to {path}: it is not a file")
-    ordered = {
-        name: np.asarray(parameters[name], order="C") for name in sorted(parameters)
-    }
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        save_file(ordered, beside)
-        with beside.open("rb+") as file:
-            os.fchmod(file.fileno(), _mode(path))
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except (OSError, SafetensorError) as error:
+        with whole_file(path, _mode(path)) as file:
+            _write(file, parameters)
+    except OSError as error:
         raise DataError(
-            f"parameters cannot be written to {path}: {error}",
+            f"parameters cannot be written to {path}: {error.strerror}",
             hint="name a file in a folder that exists and has room",
         ) from error
-    finally:
-        beside.unlink(missing_ok=True)
+
+
+def _write(file: BinaryIO, parameters: Mapping[str, np.ndarray]) -> None:
+    """The safetensors format: the header's length, the header in JSON, all bytes.
+
+    (`safetensors.numpy.save_file` writes through a temporary file of its own, which
+    stays when the process is killed.)
+    """
+
+    def order(name: str) -> tuple[int, str, str]:
+        dtype = parameters[name].dtype
+        return -dtype.itemsize, _WORDS[str(dtype)], name
+
+    ordered = {
+        name: np.ascontiguousarray(parameters[name]).reshape(-1)
+        for name in sorted(parameters, key=order)
+    }
+    header, at = {}, 0
+    for name, flat in ordered.items():
+        header[name] = {
+            "dtype": _WORDS[str(flat.dtype)],
+            "shape": parameters[name].shape,
+            "data_offsets": [at, at + flat.nbytes],
+        }
+        at += flat.nbytes
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for flat in ordered.values():
+        file.write(flat.view(np.uint8).data)
 
 
 def _mode(path: Path) -> int:

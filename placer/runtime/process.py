@@ -16,6 +16,7 @@ from pathlib import Path
 from placer.errors import PlacerError, RunError
 from placer.plan import BASE_PORT, Node, Plan, read_plan
 from placer.runtime.allocator import keep_memory
+from placer.runtime.caches import bound
 from placer.runtime.channel.protocol import Aborted, Cause, Channel
 from placer.runtime.compilation import keep_compiled
 from placer.runtime.culprit import culprit
@@ -224,6 +225,8 @@ def _attempt(execution: Execution, load: Load, *, keep: bool = False) -> Result 
     """
     channel = execution.channel
     try:
+        if keep:
+            bound()
         if keep and execution.me.computes:
             keep_compiled()
         hooks = load(execution.folder, execution.plan, execution.me)

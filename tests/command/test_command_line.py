@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,6 +213,15 @@ def test_check_of_a_good_spec(tell: Tell) -> None:
     told = tell("check", DIGITS)
     assert told.status == 0
     assert told.out.startswith(f"{DIGITS}: ok: 4 programs (worker:0, ")
+
+
+@pytest.mark.parametrize("line", [["check"], ["show"], ["explain"]])
+def test_a_spec_to_look_at_is_compiled_in_memory(
+    tell: Tell, line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left of a process that is killed meanwhile."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert tell(*line, DIGITS).status == 0
 
 
 @pytest.mark.parametrize("at", [0, 2])

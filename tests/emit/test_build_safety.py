@@ -5,8 +5,13 @@ import importlib.util
 import json
 import marshal
 import os
+import resource
 import shutil
+import signal
 import struct
+import subprocess
+import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -442,12 +447,111 @@ def test_a_build_with_a_file_that_is_not_of_it_is_left_as_it_is(build):
     assert (build / "plan.json").read_bytes() == before
 
 
-def test_what_a_killed_compilation_left_is_taken_away(build):
-    (build / "worker-0/program.unfinished").write_text("half")
-    with pytest.raises(BuildError, match="is not of the build"):
-        read_plan(build)
-    compile_model(model(two_layers()), build)
-    check_files(build, read_plan(build))
+# builds that could not be written to their end
+
+
+KILLED = """
+import os, signal, sys
+from placer.compiler import compile
+from placer.emit import written
+spec, out, name, calls = sys.argv[1:]
+whole, made = getattr(written, name), []
+def cut(folder, path, *content):
+    made.append(path)
+    if len(made) > int(calls):
+        if content:
+            whole(folder, path, content[0][: len(content[0]) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    whole(folder, path, *content)
+setattr(written, name, cut)
+compile(spec, out)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [("write_unfinished", 0), ("write_unfinished", 3), ("finish_file", 2)],
+)
+@pytest.mark.parametrize("before", ["new", "build"])
+def test_what_a_killed_compilation_left_is_taken_away(name, calls, before, tmp_path):
+    spec, out = tmp_path / "spec.yaml", tmp_path / "out"
+    spec.write_text(two_layers())
+    if before == "build":
+        compile_model(model(two_layers(train="  slicing: {min_block: 8}")), out)
+    command = [sys.executable, "-c", KILLED, spec, out, name, str(calls)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    assert list(out.rglob("*.unfinished"))
+    with pytest.raises(BuildError):
+        read_plan(out)
+    compile_model(spec, out)
+    check_files(out, read_plan(out))
+
+
+def two_builds(tmp_path):
+    """The same spec twice: a small one, and one with a module of 300,000 bytes."""
+    small, large = write_spec(tmp_path / "small"), write_spec(tmp_path / "large")
+    (large / "first.py").write_text("from second import X\n" + "#" * 300_000)
+    return model(TEXT, small), model(TEXT, large)
+
+
+@contextmanager
+def largest_file(size):
+    """No file of more bytes can be written meanwhile."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_build_that_cannot_be_written_leaves_an_empty_folder(tmp_path):
+    _, large = two_builds(tmp_path)
+    with (
+        largest_file(200_000),
+        pytest.raises(BuildError, match=r"cannot write '.*out': .*File too large"),
+    ):
+        compile_model(large, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    compile_model(large, tmp_path / "out")
+    check_files(tmp_path / "out", read_plan(tmp_path / "out"))
+
+
+def test_a_build_that_cannot_be_written_leaves_the_old_one(tmp_path):
+    small, large = two_builds(tmp_path)
+    plan = compile_model(small, tmp_path / "out")
+    with largest_file(200_000), pytest.raises(BuildError, match="File too large"):
+        compile_model(large, tmp_path / "out")
+    assert read_plan(tmp_path / "out") == plan
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system that holds 64 KiB, where this process may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    line = [mount, "-t", "tmpfs", "-o", "size=64k", "placer-test", folder]
+    if mount is None or subprocess.run(line, capture_output=True).returncode:
+        pytest.skip("this process may not mount a file system")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_build_for_which_the_disk_is_full_is_made_once_there_is_room(
+    small_disk, tmp_path
+):
+    small, large = two_builds(tmp_path)
+    out = small_disk / "out"
+    with pytest.raises(BuildError, match="No space left on device"):
+        compile_model(large, out)
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(56 << 10))
+    with pytest.raises(BuildError, match="No space left on device"):
+        compile_model(small, out)
+    filler.unlink()
+    plan = compile_model(small, out)
+    assert read_plan(out) == plan
 
 
 # modules beside the spec

@@ -1,9 +1,17 @@
 """Files of whole parameters."""
 
+import fcntl
 import json
+import os
+import resource
+import signal
+import subprocess
+import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from placer.errors import DataError
 from placer.runtime import parameters
@@ -37,6 +45,70 @@ def test_the_bytes_do_not_depend_on_the_order(tmp_path):
     parameters.save(tmp_path / "a", GIVEN)
     parameters.save(tmp_path / "b", dict(reversed(GIVEN.items())))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_the_bytes_are_those_of_the_safetensors_package(tmp_path):
+    mixed = GIVEN | {
+        "wörter": np.ones((2, 1), ml_dtypes.bfloat16),
+        "half": np.ones(3, np.float16),
+        "b": np.ones((1, 2), np.float64),
+    }
+    parameters.save(tmp_path / "p", mixed)
+    contiguous = {name: np.asarray(array, order="C") for name, array in mixed.items()}
+    assert (tmp_path / "p").read_bytes() == safetensors.numpy.save(contiguous)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from placer.whole_file import whole_file
+if sys.argv[2] == "named":
+    os.O_TMPFILE = os.O_DIRECTORY  # as where the file system has no nameless files
+with whole_file(Path(sys.argv[1]), 0o644) as file:
+    file.write(bytes(1 << 20))
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("way", ["nameless", "named"])
+def test_a_killed_writer_leaves_nothing_that_stays(way, tmp_path, monkeypatch):
+    path = tmp_path / "p[1]"
+    parameters.save(path, GIVEN)
+    before = path.read_bytes()
+    killed = subprocess.run([sys.executable, "-c", KILLED, path, way])
+    assert killed.returncode == -signal.SIGKILL
+    assert path.read_bytes() == before
+    if way == "named":
+        assert len(list(tmp_path.iterdir())) == 2
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+        parameters.save(path, GIVEN)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_another_process_writes_is_left_to_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+    other = tmp_path / ".p.1.tmp"
+    with other.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        parameters.save(tmp_path / "p", GIVEN)
+        assert other.exists()
+
+
+def test_a_file_too_large_leaves_the_old_one(tmp_path):
+    path = tmp_path / "p"
+    parameters.save(path, GIVEN)
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))
+    try:
+        with pytest.raises(DataError, match=r"cannot be written to .*: File too large"):
+            parameters.save(path, {"w": np.ones(1 << 10)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path):
