@@ -27,8 +27,10 @@ from placer.graph.graph import Graph, Op
 from placer.graph.inits import file_of
 from placer.graph.model import Model
 from placer.graph.text import print_graph
+from placer.modules import LARGEST_MODULE
 from placer.passes import lower
 from placer.plan import FILE, SOURCES, Plan, sealed, sha256, to_json
+from placer.regular import open_regular, read_regular
 
 if TYPE_CHECKING:
     from placer.front.program import Program
@@ -175,10 +177,15 @@ def weight_files(model: Model) -> dict[str, bytes]:
     files = {}
     for name in filter(None, dict.fromkeys(named)):
         try:
-            files[name] = model.files.get(name) or (model.folder / name).read_bytes()
+            files[name] = model.files.get(name) or _weights(model.folder / name)
         except OSError as error:
             raise BuildError(f"'{name}' cannot be read: {error}") from error
     return files
+
+
+def _weights(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
 
 
 def _sources(model: Model, step: Graph, out: Path) -> str:
@@ -197,7 +204,7 @@ def _sources(model: Model, step: Graph, out: Path) -> str:
 def _module(path: Path) -> str:
     """A module of the spec, with its line ends as they are."""
     try:
-        return path.read_bytes().decode()
+        return read_regular(path, LARGEST_MODULE).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BuildError(
             f"the spec's module '{path}' cannot be read: {error}"

@@ -14,16 +14,19 @@ from pathlib import Path, PurePosixPath
 
 from placer.errors import BuildError
 from placer.owners import check_owner
+from placer.regular import NotRegularError, open_regular, read_at_most
 
 CACHE = "__pycache__"
 
 
-def read_file(folder: Path, path: str, sha256: str | None = None) -> bytes:
+def read_file(
+    folder: Path, path: str, sha256: str | None = None, *, limit: int | None = None
+) -> bytes:
     """The bytes of a file of a build, the very ones that were checked.
 
-    Raises BuildError when the path leaves the folder, when the file is missing, is
-    reached through a link below the folder, can be changed by other users, or does not
-    have the hash that is given.
+    Raises BuildError when the path leaves the folder, when the file is missing, has
+    more than `limit` bytes, is reached through a link below the folder, can be changed
+    by other users, or does not have the hash that is given.
     """
     if not is_inside(path):
         raise BuildError(f"'{path}' is outside of the build '{folder}'")
@@ -31,13 +34,15 @@ def read_file(folder: Path, path: str, sha256: str | None = None) -> bytes:
     try:
         for place in (*_parents(file, folder), file):
             _check_kept(place)
-        if not file.is_file():
-            raise BuildError(f"'{file}' is not a file", hint="compile the spec again")
-        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as opened:
-            content = opened.read()
+        with open_regular(file, follow=False) as opened:
+            content = opened.read() if limit is None else read_at_most(opened, limit)
     except FileNotFoundError as error:
         raise BuildError(
             f"'{file}' is missing", hint="compile the spec again"
+        ) from error
+    except (NotRegularError, IsADirectoryError) as error:
+        raise BuildError(
+            f"'{file}' is not a file", hint="compile the spec again"
         ) from error
     except OSError as error:
         raise BuildError(f"'{file}' cannot be read: {error}") from error

@@ -16,9 +16,13 @@ from types import ModuleType
 
 from placer.folder import read_file
 from placer.plan import FILE, Plan, read_plan
+from placer.regular import read_regular
 
 being_traced: ContextVar[str | None] = ContextVar("placer.being_traced", default=None)
 """The module that is imported for a function that is traced."""
+
+LARGEST_MODULE = 16 << 20
+"""Bytes that a module beside a spec may have."""
 
 _importing = threading.RLock()  # sys.meta_path and sys.modules are the whole process's
 
@@ -87,7 +91,7 @@ class Modules(MetaPathFinder, Loader):
 
     def _source(self, file: str) -> bytes:
         if self.plan is None:
-            return (self.folder / file).read_bytes()
+            return read_regular(self.folder / file, LARGEST_MODULE)
         return read_file(self.folder, file, self.plan.files[file])
 
 

@@ -25,6 +25,8 @@ from placer.plan_check import check_plan
 VERSION = 1
 FILE = "plan.json"
 SOURCES = "sources.json"
+LARGEST = 1 << 28
+"""Bytes that either of them may have."""
 BASE_PORT = 27600
 """Node k of a plan listens on this port + k unless it is told otherwise. It is below
 the ports that systems give to outgoing connections."""
@@ -277,7 +279,7 @@ def read_plan(folder: Path) -> Plan:
             hint="make one with: placer compile SPEC --out FOLDER",
         )
     check_folder(folder)
-    data = read_file(folder, FILE)
+    data = read_file(folder, FILE, limit=LARGEST)
     try:
         head = msgspec.json.decode(data)
         version = head.get("version") if isinstance(head, dict) else None
@@ -339,7 +341,8 @@ class Sources(Struct, frozen=True):
 
 def read_sources(folder: Path) -> Sources:
     """Where a build was made from; BuildError where that cannot be read."""
-    return decode_sources(read_file(folder, SOURCES), folder / SOURCES)
+    content = read_file(folder, SOURCES, limit=LARGEST)
+    return decode_sources(content, folder / SOURCES)
 
 
 def decode_sources(content: bytes, file: Path) -> Sources:

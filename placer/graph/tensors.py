@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from placer.graph.types import ITEM_BYTES
+from placer.regular import open_regular
 
 DTYPES = {
     "BOOL": "bool",
@@ -43,8 +45,8 @@ class Tensor:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a file by name; OSError, or ValueError for what is no such file."""
-    with path.open("rb") as file:
-        return tensors_of(file, path.stat().st_size)
+    with open_regular(path) as file:
+        return tensors_of(file, os.fstat(file.fileno()).st_size)
 
 
 def tensors_of(file: BinaryIO, size: int) -> dict[str, Tensor]:

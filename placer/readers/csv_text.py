@@ -14,6 +14,7 @@ from typing import BinaryIO, TextIO, cast
 
 from placer.errors import DataError
 from placer.graph.csv_format import Csv
+from placer.regular import check_regular, open_regular
 
 Row = tuple[int, list[str]]
 """The line of the file on which a row ends, from 1, and its cells."""
@@ -51,8 +52,10 @@ def opened(
 
 
 def _bytes(path: Path) -> BinaryIO:
-    packed = path.suffix == ".gz"
-    return cast(BinaryIO, gzip.open(path)) if packed else path.open("rb")
+    if path.suffix != ".gz":
+        return open_regular(path)
+    check_regular(path)
+    return cast(BinaryIO, gzip.open(path))
 
 
 def _undecodable(path: Path) -> int:

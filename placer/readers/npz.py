@@ -9,6 +9,7 @@ import numpy as np
 from placer.ast_lock import AST_LOCK
 from placer.errors import DataError
 from placer.graph.sources import Source
+from placer.regular import open_regular
 
 
 def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray]:
@@ -19,7 +20,7 @@ def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray
     path = folder / source.path
     try:
         # numpy leaves the file open when the archive turns out to be torn.
-        with path.open("rb") as opened, AST_LOCK:
+        with open_regular(path) as opened, AST_LOCK:
             file = np.load(opened, allow_pickle=False)
             if isinstance(file, np.ndarray):
                 raise DataError(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placer.errors import RunError
+from placer.errors import DataError, RunError
 from placer.plan import Plan
+from placer.regular import open_regular
 from placer.runtime.channel.protocol import Channel
 from placer.runtime.service import AGREE, barrier
 
@@ -56,8 +57,11 @@ def _fingerprint(file: Path | None) -> str:
     """What nodes compare to know that they begin with the same parameters."""
     if file is None:
         return ""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+    try:
+        with open_regular(file) as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise DataError(f"{file} cannot be read as parameters: {error}") from error
 
 
 def _common(plan: Plan, told: Sequence[Mapping[str, Any]], what: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from placer.errors import SpecError
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
+from placer.regular import TooLargeError, read_at_most, read_regular
 from placer.spec.build import Builder
 from placer.spec.context import Context
 from placer.spec.decode import decode
@@ -45,9 +46,9 @@ def load(
     """
     path = Path(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise too_big(str(path))
-        content = path.read_bytes()
+        content = _content(path)
+    except TooLargeError as error:
+        raise too_big(str(path)) from error
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror}") from error
     try:
@@ -59,6 +60,19 @@ def load(
     return load_text(
         text, str(path), path.parent, nodes=nodes, single_process=single_process
     )
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a spec: of a file, or of what this process was started with, as
+    /dev/stdin. Raises OSError."""
+    if not _IS_OPEN(str(path)):
+        return read_regular(path, MAX_BYTES)
+    with path.open("rb") as file:
+        return read_at_most(file, MAX_BYTES)
+
+
+_IS_OPEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+").fullmatch
+"""Whether a path is a descriptor of this process."""
 
 
 def load_text(

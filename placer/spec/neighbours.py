@@ -7,6 +7,8 @@ from pathlib import Path
 
 from placer.ast_lock import AST_LOCK
 from placer.errors import DataError
+from placer.modules import LARGEST_MODULE
+from placer.regular import read_regular
 
 
 def neighbours(folder: Path, module: str) -> tuple[str, ...]:
@@ -29,7 +31,7 @@ def neighbours(folder: Path, module: str) -> tuple[str, ...]:
 def _imported(file: Path) -> set[str]:
     """The first names of what a file imports: `a` of `import a.b` and `from a import b`."""
     try:
-        text = file.read_bytes().decode()
+        text = read_regular(file, LARGEST_MODULE).decode()
         with AST_LOCK:
             nodes = list(ast.walk(ast.parse(text)))
     # Python's parser has these two for what is nested too deeply.
