@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from contextlib import ExitStack, nullcontext, redirect_stdout
@@ -61,7 +62,7 @@ def launch_command(
     from placer.launcher.local import launch
     from placer.launcher.logs import own_logs
     from placer.plan import read_plan
-    from placer.report.outcome import emulated, result_json, result_lines
+    from placer.report.outcome import crowded, emulated, result_json, result_lines
     from placer.report.progress import progress
 
     plan = read_plan(build)
@@ -76,6 +77,8 @@ def launch_command(
             say(f"{plan.name}: logs in {logs}{stay}", file=shown)
         if emulate or plan.emulate:
             say(f"{plan.name}: {emulated(plan)}", file=shown)
+        if not in_process and (note := crowded(plan, _cores())):
+            say(f"{plan.name}: {note}", file=shown)
         nodes = [node.name for node in plan.nodes]
         # Threads report to nobody.
         view = nullcontext() if in_process else progress(plan.name, nodes, steps, shown)
@@ -106,3 +109,10 @@ def launch_command(
         say(f"warning: {text}", err=True)
     if as_json:
         say(result_json(result))
+
+
+def _cores() -> int:
+    """The cores that this process, and those that it starts, may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

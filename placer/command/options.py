@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import click
@@ -19,11 +20,6 @@ def debug_option(command: Function) -> Function:
     return click.option(
         DEBUG, is_flag=True, expose_value=False, help="Show tracebacks of errors."
     )(command)
-
-
-build_argument = click.argument(
-    "build", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
 
 
 class Spec(click.Path):
@@ -42,6 +38,27 @@ class Spec(click.Path):
         return Path(f"{found}:{function}")
 
 
+class Build(click.Path):
+    """A build folder; a spec in its place is told how to make one."""
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        file, colon, _ = str(value).rpartition(":")
+        if Path(value).is_file() or (colon and file.endswith(".py")):
+            compile_it = f"placer compile {quote(str(value))} --out build/"
+            self.fail(
+                f"'{value}' is a spec, compile it first: {compile_it}", param, ctx
+            )
+        return super().convert(value, param, ctx)
+
+
+build_argument = click.argument(
+    "build", type=Build(exists=True, file_okay=False, path_type=Path)
+)
 spec_argument = click.argument(
     "spec", type=Spec(exists=True, dir_okay=False, path_type=Path)
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from placer.errors import PlaceError, Span
 from placer.files import find
-from placer.place.explain import EXAMPLE, explain
+from placer.place.explain import DEVICES, EXAMPLE, explain
 from placer.place.ids import MAX_ID, Ids, fold
 
 if TYPE_CHECKING:
@@ -36,9 +36,12 @@ def read(text: str) -> Parts:
     """
     _check_characters(text)
     said: dict[str, tuple[str, Ids]] = {}
-    for part in cast("list[Tree[Token]]", _parse(text).children):
+    found = cast("list[Tree[Token]]", _parse(text).children)
+    for part in found:
         name, ids = cast("tuple[Token, Tree[Token] | None]", part.children)
         if part.data in said:
+            if part.data == "device" and (meant := _unsaid_node(text, found)):
+                raise meant
             raise mistake(
                 text,
                 f"the {part.data} is said twice",
@@ -49,6 +52,20 @@ def read(text: str) -> Parts:
         # TensorFlow writes device kinds in upper case.
         said[part.data] = (name.lower(), _ids(text, ids))
     return Parts(*said.get("node", (None, None)), *said.get("device", (None, None)))
+
+
+def _unsaid_node(text: str, parts: list[Tree[Token]]) -> PlaceError | None:
+    """The error of `/worker/cpu`, where `node:` is missing; None for other places."""
+    names = [cast("Token", part.children[0]) for part in parts]
+    unknown = [name for name in names if name.lower() not in DEVICES]
+    if len(parts) != 2 or len(unknown) != 1:
+        return None
+    start, end = _stretch(text, unknown[0])
+    likely = f"{text[:start]}node:{text[start:]}".replace("/device:node:", "/node:")
+    if not accepts(likely):
+        return None
+    message = f"'{unknown[0]}' is read as a device; a node is written with 'node:'"
+    return mistake(text, message, start, end, hint=f"did you mean '{likely}'?")
 
 
 def mistake(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from placer.place import CPU
+from placer.place.ids import fold
 from placer.plan import Plan
 from placer.report.words import count, measured, plural, size
 from placer.runtime.events import finite
@@ -45,10 +46,29 @@ def result_json(result: Result) -> str:
 def plan_line(plan: Plan) -> str:
     """What a compilation made, in one line."""
     programs = plural(len(plan.nodes), "program")
-    nodes = ", ".join(node.name for node in plan.nodes)
     edges = plural(len(plan.step_edges), "edge")
     nbytes = plural(sum(edge.nbytes for edge in plan.step_edges), "byte")
-    return f"{programs} ({nodes}), {edges}, {nbytes} a step"
+    return f"{programs} ({_by_kind(plan)}), {edges}, {nbytes} a step"
+
+
+def _by_kind(plan: Plan) -> str:
+    """The nodes of a plan, as `worker:0-999, ps:0-1`."""
+    ids: dict[str, list[int]] = {}
+    for node in plan.nodes:
+        kind, _, number = node.name.partition(":")
+        ids.setdefault(kind, []).append(int(number))
+    return ", ".join(f"{kind}:{fold(sorted(found))}" for kind, found in ids.items())
+
+
+CROWDED = 2
+"""Processes for each core from which on it is said how many share them."""
+
+
+def crowded(plan: Plan, cores: int) -> str | None:
+    """A note where many processes share few cores."""
+    if len(plan.nodes) <= CROWDED * cores:
+        return None
+    return f"{len(plan.nodes)} processes share {plural(cores, 'core')}"
 
 
 def emulated(plan: Plan) -> str:

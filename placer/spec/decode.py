@@ -65,7 +65,8 @@ def decode(
     if not isinstance(node, Mapping):
         if node is not None:
             found = shown(node.value)
-            problems.add(f"{where} must be a mapping, not {found}", node.span)
+            hint = glued(node.text) if isinstance(node, Scalar) else None
+            problems.add(f"{where} must be a mapping, not {found}", node.span, hint)
         return {}
     meant = unknown_keys(node, (*plan, *others), where, problems)
     result: dict[str, Any] = {}
@@ -198,6 +199,8 @@ def wrong(key: str, node: Node, info: inspect.Type, problems: Problems) -> None:
         if literals and isinstance(node.value, str):
             close = nearest(node.value, map(str, literals))
             hint = f"did you mean '{close}'?" if close else None
+            if key == "precision" and "16" in node.value:
+                hint = "parameters are not halves; values are made so by the op 'cast'"
         elif node.value is not None and any(_is_list(o) for o in options):
             hint = f"write [{node.text}]" if isinstance(node, Scalar) else None
     problems.add(message, node.span, hint)

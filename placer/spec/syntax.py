@@ -29,9 +29,22 @@ def explain(error: Any, source: Text) -> SpecError:
             problem, hint = "a tab in the indentation", "indent with spaces"
         else:
             problem, hint = f"a value cannot begin with '{found}'", "quote it"
+    elif (quote := _open_quote(source, line, column)) is not None:
+        line, column, sign = quote
+        problem = f"this quote is not closed before the next {sign}"
+        hint = "close it at the end of its value"
     elif "mapping values are not allowed" in problem:
         problem = "a second ':' where no key can stand"
-        hint = _blank_hint(source, line) or "quote a value that holds ': '"
+        hint = "quote a value that holds ': '"
+        if found := _no_blank(source, line) or _no_blank(source, line - 1):
+            line, column, hint = found
+            problem = _BLANK
+    elif "could not find expected ':'" in problem:
+        line, column = error.context_mark.line, error.context_mark.column
+        problem, hint = "this is no key and value", "write 'key: value'"
+        if found := _no_blank(source, line):
+            line, column, hint = found
+            problem = _BLANK
     elif "end of stream" in problem:
         line, column = error.context_mark.line, error.context_mark.column
         problem, hint = "this quote is never closed", "close it on the same line"
@@ -68,12 +81,35 @@ def _type_at(text: str, column: int) -> tuple[int, str] | None:
     return None
 
 
-def _blank_hint(source: Text, line: int) -> str | None:
-    for number in (line, line - 1):
-        match = _NO_BLANK.match(source.lines[number]) if number >= 0 else None
-        if match:
-            key, rest = match.group(1), match.group(2).strip()
-            return f"write a blank after the colon: '{key}: {rest}'"
+_BLANK = "a blank is missing after this colon"
+
+
+def _no_blank(source: Text, line: int) -> tuple[int, int, str] | None:
+    """Line and column of the colon in a line as `epochs:2`, and the hint."""
+    match = _NO_BLANK.match(source.lines[line]) if line >= 0 else None
+    if match is None:
+        return None
+    key, rest = match.group(1), match.group(2).strip()
+    return line, match.end(1), f"write a blank after the colon: '{key}: {rest}'"
+
+
+def _open_quote(source: Text, line: int, column: int) -> tuple[int, int, str] | None:
+    """Line, column and sign of the quote that was not closed where it should be.
+
+    To YAML it went on up to the next quote, which ends just before what it then could
+    not read: `{source: "rows.npz, batch: 8}` and a quote on a later line.
+    """
+    before = source.lines[line][:column].rstrip() if line < len(source.lines) else ""
+    sign = before[-1:]
+    if sign not in ("'", '"'):
+        return None
+    texts = [*source.lines[:line], before[:-1]]
+    for number in range(line, -1, -1):
+        at = texts[number].rfind(sign)
+        if at < 0:
+            continue
+        # An even number of quotes belong together, and this is none of them.
+        return (number, at, sign) if texts[number].count(sign) % 2 else None
     return None
 
 

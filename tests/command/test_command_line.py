@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import placer
@@ -18,7 +19,9 @@ from placer.errors import RunError
 from placer.files import find
 from placer.graph.text import parse_graph, parse_graphs
 from placer.passes import NAMES
+from placer.plan import read_plan
 from placer.report import server_tables
+from placer.report.outcome import crowded
 
 DIGITS = find("specs/digits.yaml")
 BROKEN = """\
@@ -135,6 +138,42 @@ def heavy(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_it_runs_as_a_module() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "placer", "--version"], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == f"placer, version {placer.__version__}\n"
+
+
+@pytest.mark.parametrize("line", [["launch"], ["run", "--node", "worker:0"]])
+@pytest.mark.parametrize("function", ["", ":build"])
+def test_a_spec_in_place_of_a_build_is_told_to_be_compiled(
+    tell: Tell, line: list[str], function: str
+) -> None:
+    spec = f"{DIGITS}{function}".replace(".yaml:", ".py:")
+    told = tell(*line, spec)
+    assert told.status == 2
+    hint = f"placer compile {spec} --out build/"
+    assert f"'{spec}' is a spec, compile it first: {hint}\n" in told.err
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cores", "note"),
+    [
+        (9, 2, "9 processes share 2 cores"),
+        (3, 1, "3 processes share 1 core"),
+        (4, 2, None),
+    ],
+)
+def test_many_processes_on_few_cores_are_told(
+    nodes: int, cores: int, note: str | None, build: Path
+) -> None:
+    plan = read_plan(build)
+    many = msgspec.structs.replace(plan, nodes=[plan.nodes[0]] * nodes)
+    assert crowded(many, cores) == note
+
+
 def test_version(tell: Tell) -> None:
     told = tell("--version")
     assert (told.status, told.out) == (0, f"placer, version {placer.__version__}\n")
@@ -144,9 +183,7 @@ def test_compile_says_what_it_made(tell: Tell, tmp_path: Path) -> None:
     out = tmp_path / "build"
     told = tell("compile", DIGITS, "--out", out, "--nodes", "worker=4,ps=1")
     assert told.status == 0
-    assert told.out.startswith(
-        "digits: 5 programs (worker:0, worker:1, worker:2, worker:3, ps:0), "
-    )
+    assert told.out.startswith("digits: 5 programs (worker:0-3, ps:0), ")
     assert f"placer launch {out}" in told.out
     assert (out / "worker-3" / "program.py").is_file()
 
@@ -212,7 +249,7 @@ def test_check_tells_all_mistakes_with_their_places(tell: Tell, broken: Path) ->
 def test_check_of_a_good_spec(tell: Tell) -> None:
     told = tell("check", DIGITS)
     assert told.status == 0
-    assert told.out.startswith(f"{DIGITS}: ok: 4 programs (worker:0, ")
+    assert told.out.startswith(f"{DIGITS}: ok: 4 programs (worker:0-1, ")
 
 
 @pytest.mark.parametrize("line", [["check"], ["show"], ["explain"]])

@@ -87,6 +87,10 @@ WRONG = [
     ("/job:worker/node:worker", 18, 23, "the node is said twice", "one node"),
     ("/cpu/gpu:1", 6, 8, "the device is said twice", "one device"),
     ("/gpu:0/gpu:1", 8, 10, "the device is said twice", "/gpu:0,2-3"),
+    ("/worker/cpu", 2, 7, "'worker' is read as a device", "'/node:worker/cpu'?"),
+    ("/gpu:0/ps:1", 8, 9, "'ps' is read as a device", "'/gpu:0/node:ps:1'?"),
+    ("/device:ps/cpu", 9, 10, "'ps' is read as a device", "'/node:ps/cpu'?"),
+    ("/a/b", 4, 4, "the device is said twice", "one device"),
     ("/task:0", 1, 6, "'/task:' stands once, and only after '/job:NAME'", "as in"),
     (
         "/node:worker/task:0",

@@ -1,0 +1,5 @@
+"""`python -m placer` is `placer`."""
+
+from placer.command import main
+
+main()
