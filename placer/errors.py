@@ -135,5 +135,36 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str | None:
     return f"one of: {', '.join(names)}" if 0 < len(names) <= FEW else None
 
 
+def missing_package(error: BaseException) -> str | None:
+    """The hint for a package that a user's module imports and that is not installed."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    package = error.name.partition(".")[0]
+    if _is_installed(package):
+        return None  # what is missing is a module within it
+    named = f"'placer[{package}]'" if package in EXTRAS else _PIP.get(package, package)
+    return f"pip install {named}"
+
+
+def _is_installed(package: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # of a finder; of a module that is half loaded
+        return False
+
+
+EXTRAS = ("flax", "equinox")
+"""Packages that a model may be written with: extras of placer's own package."""
+
+_PIP = {
+    "PIL": "pillow",
+    "cv2": "opencv-python",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Packages that are installed by another name than they are imported by."""
+
 FEW = 40
 """Beyond it a list of names is no hint."""

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from placer.errors import PlacerError, SpecError
+from placer.errors import PlacerError, SpecError, missing_package
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.graph.structure import declared_attrs
@@ -59,7 +59,8 @@ def _filled(graph: Graph, op: Op, modules: Modules, known: dict[str, Any]) -> Op
         raise _at(op, error.message, error.hint) from error
     except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {error}".strip()
-        raise _at(op, f"{attrs['fn']} raised {said}{_line(error, modules)}") from error
+        message = f"{attrs['fn']} raised {said}{_line(error, modules)}"
+        raise _at(op, message, missing_package(error)) from error
     filled = condense(CALL, {**given, **found})
     return replace(op, attrs={**op.attrs, **filled})
 

@@ -1,5 +1,5 @@
 """The block of flax_block.py over two GPUs of one node, each of which takes half of the
-rows. There need be none: a CPU device stands for each. pip install flax.
+rows. There need be none: a CPU device stands for each. pip install 'placer[flax]'.
 
 placer compile specs/flax_block_gpus.py:build --out build/
 placer launch build/

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -135,3 +138,28 @@ def test_a_file_that_does_not_ship_is_an_error_with_the_nearest_name() -> None:
     with pytest.raises(PlacerError) as caught:
         find("grammar/palce.lark")
     assert caught.value.hint == "did you mean 'grammar/place.lark'?"
+
+
+NAMED = {
+    "jaxlib": "jax",  # which requires it
+    "ml_dtypes": "ml-dtypes",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
+"""Packages that are installed by another name than they are imported by."""
+
+
+def test_a_plain_install_has_all_that_the_package_imports() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    required = {re.split(r"[<>=\[]", text)[0] for text in project["dependencies"]}
+    imported: set[str] = set()
+    for file in (CHECKOUT / "placer").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module)
+    packages = {name.partition(".")[0] for name in imported}
+    others = packages - sys.stdlib_module_names - {"placer"}
+    assert {NAMED.get(name, name) for name in others} <= required

@@ -23,6 +23,7 @@ from placer.errors import (
     SpecError,
     SpecErrors,
     did_you_mean,
+    missing_package,
     nearest,
 )
 from placer.front.program import Program, default_program, home
@@ -154,6 +155,8 @@ def _told(modules: Modules, file: Path) -> Iterator[None]:
 
 
 def _hint(error: BaseException) -> str | None:
+    if hint := missing_package(error):
+        return hint
     if isinstance(error, AttributeError) and isinstance(error.name, str):
         near = nearest(error.name, dir(error.obj))
         return f"did you mean '{near}'?" if near else None

@@ -12,7 +12,14 @@ from typing import Any, Never
 import numpy as np
 
 from placer import aligned
-from placer.errors import BuildError, DataError, PlacerError, RunError, did_you_mean
+from placer.errors import (
+    BuildError,
+    DataError,
+    PlacerError,
+    RunError,
+    did_you_mean,
+    missing_package,
+)
 from placer.graph.sources import Source, no_column
 from placer.modules import Modules, modules_of
 from placer.readers.column import Column, check_shape, convert
@@ -185,9 +192,11 @@ def _fail(source: Source, path: Path, when: str, error: BaseException) -> Never:
     frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(path)]
     where = f", line {frames[-1].lineno}" if frames else ""
     kind = type(error).__name__
+    hint = f"see {path.name}{where}"
+    if install := missing_package(error):
+        hint += f"; {install}"
     raise RunError(
-        f"reader {source.text} failed {when}: {kind}: {error}",
-        hint=f"see {path.name}{where}",
+        f"reader {source.text} failed {when}: {kind}: {error}", hint=hint
     ) from error
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 
-from placer.errors import PlacerError, RunError
+from placer.errors import PlacerError, RunError, missing_package
 from placer.plan import BASE_PORT, Node, Plan, read_plan
 from placer.runtime.allocator import keep_memory
 from placer.runtime.caches import bound
@@ -251,6 +251,8 @@ def describe(error: BaseException) -> str:
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "it was interrupted"
+    if hint := missing_package(error):
+        return f"{type(error).__name__}: {error}\n  hint: {hint}"
     said, within, trace = f"{type(error).__name__}: {error}".partition(TRACEBACK)
     if within:  # XLA tells of a callback with all that Python said of it
         said += next(filter(_RAISED, reversed(trace.splitlines())), "").strip()

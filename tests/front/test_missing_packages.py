@@ -1,0 +1,73 @@
+"""A model that needs a package which is not installed says how to install it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from placer.compiler import compiled
+from placer.errors import RunError, SpecError, missing_package
+from placer.files import find
+from placer.readers import Column, open_source
+from placer.runtime.process import describe
+
+
+@pytest.fixture(autouse=True)
+def without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither Flax nor Equinox can be imported."""
+    monkeypatch.setitem(sys.modules, "flax", None)
+    monkeypatch.setitem(sys.modules, "equinox", None)
+
+
+@pytest.mark.parametrize("name", ["flax_block", "flax_block_gpus"])
+def test_a_model_in_python_names_the_extra(name: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        compiled(f"{find(f'specs/{name}.py')}:build", Path())
+    assert caught.value.message.startswith("ModuleNotFoundError: ")
+    assert caught.value.span is not None
+    assert caught.value.span.text == "from flax import nnx"
+    assert caught.value.hint == "pip install 'placer[flax]'"
+
+
+def test_a_function_that_is_called_names_the_extra() -> None:
+    with pytest.raises(SpecError) as caught:
+        compiled(find("specs/custom_op.yaml"), Path())
+    assert "(custom_op_mixer.py:7)" in caught.value.message
+    assert caught.value.span is not None
+    assert caught.value.span.text.strip() == "- name: mixed"
+    assert caught.value.hint == "pip install 'placer[equinox]'"
+
+
+def test_a_reader_names_the_package(tmp_path: Path) -> None:
+    (tmp_path / "rows.py").write_text("import no_such_package.part\n")
+    column = Column("x", "float32", ())
+    with pytest.raises(RunError) as caught:
+        open_source(
+            "python:rows:train", [column], mapping=None, split=None, folder=tmp_path
+        )
+    assert caught.value.hint == "see rows.py, line 1; pip install no_such_package"
+
+
+def test_a_program_names_the_package() -> None:
+    error = ModuleNotFoundError("No module named 'flax'", name="flax")
+    assert describe(error) == (
+        "ModuleNotFoundError: No module named 'flax'\n"
+        "  hint: pip install 'placer[flax]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (ModuleNotFoundError(name="sklearn.extra"), None),
+        (ModuleNotFoundError(name="cv2.part"), "pip install opencv-python"),
+        (ModuleNotFoundError("without a name"), None),
+        (ImportError(name="flax"), None),
+    ],
+)
+def test_only_a_package_that_is_not_there_is_to_be_installed(
+    error: ImportError, hint: str | None
+) -> None:
+    assert missing_package(error) == hint
