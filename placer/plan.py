@@ -96,7 +96,11 @@ class Metric(Struct, frozen=True):
 
 
 class Phase(Struct, frozen=True):
-    """What one node does in a training step, or in an evaluation."""
+    """What one node does in a training step, or in an evaluation.
+
+    Of a training step `metrics` has the minimized loss, too, which is watched even
+    where the spec does not list it.
+    """
 
     reads: tuple[Read, ...] = ()
     metrics: dict[str, Metric] = {}
@@ -214,6 +218,8 @@ class Plan(Struct, frozen=True):
     schedule: str
     seed: int
     epochs: int
+    minimize: str
+    nan: Literal["stop", "warn"]
     metrics: tuple[str, ...]
     columns: tuple[Column, ...]
     train: Data

@@ -80,6 +80,8 @@ def make_plan(
         schedule=model.schedule,
         seed=model.seed,
         epochs=model.epochs,
+        minimize=model.graph.of_kind("minimize")[0].operands[0],
+        nan=model.nan,
         metrics=model.metrics,
         columns=_columns(model, step),
         train=_data(model.train),

@@ -24,6 +24,7 @@ class Sections(TypedDict, total=False):
     epochs: int
     microbatches: int
     schedule: Literal["1f1b", "gpipe"]
+    nan: Literal["stop", "warn"]
     metrics: Sequence[str | Variable]
     clip: Mapping[str, float]
     slicing: Mapping[str, Any]
@@ -32,4 +33,7 @@ class Sections(TypedDict, total=False):
 
 KEYS = tuple(Sections.__annotations__)
 BEFORE_INPUTS = ("emulate", "precision", "seed", "nodes")
-OF_TRAIN = ("epochs", "microbatches", "schedule", "metrics", "clip", "slicing", "eval")
+OF_TRAIN = (
+    *("epochs", "microbatches", "schedule", "nan"),
+    *("metrics", "clip", "slicing", "eval"),
+)

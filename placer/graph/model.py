@@ -40,7 +40,8 @@ class Model:
     """One model: its graph for one process, and everything a run needs beside it.
 
     The graph holds `read` and `parameter` ops, the forward ops, one `record` per
-    metric, one `optimizer` op per group and `minimize`; places are as written.
+    metric and one of the minimized loss, one `optimizer` op per group and `minimize`;
+    places are as written.
     """
 
     graph: Graph
@@ -56,6 +57,8 @@ class Model:
     """The spec, or the Python that stands for it, as ops name it where they stand."""
     schedule: str = "1f1b"
     """In what order blocks run for the microbatches of a step: 1f1b or gpipe."""
+    nan: Literal["stop", "warn"] = "stop"
+    """What happens when the minimized loss is not finite."""
     emulate: bool = False
     """Whether every device that is no CPU is a CPU device of its own."""
     modules: tuple[str, ...] = ()

@@ -16,7 +16,8 @@ _LINE = 400
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A failure: the node to blame, and what happened in words.
+    """A failure: the node to blame, none where it is the whole run's, and what
+    happened in words.
 
     `seen` is first-hand: the node's own report, or its process's end.
     """
@@ -27,10 +28,12 @@ class Finding:
 
 
 def of_report(event: Failed) -> Finding:
-    """What a failed node reports, of itself or of another one."""
+    """What a failed node reports: of itself, of another one, or of the whole run."""
     cause = event.cause
     said = [part.strip() for part in (cause.where, cause.what) if part.strip()]
     text = ": ".join(said) or event.message
+    if not cause.node:
+        return Finding("", text, event.root)
     # Some say themselves whom they speak of.
     for prefix in (f"{cause.node}: ", f"{cause.node} "):
         text = text.removeprefix(prefix)

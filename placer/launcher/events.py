@@ -38,6 +38,12 @@ class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     samples_per_second: float = 0.0
 
 
+class Warned(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):
+    """Something that the user should know of, in a run that goes on."""
+
+    message: str
+
+
 class Finished(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
     """The run is over, and this came of it."""
 
@@ -64,7 +70,7 @@ class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
     message: str = ""
 
 
-Event: TypeAlias = State | Step | Finished | Failed
+Event: TypeAlias = State | Step | Warned | Finished | Failed
 
 
 def read_event(node: str, line: bytes) -> Event:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ import msgspec
 from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.child import Child, start
 from placer.launcher.command import environment, node_command
-from placer.launcher.events import Event
+from placer.launcher.events import Event, Warned
 from placer.launcher.logs import Logs, own_logs
 from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import caught
@@ -200,4 +201,6 @@ def _check_threads(**given: Any) -> None:
 
 
 def _unseen(event: Event) -> None:
-    """What a launch shows when nobody watches."""
+    """What a launch shows when nobody watches: warnings."""
+    if isinstance(event, Warned):
+        print(f"warning: {event.message}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""evaluate: what of a step an evaluation runs: its records and all they depend on.
+"""evaluate: what of a step an evaluation runs: its metrics and all they depend on.
 
 Needs a sliced graph. Afterwards no gradient, residual, update or store is left, and
 each `if_training` is its second operand; the placement is the training step's. What
@@ -15,7 +15,7 @@ from placer.passes.phase import resolved
 def evaluate(graph: Graph, batch: int) -> Graph:
     once: set[str] = set()
     kept: list[Op] = []
-    for op in resolved(graph, 1, lambda op: op.kind == "record"):
+    for op in resolved(graph, 1, _is_told):
         tensors = tuple(v for v in op.results if not isinstance(v.type, ResidualType))
         if tensors != op.results:
             op = op.of(op.operands, tensors)
@@ -28,3 +28,8 @@ def evaluate(graph: Graph, batch: int) -> Graph:
             op = op.with_attrs(once=True)
         kept.append(op)
     return Graph(f"{graph.name}.eval", graph.cluster, batch, tuple(kept))
+
+
+def _is_told(op: Op) -> bool:
+    """Whether a metric is recorded, and not a loss that is watched in training only."""
+    return op.kind == "record" and not op.attrs.get("watched")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from placer.launcher.events import Event, State, Step
+from placer.launcher.events import Event, State, Step, Warned
 from placer.report.legible import legible
 from placer.report.words import count, measured, size
 
@@ -96,6 +97,8 @@ class PlainLines:
                 self._write(self.seen.evaluation_line(), now)
         elif isinstance(event, State) and now - self._last >= QUIET:
             self._write(self.seen.states_line(), now)
+        elif isinstance(event, Warned):
+            print(f"warning: {event.message}", file=sys.stderr, flush=True)
 
     def __enter__(self) -> PlainLines:
         return self
@@ -148,6 +151,9 @@ class LiveTable:
 
     def __call__(self, event: Event) -> None:
         self.seen.see(event)
+        if isinstance(event, Warned):  # above the table, not into it
+            self.console.print(f"warning: {event.message}", markup=False)
+            return
         now = time.monotonic()
         if self._live is not None and now - self._drawn >= REFRESH:
             self._drawn = now

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -23,7 +24,9 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def nobody(event: dict[str, Any]) -> None:
-    """The report of a node that no launcher watches."""
+    """The report of a node that no launcher watches: warnings go to standard error."""
+    if event["event"] == "warning":
+        print(f"warning: {event['message']}", file=sys.stderr, flush=True)
 
 
 class Pipe:

@@ -11,6 +11,7 @@ from placer.runtime.agreement import Told, agree
 from placer.runtime.batches import open_batches
 from placer.runtime.channel.protocol import Aborted
 from placer.runtime.devices import Devices, in_precision, opened
+from placer.runtime.divergence import LossWatch
 from placer.runtime.exchange import Exchange
 from placer.runtime.execution import Execution, Hook, Result
 from placer.runtime.lines import Lines
@@ -21,6 +22,7 @@ from placer.runtime.parameters import save
 from placer.runtime.saving import gather
 from placer.runtime.schedules import schedule
 from placer.runtime.service import DONE, READY, barrier
+from placer.runtime.stopping import Stopping
 from placer.runtime.tables import make_tables
 from placer.runtime.warming import rehearse
 
@@ -38,7 +40,9 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         lines = entered.enter_context(
             Lines(plan, history, execution.report, lambda: execution.timing.rate)
         )
-        metrics = Metrics(plan, channel, lines)
+        stopping = Stopping(plan, channel)
+        loss = LossWatch(plan, stopping.request, execution.report)
+        metrics = Metrics(plan, channel, lines, loss)
         execution.tell("joining")
         channel.join()
         execution.tell("compiling")
@@ -50,8 +54,10 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         node.where = ""
         barrier(plan, channel, {}, READY)
         with metrics:
-            _train(execution, node, metrics, step, evaluate)
+            _train(execution, node, metrics, stopping, (step, evaluate))
         node.where = "after the last step"
+        stopping.end()
+        loss.check(execution.step, saves=options.save_params is not None)
         whole = {}
         if options.save_params is not None:
             execution.tell("saving")
@@ -127,9 +133,10 @@ def _train(
     execution: Execution,
     node: Node,
     metrics: Metrics,
-    step: Hook,
-    evaluate: Hook | None,
+    stopping: Stopping,
+    hooks: tuple[Hook, Hook | None],
 ) -> None:
+    step, evaluate = hooks
     per_epoch = node.training.order.steps_per_epoch
     total = execution.options.steps
     if total is None:
@@ -138,6 +145,8 @@ def _train(
     for number in range(1, total + 1):
         if execution.channel.aborted is not None:
             raise Aborted(execution.channel.aborted)
+        if not stopping.begin(number):
+            break
         epoch, index = divmod(number - 1, per_epoch)
         node.enter_step(number, epoch + 1, index)
         execution.step = number

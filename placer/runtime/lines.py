@@ -29,7 +29,8 @@ class Lines:
         report: Report,
         rate: Callable[[], float],
     ) -> None:
-        self._finals = finals(plan)
+        of = finals(plan)
+        self._finals = {name: of[name] for name in plan.metrics}
         self._report, self._rate = report, rate
         self._epoch = self._rows = 0
         self._sums: Statistics = {}

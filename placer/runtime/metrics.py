@@ -59,17 +59,24 @@ class _Ended:
 
 
 class Metrics:
-    """One node's metrics; the control node calls `listen` with every step's line.
+    """One node's metrics; the control node calls `listen` with every step's line, and
+    before that, as soon as it is known, `watch` with the step and its minimized loss.
 
     To be entered around the steps. Leaving waits until all lines have been listened to
     and raises what went wrong; after a failure it waits for nothing.
     """
 
     def __init__(
-        self, plan: Plan, channel: Channel, listen: Callable[[Line], None]
+        self,
+        plan: Plan,
+        channel: Channel,
+        listen: Callable[[Line], None],
+        watch: Callable[[int, float], None],
     ) -> None:
-        self._plan, self._channel, self._listen = plan, channel, listen
+        self._plan, self._channel = plan, channel
+        self._listen, self._watch = listen, watch
         self._finals = finals(plan)
+        self._told = {name: self._finals[name] for name in plan.metrics}
         self._queue: queue.Queue[_Recorded | _Ended | None] = queue.Queue(BEHIND)
         self._mine: Statistics = {}
         self._line: Line | None = None
@@ -149,10 +156,12 @@ class Metrics:
         if ended.edge == STEP:
             if self._line is not None:
                 self._listen(self._line)
-            told = numbers(whole, self._finals, 1)
+            self._watch(ended.step, float(whole[self._plan.minimize]))
+            whole = {name: whole[name] for name in self._told}
+            told = numbers(whole, self._told, 1)
             self._line = Line(ended.step, ended.epoch, ended.rows, told, whole)
         elif (line := self._line) is not None:
-            told = numbers(whole, self._finals, ended.rows)
+            told = numbers(whole, self._told, ended.rows)
             self._line = Line(
                 line.step, line.epoch, line.rows, line.metrics, line.statistics, told
             )

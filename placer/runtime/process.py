@@ -21,6 +21,7 @@ from placer.runtime.channel.protocol import Aborted, Cause, Channel
 from placer.runtime.compilation import keep_compiled
 from placer.runtime.culprit import culprit
 from placer.runtime.devices import reserve
+from placer.runtime.divergence import DivergedError
 from placer.runtime.events import Pipe, Report, nobody
 from placer.runtime.execution import Execution, Hook, Options, Result
 from placer.runtime.executor import execute
@@ -239,6 +240,8 @@ def _attempt(execution: Execution, load: Load, *, keep: bool = False) -> Result 
         if line is not None and isinstance(error, Exception):
             what += f"\n  {line}"
         cause = Cause(channel.node, execution.where, what)
+        if isinstance(error, DivergedError):  # which is not this node's fault
+            cause = Cause("", "", what)
         channel.abort(cause)
         if isinstance(error, PlacerError | KeyboardInterrupt):
             raise

@@ -16,6 +16,9 @@ from placer.runtime.channel.protocol import Channel, Key
 
 AGREE, READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6, -7
 """The edges of barriers, of metrics, and of saving."""
+STOP, LAST = -8, -9
+"""Those of a stop: the control node asks for the step that a node has begun and gets it;
+then it tells the last step of the run."""
 
 
 def barrier(

@@ -21,13 +21,14 @@ Statistics = dict[str, Array]
 
 
 def finals(plan: Plan) -> dict[str, Final]:
-    """The final of every metric, in the spec's order: evaluations record the same."""
+    """The final of every metric in the spec's order, then that of the minimized loss."""
     found = {
         name: metric.final
         for node in plan.nodes
         for name, metric in node.step.metrics.items()
     }
-    return {name: found[name] for name in plan.metrics}
+    names = dict.fromkeys((*plan.metrics, plan.minimize))
+    return {name: found[name] for name in names}
 
 
 def weighted(

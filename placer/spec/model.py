@@ -175,6 +175,7 @@ def _model(
         eval=rows.eval,
         epochs=training.epochs,
         schedule=training.schedule,
+        nan=training.nan,
         seed=good["seed"],
         precision=good["precision"],
         emulate=good["emulate"],
@@ -205,7 +206,10 @@ def name_of(file: str) -> str:
 
 
 def _recipe(values: Values, training: Training) -> list[Op]:
-    """What is recorded, how parameters are updated, what is minimised."""
+    """What is recorded, how parameters are updated, what is minimised.
+
+    A loss that is no metric is recorded to be watched, in training only.
+    """
     ops = []
     for node in training.metrics:
         if values.is_scalar(node, "loss" if node is training.minimize else "metric"):
@@ -218,6 +222,9 @@ def _recipe(values: Values, training: Training) -> list[Op]:
     loss = training.minimize
     # As a metric of its own it has been looked at.
     if loss and (loss in training.metrics or values.is_scalar(loss, "loss")):
+        if loss.text not in {node.text for node in training.metrics}:
+            watched = {"metric": loss.text, "watched": True}
+            ops.append(Op("record", (loss.text,), (), watched, None, loss.span))
         attrs = {"clip": training.clip} if training.clip else {}
         place = training.backward
         ops.append(Op("minimize", (loss.text,), (), attrs, place, loss.span))

@@ -167,6 +167,9 @@ class Train(Struct, forbid_unknown_fields=True):
     schedule: Annotated[
         Literal["1f1b", "gpipe"], _doc("in what order they do, where there are several")
     ] = "1f1b"
+    nan: Annotated[
+        Literal["stop", "warn"], _doc("what happens when the loss is not finite")
+    ] = "stop"
     metrics: Annotated[
         list[str] | None, _doc("scalars to record; the loss unless given")
     ] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from dataclasses import field as default
-from typing import Any
+from typing import Any, Literal
 
 from placer.errors import Span, did_you_mean
 from placer.graph import optimizers, schedules
@@ -41,6 +41,7 @@ class Training:
     epochs: int = 1
     microbatches: int = 1
     schedule: str = "1f1b"
+    nan: Literal["stop", "warn"] = "stop"
     backward: Place | None = None
 
 
@@ -49,8 +50,8 @@ def read_train(
 ) -> Training:
     """Read the section, for these rows to train and to evaluate on."""
     good = decode(section, Train, "train", problems)
-    how = {"epochs": 1, "microbatches": 1, "schedule": "1f1b"}
-    training = Training(**{key: good.get(key, default) for key, default in how.items()})
+    how = ("epochs", "microbatches", "schedule", "nan")
+    training = Training(**{key: good[key] for key in how if key in good})
     if not isinstance(section, Mapping):
         return training
     if "minimize" in good:

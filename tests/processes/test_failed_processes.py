@@ -312,3 +312,22 @@ def test_an_op_that_fails_is_named_with_its_place_in_the_spec(
     )
     assert found, where
     assert f".{way}(" in program[int(found[1]) - 1]
+
+
+# The run as a whole.
+
+
+@pytest.mark.parametrize("carrier", ["shared", "zeromq"])
+def test_a_loss_that_diverges_stops_all_nodes(tmp_path: Path, carrier: str) -> None:
+    build = small(tmp_path, workers=2, rate=1e20)
+    saved = tmp_path / "saved.safetensors"
+    ended = launch(build, f"--carrier={carrier}", f"--save-params={saved}", FOR_EVER)
+    message, hint = ended.last.splitlines()
+    assert re.fullmatch(
+        r"the loss 'loss' is (inf|nan) after step \d+; all nodes stopped after step \d+,"
+        r" and no parameters were saved",
+        message,
+    )
+    assert hint.startswith("  hint: --debug-nans names the op")
+    check_failed(ended, build, ended.last)
+    assert not saved.exists()

@@ -15,6 +15,10 @@ from placer.runtime.metrics import BEHIND, Metrics
 RIGHT = np.array([3, 4, 0], np.int32)
 
 
+def unwatched(step, loss):
+    pass
+
+
 class Late:
     """A value that is being computed until it is `ready`."""
 
@@ -50,7 +54,7 @@ def channel_of(plan, node="worker:0"):
 
 def test_a_step_does_not_wait_for_its_numbers(plan):
     lines, late = [], Late()
-    with Metrics(plan, channel_of(plan), lines.append) as metrics:
+    with Metrics(plan, channel_of(plan), lines.append, unwatched) as metrics:
         for step in (1, 2, 3):
             metrics.record({"loss": late, "accuracy": RIGHT}, 1)
             metrics.step(step, 1, 4)
@@ -66,9 +70,11 @@ def test_nor_does_a_node_that_sends_them(two):
     (recorder,) = (n for n in two.nodes if n.step.metrics)
     assert recorder.name != two.control
     lines, late = [], Late()
-    with Metrics(two, hub.channel(two.control), lines.append) as control:
+    with Metrics(two, hub.channel(two.control), lines.append, unwatched) as control:
         control.step(1, 1, 4)
-        with Metrics(two, hub.channel(recorder.name), lines.append) as metrics:
+        with Metrics(
+            two, hub.channel(recorder.name), lines.append, unwatched
+        ) as metrics:
             metrics.record({"loss": late, "accuracy": RIGHT}, 1)
             metrics.step(1, 1, 4)
             assert late.asked.wait(60)
@@ -78,7 +84,7 @@ def test_nor_does_a_node_that_sends_them(two):
 
 def test_an_evaluation_is_added_up_and_goes_with_the_step_before_it(plan):
     lines = []
-    with Metrics(plan, channel_of(plan), lines.append) as metrics:
+    with Metrics(plan, channel_of(plan), lines.append, unwatched) as metrics:
         metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
         metrics.step(1, 1, 4)
         metrics.record({"loss": 2.0, "accuracy": RIGHT}, 4)
@@ -95,7 +101,7 @@ def test_an_evaluation_is_added_up_and_goes_with_the_step_before_it(plan):
 def test_counts_beyond_32_bits_are_exact(plan):
     lines = []
     many = np.array([2**31 - 1, 2**31 - 1, 0], np.int32)
-    with Metrics(plan, channel_of(plan), lines.append) as metrics:
+    with Metrics(plan, channel_of(plan), lines.append, unwatched) as metrics:
         metrics.record({"loss": 0.0, "accuracy": many}, 1)
         metrics.step(1, 1, 4)
         for _ in range(3):
@@ -111,7 +117,7 @@ def test_what_goes_wrong_with_a_line_is_raised_and_nobody_waits_for_room(plan):
         raise RunError("the disk is full")
 
     def record_many():
-        with Metrics(plan, channel_of(plan), full) as metrics:
+        with Metrics(plan, channel_of(plan), full, unwatched) as metrics:
             for step in range(1, 3 * BEHIND):
                 metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
                 metrics.step(step, 1, 4)
@@ -124,7 +130,7 @@ def test_a_failed_step_does_not_wait_for_metrics(plan):
     late = Late()
 
     def fail():
-        with Metrics(plan, channel_of(plan), lambda line: None) as metrics:
+        with Metrics(plan, channel_of(plan), lambda line: None, unwatched) as metrics:
             metrics.record({"loss": late, "accuracy": RIGHT}, 1)
             assert late.asked.wait(60)
             raise ZeroDivisionError
@@ -138,7 +144,7 @@ def test_a_failed_step_does_not_wait_for_metrics(plan):
 def test_the_run_s_end_ends_the_wait_for_other_nodes(two):
     hub = MemoryHub([n.name for n in two.nodes], deadline=60)
     channel = hub.channel(two.control)
-    metrics = Metrics(two, channel, lambda line: None)
+    metrics = Metrics(two, channel, lambda line: None, unwatched)
 
     def wait_for_the_other():
         with metrics:

@@ -61,8 +61,14 @@ class Mailbox:
         self._posted: dict[tuple[str, Key], Sequence[Array | None]] = {}
         self._ledger = Ledger(self.peers, bound)
         self._waits: dict[object, str] = {}
+        self._listeners: dict[int, Callable[[str], None]] = {}
 
     # What the program calls.
+
+    def listen(self, edge: int, call: Callable[[str], None]) -> None:
+        """Call `call(source)` for each message of this edge that arrives from now on."""
+        with self._lock:
+            self._listeners[edge] = call
 
     def reserve(
         self,
@@ -173,6 +179,9 @@ class Mailbox:
             # that this one is about to be returned in.
             self._posted.pop(address, None)
             self._stir()
+            listener = self._listeners.get(message.key.edge)
+        if listener is not None:
+            listener(message.source)
 
     def credit(self, peer: str, total: int) -> None:
         """`peer` has acknowledged `total` bytes of what was sent to it, all told."""

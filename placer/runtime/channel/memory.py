@@ -124,6 +124,10 @@ class MemoryChannel:
         self._check_open()
         return self.mailbox.pieces(source, key)
 
+    def listen(self, edge: int, call: Callable[[str], None]) -> None:
+        """Be told of messages of an edge as they arrive; see `protocol.Channel`."""
+        self.mailbox.listen(edge, call)
+
     def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Zeroed aligned memory: here every array is passed without a copy."""
         if self._closed:

@@ -157,6 +157,14 @@ class Channel(Protocol):
         """
         ...
 
+    def listen(self, edge: int, call: Callable[[str], None]) -> None:
+        """Call `call(source)` for each message of this edge that arrives from now on.
+
+        It is called once the message can be received, in the thread that took the
+        message in, so it must not wait for anything. One listener per edge.
+        """
+        ...
+
     def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Zeroed 64-byte aligned memory of this channel, to be sent from in place.
 

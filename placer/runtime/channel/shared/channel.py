@@ -187,6 +187,10 @@ class SharedMemoryChannel:
         self._check_open()
         return self._mailbox.pieces(source, key)
 
+    def listen(self, edge: int, call: Callable[[str], None]) -> None:
+        """Be told of messages of an edge as they arrive; see `protocol.Channel`."""
+        self._mailbox.listen(edge, call)
+
     def share(self, nbytes: int) -> Bytes:
         """Memory that peers are given without a copy; see `protocol.Channel`."""
         if self._closed:

@@ -200,6 +200,10 @@ class ZeroMQChannel:
         self._check_open()
         return self._mailbox.pieces(source, key)
 
+    def listen(self, edge: int, call: Callable[[str], None]) -> None:
+        """Be told of messages of an edge as they arrive; see `protocol.Channel`."""
+        self._mailbox.listen(edge, call)
+
     def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Zeroed aligned memory; arrays in it are sent as any others are."""
         if self._closed:
