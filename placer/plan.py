@@ -178,8 +178,20 @@ class Parameter(Struct, frozen=True):
     """(node, table, index of the block in the table), in the order of the blocks."""
 
 
+class Range(Struct, frozen=True):
+    """The least and the greatest value that an input may have, and the op that says so."""
+
+    low: int
+    high: int
+    op: str
+    kind: str
+
+
 class Data(Struct, frozen=True):
-    """Where rows come from; as in the spec."""
+    """Where rows come from; as in the spec.
+
+    `ranges` are those of inputs that number something, such as ids and labels.
+    """
 
     source: str
     batch: int
@@ -189,6 +201,7 @@ class Data(Struct, frozen=True):
     seed: int
     remainder: Literal["drop", "keep"]
     csv: Csv | None = None
+    ranges: dict[str, Range] = {}
 
 
 class Column(Struct, frozen=True):

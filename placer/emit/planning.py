@@ -10,6 +10,7 @@ from placer import plan
 from placer.emit.costs import step_costs
 from placer.emit.host import Phase
 from placer.emit.memory import Memory
+from placer.emit.ranges import index_ranges
 from placer.emit.reasons import choices
 from placer.emit.schedule import Schedule
 from placer.graph.graph import Graph
@@ -84,8 +85,10 @@ def make_plan(
         nan=model.nan,
         metrics=model.metrics,
         columns=_columns(model, step),
-        train=_data(model.train),
-        evaluation=_data(model.eval) if model.eval else None,
+        train=_data(model.train, model.graph, evaluating=False),
+        evaluation=_data(model.eval, model.graph, evaluating=True)
+        if model.eval
+        else None,
         nodes=nodes,
         step_edges=edges,
         evaluation_edges=_edges(evaluation) if evaluation else (),
@@ -248,7 +251,7 @@ def _columns(model: Model, graph: Graph) -> tuple[Column, ...]:
     )
 
 
-def _data(source: Source) -> Data:
+def _data(source: Source, graph: Graph, *, evaluating: bool) -> Data:
     return Data(
         source=source.source,
         batch=source.batch,
@@ -258,4 +261,5 @@ def _data(source: Source) -> Data:
         seed=source.seed,
         remainder=source.remainder,
         csv=source.csv,
+        ranges=index_ranges(graph, evaluating=evaluating),
     )

@@ -74,6 +74,11 @@ class Case:
     attrs: Attrs = field(default_factory=dict)
 
 
+def unbounded(types: Types, attrs: Attrs) -> Mapping[int, int]:
+    """What `indexes` is for an op that takes any value."""
+    return {}
+
+
 def never(types: Types, attrs: Attrs) -> bool:
     """What `counts` is for an op whose function never takes `count`."""
     return False
@@ -105,6 +110,9 @@ class Declaration:
     - `parameters(types, attrs)`: what a layer makes, from its non-parameter operands.
     - `roles(types)`: the names of the operands that are given, where optional ones
       stand before others; without it those left out are the last.
+    - `indexes(types, attrs)`: for operands that number the parts of something, by their
+      index, how many parts there are: each value must be in [0, that). Only where one
+      outside is a mistake, and not where the op gives it a meaning of its own.
     - `constant`: indices of the operands that no gradient flows to.
     - `final`: of a metric, how the number that is told is made of its value, a
       statistic (`placer.graph.finals`). A metric is recorded, never computed with.
@@ -134,6 +142,7 @@ class Declaration:
     counts: Callable[[Types, Attrs], bool] = field(default=never)
     parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
     roles: Callable[[Types], tuple[str, ...]] | None = None
+    indexes: Callable[[Types, Attrs], Mapping[int, int]] = field(default=unbounded)
     constant: tuple[int, ...] = ()
     differentiable: bool = True
     final: Final | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -11,12 +12,22 @@ from placer.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """The least and the greatest value that an input may have, and who says so."""
+
+    low: int
+    high: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
-    """An input that a source feeds: its name, dtype and one row's shape."""
+    """An input that a source feeds: its name, dtype, one row's shape, and its limits."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    limits: Limits | None = None
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(['batch', *map(str, self.shape)])}]"
@@ -72,6 +83,27 @@ def convert(
             hint=_remedy(array, column),
         )
     return cast
+
+
+def check_limits(
+    array: np.ndarray, column: Column, where: Callable[[int], str]
+) -> None:
+    """DataError unless all values are within the limits of the input.
+
+    `where(i)` says where row `i` of the array comes from.
+    """
+    limits = column.limits
+    if limits is None or array.size == 0:
+        return
+    if array.min() >= limits.low and array.max() <= limits.high:
+        return
+    bad = (array < limits.low) | (array > limits.high)
+    at = np.unravel_index(int(np.argmax(bad)), bad.shape)
+    raise DataError(
+        f"{where(int(at[0]))}: {array[at]} is outside {limits.low}-{limits.high}",
+        hint=f"input '{column.name}' goes to {limits.source}, which takes"
+        f" {limits.low} to {limits.high}",
+    )
 
 
 def dtype_of(column: Column, source: str) -> np.dtype[np.generic]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from placer.errors import DataError, nearest
 from placer.graph.csv_format import MISSING
-from placer.readers.column import Column
+from placer.readers.column import Column, check_limits
 
 _BOOLS = {"0": 0, "1": 1} | {
     word: int(word[0] in "tT")
@@ -41,9 +41,17 @@ class Cells:
         `lines` are those of the file on which the cells stand. DataError names the
         line, the column, the text and what it should be.
         """
-        quick = self._quick(cells)
-        if quick is not None:
-            return quick
+        numbers = self._quick(cells)
+        if numbers is None:
+            numbers = self._one_by_one(cells, lines)
+        check_limits(
+            numbers,
+            self.column,
+            lambda i: f"{self.source}: line {lines[i]}, column '{self.name}'",
+        )
+        return numbers
+
+    def _one_by_one(self, cells: Sequence[str], lines: Sequence[int]) -> np.ndarray:
         # Some cell may be wrong: one by one, by the rules themselves.
         numbers = np.empty(len(cells), self.dtype)
         for i, cell in enumerate(cells):

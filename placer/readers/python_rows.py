@@ -22,7 +22,7 @@ from placer.errors import (
 )
 from placer.graph.sources import Source, no_column
 from placer.modules import Modules, modules_of
-from placer.readers.column import Column, check_shape, convert
+from placer.readers.column import Column, check_limits, check_shape, convert
 from placer.readers.rows import LoadedRows, Rows
 
 
@@ -81,10 +81,12 @@ class AskedRows:
                     named = self.feeds[column.name]
                     value = _value(self.source, row, column, named, number)
                     taken[column.name].append(value)
-        return {
+        found = {
             c.name: _stack(taken[c.name], c, None if out is None else out[c.name])
             for c in self.columns
         }
+        _check_limits(self.source, self.feeds, found, self.columns, indices)
+        return found
 
     def _row(self, number: int) -> Mapping[str, Any]:
         if not 0 <= number < self.rows:
@@ -162,7 +164,25 @@ def _collected(
         raise DataError(
             f"{source.text} gave no rows", hint="a source needs at least one row"
         )
-    return LoadedRows({c.name: _stack(taken[c.name], c) for c in columns}, count)
+    stacked = {c.name: _stack(taken[c.name], c) for c in columns}
+    _check_limits(source, feeds, stacked, columns, np.arange(count))
+    return LoadedRows(stacked, count)
+
+
+def _check_limits(
+    source: Source,
+    feeds: Mapping[str, str],
+    taken: Mapping[str, np.ndarray],
+    columns: Sequence[Column],
+    numbers: np.ndarray,
+) -> None:
+    for column in columns:
+        named = f"{source.text}: column '{feeds[column.name]}'"
+
+        def where(i: int, named: str = named) -> str:
+            return f"{named}, row {numbers[i]}"
+
+        check_limits(taken[column.name], column, where)
 
 
 def _load(source: Source, path: Path, modules: Modules) -> ModuleType:

@@ -11,7 +11,7 @@ from placer.errors import DataError
 from placer.graph.csv_format import Csv
 from placer.graph.sources import Source, assign, check_split, no_column
 from placer.readers import csv_rows, npz, python_rows, sklearn_sets
-from placer.readers.column import Column, check_shape, convert
+from placer.readers.column import Column, check_limits, check_shape, convert
 from placer.readers.rows import LoadedRows, Rows
 
 
@@ -46,7 +46,16 @@ def open_source(
         arrays = npz.read(found, folder, set(feeds.values()))
     else:
         arrays = sklearn_sets.read(found, split)
-    return _typed(found.text, arrays, columns, feeds)
+    rows = _typed(found.text, arrays, columns, feeds)
+    of = f" of split '{split}'" if split is not None else ""
+    for column in columns:
+        named = f"{found.text}: column '{feeds[column.name]}'"
+
+        def where(i: int, named: str = named) -> str:
+            return f"{named}, row {i}{of}"
+
+        check_limits(rows.columns[column.name], column, where)
+    return rows
 
 
 def _typed(

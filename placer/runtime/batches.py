@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placer.graph.structure import POSITION
-from placer.plan import Data, Phase, Plan
-from placer.readers import Column, Order, Rows, open_source
+from placer.plan import Data, Phase, Plan, Range
+from placer.readers import Column, Limits, Order, Rows, open_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,9 @@ def open_batches(
     rows: Rows | None = None
     if inputs:
         columns = [
-            Column(c.name, c.dtype, c.shape) for c in plan.columns if c.name in inputs
+            Column(c.name, c.dtype, c.shape, _limits(data.ranges.get(c.name)))
+            for c in plan.columns
+            if c.name in inputs
         ]
         mapping = {k: v for k, v in (data.columns or {}).items() if k in inputs}
         rows = open_source(
@@ -69,3 +71,9 @@ def open_batches(
     count = rows.rows if rows is not None else data.batch
     order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
     return Batches(order, rows)
+
+
+def _limits(range: Range | None) -> Limits | None:
+    if range is None:
+        return None
+    return Limits(range.low, range.high, f"op '{range.op}' ({range.kind})")

@@ -14,7 +14,7 @@ import pytest
 import sklearn.datasets
 
 from placer.errors import DataError, RunError
-from placer.readers import Column, open_source
+from placer.readers import Column, Limits, open_source
 
 IMAGE, LABEL = Column("image", "float32", (64,)), Column("label", "int32", ())
 
@@ -429,3 +429,69 @@ def test_reading_imports_no_jax(tmp_path):
     path = os.pathsep.join(entry for entry in sys.path if entry)
     env = {**os.environ, "PYTHONPATH": path}
     subprocess.run([sys.executable, "-c", code], check=True, env=env)
+
+
+# Limits:
+
+
+LIMITED = Column("y", "int32", (), Limits(0, 9, "op 'loss' (softmax_cross_entropy)"))
+HINT = "input 'y' goes to op 'loss' (softmax_cross_entropy), which takes 0 to 9"
+OUTSIDE = 17 * [9] + [10]
+ASKED_OUTSIDE = """
+class Rows:
+    def __len__(self):
+        return 18
+    def __getitem__(self, i):
+        return {"y": 10 if i == 17 else 9}
+def train():
+    return Rows()
+"""
+
+
+def check_outside(tmp_path, read, where):
+    with pytest.raises(DataError) as error:
+        read()
+    assert error.value.message == f"{where}: 10 is outside 0-9"
+    assert error.value.hint == HINT
+
+
+def test_a_value_outside_the_limits_of_an_array_names_column_and_row(tmp_path, npz):
+    source = npz(y=np.array(OUTSIDE))
+    where = "npz:set.npz: column 'y', row 17"
+    check_outside(tmp_path, lambda: opened(source, [LIMITED], tmp_path), where)
+    wide = Column("y", "int32", (2,), LIMITED.limits)
+    source = npz(y=np.array(OUTSIDE, np.int32).reshape(9, 2))
+    where = "npz:set.npz: column 'y', row 8"
+    check_outside(tmp_path, lambda: opened(source, [wide], tmp_path), where)
+
+
+def test_one_of_a_split_names_the_split(tmp_path):
+    few = Column("y", "int32", (), Limits(0, 1, "op 'loss'"))
+    with pytest.raises(DataError, match=r"row \d+ of split 'train': 2 is outside 0-1"):
+        opened("sklearn:iris", [few], tmp_path, split="train")
+
+
+def test_one_of_a_text_file_names_the_line(tmp_path):
+    (tmp_path / "t.csv").write_text("y\n" + "\n".join(map(str, OUTSIDE)))
+    where = "csv:t.csv: line 19, column 'y'"
+    check_outside(tmp_path, lambda: opened("csv:t.csv", [LIMITED], tmp_path), where)
+
+
+def test_one_of_rows_that_are_yielded_names_the_row(tmp_path, module):
+    source = module(f"def train():\n    return [{{'y': y}} for y in {OUTSIDE}]\n")
+    where = "python:rows:train: column 'y', row 17"
+    check_outside(tmp_path, lambda: opened(source, [LIMITED], tmp_path), where)
+
+
+def test_one_of_rows_that_are_asked_for_names_the_row_when_it_is_taken(
+    tmp_path, module
+):
+    rows = opened(module(ASKED_OUTSIDE), [LIMITED], tmp_path)
+    assert rows.take(np.arange(17))["y"].tolist() == OUTSIDE[:17]
+    where = "python:rows:train: column 'y', row 17"
+    check_outside(tmp_path, lambda: rows.take(np.array([3, 17, 4])), where)
+
+
+def test_values_at_the_limits_are_within(tmp_path, npz):
+    rows = opened(npz(y=np.array([0, 9, 0])), [LIMITED], tmp_path)
+    assert everything(rows)["y"].tolist() == [0, 9, 0]

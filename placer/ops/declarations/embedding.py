@@ -88,6 +88,7 @@ EMBEDDING = Declaration(
     linear=lambda types, attrs: ((1,),),
     saves=lambda types, attrs: (0,),
     parameters=_parameters,
+    indexes=lambda types, attrs: {0: int(types[1].shape[0])},
     formula="out[i] = table[ids[i]]",
     source="`table` begins uniform on ±0.05 as in Keras: the vocabulary's size does not"
     " enter, so that it is the same for a table that grows",

@@ -42,6 +42,18 @@ def _grad_flops(
     return grad_flops
 
 
+def _indexes(kind: str) -> Callable[[Types, Attrs], dict[int, int]]:
+    """The size of the axis, where an index outside gives NaN. That of an integer gives
+    a number that can be told from others."""
+
+    def indexes(types: Types, attrs: Attrs) -> dict[int, int]:
+        x = types[0]
+        size = x.shape[normal_axis(kind, attrs["axis"], x.rank)]
+        return {1: size} if x.is_float and isinstance(size, int) else {}
+
+    return indexes
+
+
 _GATHER = (
     Operand("x", "any dtype, at least one dimension"),
     Operand("indices", "int32 or int64, any shape, each in [0, size of the axis)"),
@@ -76,6 +88,7 @@ GATHER = Declaration(
     attrs=(Attr("axis", int, "the axis that `indices` count along", default=0),),
     linear=lambda types, attrs: ((0,),),
     saves=lambda types, attrs: (1,),
+    indexes=_indexes("gather"),
     formula="out[a, i, b] = x[a, indices[i], b]",
     source="numpy.take, tf.gather",
     cases=(
@@ -131,6 +144,7 @@ TAKE_ALONG_AXIS = Declaration(
     attrs=(Attr("axis", int, "the axis that `indices` count along", default=-1),),
     linear=lambda types, attrs: ((0,),),
     saves=lambda types, attrs: (1,),
+    indexes=_indexes("take_along_axis"),
     formula="out[a, i] = x[a, indices[a, i]]",
     source="numpy.take_along_axis, torch.gather",
     cases=(

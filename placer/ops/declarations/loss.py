@@ -149,6 +149,7 @@ SOFTMAX_CROSS_ENTROPY = Declaration(
     saves=lambda types, attrs: (1,),
     residuals=lambda types, attrs: (types[0],),
     counts=counts,
+    indexes=lambda types, attrs: {1: int(types[0].shape[-1])},
     formula="loss = Σ q · (log Σ exp(logits) - logits),"
     " q = class_weights · ((1 - label_smoothing) · onehot(label)"
     " + label_smoothing / classes); dlogits = softmax(logits) · Σ q - q",

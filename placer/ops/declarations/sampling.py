@@ -173,6 +173,7 @@ def _declared(
         saves=lambda types, attrs: (0, 1, 3, 4),
         residuals=lambda types, attrs: (_logits(types)[0],),
         counts=counts,
+        indexes=lambda types, attrs: {3: int(types[1].shape[0])},
         inserted=True,
         formula=formula,
         source=source,
