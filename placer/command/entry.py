@@ -88,7 +88,10 @@ def _status(arguments: list[str], *, debug: bool) -> int:
         error.show(shown)
         say(shown.getvalue(), err=True, nl=False)
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        # click makes an Abort of what a launch raises, which may say what it has saved.
+        if outcome := str(interrupt.__cause__ or interrupt):
+            say(outcome, err=True)
         say("interrupted", err=True)
         return INTERRUPTED
     except PlacerError as error:

@@ -56,7 +56,8 @@ def launch_command(
     """Run all nodes of BUILD on this machine until the run ends.
 
     Each node is a process of its own. A failure of one ends all, and the last line
-    says what its cause was. Ctrl-C ends all.
+    says what its cause was. Ctrl-C ends all: with --save-params, the first lets all
+    nodes stop after the same step and save.
     """
     from placer.errors import RunWarning
     from placer.launcher.local import launch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -27,6 +28,7 @@ from placer.command.printing import say
 )
 @run_options
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
+@click.option("--order-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--job", envvar="PLACER_JOB", hidden=True)
 @debug_option
 def run_command(
@@ -43,14 +45,17 @@ def run_command(
     carrier: str,
     emulate: bool,
     report_fd: int | None,
+    order_fd: int | None,
     job: str | None,
 ) -> None:
     """Be one node of BUILD until the run ends.
 
     All nodes of a build run at once, each started like this, in any order, with the
-    same options. The first node of the build prints the result.
+    same options. The first node of the build prints the result; with --save-params,
+    Ctrl-C to it lets all nodes stop after the same step and save.
     """
     from placer.launcher.local import written_files
+    from placer.launcher.signals import first_signal
     from placer.plan import read_plan
     from placer.report.outcome import result_lines
     from placer.runtime.process import Options, endpoints_of, run
@@ -69,9 +74,22 @@ def run_command(
         carrier=carrier,
         emulate=emulate,
     )
-    result = run(
-        build, node, endpoints=places, options=options, report_fd=report_fd, job=job
-    )
+    # A launcher says by the descriptor when to stop; else a signal to the control node.
+    alone = report_fd is None and save_params is not None and node == plan.control
+    with first_signal() if alone else nullcontext() as signals:
+        result = run(
+            build,
+            node,
+            endpoints=places,
+            options=options,
+            report_fd=report_fd,
+            order_fd=signals.wake if signals is not None else order_fd,
+            job=job,
+        )
     if result is not None and report_fd is None:  # else the launcher tells it
         for line in result_lines(result):
             say(line)
+    if result is not None and signals is not None:
+        signals.heed(
+            f"stopped after step {result.steps}; the parameters are in {save_params}"
+        )

@@ -16,7 +16,8 @@ from placer.errors import RunError
 @dataclass(slots=True)
 class Child:
     """A node's process. `reports` is our end of its pipe, `deaf` once that has ended;
-    `pidfd` is readable once the process has ended.
+    `orders` is our end of the one that it reads; `pidfd` is readable once the process
+    has ended.
 
     `status` is its exit status, -N after signal N, None while it runs.
     """
@@ -25,6 +26,7 @@ class Child:
     log: Path
     process: subprocess.Popen[bytes]
     reports: int
+    orders: int
     pidfd: int
     pending: bytes = b""
     deaf: bool = False
@@ -51,6 +53,11 @@ class Child:
         if self.running:
             _signal_group(self.process.pid, number)
 
+    def order_stop(self) -> None:
+        """Ask the node, the control node, to stop the run after a step."""
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen anyway
+            os.write(self.orders, b"\n")
+
     def is_stopped(self) -> bool:
         """Whether the process is frozen, as by SIGSTOP."""
         if not self.running:
@@ -68,6 +75,7 @@ class Child:
 
     def close(self) -> None:
         os.close(self.reports)
+        os.close(self.orders)
         os.close(self.pidfd)
 
 
@@ -76,20 +84,22 @@ def start(
 ) -> Child:
     """Start a node's process, its output in `log`.
 
-    `command` gets `--report-fd N` appended, the descriptor to write events to. The
+    `command` gets `--report-fd N` appended, the descriptor to write events to, and
+    `--order-fd N`, from which the node reads when it is to stop the run. The
     process is the leader of a session of its own, so that Ctrl-C on the terminal
     reaches the launcher only. Raises RunError when it cannot be started.
     """
     reports, end = os.pipe()
+    read, orders = os.pipe()
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*command, "--report-fd", str(end)],
+                [*command, "--order-fd", str(read), "--report-fd", str(end)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
-                pass_fds=(end,),
+                pass_fds=(end, read),
                 start_new_session=True,
             )
             try:
@@ -100,11 +110,13 @@ def start(
                 raise
     except OSError as error:
         os.close(reports)
+        os.close(orders)
         raise RunError(f"{node} cannot be started: {error}") from error
     finally:
         os.close(end)
+        os.close(read)
     os.set_blocking(reports, False)
-    return Child(node, log, process, reports, pidfd)
+    return Child(node, log, process, reports, orders, pidfd)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:

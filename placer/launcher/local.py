@@ -19,12 +19,12 @@ from placer.launcher.command import environment, node_command
 from placer.launcher.events import Event, Warned
 from placer.launcher.logs import Logs, own_logs
 from placer.launcher.ports import free_endpoints
-from placer.launcher.signals import caught
-from placer.launcher.supervise import Outcome, Watch, supervise
+from placer.launcher.signals import Signals, caught
+from placer.launcher.supervise import SAVE_GRACE, Outcome, Watch, supervise
 from placer.plan import Plan, read_plan
 
 if TYPE_CHECKING:
-    from placer.runtime.process import Result
+    from placer.runtime.process import Options, Result
 
 Paths = str | Path
 
@@ -66,7 +66,8 @@ def launch(
     build, RunError with the root cause when a node fails; all processes have ended by
     then. What fails once the run has its result, and all of its files, is a RunWarning
     and in `Result.warnings`. SIGINT, SIGTERM and SIGHUP end the processes too, as
-    KeyboardInterrupt and SystemExit, if this is the program's main thread.
+    KeyboardInterrupt and SystemExit, if this is the program's main thread: with
+    `save_params` the first of them lets all nodes stop after the same step and save.
     """
     folder = Path(build)
     options = {
@@ -89,7 +90,12 @@ def launch(
         _check_threads(base_port=base_port, carrier=carrier, logs=logs, watch=watch)
         from placer.runtime.process import Options, run_in_threads
 
-        return run_in_threads(folder, Options(**options))  # type: ignore[arg-type]
+        given = Options(**options)  # type: ignore[arg-type]
+        if given.save_params is None:
+            return run_in_threads(folder, given)
+        with caught() as signals:
+            return _saved_threads(run_in_threads, folder, given, signals)
+    save = Path(save_params) if save_params is not None else None
     plan = read_plan(folder)
     nodes = [node.name for node in plan.nodes]
     endpoints = _endpoints(plan, base_port)
@@ -104,7 +110,12 @@ def launch(
         else own_logs(plan.name) as where
     ):
         outcome = launch_nodes(
-            nodes, command, where.folder, environment(job), watch or _unseen
+            nodes,
+            command,
+            where.folder,
+            environment(job),
+            watch or _unseen,
+            saves=save,
         )
         where.failed = bool(outcome.warnings)
     from placer.runtime.process import Result
@@ -114,14 +125,37 @@ def launch(
     return Result(**msgspec.structs.asdict(outcome.result), warnings=outcome.warnings)
 
 
+def _saved_threads(
+    run_in_threads: Callable[..., Result],
+    build: Path,
+    options: Options,
+    signals: Signals,
+) -> Result:
+    """Run the nodes as threads; a signal stops them after a step, and they save."""
+    try:
+        result = run_in_threads(
+            build, options, interrupts=lambda: len(signals.come), grace=SAVE_GRACE
+        )
+    except KeyboardInterrupt as interrupt:
+        signals.heed(str(interrupt))
+        raise
+    signals.heed(
+        f"stopped after step {result.steps}; the parameters are in {options.save_params}"
+    )
+    return result
+
+
 def launch_nodes(
     nodes: Sequence[str],
     command: Callable[[str], Sequence[str]],
     logs: Path,
     env: Mapping[str, str],
     watch: Watch,
+    *,
+    saves: Path | None = None,
 ) -> Outcome:
-    """Start a process for each node and watch them until all have ended.
+    """Start a process for each node, the control node first, and watch them until all
+    have ended. `saves` is the file that the run saves its parameters to.
 
     `command(node)` is the command line of a node; it speaks `placer.launcher.events`
     on the descriptor that its appended `--report-fd` names. Raises as `launch`.
@@ -145,7 +179,7 @@ def launch_nodes(
             for child in children:
                 child.reap()
             raise
-        return supervise(children, watch, signals)
+        return supervise(children, watch, signals, saves=saves)
 
 
 def log_path(logs: Path, node: str) -> Path:

@@ -22,15 +22,18 @@ class Signals:
     wake: int
     come: list[signal.Signals] = field(default_factory=list)
 
-    def heed(self) -> None:
+    def heed(self, outcome: str = "") -> None:
         """Do what the first that came asks for, once there is nothing left to end.
 
-        KeyboardInterrupt for Ctrl-C, SystemExit with status 128 + N for the others.
+        KeyboardInterrupt for Ctrl-C, with what came of the run, SystemExit with status
+        128 + N for the others.
         """
         if not self.come:
             return
         if self.come[0] == signal.SIGINT:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(*filter(None, [outcome]))
+        if outcome:
+            print(outcome, file=sys.stderr)
         print(f"ended by {self.come[0].name}", file=sys.stderr)
         raise SystemExit(128 + self.come[0])
 
@@ -65,4 +68,34 @@ def caught() -> Iterator[Signals]:
         if threading.current_thread() is threading.main_thread():
             signal.set_wakeup_fd(fd)
         os.close(wake)
+        os.close(write)
+
+
+@contextmanager
+def first_signal() -> Iterator[Signals]:
+    """Collect the first SIGINT or SIGTERM; another one does what it would do otherwise.
+
+    Only a program's main thread can ask for this. `wake` is left to whoever reads it.
+    """
+    wake, write = os.pipe()
+    signals = Signals(wake)
+    before = {number: signal.getsignal(number) for number in ENDING[:2]}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        restore()
+        signals.come.append(signal.Signals(number))
+        os.write(write, b"\n")
+
+    for number, handler in before.items():
+        if handler not in (signal.SIG_IGN, None):
+            signal.signal(number, note)
+    try:
+        yield signals
+    finally:
+        restore()
         os.close(write)

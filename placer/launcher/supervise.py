@@ -14,8 +14,9 @@ from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Finding
 from placer.launcher.child import Child
-from placer.launcher.events import Event, Failed, Finished, State, read_event
+from placer.launcher.events import Event, Failed, Finished, State, Warned, read_event
 from placer.launcher.signals import Signals
+from placer.runtime.events import STOPPING
 
 Watch = Callable[[Event], None]
 
@@ -35,6 +36,13 @@ TICK = 0.5
 """Seconds between two looks at which processes are stopped, which nothing announces."""
 
 
+BEFORE = ("joining", "compiling")
+"""The states of a node that has not begun its first step."""
+SAVE_GRACE = 30.0
+"""Seconds for all nodes to stop after the same step, and to begin to save, once a signal
+has come to a run that saves its parameters."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of a run, and what went wrong once it did not depend on it any more."""
@@ -43,23 +51,31 @@ class Outcome:
     warnings: tuple[str, ...]
 
 
-def supervise(children: Sequence[Child], watch: Watch, signals: Signals) -> Outcome:
+def supervise(
+    children: Sequence[Child],
+    watch: Watch,
+    signals: Signals,
+    *,
+    saves: Path | None = None,
+) -> Outcome:
     """Watch until all processes have ended; the run's outcome.
 
-    `watch` is shown each event. However this ends, no process is left. Raises RunError
-    with the root cause, KeyboardInterrupt or SystemExit for a signal to the launcher.
+    `watch` is shown each event. The first child is the control node. Where the run
+    `saves` its parameters to a file, a first signal stops it after a step. However this
+    ends, no process is left. Raises RunError with the root cause, KeyboardInterrupt or
+    SystemExit for a signal to the launcher.
 
     A node that reports "writing" or "done" has passed the last barrier: by then every
     node has done its part, and what is missing is what the control node writes. A
     process that fails after that is a warning if there is a result.
     """
     with selectors.DefaultSelector() as selector:
-        run = _Run(children, watch, signals, selector)
+        run = _Run(children, watch, signals, selector, saves)
         try:
             run.follow()
         finally:
             run.end()
-    signals.heed()
+    signals.heed(run.saved())
     return run.outcome()
 
 
@@ -69,6 +85,7 @@ class _Run:
     watch: Watch
     signals: Signals
     selector: selectors.BaseSelector
+    saves: Path | None
     found: list[Finding] = field(default_factory=list)
     late: list[Finding] = field(default_factory=list)
     finished: Finished | None = None
@@ -76,6 +93,7 @@ class _Run:
     reported: set[str] = field(default_factory=set)
     frozen: set[str] = field(default_factory=set)
     ending: bool = False
+    heeded: int = 0
 
     def __post_init__(self) -> None:
         self.selector.register(self.signals.wake, selectors.EVENT_READ, None)
@@ -89,17 +107,39 @@ class _Run:
 
     def follow(self) -> None:
         """Until all have ended, or there is a reason to end them."""
-        self._wait(None, lambda: bool(self.found or self._settled or self.signals.come))
-        if self.found and not self.signals.come:
+        self._wait(None, lambda: bool(self.found or self._settled or self._signalled))
+        if self._signalled and self.saves and self._has_begun and not self.found:
+            self._let_them_save()
+        if self._signalled:
+            return
+        if self.found:
             self._let_them_fail()
         elif self._settled:
             self._let_them_finish()
+
+    def _let_them_save(self) -> None:
+        """Have all nodes stop after the same step and save, unless another signal comes
+        or they take too long. Saving itself takes as long as it takes."""
+        control = self.children[0]
+        self.heeded = len(self.signals.come)
+        control.order_stop()
+        self.watch(Warned(STOPPING))
+
+        def over() -> bool:
+            return bool(self.found or self._settled or self._signalled)
+
+        def is_saving() -> bool:
+            return self.states.get(control.node) == "saving"
+
+        self._wait(time.monotonic() + SAVE_GRACE, lambda: over() or is_saving())
+        if is_saving():
+            self._wait(None, over)
 
     def _let_them_finish(self) -> None:
         """Wait for the processes' own ends: as long as one still has something to do,
         else until the grace is over."""
         since = time.monotonic()
-        while self.running and not self.signals.come:
+        while self.running and not self._signalled:
             if self._only_frozen:
                 grace = 0.0 if self.finished else FROZEN_GRACE
             elif self._busy:
@@ -114,17 +154,17 @@ class _Run:
                 ]
                 return
             until = time.monotonic() + min(TICK, left)
-            self._wait(until, lambda: bool(self.signals.come))
+            self._wait(until, lambda: self._signalled)
 
     def _let_them_fail(self) -> None:
         heard = time.monotonic()
         self._wait(
             heard + HEARD_GRACE,
-            lambda: bool(self._root_is_known or self.signals.come or self._only_frozen),
+            lambda: bool(self._root_is_known or self._signalled or self._only_frozen),
         )
         self._wait(
             time.monotonic() + ROOT_GRACE,
-            lambda: bool(self.signals.come or self._only_frozen),
+            lambda: self._signalled or self._only_frozen,
         )
 
     def end(self) -> None:
@@ -141,6 +181,24 @@ class _Run:
         for child in self.running:
             child.signal(signal.SIGKILL)
         self._wait(None, lambda: False)
+
+    def saved(self) -> str:
+        """What came of the parameters of a run that a signal has ended."""
+        if self.saves is None:
+            return ""
+        if self.finished:
+            steps = self.finished.steps
+            return f"stopped after step {steps}; the parameters are in {self.saves}"
+        finding = cause.choose([*self.found, *self.late])
+        if finding is not None:
+            why = finding.text
+        elif not self._has_begun:
+            why = "there was no step yet"
+        elif len(self.signals.come) > 1:
+            why = "there was a second signal"
+        else:
+            why = f"the nodes did not stop within {SAVE_GRACE:g} s"
+        return f"nothing was saved: {why}"
 
     def outcome(self) -> Outcome:
         """The result, else the error with the root cause."""
@@ -159,6 +217,15 @@ class _Run:
 
     def _log(self, finding: Finding) -> Path | None:
         return next((c.log for c in self.children if c.node == finding.node), None)
+
+    @property
+    def _has_begun(self) -> bool:
+        return self.states.get(self.children[0].node) not in (None, *BEFORE)
+
+    @property
+    def _signalled(self) -> bool:
+        """Whether a signal has come that nothing was done about yet."""
+        return len(self.signals.come) > self.heeded
 
     @property
     def _settled(self) -> bool:

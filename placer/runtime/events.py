@@ -18,6 +18,13 @@ BEHIND: Final = 1024
 """Events that may wait to be written; then whoever reports another one waits."""
 
 
+STOPPING: Final = (
+    "interrupted: all nodes stop after the same step and save; another signal ends them"
+    " at once"
+)
+"""What is said when a signal lets a run save its parameters."""
+
+
 def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """Metrics as JSON has numbers: what is not finite is null."""
     return {k: v if math.isfinite(v) else None for k, v in metrics.items()}

@@ -12,6 +12,7 @@ from placer.plan import Plan
 from placer.runtime.channel.protocol import Channel
 from placer.runtime.events import Report
 from placer.runtime.node import Node
+from placer.runtime.stopping import Stopping
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,10 @@ class Execution:
     node: Node | None = None
     timing: Timing = field(default_factory=Timing)
     telling: threading.Lock = field(default_factory=threading.Lock)
+    stopping: Stopping = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stopping = Stopping(self.plan, self.channel)
 
     def tell(self, state: str | None = None) -> None:
         """Report a new state, or the present one once more. From any thread."""

@@ -22,7 +22,6 @@ from placer.runtime.parameters import save
 from placer.runtime.saving import gather
 from placer.runtime.schedules import schedule
 from placer.runtime.service import DONE, READY, barrier
-from placer.runtime.stopping import Stopping
 from placer.runtime.tables import make_tables
 from placer.runtime.warming import rehearse
 
@@ -40,8 +39,7 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         lines = entered.enter_context(
             Lines(plan, history, execution.report, lambda: execution.timing.rate)
         )
-        stopping = Stopping(plan, channel)
-        loss = LossWatch(plan, stopping.request, execution.report)
+        loss = LossWatch(plan, execution.stopping.request, execution.report)
         metrics = Metrics(plan, channel, lines, loss)
         execution.tell("joining")
         channel.join()
@@ -54,9 +52,9 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         node.where = ""
         barrier(plan, channel, {}, READY)
         with metrics:
-            _train(execution, node, metrics, stopping, (step, evaluate))
+            _train(execution, node, metrics, step, evaluate)
         node.where = "after the last step"
-        stopping.end()
+        execution.stopping.end()
         loss.check(execution.step, saves=options.save_params is not None)
         whole = {}
         if options.save_params is not None:
@@ -133,10 +131,9 @@ def _train(
     execution: Execution,
     node: Node,
     metrics: Metrics,
-    stopping: Stopping,
-    hooks: tuple[Hook, Hook | None],
+    step: Hook,
+    evaluate: Hook | None,
 ) -> None:
-    step, evaluate = hooks
     per_epoch = node.training.order.steps_per_epoch
     total = execution.options.steps
     if total is None:
@@ -145,7 +142,7 @@ def _train(
     for number in range(1, total + 1):
         if execution.channel.aborted is not None:
             raise Aborted(execution.channel.aborted)
-        if not stopping.begin(number):
+        if not execution.stopping.begin(number):
             break
         epoch, index = divmod(number - 1, per_epoch)
         node.enter_step(number, epoch + 1, index)

@@ -7,9 +7,11 @@ import re
 import runpy
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from placer.runtime.compilation import keep_compiled
 from placer.runtime.culprit import culprit
 from placer.runtime.devices import reserve
 from placer.runtime.divergence import DivergedError
-from placer.runtime.events import Pipe, Report, nobody
+from placer.runtime.events import STOPPING, Pipe, Report, nobody
 from placer.runtime.execution import Execution, Hook, Options, Result
 from placer.runtime.executor import execute
 from placer.runtime.program import Hooks, load_program
@@ -52,12 +54,15 @@ def run(
     endpoints: Mapping[str, str] | None = None,
     options: Options | None = None,
     report_fd: int | None = None,
+    order_fd: int | None = None,
     job: str | None = None,
 ) -> Result | None:
     """Be one node of a build until the run ends; the control node returns the Result.
 
     `endpoints` are the addresses of all nodes; `job` is what keeps runs apart, by
-    default the build's hash. Raises BuildError for an edited build, RunError for a
+    default the build's hash. What can be read from `order_fd` asks the control node to
+    stop the run: after the same step on all nodes, as if it had no more steps. Raises
+    BuildError for an edited build, RunError for a
     failure here, Aborted with the root cause for one elsewhere.
     """
     from placer.runtime.channel.carrier import open_channel
@@ -91,6 +96,8 @@ def run(
         channel.on_abort = ending.begin
         settle = ending.cancel
         execution = Execution(plan, folder, me, channel, options, report, settle)
+        if order_fd is not None:
+            _obey(order_fd, execution)
         with _beating(execution):
             return _attempt(execution, load_program, keep=True)
     except BaseException as error:
@@ -103,6 +110,18 @@ def run(
         ending.cancel()
         if pipe is not None:
             pipe.close(STUCK)
+
+
+def _obey(fd: int, execution: Execution) -> None:
+    """Request a stop once there is something to read; the end of the file is none."""
+
+    def read() -> None:
+        if os.read(fd, 1):
+            execution.stopping.request()
+            if execution.report is nobody:  # else the launcher says it
+                nobody({"event": "warning", "message": STOPPING})
+
+    threading.Thread(target=read, name="placer orders", daemon=True).start()
 
 
 class _Ending:
@@ -137,11 +156,22 @@ class _Ending:
         os._exit(1)
 
 
-def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
+def run_in_threads(
+    build: str | Path,
+    options: Options | None = None,
+    *,
+    interrupts: Callable[[], int] = lambda: 0,
+    grace: float = 0.0,
+) -> Result:
     """Run all nodes of a build as threads of this process, over the memory channel.
 
     The same programs, executor and protocol as with processes. Raises the root cause.
     After an interrupt a thread that is stuck outside the channel is left behind.
+
+    With the first of `interrupts`, which counts them, all nodes stop after the same
+    step, as if the run had no more of them; KeyboardInterrupt says why where they
+    cannot: no step was begun, they took longer than `grace` seconds, or there was a
+    second one.
     """
     from placer.runtime.channel.memory import MemoryHub
 
@@ -151,20 +181,24 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
     hub = MemoryHub([n.name for n in plan.nodes], deadline=options.deadline)
     load = _once_each()
 
-    def one(name: str) -> Result | None:
-        channel = hub.channel(name)
-        execution = Execution(plan, folder, plan.node(name), channel, options, nobody)
+    executions = [
+        Execution(plan, folder, node, hub.channel(node.name), options, nobody)
+        for node in plan.nodes
+    ]
+
+    def one(execution: Execution) -> Result | None:
         try:
             return _attempt(execution, load)
         finally:
-            channel.close()
+            execution.channel.close()
 
     reserve(plan.nodes, options.emulate or plan.emulate, alone=False)
-    runs = [_in_thread(partial(one, node.name), node.name) for node in plan.nodes]
+    runs = [_in_thread(partial(one, x), x.me.name) for x in executions]
+    stop = _Stop(executions[0], grace)
     try:
         # A signal is heeded by this thread alone, and only when it wakes.
         while wait(runs, timeout=0.5).not_done:
-            pass
+            stop.heed(interrupts())
     except BaseException as error:
         hub.channel(plan.control).abort(Cause("", "", describe(error)))
         wait(runs, timeout=INTERRUPTED)
@@ -176,6 +210,33 @@ def run_in_threads(build: str | Path, options: Options | None = None) -> Result:
     result = runs[0].result()
     assert result is not None
     return result
+
+
+@dataclass(slots=True)
+class _Stop:
+    """Stops a run in threads after a step, once it is interrupted."""
+
+    control: Execution
+    grace: float
+    asked: float | None = None
+
+    def heed(self, interrupts: int) -> None:
+        """Take note of how many there were; KeyboardInterrupt to end the run at once."""
+        if not interrupts:
+            return
+        if interrupts > 1:
+            raise KeyboardInterrupt("nothing was saved: there was a second signal")
+        if self.asked is None:
+            if self.control.step == 0:
+                raise KeyboardInterrupt("nothing was saved: there was no step yet")
+            self.asked = time.monotonic()
+            self.control.stopping.request()
+            nobody({"event": "warning", "message": STOPPING})
+        late = time.monotonic() - self.asked > self.grace
+        if late and self.control.state not in ("saving", "done"):
+            raise KeyboardInterrupt(
+                f"nothing was saved: the nodes did not stop within {self.grace:g} s"
+            )
 
 
 def _once_each() -> Load:

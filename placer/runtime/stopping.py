@@ -45,7 +45,6 @@ class Stopping:
         self._asked = False
         self._ended = False
         self._decided = threading.Event()
-        self._decision: threading.Thread | None = None
         self._error: BaseException | None = None
         self.last: int | None = None
         if not self._is_control:
@@ -65,25 +64,28 @@ class Stopping:
             if not self._asked:
                 self._begun = step
                 return True
+            early = self._is_control and self._begun == 0
         if self.last is None:
+            if early:  # requested before there was anybody to ask
+                self._start()
             self.last = self._heard()
         return step <= self.last
 
     def request(self) -> None:
         """Have all nodes stop after the same step, as soon as they can.
 
-        On the control node, from any thread; returns at once. Does nothing once a stop
-        was requested, or after the last step.
+        On the control node, from any thread; returns at once. Before the first step it
+        holds from then on: a run has at least one. Does nothing once a stop was
+        requested, or after the last step.
         """
         assert self._is_control
         with self._lock:
             if self._asked or self._ended:
                 return
             self._asked = True
-        self._decision = threading.Thread(
-            target=self._decide, name="placer stop", daemon=True
-        )
-        self._decision.start()
+            begun = self._begun > 0
+        if begun:
+            self._start()
 
     def end(self) -> None:
         """The node has run its last step: from now on a request does nothing.
@@ -95,6 +97,9 @@ class Stopping:
             requested = self._asked and self._is_control
         if requested:
             self._heard()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._decide, name="placer stop", daemon=True).start()
 
     def _heard(self) -> int:
         """Wait for the last step of the run."""

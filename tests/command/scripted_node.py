@@ -1,6 +1,6 @@
 """A node that does what its script says, word by word, and speaks the events.
 
-python scripted_node.py NODE WORD… --report-fd N
+python scripted_node.py NODE WORD… --order-fd N --report-fd N
 """
 
 import json
@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-node, *words, _, descriptor = sys.argv[1:]
+node, *words, _, orders, _, descriptor = sys.argv[1:]
 
 
 def report(event, **fields):
@@ -96,6 +96,8 @@ for word in words:
             print(f"child {child.pid}", flush=True)
         case ["wait"]:
             wait()
+        case ["ordered"]:  # until the launcher asks for a stop
+            os.read(int(orders), 1)
         case ["pid"]:
             print(f"pid {os.getpid()}", flush=True)
         case ["ended", log]:

@@ -1,0 +1,94 @@
+"""A first signal to a launcher lets the nodes save, but not for ever."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from placer.runtime.events import STOPPING
+
+SCRIPTED = Path(__file__).with_name("scripted_node.py")
+ENOUGH = 60.0
+
+LAUNCHER = """
+import os, signal, sys
+from pathlib import Path
+from placer.launcher import supervise
+from placer.launcher.events import State, Warned
+from placer.launcher.local import launch_nodes
+supervise.TERM_GRACE = 0.3
+scripted, logs, grace, control = sys.argv[1:]
+supervise.SAVE_GRACE = float(grace)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+scripts = {"worker:0": control.split(), "ps:0": ["state=running", "state=done"]}
+def command(node):
+    return [sys.executable, scripted, node, *scripts[node]]
+def watch(event):
+    if isinstance(event, (State, Warned)):
+        said = event.message if isinstance(event, Warned) else event.state
+        print(getattr(event, "node", ""), said, flush=True)
+launch_nodes(list(scripts), command, Path(logs), os.environ, watch, saves=Path("p"))
+"""
+SAVES = "ordered state=saving state=done result"
+
+
+def interrupted(
+    logs: Path, script: str, number: int, *, again: bool = False, grace: float = ENOUGH
+) -> tuple[int, str]:
+    """The exit status of a launcher that gets a signal once the control node, which
+    does what its script says, is in its first state, and the last that it says."""
+    command = [sys.executable, "-c", LAUNCHER, str(SCRIPTED), str(logs), str(grace)]
+    with subprocess.Popen(
+        [*command, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stderr is not None
+        while not launcher.stdout.readline().startswith("worker:0 "):
+            pass
+        launcher.send_signal(number)
+        if again:
+            while launcher.stdout.readline() != f" {STOPPING}\n":
+                pass
+            launcher.send_signal(number)
+        _, err = launcher.communicate(timeout=ENOUGH)
+        return launcher.returncode, err
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "last"),
+    [
+        (signal.SIGINT, -signal.SIGINT, []),
+        (signal.SIGTERM, 128 + signal.SIGTERM, ["ended by SIGTERM"]),
+    ],
+)
+def test_a_signal_lets_the_nodes_save(tmp_path, number, status, last):
+    found, err = interrupted(tmp_path, f"state=running {SAVES}", number)
+    assert found == status
+    saved = err.splitlines()[-1 - len(last)].removeprefix("KeyboardInterrupt: ")
+    assert saved == "stopped after step 1; the parameters are in p"
+    assert err.splitlines()[len(err.splitlines()) - len(last) :] == last
+
+
+@pytest.mark.parametrize(
+    ("script", "again", "grace", "why"),
+    [
+        ("state=compiling wait", False, ENOUGH, "there was no step yet"),
+        ("state=running wait", False, 0.2, "the nodes did not stop within 0.2 s"),
+        ("state=running deaf wait", True, ENOUGH, "there was a second signal"),
+        ("state=running ordered state=saving wait", True, 0.2, "a second signal"),
+        ("state=running ordered fail=broken wait", False, ENOUGH, "broken"),
+    ],
+)
+def test_what_does_not_save_is_ended(tmp_path, script, again, grace, why):
+    status, err = interrupted(
+        tmp_path, script, signal.SIGTERM, again=again, grace=grace
+    )
+    assert status == 128 + signal.SIGTERM
+    saved, last = err.splitlines()[-2:]
+    assert saved.startswith("nothing was saved: ")
+    assert saved.endswith(why)
+    assert last == "ended by SIGTERM"
