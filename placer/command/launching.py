@@ -49,6 +49,7 @@ def launch_command(
     deadline: float,
     carrier: str,
     emulate: bool,
+    debug_nans: bool,
     as_json: bool,
     logs: Path | None,
     in_process: bool,
@@ -99,6 +100,7 @@ def launch_command(
                 deadline=deadline,
                 carrier=carrier,
                 emulate=emulate,
+                debug_nans=debug_nans,
                 logs=logs,
                 watch=watch,
             )

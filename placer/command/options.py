@@ -217,6 +217,11 @@ def run_options(command: Function) -> Function:
                 is_flag=True,
                 help="Every device that is no CPU is a CPU device of its own.",
             ),
+            click.option(
+                "--debug-nans",
+                is_flag=True,
+                help="Run op by op, slowly, and name the first op that gives NaN.",
+            ),
         )
     ):
         command = option(command)

@@ -44,6 +44,7 @@ def run_command(
     deadline: float,
     carrier: str,
     emulate: bool,
+    debug_nans: bool,
     report_fd: int | None,
     order_fd: int | None,
     job: str | None,
@@ -73,6 +74,7 @@ def run_command(
         deadline=deadline,
         carrier=carrier,
         emulate=emulate,
+        debug_nans=debug_nans,
     )
     # A launcher says by the descriptor when to stop; else a signal to the control node.
     alone = report_fd is None and save_params is not None and node == plan.control

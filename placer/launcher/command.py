@@ -32,7 +32,7 @@ def node_command(
     command += ["--endpoints", listed]
     for name, value in options.items():
         if value is True:
-            command += [f"--{name}"]
+            command += [f"--{name.replace('_', '-')}"]
         elif value is not None and value is not False:
             command += [f"--{name.replace('_', '-')}", str(value)]
     return command

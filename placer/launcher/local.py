@@ -45,6 +45,7 @@ def launch(
     deadline: float = 600.0,
     carrier: str = "auto",
     emulate: bool = False,
+    debug_nans: bool = False,
     logs: Paths | None = None,
     watch: Watch | None = None,
 ) -> Result:
@@ -59,7 +60,8 @@ def launch(
     `join_timeout` is how long, in seconds, nodes wait for each other at the start,
     `deadline` how long one waits for a message of another that is alive. What nodes send
     goes through memory that they share, or with `carrier="zeromq"` through sockets.
-    With `emulate` every device that is no CPU is a CPU device of its own.
+    With `emulate` every device that is no CPU is a CPU device of its own. With
+    `debug_nans` ops run one by one, slowly, and the first that gives NaN is named.
     `watch` is shown each event of the nodes' processes.
 
     Raises PlacerError for options that do not go together, BuildError for an edited
@@ -78,6 +80,7 @@ def launch(
         "deadline": deadline,
         "carrier": carrier,
         "emulate": emulate,
+        "debug_nans": debug_nans,
     }
     if steps is not None and steps < 1:
         raise PlacerError(f"'steps' must be at least 1, not {steps}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -48,6 +50,25 @@ class Residuals:
     results: tuple[Result, ...] = field(metadata={"static": True})
 
 
+Check = Callable[[str, Sequence[Any], Sequence[Any]], None]
+"""Looks at what an op makes: its kind, its operands and its results as arrays."""
+_CHECK: ContextVar[Check | None] = ContextVar("check", default=None)
+
+
+@contextmanager
+def checked(check: Check) -> Iterator[None]:
+    """Show `check` the results of every op that is computed in this thread.
+
+    Ops are computed one by one while jit is disabled (`jax.disable_jit`); of a jitted
+    function they are computed, as tracers, only when JAX traces it.
+    """
+    token = _CHECK.set(check)
+    try:
+        yield
+    finally:
+        _CHECK.reset(token)
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """The function of one op kind: `ops.fc(x, w, b)`, `ops.fc.forward(x, w, b)`."""
@@ -57,7 +78,10 @@ class Function:
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:
         """The result: one array, or a tuple where there are several."""
-        return self.fn(*_arrays(inputs), **attrs)
+        arrays = _arrays(inputs)
+        out = self.fn(*arrays, **attrs)
+        self._show(arrays, out if isinstance(out, tuple) else (out,))
+        return out
 
     def forward(self, *inputs: Any, **attrs: Any) -> tuple[Any, Residuals]:
         """The result, and what `backward` needs beside the saved operands.
@@ -80,6 +104,7 @@ class Function:
             else:
                 leaves.append(Leaf(True, operand))
         outs = out if isinstance(out, tuple) else (out,)
+        self._show(arrays, outs)
         results = tuple(Result(y.shape, y.dtype) for y in outs)
         return out, Residuals(tuple(extra), tree, tuple(leaves), saves, results)
 
@@ -110,7 +135,16 @@ class Function:
         ]
         vjp = jax.tree.unflatten(residuals.tree, kept)
         cotangents: Sequence[Any] = vjp(dys if len(dys) > 1 else dys[0])
-        return tuple(None if _is_empty(dx) else dx for dx in cotangents)
+        found = tuple(None if _is_empty(dx) else dx for dx in cotangents)
+        self._show((*arrays, *dys), [dx for dx in found if dx is not None], ".backward")
+        return found
+
+    def _show(
+        self, operands: Sequence[Any], results: Sequence[Any], part: str = ""
+    ) -> None:
+        check = _CHECK.get()
+        if check is not None:
+            check(f"{self.kind}{part}", operands, results)
 
     def _saves(
         self, arrays: Sequence[jax.Array], attrs: dict[str, Any]

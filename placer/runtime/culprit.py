@@ -23,8 +23,11 @@ def culprit(folder: Path, program: str, trace: TracebackType | None) -> str | No
     build's sources, tell.
     """
     line = _deepest_line((folder / program).absolute(), trace)
-    if line is None:
-        return None
+    return None if line is None else at_line(folder, program, line)
+
+
+def at_line(folder: Path, program: str, line: int) -> str:
+    """The same of a line of the program."""
     text = f"at {program}:{line}"
     try:
         with AST_LOCK:

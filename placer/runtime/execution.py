@@ -22,7 +22,8 @@ class Options:
     `steps` runs exactly that many whatever `epochs` says; the files are written or
     read by the nodes themselves; `join_timeout` and `deadline` are seconds; `carrier`
     is "shared", "zeromq" or "auto", the same on all nodes (`channel/carrier.py`).
-    With `emulate` every device that is no CPU is a CPU device of its own.
+    With `emulate` every device that is no CPU is a CPU device of its own. With
+    `debug_nans` ops run one by one, and the first that gives NaN ends the run.
     """
 
     steps: int | None = None
@@ -33,6 +34,7 @@ class Options:
     deadline: float = 600.0
     carrier: str = "auto"
     emulate: bool = False
+    debug_nans: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from placer.runtime.execution import Execution, Hook, Result
 from placer.runtime.lines import Lines
 from placer.runtime.metrics import Metrics
 from placer.runtime.microbatches import Microbatches
+from placer.runtime.nans import NanCheck
 from placer.runtime.node import Node
 from placer.runtime.parameters import save
 from placer.runtime.saving import gather
@@ -48,9 +49,12 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         _agree(execution, node)
         sizes = [b.sizes if b else () for b in (node.training, node.evaluating)]
         node.where = "compiling"
-        rehearse(plan, execution.me, node, (step, evaluate), (sizes[0], sizes[1]))
+        if not options.debug_nans:  # which compiles nothing
+            rehearse(plan, execution.me, node, (step, evaluate), (sizes[0], sizes[1]))
         node.where = ""
         barrier(plan, channel, {}, READY)
+        if options.debug_nans:
+            step = _checked(execution, node, step)
         with metrics:
             _train(execution, node, metrics, step, evaluate)
         node.where = "after the last step"
@@ -125,6 +129,19 @@ def _agree(execution: Execution, node: Node) -> None:
         node.training = node.training.of(training)
     if node.evaluating is not None and evaluation is not None:
         node.evaluating = node.evaluating.of(evaluation)
+
+
+def _checked(execution: Execution, node: Node, step: Hook) -> Hook:
+    """The step, each of whose ops is checked."""
+    plan, me = execution.plan, execution.me
+    check = NanCheck(execution.folder, me.program, plan.minimize)
+    node.watch = check.watching(node.watch)
+
+    def checked(node: Node) -> None:
+        with check.step():
+            step(node)
+
+    return checked
 
 
 def _train(
