@@ -24,7 +24,8 @@ supervise.TERM_GRACE = 0.3
 scripted, logs, grace, control = sys.argv[1:]
 supervise.SAVE_GRACE = float(grace)
 signal.signal(signal.SIGINT, signal.default_int_handler)
-scripts = {"worker:0": control.split(), "ps:0": ["state=running", "state=done"]}
+last = "state=done" if "result" in control else "wait"
+scripts = {"worker:0": control.split(), "ps:0": ["state=running", last]}
 def command(node):
     return [sys.executable, scripted, node, *scripts[node]]
 def watch(event):
