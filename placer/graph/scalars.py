@@ -17,8 +17,11 @@ def real(
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"must be a number, not {shown(value)}"
-    if not isfinite(value):
-        return f"must be finite, not {value}"
+    try:
+        if not isfinite(value):
+            return f"must be finite, not {value}"
+    except OverflowError:
+        return "must be finite, and is more than a float can be"
     if least is not None and value < least:
         return f"must be at least {least:g}, not {value}"
     if above is not None and value <= above:

@@ -14,6 +14,7 @@ import placer
 from placer.errors import BuildError, DataError, SpecError
 from placer.runtime.initial import values
 from placer.runtime.process import Options, run_in_threads
+from placer.runtime.weights import flat_range
 
 SPEC = """\
 name: begun
@@ -110,6 +111,14 @@ def test_a_file_of_another_shape_is_told_as_it_is_read(tmp_path: Path) -> None:
             stop=4,
             dtype="float32",
         )
+
+
+def test_a_header_that_is_none_is_told_as_a_node_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "w.safetensors"
+    for text in ("[" * 5000, '{"c":' + "[" * 5000, entry("[1e999]", "[0,4]")):
+        file.write_bytes(header(text))
+        with pytest.raises(DataError, match=r"w.safetensors cannot be read as safe"):
+            flat_range(file, "c", (), 0, 1)
 
 
 def header(text: str) -> bytes:

@@ -395,6 +395,7 @@ def test_shapes_that_an_initialiser_cannot_fill(init, shape, message):
         ({"constnat": 1}, "did you mean 'constant'?"),
         ({"constant": "1"}, "'constant' must be a number, not the text '1'"),
         ({"constant": float("nan")}, "'constant' must be finite"),
+        ({"constant": 10**400}, "'constant' must be finite, and is more than a float"),
         ({"normal": 0}, "'normal' must be greater than 0"),
         ({"uniform": 1}, "'uniform' takes [low, high], not 1"),
         ({"uniform": [1, "a"]}, "an end of 'uniform' must be a number"),
