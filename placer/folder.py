@@ -97,7 +97,8 @@ def is_inside(path: str) -> bool:
     """Whether a path of a plan is a plain relative one."""
     plain = PurePosixPath(path)
     parts_known = not plain.is_absolute() and ".." not in plain.parts
-    return parts_known and bool(plain.parts) and plain.as_posix() == path
+    is_text = bool(plain.parts) and path.isprintable()
+    return parts_known and is_text and plain.as_posix() == path
 
 
 def added(folder: Path, known: Collection[str]) -> list[str]:

@@ -168,7 +168,9 @@ def test_what_is_run_has_a_hash(path, build):
     )
 
 
-@pytest.mark.parametrize("path", ["../out.py", "/out.py", "worker-0/../out.py", "."])
+@pytest.mark.parametrize(
+    "path", ["../out.py", "/out.py", "worker-0/../out.py", ".", "out\0.py", "\x1b[2J"]
+)
 def test_a_path_that_leaves_the_folder_is_refused(path, build):
     plan = read_plan(build)
     reseal(build, files={**plan.files, path: "0" * 64})

@@ -87,7 +87,7 @@ def _change_tree(random: Random, tree: Any) -> None:
         case 4:
             values = list(other.values()) if isinstance(other, dict) else other
             at[key] = copy.deepcopy(random.choice(values))
-        case 5 if isinstance(at[key], int | float) and not isinstance(at[key], bool):
+        case 5 if type(at[key]) in (int, float) and abs(at[key]) < 1e300:
             at[key] += random.choice((-1, 1, 0.5, 100, -at[key]))
         case 6 if isinstance(at[key], str) and at[key]:
             text = at[key].encode("utf-8", "surrogatepass")
