@@ -14,6 +14,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
+from placer.errors import BuildError
 from placer.folder import read_file
 from placer.plan import FILE, Plan, read_plan
 from placer.regular import read_regular
@@ -62,7 +63,8 @@ class Modules(MetaPathFinder, Loader):
     def load(self, module: str, name: str) -> ModuleType:
         """Run `module` from its file as `name`; raises what it raises."""
         spec = self._spec(module, name)
-        assert spec is not None
+        if spec is None:
+            raise BuildError(f"there is no module {module}.py in '{self.folder}'")
         made = module_from_spec(spec)
         sys.modules[name] = made  # dataclasses look their module up there
         self.exec_module(made)

@@ -43,6 +43,12 @@ def agree(plan: Plan, channel: Channel, told: Told) -> tuple[int | None, int | N
     }
 
     def check(heard: list[Any]) -> None:
+        for node, entry in zip(plan.nodes, heard, strict=True):
+            if entry.keys() != said.keys():
+                raise RunError(
+                    f"{node.name} is of another version of placer",
+                    hint="run the same version on every node",
+                )
         for what in said:
             _common(plan, heard, what)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from placer.errors import RunError
 from placer.graph.rows import Piece, pieces
 from placer.plan import Edge, Moved
 from placer.runtime.arena import Arena
@@ -84,6 +86,8 @@ class Exchange:
             elif wanted:
                 out = [_space(targets[i], edge.values[i], p) for i, _, p in wanted]
                 arrays = list(self.channel.receive(source, key, out=out))
+                if len(arrays) != len(wanted):
+                    raise _unlike(key, source)
             else:
                 continue
             for (i, j, _), array in zip(wanted, arrays, strict=True):
@@ -101,9 +105,11 @@ class Exchange:
         the order of the sources. A view is valid until the next ones are asked for."""
         edge = self.edges[key.edge]
         streams = [self.channel.pieces(source, key) for source in edge.sources]
-        for parts in zip(*streams, strict=True):
-            index, start, _ = parts[0]
-            assert all(part[:2] == (index, start) for part in parts), key
+        for parts in zip_longest(*streams):
+            index, start = parts[0][:2] if parts[0] else (len(edge.values), 0)
+            for source, part in zip(edge.sources, parts, strict=True):
+                if index >= len(edge.values) or not part or part[:2] != (index, start):
+                    raise _unlike(key, source)
             yield edge.values[index].result, start, [view for _, _, view in parts]
 
     def assemble(self, blocks: Sequence[Array], shape: tuple[int, ...]) -> Array:
@@ -154,6 +160,14 @@ class Exchange:
         if not found or moved.layouts[1] == "P":
             array[...] = 0
         return array
+
+
+def _unlike(key: Key, source: str) -> RunError:
+    """What a node sent is not what the plan says that an edge carries."""
+    return RunError(
+        f"what {source} sent on {key} is not what the build says",
+        hint="give every node of a run the same build",
+    )
 
 
 def _address(array: Array) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from placer.errors import RunError
 from placer.plan import Plan
 from placer.runtime.channel.protocol import Channel, Key
 
@@ -31,13 +32,14 @@ def barrier(
     """Wait until every node has come to the same point; all get what all told.
 
     `told` is any JSON. The result is in the order of the plan's nodes. The control node
-    checks it before it lets the others go on: one node fails, and not all.
+    checks it before it lets the others go on: one node fails, and not all. RunError for
+    a node of another version.
     """
     names = [node.name for node in plan.nodes]
     if channel.node == plan.control:
         heard = [
             told if name == channel.node
-            else _load(channel.receive(name, Key(at, 0))[0])
+            else _heard(channel, name, Key(at, 0), dict)
             for name in names
         ]  # fmt: skip
         if check is not None:
@@ -47,9 +49,29 @@ def barrier(
                 channel.send(name, Key(GO, at), [_dump(heard)])
         return heard
     channel.send(plan.control, Key(at, 0), [_dump(told)])
-    heard = _load(channel.receive(plan.control, Key(GO, at))[0])
-    assert isinstance(heard, list)
-    return heard
+    everything: list[Any] = _heard(channel, plan.control, Key(GO, at), list)
+    if len(everything) != len(names):
+        raise _unknown(plan.control)
+    return everything
+
+
+def _heard(channel: Channel, source: str, key: Key, kind: type) -> Any:
+    """What a node tells at a barrier; RunError for what no node of this version does."""
+    arrays = channel.receive(source, key)
+    try:
+        value = _load(arrays[0])
+    except (IndexError, ValueError, RecursionError) as error:
+        raise _unknown(source) from error
+    if not isinstance(value, kind):
+        raise _unknown(source)
+    return value
+
+
+def _unknown(source: str) -> RunError:
+    return RunError(
+        f"{source} does not speak as this node does",
+        hint="run the same version of placer on every node",
+    )
 
 
 def _dump(value: Any) -> np.ndarray:

@@ -233,7 +233,7 @@ class Table:
         )
         try:
             yield each
-            assert each.complete, f"table {self.name}: elements were left out"
+            each.check_complete()
         except BaseException:
             self._broken = True
             raise

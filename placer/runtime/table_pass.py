@@ -54,7 +54,11 @@ class Pass:
         they do not fit.
         """
         chunk = self._fitting(self.blocks[block], start, gradients)
-        assert start == self.done[block], (self.blocks[block].name, start)
+        if start != self.done[block]:
+            raise RunError(
+                f"table {self.table}: gradient of {self.blocks[block].name} came from"
+                f" element {start} on, {self.done[block]} is next"
+            )
         size, at = chunk[0].size, self.offsets[block] + start
         whole = self.before is None and self._reads(chunk)
         step = size if whole else TILE
@@ -64,12 +68,14 @@ class Pass:
             self._run(at + low, at + high, taken, self.numbers[block])
         self.done[block] += size
 
-    @property
-    def complete(self) -> bool:
-        return all(
-            done == block.size
-            for done, block in zip(self.done, self.blocks, strict=True)
-        )
+    def check_complete(self) -> None:
+        """Raise RunError unless every element of every block was gone over."""
+        for done, block in zip(self.done, self.blocks, strict=True):
+            if done != block.size:
+                raise RunError(
+                    f"table {self.table}: gradient of {block.name} ended at element"
+                    f" {done} of {block.size}"
+                )
 
     def close(self) -> None:
         """Let the arrays go: who holds the pass holds nothing."""

@@ -64,7 +64,7 @@ def test_two_buffers_take_turns_where_passes_are_kept():
         seen += [view.ctypes.data for view in made.values()]
         with made.updating(learning_rate=0.1) as each:  # lives on to the next turn
             each.apply(0, 0, [np.ones(7, np.float32)])
-    assert each.complete
+    each.check_complete()
     assert seen == seen[:2] * 3
     assert seen[0] != seen[1]
 
