@@ -220,8 +220,7 @@ def test_a_full_disk_ends_the_run_when_parameters_are_saved(tmp_path: Path) -> N
         ended,
         build,
         "worker:0 failed: after the last step: parameters cannot be written to "
-        f"{tmp_path / 'saved'}: Error while serializing: I/O error: "
-        "File too large (os error 27)\n"
+        f"{tmp_path / 'saved'}: File too large\n"
         "  hint: name a file in a folder that exists and has room",
         "worker:0",
     )
