@@ -16,7 +16,7 @@ from placer.graph.graph import Graph, Op, Value
 from placer.graph.model import Model
 from placer.graph.rows import shares
 from placer.graph.structure import FLAT
-from placer.graph.types import ITEM_BYTES
+from placer.graph.types import HALVES, ITEM_BYTES, TensorType
 from placer.plan import Plan, Table
 
 
@@ -155,7 +155,7 @@ class _Sizes:
         size = self._known.get(key)
         if size is None:
             size = self._known[key] = self._size(op, value, repeated)
-        return size
+        return 2 * size if _is_sum_of_halves(op) else size
 
     def _size(self, op: Op, value: Value, repeated: bool) -> int:
         graph = self._graph
@@ -169,6 +169,14 @@ class _Sizes:
             assert op.place is not None
             rows //= len(graph.cluster.resolve(op.place)) // len(hosts)
         return value.type.nbytes(batch, rows)
+
+
+def _is_sum_of_halves(op: Op) -> bool:
+    """Whether the runtime adds up its result over microbatches in float32."""
+    if op.kind != "sum_microbatches":
+        return False
+    kind = op.result.type
+    return isinstance(kind, TensorType) and kind.dtype in HALVES
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:

@@ -28,6 +28,7 @@ ITEM_BYTES = {
 }
 LARGEST = 2**31 - 1
 """The largest dimension: XLA counts rows and columns in 32 bits."""
+HALVES = frozenset({"float16", "bfloat16"})
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 _TYPE = re.compile(r"([a-z]+[0-9]*)\[([^\[\]]*)\]\Z")

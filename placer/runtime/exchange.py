@@ -15,6 +15,7 @@ from placer.graph.rows import Piece, pieces
 from placer.plan import Edge, Moved
 from placer.runtime.arena import Arena
 from placer.runtime.channel.protocol import Channel, Key
+from placer.runtime.halves import is_half
 
 Array = npt.NDArray[Any]
 
@@ -213,17 +214,13 @@ def _joined(
     """
     if target is None:
         return parts[0][1]
-    if _adds(moved) and len(parts) > 1 and _is_half(target.dtype):
+    if _adds(moved) and len(parts) > 1 and is_half(target.dtype):
         wide = np.empty(target.shape, np.float32)
         # Where floats overflow nothing is said, as in an update: the loss shows it.
         with np.errstate(over="ignore", invalid="ignore"):
             target[...] = _put(wide, moved, parts)
         return target
     return _put(target, moved, parts)
-
-
-def _is_half(dtype: np.dtype[Any]) -> bool:
-    return dtype.itemsize == 2 and not np.issubdtype(dtype, np.integer)
 
 
 def _put(target: Array, moved: Moved, parts: Sequence[tuple[Piece, Array]]) -> Array:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from placer.graph.rows import Range, Share, part
+from placer.runtime.halves import is_half, rounded, wide_sum
 
 
 @dataclass(slots=True)
@@ -27,6 +28,8 @@ class Microbatches:
     _sums: dict[str, Any] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
     """Sums that nobody else has seen."""
+    _halves: dict[str, Any] = field(default_factory=dict)
+    """The dtypes of values that are halves: their sums are float32 until taken."""
     _lists: dict[str, list[Any]] = field(default_factory=dict)
 
     def go(self) -> Iterator[str]:
@@ -59,12 +62,15 @@ class Microbatches:
         for name, value in values.items():
             if name not in self._sums:
                 self._sums[name] = value
-            elif isinstance(value, np.ndarray):
-                self._sums[name] = np.add(self._sums[name], value)
+                continue
+            if is_half(value.dtype):
+                self._halves[name] = value.dtype
+            if isinstance(value, np.ndarray):
+                add = wide_sum
             else:
                 add = _added_to() if name in self._own else _added()
-                self._sums[name] = add(self._sums[name], value)
                 self._own.add(name)
+            self._sums[name] = add(self._sums[name], value)
 
     def join(self, values: dict[str, Any]) -> None:
         """Put the rows of this microbatch behind those before it."""
@@ -82,7 +88,9 @@ class Microbatches:
         for name in names:
             self._own.discard(name)
             if name in self._sums:
-                found.append(self._sums.pop(name))
+                total = self._sums.pop(name)
+                half = self._halves.pop(name, None)
+                found.append(total if half is None else rounded(total, half))
             else:
                 parts = sorted(self._lists.pop(name), key=lambda each: each[0])
                 found.append(_joined([value for _, value in parts]))
@@ -162,14 +170,14 @@ class MicrobatchCalls:
 def _added() -> Any:
     import jax
 
-    return jax.jit(lambda total, value: total + value)
+    return jax.jit(wide_sum)
 
 
 @cache
 def _added_to() -> Any:
     import jax
 
-    return jax.jit(lambda total, value: total + value, donate_argnums=0)
+    return jax.jit(wide_sum, donate_argnums=0)
 
 
 def _joined(parts: Sequence[Any]) -> Any:

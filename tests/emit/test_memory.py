@@ -77,3 +77,29 @@ train:
     nodes = compile(file, tmp_path / "build").nodes
     rows = 32 // 4 * 64 * 4  # of a microbatch
     assert 2 * rows < nodes[2].activation_bytes < nodes[1].activation_bytes < 10 * rows
+
+
+def test_a_sum_of_halves_over_microbatches_is_held_in_float32(tmp_path):
+    file = tmp_path / "halves.yaml"
+    text = """\
+nodes: {worker: {count: 1}}
+inputs: {x: "float32[batch, 64]"}
+data: {train: {source: "npz:rows.npz", batch: 4}}
+graph:
+  - {name: h, op: cast, in: x, dtype: DTYPE}
+  - {name: y, op: fc, in: h, size: 1024, bias: false}
+  - {name: loss, op: reduce_mean, in: y}
+train:
+  minimize: loss
+  microbatches: 2
+  optimizer: {op: sgd, learning_rate: 0.1}
+"""
+    needed = {}
+    for dtype in ("bfloat16", "float32"):
+        file.write_text(text.replace("DTYPE", dtype))
+        needed[dtype] = compile(file, tmp_path / dtype).nodes[0].activation_bytes
+    gradient = 64 * 1024
+    # A microbatch's gradient and their sum: of 2 and 4 bytes, or of 4 each.
+    assert needed["float32"] - needed["bfloat16"] == pytest.approx(
+        2 * gradient, rel=0.1
+    )

@@ -71,3 +71,19 @@ def test_a_whole_value_is_split_or_counts_once(of):
         for _ in micro.go()
     ]
     assert found == [([1, 2, 3], 15), ([4, 5], 0)]
+
+
+@pytest.mark.parametrize("of", [np.asarray, jnp.asarray])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_added_up_in_float32_and_rounded_once(of, dtype):
+    parts = 4096
+    micro = Microbatches(parts, [f"all.{i}" for i in range(parts)])
+    one = of(np.ones(2).astype(jnp.dtype(dtype)))
+    for _ in micro.go():
+        micro.sum({"g": one})
+    (total,) = micro.totals(["g"])
+    assert total.dtype == dtype
+    assert np.asarray(total).astype(np.float32).tolist() == [parts, parts]
+    assert np.asarray(one).astype(np.float32).tolist() == [1, 1]
+    micro.sum({"g": one})  # the next step begins anew
+    assert micro.totals(["g"])[0].dtype == dtype

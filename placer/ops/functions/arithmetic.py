@@ -7,18 +7,18 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.functions.broadcast import sum_to
+from placer.ops.functions.broadcast import plus, sum_to
 from placer.ops.functions.order import order
 
 Pair = tuple[jax.Array, jax.Array]
 
 
 def add(a: jax.Array, b: jax.Array) -> jax.Array:
-    return a + b
+    return plus(a, b)
 
 
 def sub(a: jax.Array, b: jax.Array) -> jax.Array:
-    return a - b
+    return plus(a, -b)
 
 
 @jax.custom_vjp

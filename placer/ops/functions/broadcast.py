@@ -1,4 +1,6 @@
-"""The two ways back from numpy's broadcasting, and division by a fixed number."""
+"""Addition and numpy's broadcasting, whose gradients are sums, and division by a fixed
+number. A sum of halves is made in float32 and rounded once: `jnp.sum` does so, where
+what JAX derives from a broadcast adds halves."""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def sum_to(dy: jax.Array, shape: Sequence[int]) -> jax.Array:
@@ -19,6 +23,29 @@ def sum_to(dy: jax.Array, shape: Sequence[int]) -> jax.Array:
     )
     axes = (*range(extra), *stretched)
     return jnp.reshape(jnp.sum(dy, axis=axes), shape) if axes else dy
+
+
+def plus(a: jax.Array, b: jax.Array) -> jax.Array:
+    """a + b, either broadcast to the other's shape."""
+    return _plus((a.shape, b.shape), a, b)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _plus(shapes: Shapes, a: jax.Array, b: jax.Array) -> jax.Array:
+    return a + b
+
+
+def _plus_forward(shapes: Shapes, a: jax.Array, b: jax.Array) -> tuple[jax.Array, None]:
+    return a + b, None
+
+
+def _plus_backward(
+    shapes: Shapes, kept: None, dy: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    return sum_to(dy, shapes[0]), sum_to(dy, shapes[1])
+
+
+_plus.defvjp(_plus_forward, _plus_backward)
 
 
 def divide(x: jax.Array, n: int | jax.Array) -> jax.Array:

@@ -7,11 +7,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.functions.broadcast import sum_to
+from placer.ops.functions.broadcast import Shapes, sum_to
 from placer.ops.functions.order import order
 
 Pair = tuple[jax.Array, jax.Array]
-Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def greater(a: jax.Array, b: jax.Array) -> jax.Array:

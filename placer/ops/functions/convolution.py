@@ -19,6 +19,7 @@ from placer.ops.declarations.windows import (
     windows,
 )
 from placer.ops.functions.activation import ACTIVATIONS
+from placer.ops.functions.broadcast import plus
 from placer.ops.functions.correlation import (
     Correlation,
     correlate,
@@ -107,7 +108,7 @@ def conv2d_transpose(
 
 def _finished(y: jax.Array, b: jax.Array | None, activation: str) -> jax.Array:
     if b is not None:
-        y = y + b
+        y = plus(y, b)
     return y if activation == "none" else ACTIVATIONS[activation](y)
 
 

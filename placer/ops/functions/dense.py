@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from placer.ops.functions.activation import ACTIVATIONS
-from placer.ops.functions.broadcast import sum_to
+from placer.ops.functions.broadcast import plus, sum_to
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -24,7 +24,7 @@ def fc(
     contracted = ((x.ndim - 1,), (1 if transpose_w else 0,))
     y = jax.lax.dot_general(x, w, (contracted, ((), ())))
     if b is not None:
-        y = y + b
+        y = plus(y, b)
     return y if activation == "none" else ACTIVATIONS[activation](y)
 
 

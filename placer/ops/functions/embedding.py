@@ -7,6 +7,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from placer.ops.functions.precision import put_together
+
 
 def embedding(ids: jax.Array, table: jax.Array) -> jax.Array:
     return _lookup(table.shape[0], ids, table)
@@ -32,8 +34,8 @@ def _lookup_forward(
 def _lookup_backward(
     vocabulary: int, ids: jax.Array, dy: jax.Array
 ) -> tuple[None, jax.Array]:
-    empty = jnp.zeros((vocabulary, dy.shape[-1]), dy.dtype)
-    return None, empty.at[_rows(vocabulary, ids)].add(dy, mode="drop")
+    shape = vocabulary, dy.shape[-1]
+    return None, put_together(shape, _rows(vocabulary, ids), dy, "drop")
 
 
 _lookup.defvjp(_lookup_forward, _lookup_backward)

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from placer.ops.functions.precision import put_together
+
 Place = tuple[Any, ...]
 """What stands in the brackets of an array."""
 
@@ -50,7 +52,7 @@ _gather.defvjp(_gather_forward, _gather_backward)
 
 def put(shape: Sequence[int], place: Place, dy: jax.Array) -> jax.Array:
     """Zeros, with `dy` added up in its place; what lies outside is dropped."""
-    return jnp.zeros(shape, dy.dtype).at[place].add(dy, mode="drop")
+    return put_together(shape, place, dy, "drop")
 
 
 def take_along_axis(x: jax.Array, indices: jax.Array, *, axis: int = -1) -> jax.Array:

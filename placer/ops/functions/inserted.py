@@ -14,7 +14,7 @@ from placer.ops.functions.precision import wide
 
 
 def accumulate(*xs: jax.Array) -> jax.Array:
-    return reduce(add, xs)
+    return reduce(add, map(wide, xs)).astype(xs[0].dtype)
 
 
 def sum_of_squares(*xs: jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from placer.ops.functions.broadcast import plus
 from placer.ops.functions.precision import wide
 
 Kept = tuple[jax.Array, jax.Array | None, jax.Array | None, jax.Array]
@@ -48,7 +49,7 @@ def layer_norm(
     epsilon: float = 1e-5,
 ) -> jax.Array:
     y = _normalise(_Norm(_from(axis, x), epsilon), x, scale)
-    return y if bias is None else y + bias
+    return y if bias is None else plus(y, bias)
 
 
 def rms_norm(
@@ -75,7 +76,7 @@ def group_norm(
 ) -> jax.Array:
     norm = _Norm(tuple(range(1, x.ndim - 1)), epsilon, groups=groups)
     y = _normalise(norm, x, scale)
-    return y if bias is None else y + bias
+    return y if bias is None else plus(y, bias)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

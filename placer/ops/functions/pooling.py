@@ -168,7 +168,7 @@ def _spread_forward(to: _Bins, x: jax.Array) -> tuple[jax.Array, None]:
 def _spread_backward(to: _Bins, kept: None, dy: jax.Array) -> tuple[jax.Array]:
     # Read back in a fixed order, where a scatter adds in whichever comes.
     parts = (_take(dy, taps, to.axis, 0.0) for taps in to.taps())
-    return (reduce(jnp.add, parts),)
+    return (reduce(jnp.add, map(wide, parts)).astype(dy.dtype),)
 
 
 _spread.defvjp(_spread_forward, _spread_backward)

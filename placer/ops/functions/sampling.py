@@ -14,7 +14,7 @@ import numpy as np
 
 from placer.ops.functions.labels import class_numbers
 from placer.ops.functions.loss import Count, reduced
-from placer.ops.functions.precision import wide
+from placer.ops.functions.precision import put_together, wide
 from placer.ops.functions.random import bits
 
 Kept = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
@@ -143,8 +143,8 @@ def _backward(how: How, kept: Kept, dy: jax.Array) -> Gradients:
     ids = _ids(w.shape[0], label, sampled)
     each = slope * dy[:, None]
     dx = jnp.einsum("nk,nkd->nd", each, w[ids])
-    dw = jnp.zeros_like(w).at[ids].add(each[:, :, None] * x[:, None, :])
-    db = jnp.zeros(w.shape[:1], w.dtype).at[ids].add(each)
+    dw = put_together(w.shape, ids, each[:, :, None] * x[:, None, :])
+    db = put_together(w.shape[:1], ids, each)
     return dx, dw, db, None, None
 
 

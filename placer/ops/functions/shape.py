@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 import jax
@@ -35,4 +36,30 @@ def flatten(x: jax.Array, *, axis: int = 1) -> jax.Array:
 
 
 def tile(x: jax.Array, *, repeats: Sequence[int]) -> jax.Array:
-    return jnp.tile(x, tuple(repeats))
+    return _tile(tuple(repeats), x.shape, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _tile(repeats: tuple[int, ...], shape: tuple[int, ...], x: jax.Array) -> jax.Array:
+    return jnp.tile(x, repeats)
+
+
+def _tile_forward(
+    repeats: tuple[int, ...], shape: tuple[int, ...], x: jax.Array
+) -> tuple[jax.Array, None]:
+    return jnp.tile(x, repeats), None
+
+
+def _tile_backward(
+    repeats: tuple[int, ...], shape: tuple[int, ...], kept: None, dy: jax.Array
+) -> tuple[jax.Array]:
+    many = (1,) * (len(shape) - len(repeats)) + repeats
+    sizes = (1,) * (len(repeats) - len(shape)) + shape
+    apart = dy.reshape(
+        [each for pair in zip(many, sizes, strict=True) for each in pair]
+    )
+    total = jnp.sum(apart, axis=tuple(range(0, 2 * len(sizes), 2)))
+    return (total.reshape(shape),)
+
+
+_tile.defvjp(_tile_forward, _tile_backward)
