@@ -5,7 +5,8 @@ A list of terms, one an argument: `{"in": "float32[batch, 64]"}` is a value of t
 `{"list": [...]}`, `{"tuple": [...]}`, `{"dict": {...}}` hold others. `{"make": "model"}`
 is what the function's file calls so: a pytree, or a function without arguments that
 makes one. Its float arrays are parameters, all else is as the file has it; so is what
-Flax keeps in variables of other kinds than `nnx.Param`, as running statistics.
+Flax keeps in variables of other kinds than `nnx.Param`, as running statistics, and
+Equinox in its `State`.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def taken_apart(pytree: Any) -> Made:
 
 def are_trained(pytree: Any) -> Iterator[bool]:
     """Of each leaf whether it is a parameter: an array of floats that Flax does not keep
-    in a variable of another kind."""
+    in a variable of another kind, nor Equinox in its state."""
     for leaf in jax.tree.leaves(pytree, is_leaf=_is_kept):
         if _is_kept(leaf):
             yield from (False for _ in jax.tree.leaves(leaf))
@@ -114,12 +115,11 @@ def are_trained(pytree: Any) -> Iterator[bool]:
 
 
 def _is_kept(node: Any) -> bool:
-    flax = sys.modules.get("flax.nnx")  # without it there is no variable of its
-    return (
-        flax is not None
-        and isinstance(node, flax.Variable)
-        and not isinstance(node, flax.Param)
-    )
+    # Where a library is not imported there is nothing of its.
+    flax, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
+    if flax is not None and isinstance(node, flax.Variable):
+        return not isinstance(node, flax.Param)
+    return equinox is not None and isinstance(node, equinox.nn.State)
 
 
 def _is_array(leaf: Any) -> bool:

@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from placer.errors import PlacerError
 from placer.graph.types import ITEM_BYTES, TensorType
 from placer.regions.cut import OUTSIDE, Region
-from placer.regions.function import Traced, traced
+from placer.regions.function import Traced, is_repeated, traced
 from placer.regions.sizes import SIZES, result_type
 
 
@@ -58,6 +58,14 @@ def described(
         raise PlacerError(
             "its regions are not the same for every number of rows",
             hint="what a function does may not depend on how many rows there are",
+        )
+    with jax.enable_x64(wide):
+        repeats = is_repeated(fn, args, SIZES[0])
+    if not repeats:
+        raise PlacerError(
+            "it computes something else each time it is traced: it draws from"
+            " np.random or random, or keeps something from one call to the next",
+            hint="make such numbers outside of it, at the top of its file",
         )
     if not small.cut.regions:
         raise PlacerError("it computes nothing of what it is given")

@@ -5,8 +5,10 @@ Calls that hold guards (`jit`, `checkpoint`) are opened; without guards they sta
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from jax.extend import core
@@ -139,10 +141,28 @@ def where(eqn: Any) -> str:
     """The line of the user's that an equation comes from, as ` (model.py:12)`."""
     trace = eqn.source_info.traceback
     for frame in trace.frames if trace is not None else ():
-        inner = frame.file_name.replace("\\", "/")
-        if not any(part in inner for part in _LIBRARIES) and "<" not in inner:
-            return f" ({inner.rpartition('/')[2]}:{frame.line_num})"
+        if _is_users(frame.file_name):
+            return _line(frame.file_name, frame.line_num)
     return ""
+
+
+def caller_line() -> str:
+    """The user's line that runs now, as ` (model.py:12)`."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if _is_users(frame.f_code.co_filename):
+            return _line(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def _is_users(file: str) -> bool:
+    file = file.replace("\\", "/")
+    return not any(part in file for part in _LIBRARIES) and "<" not in file
+
+
+def _line(file: str, number: int) -> str:
+    return f" ({file.replace(chr(92), '/').rpartition('/')[2]}:{number})"
 
 
 _LIBRARIES = ("/site-packages/", "/placer/regions/", "/placer/place/")

@@ -15,9 +15,11 @@ from placer.errors import PlacerError
 from placer.graph.types import TensorType
 from placer.regions.arguments import Arguments, read
 from placer.regions.cut import Cut, cut
-from placer.regions.flat import flatten
+from placer.regions.draws import check_draws
+from placer.regions.flat import flatten, where
 from placer.regions.likeness import is_like, likeness
 from placer.regions.sizes import SIZES
+from placer.regions.state import Leaves, changed, error, leaves, watched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,22 +37,65 @@ def traced(fn: Callable[..., Any], text: str, rows: int) -> Traced:
     return _traced(fn, text, rows, str(jax.dtypes.canonicalize_dtype("float64")))
 
 
+def is_repeated(fn: Callable[..., Any], text: str, rows: int) -> bool:
+    """Whether the function, traced once more, is the same."""
+    widest = str(jax.dtypes.canonicalize_dtype("float64"))
+    both = _traced(fn, text, rows, widest), _traced.__wrapped__(fn, text, rows, widest)
+    first, again = ([likeness(each) for each in one.cut.regions] for one in both)
+    return first == again
+
+
 @lru_cache(maxsize=64)
 def _traced(fn: Callable[..., Any], text: str, rows: int, widest: str) -> Traced:
     del widest  # part of what is remembered
     arguments = read(fn, text)
 
+    with watched() as elsewhere:
+        closed, results, changes = _jaxpr(fn, arguments, rows)
+    has_rows = [kind.has_batch for kind in arguments.types]
+    check_draws(closed, has_rows)
+    if changes:
+        raise error(next(iter(changes)), _line_of_change(fn, arguments, rows))
+    if elsewhere:
+        raise elsewhere[0]
+    debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
+    return Traced(cut(flatten(closed), has_rows, debug), arguments, results)
+
+
+def _jaxpr(
+    fn: Callable[..., Any], arguments: Arguments, rows: int, *, changes: bool = False
+) -> tuple[Any, Any, Leaves]:
+    """The function's jaxpr, the pytree of its results, and what it changes of its
+    arguments. With `changes` that is what the jaxpr gives."""
+    found: Leaves = {}
+
     def of_values(*values: Any) -> Any:
-        return _arrays(fn, fn(*arguments.filled(values)))
+        args = arguments.filled(values)
+        before = leaves(fn, args)
+        results = _arrays(fn, fn(*args))
+        found.update(changed(before, leaves(fn, args)))
+        return next(iter(found.values())) if changes else results
 
     # JAX's messages name what it traces, and where that stands.
     of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
     struct: Any = jax.ShapeDtypeStruct  # which has no types
     structs = [struct(kind.sizes(rows), kind.dtype) for kind in arguments.types]
     closed, results = jax.make_jaxpr(of_values, return_shape=True)(*structs)
-    has_rows = [kind.has_batch for kind in arguments.types]
-    debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-    return Traced(cut(flatten(closed), has_rows, debug), arguments, results)
+    return closed, results, found
+
+
+def _line_of_change(fn: Callable[..., Any], arguments: Arguments, rows: int) -> str:
+    """The user's line that makes what an argument is changed to, where that is known: it
+    is not of what is no array, or of another trace."""
+    try:
+        closed, _, _ = _jaxpr(fn, arguments, rows, changes=True)
+    except (TypeError, jax.errors.JAXTypeError):
+        return ""
+    made = set(map(id, closed.jaxpr.outvars))
+    for eqn in closed.jaxpr.eqns:
+        if made.intersection(map(id, eqn.outvars)):
+            return where(eqn)
+    return ""
 
 
 def _arrays(fn: Callable[..., Any], results: Any) -> Any:

@@ -457,12 +457,14 @@ def test_what_jax_says_of_a_function_names_it(tmp_path: Path) -> None:
 
 
 STATISTICS = """\
+import numpy as np
 from flax import nnx
 
 
 class Model(nnx.Module):
     def __init__(self, rngs):
         self.norm = nnx.BatchNorm(4, use_running_average=True, rngs=rngs)
+        self.drop = nnx.Dropout(0.5, rngs=rngs)
 
 
 def model():
@@ -471,6 +473,22 @@ def model():
 
 def apply(model, x):
     return model.norm(x)
+
+
+def dropping(model, x):
+    x = model.norm(x)
+    return model.drop(x)
+
+
+def learning(model, x):
+    return model.norm(x, use_running_average=False)
+
+
+numbers = np.random.default_rng(0)
+
+
+def rolling(model, x):
+    return model.norm(x) * numbers.normal()
 """
 
 
@@ -482,6 +500,29 @@ def test_what_flax_does_not_train_is_as_the_file_makes_it(tmp_path: Path) -> Non
         "net.norm_bias": "float32[4]",
         "net.norm_scale": "float32[4]",
     }
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (
+            "dropping",
+            "trace 'net': 'random_bits' (stats.py:21) draws random numbers by a key that"
+            " is the same in every step",
+        ),
+        ("learning", "trace 'net': model.norm.mean is changed (stats.py:25), and"),
+        ("rolling", "trace 'net': it computes something else each time it is traced"),
+    ],
+)
+def test_random_numbers_and_state_are_refused_at_the_call(
+    tmp_path: Path, fn: str, message: str
+) -> None:
+    (tmp_path / "stats.py").write_text(STATISTICS)
+    call = f"placer.trace(stats.{fn}, stats.model, x, name='net')"
+    with pytest.raises(PlacerError) as caught:
+        built(tmp_path, call, "import stats")
+    assert caught.value.message.startswith(message)
+    assert f"model.py:{line('= CALL') + 1}:17" in str(caught.value.span)
 
 
 def test_a_function_that_is_another_for_other_rows_is_told(tmp_path: Path) -> None:

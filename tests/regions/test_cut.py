@@ -194,18 +194,6 @@ def test_what_depends_on_nothing_is_made_where_it_is_needed():
     check_same(fn, X)
 
 
-def test_random_keys_made_inside_are_equations():
-    def fn(x):
-        key = jax.random.key(3)
-        with place_guard(FIRST):
-            a = x + jax.random.normal(key, (4,))
-        with place_guard(SECOND):
-            return a * jax.random.normal(key, (4,))
-
-    assert len(regions(fn, X)) == 2
-    check_same(fn, X)
-
-
 def test_what_two_places_need_of_a_parameter_is_a_region_of_its_own():
     def fn(w, x):
         with place_guard(FIRST):

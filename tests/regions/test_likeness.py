@@ -67,7 +67,8 @@ def test_what_a_library_makes_is_the_same_in_every_trace():
         double.defvjp(lambda y: (2 * y, None), lambda _, g: (2 * g,))
         body = jax.checkpoint(lambda y: jnp.tanh(double(y) @ a))
         last, _ = jax.lax.scan(lambda y, _: (body(y), None), x, None, length=3)
-        noise = jax.random.normal(jax.random.key(3), (4,))
+        keys = jax.vmap(jax.random.key)(x[:, 0].astype(int))
+        noise = jax.vmap(lambda key: jax.random.normal(key, (4,)))(keys)
         return jax.vmap(lambda row: row @ b)(last) + noise
 
     first = likeness(fn)
