@@ -28,6 +28,8 @@ from placer.ops.declarations.call import CALL
 from placer.ops.function import Function
 from placer.ops.functions.call import call
 from placer.regions.function import likeness_of
+from placer.regions.function import traced as traced_for
+from placer.regions.rows import is_by_rows
 from placer.regions.sizes import SIZES, result_type
 
 
@@ -53,7 +55,7 @@ def _filled(graph: Graph, op: Op, modules: Modules, known: dict[str, Any]) -> Op
     try:
         fn = _function(attrs["fn"], modules, known)
         found = _found(fn, types, attrs)
-        if attrs["batch"] == "rows":
+        if attrs["batch"] == "rows" and not _is_proven(fn, attrs):
             _check_rows(fn, types, attrs)
     except PlacerError as error:
         raise _at(op, error.message, error.hint) from error
@@ -190,6 +192,12 @@ def _costs(
 def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
     analysis = jax.jit(fn).lower(*structs).cost_analysis()
     return int((analysis or {}).get("flops", 0))
+
+
+def _is_proven(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> bool:
+    """Whether the equations of a traced function prove that it works row by row."""
+    args = attrs["args"]
+    return bool(args) and is_by_rows(*(traced_for(fn, args, size) for size in SIZES))
 
 
 def _check_rows(

@@ -38,9 +38,9 @@ def build() -> Program:
     with program, place_guard("/node:worker"):
         image = layers.data("image", "float32[batch, 64]")
         label = layers.data("label", "int32[batch]")
-        # What a row comes to depends on that row alone, so that rows can be parted;
-        # placer tries that out before it believes it.
-        logits = placer.trace(apply, block, image, name="logits", batch="rows")
+        # What a row comes to depends on that row alone, which placer proves by the
+        # equations: each GPU takes its own rows.
+        logits = placer.trace(apply, block, image, name="logits")
         with place_guard("/gpu:0-1"):
             loss = layers.softmax_cross_entropy(logits, label, name="loss")
             layers.accuracy(logits, label, name="accuracy")

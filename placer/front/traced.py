@@ -30,7 +30,7 @@ def trace(
     fn: Callable[..., Any],
     *args: Any,
     name: str | None = None,
-    batch: Literal["rows", "whole"] = "whole",
+    batch: Literal["rows", "whole"] | None = None,
     init: Init | None = None,
 ) -> Any:
     """Call a JAX function on values of the program, and place it from inside.
@@ -47,7 +47,8 @@ def trace(
         function without arguments that makes it. Numbers, texts and None are as they are.
     name: of the op, `trace_0` and so on unless said. One result has it, several are
         `NAME.out0` and so on.
-    batch: rows when row i of every result depends on row i of the inputs only.
+    batch: rows when row i of every result depends on row i of the inputs only, else
+        whole. Unless it is said, rows where the function's equations prove it.
     init: how arrays begin that are `jax.ShapeDtypeStruct`.
 
     Returns what `fn` does, with a Variable for each array. Raises SpecError at the
@@ -61,7 +62,8 @@ def trace(
         text = _found(fn, program)
         wide = program.precision == "float64"
         given = arguments(fn, args, wide)
-        found = _described(fn, given, name, batch, wide)
+        rows = None if batch is None else batch == "rows"
+        found = _described(fn, given, name, rows, wide)
     except PlacerError as error:
         if error.span is not None:
             raise
@@ -76,7 +78,7 @@ def trace(
     }
     entry: dict[str, Any] = {"fn": text, "args": given.named()}
     entry |= {"in": _few([*inputs.values()])} if inputs else {}
-    entry |= {"batch": batch} if batch != "whole" else {}
+    entry |= {"batch": "rows"} if found.rows else {}
     params, files = _parameters(given, name, init, span)
     entry |= {"params": params} if params else {}
     entry["regions"] = [
@@ -92,7 +94,11 @@ def trace(
 
 
 def _described(
-    fn: Callable[..., Any], given: Arguments, name: str, batch: str, wide: bool
+    fn: Callable[..., Any],
+    given: Arguments,
+    name: str,
+    rows: bool | None,
+    wide: bool,
 ) -> Any:
     text = json.dumps(given.typed(wide))
     values = [
@@ -100,7 +106,7 @@ def _described(
         for leaf, key in zip(given.leaves, given.keys, strict=True)
     ]
     described = import_module("placer.regions.described").described
-    return described(fn, text, values, name, rows=batch == "rows", wide=wide)
+    return described(fn, text, values, name, rows=rows, wide=wide)
 
 
 def _parameters(

@@ -14,6 +14,7 @@ from placer.errors import PlacerError
 from placer.graph.types import ITEM_BYTES, TensorType
 from placer.regions.cut import OUTSIDE, Region
 from placer.regions.function import Traced, is_repeated, traced
+from placer.regions.rows import is_by_rows
 from placer.regions.sizes import SIZES, result_type
 
 
@@ -29,9 +30,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The regions of a function, the names of its results, and how it returns them."""
+    """The regions of a function, the names of its results, how it returns them, and
+    whether each row of what it gives depends on that row alone."""
 
     parts: list[Part]
+    rows: bool
     results: list[str]
     tree: Any
 
@@ -46,12 +49,13 @@ def described(
     values: Sequence[str],
     name: str,
     *,
-    rows: bool,
+    rows: bool | None,
     wide: bool,
 ) -> Described:
     """The function cut for op `name`, called on these values. With `rows` each row of
-    its results is to depend on that row alone; `wide` is a precision of float64. Raises
-    PlacerError where it cannot be cut, and what the function raises."""
+    its results is to depend on that row alone; None asks for a proof. `wide` is a
+    precision of float64. Raises PlacerError where it cannot be cut, and what the function
+    raises."""
     with jax.enable_x64(wide):
         small, large = (traced(fn, args, size) for size in SIZES)
     if _shape(small) != _shape(large):
@@ -69,6 +73,9 @@ def described(
         )
     if not small.cut.regions:
         raise PlacerError("it computes nothing of what it is given")
+    if rows is None:
+        with jax.enable_x64(wide):
+            rows = is_by_rows(small, large)
     names = {(OUTSIDE, i): value for i, value in enumerate(values)}
     own = dict.fromkeys(s for s in small.cut.results if s[0] != OUTSIDE)
     for i, source in enumerate(own):
@@ -94,7 +101,7 @@ def described(
         gives = {names[at, k]: kind for k, kind in enumerate(types)}
         parts.append(Part(one.said, [names[source] for source in one.takes], gives))
     results = [names[source] for source in small.cut.results]
-    return Described(parts, results, jax.tree.structure(small.results))
+    return Described(parts, rows, results, jax.tree.structure(small.results))
 
 
 def packed(arrays: Mapping[str, Any]) -> bytes:

@@ -269,6 +269,22 @@ def test_yaml_says_the_same(tmp_path: Path, call: str) -> None:
     assert files(tmp_path / "yaml") == files(tmp_path / "python")
 
 
+@pytest.mark.parametrize(
+    ("call", "batch"),
+    [
+        ("placer.trace(bare, W, x)", "rows"),
+        ("placer.trace(centred, x)", None),
+        ("placer.trace(bare, W, x, batch='whole')", None),
+        ("placer.trace(centred, x, batch='rows')", "rows"),
+    ],
+)
+def test_rows_are_the_default_where_they_are_proven(
+    tmp_path: Path, call: str, batch: str | None
+) -> None:
+    (op,) = calls(built(tmp_path, call))
+    assert op.attrs.get("batch") == batch
+
+
 def test_a_number_of_numpys_is_a_number(tmp_path: Path) -> None:
     call = "placer.trace(dense, {'w': W}, x, np.float32(0.5))"
     program = built(tmp_path, call)

@@ -35,17 +35,14 @@ PLACEMENTS = {
     "all workers": {
         '{"nodes": {"worker": {"count": 1}}}': f"{WORKERS} | {{'slicing': {{'min_block': 8}}}}",
         '"/node:worker:0/cpu"': '"/node:ps/cpu"',
-        'BATCH = "whole"': 'BATCH = "rows"',
     },
     "a pipeline": {
         'FIRST, SECOND = "", ""': 'FIRST, SECOND = "/node:worker:0", "/node:worker:1"',
         '{"nodes": {"worker": {"count": 1}}}': f"{WORKERS} | {{'microbatches': 4}}",
-        'BATCH = "whole"': 'BATCH = "rows"',
     },
     "computed again": {
         'FIRST, SECOND = "", ""': 'FIRST, SECOND = "/node:worker:0", "/node:worker:1"',
         '{"nodes": {"worker": {"count": 1}}}': WORKERS,
-        'BATCH = "whole"': 'BATCH = "rows"',
         "with place_guard(AROUND):": "with place_guard(AROUND), placer.remat():",
     },
 }
@@ -79,7 +76,15 @@ def write(folder: Path, placement: str) -> Path:
 
 def run(spec: str, out: Path, *, single_process: bool) -> tuple[list[Any], Any]:
     """Metrics by step, and parameters at the end."""
-    plan = compile(spec, out, single_process=single_process)
+    graphs = []
+    plan = compile(
+        spec,
+        out,
+        single_process=single_process,
+        after_pass=lambda _, graph: graphs.append(graph),
+    )
+    of = {op.attrs.get("batch", "whole") for op in graphs[0].of_kind("call")}
+    assert ("rows" in of) == (not spec.endswith("inner"))  # a loss of all rows is in it
     history, saved = out.with_suffix(".jsonl"), out.with_suffix(".safetensors")
     options = Options(
         steps=STEPS,

@@ -10,7 +10,7 @@ import placer
 from placer import Program, layers, optimizer, place_guard
 
 FIRST, SECOND = "", ""
-BATCH = "whole"
+BATCH = None
 SECTIONS: dict = {"nodes": {"worker": {"count": 1}}}
 AROUND, OPTIMIZER = "/node:worker", "/node:worker:0/cpu"
 

@@ -1,0 +1,205 @@
+"""The proof that a traced function works row by row.
+
+Row i of each result then depends on row i of the inputs alone, whatever the number of
+rows: the batch can be split over places, and gradients of parameters are sums over rows.
+It is an abstract interpretation of the jaxpr of two batches at once, equation by
+equation (`placer.regions.row_rules`): of each value it finds the axis along which the
+rows of the batch lie, or that it does not depend on the batch at all. What the rules do
+not know, and what depends on the number of rows, is not proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from placer.graph.types import BATCH as BATCH_DIM
+from placer.regions.cut import OUTSIDE, Cut
+from placer.regions.function import Traced
+from placer.regions.row_rules import CALLS, RULES
+from placer.regions.row_states import (
+    BATCH,
+    Equations,
+    NotProvenError,
+    State,
+    need,
+    rows_of_sizes,
+    same,
+)
+
+
+def is_by_rows(small: Traced, large: Traced) -> bool:
+    """Whether it is proven of a function, which was traced for each of `SIZES` rows."""
+    kinds = small.arguments.types
+    for kind in kinds:
+        if kind.has_batch and (not kind.has_rows or kind.shape.count(BATCH_DIM) > 1):
+            return False
+    inputs = [BATCH if kind.has_rows else None for kind in kinds]
+    return by_rows(small.cut, large.cut, inputs)
+
+
+def by_rows(small: Cut, large: Cut, inputs: Sequence[State]) -> bool:
+    """Whether each region of a function gives rows of the batch that it takes, or nothing
+    of the batch. `small` and `large` are cut from traces of `SIZES` rows, and `inputs`
+    says of each input of the function what is known of it."""
+    known = {(OUTSIDE, i): state for i, state in enumerate(inputs)}
+    try:
+        for at, pair in enumerate(zip(small.regions, large.regions, strict=True)):
+            states = [known[source] for source in pair[0].takes]
+            found = _closed(pair[0].closed, pair[1].closed, states, inner=False)
+            need(all(x == BATCH for x in found) or all(x is None for x in found))
+            known.update({(at, k): state for k, state in enumerate(found)})
+    except NotProvenError:
+        return False
+    return True
+
+
+def _closed(
+    small: Any, large: Any, states: Sequence[State], *, inner: bool
+) -> list[State]:
+    """The states of the results of a closed jaxpr, or of one without constants."""
+    consts, others = getattr(small, "consts", ()), getattr(large, "consts", ())
+    need(same(tuple(consts), tuple(others)))
+    one, other = getattr(small, "jaxpr", small), getattr(large, "jaxpr", large)
+    need(len(one.eqns) == len(other.eqns))
+    found: dict[Any, State] = dict.fromkeys(one.constvars)
+    found.update(zip(one.invars, states, strict=True))
+    for pair in zip(one.eqns, other.eqns, strict=True):
+        eqns = Equations(*pair, [_state(*x, found) for x in _operands(*pair)])
+        found.update(zip(pair[0].outvars, _results(eqns, inner=inner), strict=True))
+    results = zip(one.outvars, other.outvars, strict=True)
+    return [_state(a, b, found) for a, b in results]
+
+
+def _operands(small: Any, large: Any) -> Sequence[tuple[Any, Any]]:
+    need(len(small.invars) == len(large.invars))
+    return list(zip(small.invars, large.invars, strict=True))
+
+
+def _state(small: Any, large: Any, found: dict[Any, State]) -> State:
+    if isinstance(small, core.Literal):
+        # A number that is another one for another batch is its size, or made of it.
+        need(isinstance(large, core.Literal) and same(small.val, large.val))
+        return None
+    return found[small]
+
+
+def _results(eqns: Equations, *, inner: bool) -> list[State]:
+    """The states of the results of an equation."""
+    need(eqns.small.primitive.name == eqns.large.primitive.name)
+    match eqns.name:
+        case "scan":
+            found = _scan(eqns, inner=inner)
+        case "while":
+            found = _while(eqns, inner=inner)
+        case "cond":
+            found = _cond(eqns, inner=inner)
+        case "custom_jvp_call":
+            if not inner:
+                _check_rule(eqns)
+            found = _call(eqns, "call_jaxpr", inner=inner)
+        case name if name in CALLS:
+            found = _call(eqns, "jaxpr", inner=inner)
+        case name:
+            need(name in RULES)
+            found = RULES[name](eqns)
+    for i, state in enumerate(found):
+        one, other = eqns.shapes_out(i)
+        need(rows_of_sizes(one, other) == state)
+    return found
+
+
+def _call(eqns: Equations, key: str, *, inner: bool) -> list[State]:
+    small, large = eqns.small.params[key], eqns.large.params[key]
+    return _closed(small, large, eqns.states, inner=inner)
+
+
+def _scan(eqns: Equations, *, inner: bool) -> list[State]:
+    eqns.need_same(but=("jaxpr",))
+    small, large = eqns.small.params, eqns.large.params
+    fixed = small["num_consts"]
+    each = fixed + small["num_carry"]
+    carried = eqns.states[fixed:each]
+    slices = [None if x is None else x.moved(x.axis - 1) for x in eqns.states[each:]]
+    need(all(x is None or x.axis >= 0 for x in slices))
+    states = [*eqns.states[:each], *slices]
+    found = _closed(small["jaxpr"], large["jaxpr"], states, inner=inner)
+    need(found[: len(carried)] == carried)
+    rest = found[len(carried) :]
+    return [*carried, *(None if x is None else x.moved(x.axis + 1) for x in rest)]
+
+
+def _while(eqns: Equations, *, inner: bool) -> list[State]:
+    small, large = eqns.small.params, eqns.large.params
+    eqns.need_same(but=("cond_jaxpr", "body_jaxpr"))
+    conds, consts = small["cond_nconsts"], small["body_nconsts"]
+    states = eqns.states
+    carried = states[conds + consts :]
+    # Each row goes on as long as the others.
+    ways = "cond_jaxpr", [*states[:conds], *carried]
+    need(_closed(small[ways[0]], large[ways[0]], ways[1], inner=inner) == [None])
+    ways = "body_jaxpr", [*states[conds : conds + consts], *carried]
+    need(_closed(small[ways[0]], large[ways[0]], ways[1], inner=inner) == carried)
+    return carried
+
+
+def _cond(eqns: Equations, *, inner: bool) -> list[State]:
+    eqns.need_same(but=("branches",))
+    which, *states = eqns.states
+    need(which is None)
+    pairs = zip(
+        eqns.small.params["branches"], eqns.large.params["branches"], strict=True
+    )
+    ways = [_closed(*pair, states, inner=inner) for pair in pairs]
+    need(all(way == ways[0] for way in ways))
+    return ways[0]
+
+
+def _check_rule(eqns: Equations) -> None:
+    """A rule of the user's for the derivative has to work row by row, too: the backward
+    is its transpose."""
+    small, large = _derivative(eqns.small), _derivative(eqns.large)
+    tangents = [
+        state
+        for atom, state in zip(eqns.small.invars, eqns.states, strict=True)
+        if _is_float(atom)
+    ]
+    _closed(small, large, [*eqns.states, *tangents], inner=True)
+
+
+def _derivative(eqn: Any) -> Any:
+    """The jaxpr of an equation with its derivative: operands, then tangents of those that
+    are floats."""
+    found: list[Any] = [core.Var(atom.aval) for atom in eqn.invars]
+    outs: list[Any] = [core.Var(var.aval) for var in eqn.outvars]
+    debug = eqn.params["call_jaxpr"].jaxpr.debug_info
+    debug = debug._replace(arg_names=None, result_paths=None)
+    alone = eqn.replace(invars=found, outvars=outs)
+    jaxpr = core.Jaxpr([], found, outs, [alone], eqn.effects, debug)
+    function = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ()))
+    at = [i for i, atom in enumerate(eqn.invars) if _is_float(atom)]
+
+    def both(operands: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        def of_floats(*floats: Any) -> Any:
+            every = list(operands)
+            for i, x in zip(at, floats, strict=True):
+                every[i] = x
+            results = zip(outs, function(*every), strict=True)
+            return [y for out, y in results if _is_float(out)]
+
+        return jax.jvp(of_floats, [operands[i] for i in at], tangents)
+
+    struct: Any = jax.ShapeDtypeStruct  # which has no types
+    structs = [struct(v.aval.shape, v.aval.dtype) for v in found]
+    try:
+        return jax.make_jaxpr(both)(structs, [structs[i] for i in at])
+    except Exception as error:
+        # The rule is the user's. Where it fails it proves nothing; a backward tells it.
+        raise NotProvenError from error
+
+
+def _is_float(atom: Any) -> bool:
+    return bool(jax.numpy.issubdtype(atom.aval.dtype, jax.numpy.inexact))
