@@ -78,8 +78,13 @@ def compile_command(
     from placer.compiler import compile
     from placer.graph.text import print_graph
     from placer.report.outcome import plan_line
+    from placer.report.repeated import repeated_line
+
+    final: list[Graph] = []  # of a step, then of an evaluation
 
     def watch(name: str, graph: Graph) -> None:
+        if name == "segment":
+            final.append(graph)
         if name in print_after:
             say(print_graph(graph))
 
@@ -93,5 +98,8 @@ def compile_command(
     )
     # A graph that was asked for is all there is on stdout, so that it can be read back.
     say(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
+    again = repeated_line(plan, final[0])
+    if again is not None:
+        say(f"  {again}", err=bool(print_after))
     then = f"placer launch {quote(str(out))}"
     say(f"  in {out}; run it with: {then}", err=bool(print_after))

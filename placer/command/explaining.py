@@ -24,10 +24,12 @@ def explain_command(build: Path, name: str | None, no_code: bool) -> None:
     """
     from placer.command.opened import opened
     from placer.report.explanation import Build, all_choices, explanation
+    from placer.report.repeated import repeated_line
 
     found = opened(build, code=not no_code)
     if name is None:
-        lines = list(all_choices(found.plan))
+        again = repeated_line(found.plan, found.graphs[0])
+        lines = [*all_choices(found.plan), *([again] if again else [])]
     else:
         drawn = Build(found.plan, found.graphs, found.written)
         lines = list(explanation(drawn, name))

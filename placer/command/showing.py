@@ -53,6 +53,7 @@ def show_command(
 def _graphs(found: Opened) -> None:
     from placer.report.consoles import console
     from placer.report.placed_graph import coloured, legend
+    from placer.report.repeated import repeated_line
 
     graphs = found.graphs
     screen = console(sys.stdout)
@@ -60,6 +61,9 @@ def _graphs(found: Opened) -> None:
         screen.print(line, soft_wrap=True)
     if screen.is_terminal:
         screen.print(legend(graphs))
+    again = repeated_line(found.plan, graphs[0])
+    if again is not None:
+        say(again, err=True)  # what is printed can be read back as a graph
 
 
 def _tables(found: Opened) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placer.graph.graph import Graph, Op
 from placer.graph.rows import part, pieces, shares
-from placer.graph.structure import SCALES, STRUCTURAL, is_conversion
+from placer.graph.structure import SCALES, STRUCTURAL, is_computed, is_conversion
 from placer.graph.types import TensorType
 from placer.passes.flops import Known, flops
 from placer.plan import Edge, Moved
@@ -52,6 +52,48 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
                 for target in edge.targets:
                     costs[target].exchange += _additions(edge, value, target, graph)
     return costs
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """An op that takes rows of the batch, all of them on each of several hosts, with its
+    gradient: what those after the first compute again, in declared FLOPs of a step."""
+
+    op: Op
+    hosts: int
+    flops: int
+
+
+def repeats(graph: Graph) -> list[Repeat]:
+    """The ops that several hosts compute for the whole batch, the costliest first. Not
+    those of which a spec says so: updates at several nodes, what is computed again for
+    backward; nor what is made of parameters alone."""
+    known: Known = {}
+    found: dict[str, int] = {}
+    for op in graph.ops:
+        hosts = graph.hosts(op)
+        if len(hosts) == 1 or not is_computed(op) or is_conversion(op.kind):
+            continue
+        forward = graph.producers[op.operands[0]] if op.is_gradient else op
+        if op.attrs.get("again", False) or op.kind in SCALES or _is_split(graph, op):
+            continue
+        if _takes_rows(graph, forward):
+            spent, _ = _over_microbatches(graph, op, graph.batch, known)
+            found[forward.name] = found.get(forward.name, 0) + spent * (len(hosts) - 1)
+    ops = {op.name: op for op in graph.ops}
+    every = [
+        Repeat(ops[name], len(graph.hosts(ops[name])), spent)
+        for name, spent in found.items()
+        if spent
+    ]
+    return sorted(every, key=lambda each: -each.flops)
+
+
+def _takes_rows(graph: Graph, op: Op) -> bool:
+    # The last operand of a call says where a row stands, whether it asks or not.
+    operands = op.operands[:-1] if op.kind == "call" else op.operands
+    kinds = (graph.values[name].type for name in operands)
+    return any(isinstance(kind, TensorType) and kind.has_rows for kind in kinds)
 
 
 def turn_cost(graph: Graph, op: Op, host: str, known: Known) -> int:

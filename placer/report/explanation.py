@@ -13,6 +13,7 @@ from placer.graph.structure import COPIES
 from placer.graph.text import print_op
 from placer.place import HETER
 from placer.plan import Choice, Edge, Moved, Parameter, Plan, Table, TableBlock
+from placer.report.repeated import explained
 from placer.report.server_tables import block_bytes, describe, elements, item_bytes
 from placer.report.words import count, plural
 
@@ -138,6 +139,9 @@ def _op(build: Build, op: Op, name: str) -> Iterator[str]:
     why = "; ".join(choice.why for choice in chosen) or _default_reason(op)
     hosts = ", ".join(graph.hosts(op))
     yield f"  stands at {op.place} ({hosts}): {why}"
+    again = explained(graph, op.name)
+    if again is not None:
+        yield f"  {again}"
     if graph.is_repeated(op):
         yield f"  runs for each of the {graph.microbatches} microbatches of a step"
     for value in op.results:

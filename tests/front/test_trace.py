@@ -273,9 +273,12 @@ def test_yaml_says_the_same(tmp_path: Path, call: str) -> None:
     ("call", "batch"),
     [
         ("placer.trace(bare, W, x)", "rows"),
-        ("placer.trace(centred, x)", None),
+        ("placer.trace(centred, x) @ layers.parameter([4, 4], 'ones')", None),
         ("placer.trace(bare, W, x, batch='whole')", None),
-        ("placer.trace(centred, x, batch='rows')", "rows"),
+        (
+            "placer.trace(centred, x, batch='rows') @ layers.parameter([4, 4], 'ones')",
+            "rows",
+        ),
     ],
 )
 def test_rows_are_the_default_where_they_are_proven(
