@@ -54,10 +54,10 @@ def _traced(fn: Callable[..., Any], text: str, rows: int, widest: str) -> Traced
         closed, results, changes = _jaxpr(fn, arguments, rows)
     has_rows = [kind.has_batch for kind in arguments.types]
     check_draws(closed, has_rows)
-    if changes:
-        raise error(next(iter(changes)), _line_of_change(fn, arguments, rows))
     if elsewhere:
         raise elsewhere[0]
+    if changes:
+        raise error(next(iter(changes)), _line_of_change(fn, arguments, rows))
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
     return Traced(cut(flatten(closed), has_rows, debug), arguments, results)
 

@@ -25,12 +25,17 @@ Leaves = dict[str, Any]
 
 def leaves(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves, Any]:
     """The leaves of arguments of `fn`, and their structure. Without streams of random
-    numbers: what is drawn from them is looked for by itself (`placer.regions.draws`)."""
+    numbers: what is drawn from them is looked for by itself (`placer.regions.draws`).
+    An argument that cannot be taken apart any more, as a `State` of Equinox after it was
+    set, is a leaf."""
     names = list(inspect.signature(fn).parameters)
     found: Leaves = {}
     structures = []
     for at, arg in enumerate(args):
-        flat, structure = jax.tree_util.tree_flatten_with_path(arg, _is_stream)
+        try:
+            flat, structure = jax.tree_util.tree_flatten_with_path(arg, _is_stream)
+        except ValueError:
+            flat, structure = [((), arg)], None
         structures.append(structure)
         for path, leaf in flat:
             if not _is_stream(leaf):

@@ -136,6 +136,23 @@ def stated_evaluated(made: Any, x: jax.Array) -> jax.Array:
     return jax.vmap(norm, in_axes=(0, None), out_axes=(0, None))(x, state)[0]
 
 
+class Counter(equinox.Module):
+    count: equinox.nn.StateIndex
+
+    def __init__(self) -> None:
+        self.count = equinox.nn.StateIndex(jnp.zeros(()))
+
+
+def counting() -> Any:
+    return equinox.nn.make_with_state(Counter)()
+
+
+def set_at_once(made: Any, x: jax.Array) -> jax.Array:
+    counter, state = made
+    state = state.set(counter.count, state.get(counter.count) + 1)  # line: set_at_once
+    return x * state.get(counter.count)
+
+
 def keyed_by_row(x: jax.Array) -> jax.Array:
     keys = jax.random.split(KEY, len(x))
     drop = equinox.nn.Dropout(0.5)
@@ -230,6 +247,7 @@ def test_a_key_that_is_the_same_in_every_step_is_refused(
             "batch_stats.BatchNorm_0.mean is changed LINE,",
         ),
         (stated_normed, [{"make": "stated"}], "an equinox.nn.State is changed LINE,"),
+        (set_at_once, [{"make": "counting"}], "an equinox.nn.State is changed LINE,"),
     ],
 )
 def test_state_that_would_be_lost_is_refused(
