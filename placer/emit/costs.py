@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
+from placer.emit.alike import Alike
 from placer.graph.graph import Graph, Op
-from placer.graph.rows import part, pieces, shares
+from placer.graph.rows import Conversion, part, share_of
 from placer.graph.structure import SCALES, STRUCTURAL, is_computed, is_conversion
 from placer.graph.types import TensorType
 from placer.passes.flops import Known, flops
@@ -23,9 +24,9 @@ class Cost:
     exchange: int = 0
 
 
-def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
-    """What each host computes in one step."""
-    costs = {host: Cost() for host in graph.cluster.all_hosts()}
+def step_costs(graph: Graph, edges: Sequence[Edge], alike: Alike) -> dict[str, Cost]:
+    """What each host computes in one step: by the first of those that are alike."""
+    costs = {host: Cost() for host in alike.classes}
     known: Known = {}
     for op in graph.ops:
         if op.kind in STRUCTURAL or is_conversion(op.kind):
@@ -35,6 +36,8 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
         exchanged = op.kind in SCALES
         again = op.attrs.get("again", False)
         for i, host in enumerate(hosts):
+            if host not in costs:
+                continue
             rows = _rows(graph, op, i)
             spent, repeated = _over_microbatches(graph, op, rows, known)
             if exchanged:
@@ -49,8 +52,8 @@ def step_costs(graph: Graph, edges: Sequence[Edge]) -> dict[str, Cost]:
     for edge in edges:
         for value in edge.values:
             if value.layouts[0] == "P":
-                for target in edge.targets:
-                    costs[target].exchange += _additions(edge, value, target, graph)
+                for target, spent in _additions(edge, value, costs, graph):
+                    costs[target].exchange += spent
     return costs
 
 
@@ -117,8 +120,8 @@ def _rows(graph: Graph, op: Op, number: int) -> int:
     """How many rows of a batch the op's host of that number computes."""
     if not _is_split(graph, op):
         return graph.batch
-    found = shares(graph.hosts(op), graph.cluster.workers)
-    return found[number].size(graph.batch)
+    share = share_of(graph.hosts(op), number, graph.cluster.workers)
+    return share.size(graph.batch)
 
 
 def _differs(graph: Graph, op: Op) -> bool:
@@ -148,18 +151,26 @@ def _fixed(graph: Graph, op: Op, known: Known) -> int:
     return 2 * flops(graph, op, 1, known) - flops(graph, op, 2, known)
 
 
-def _additions(edge: Edge, value: Moved, target: str, graph: Graph) -> int:
-    """What it takes to add up the parts of a value that come to one host."""
+def _additions(
+    edge: Edge, value: Moved, targets: Container[str], graph: Graph
+) -> Iterator[tuple[str, int]]:
+    """What it takes to add up the parts of a value that come to these of the hosts."""
     kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1
     batch = graph.batch // times
     ways = value.layouts, edge.sources, edge.targets
-    found = pieces(*ways, target, batch, graph.cluster.workers)
-    first = {piece.into: piece for piece in reversed(found)}  # what others are added to
+    conversion = Conversion(*ways, batch, graph.cluster.workers)
     numel = kind.numel(batch)
-    return times * sum(
-        numel if piece.whole else numel // batch * (piece.high - piece.low)
-        for piece in found
-        if piece is not first[piece.into]
-    )
+    for target in filter(targets.__contains__, edge.targets):
+        found = conversion.pieces(target)
+        first = {piece.into: piece for piece in reversed(found)}  # others are added to
+        yield (
+            target,
+            times
+            * sum(
+                numel if piece.whole else numel // batch * (piece.high - piece.low)
+                for piece in found
+                if piece is not first[piece.into]
+            ),
+        )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from placer.emit.alike import Alike
 from placer.graph.graph import TOGETHER, Graph, Op
 from placer.graph.rows import pieces
 from placer.graph.structure import (
@@ -46,11 +47,18 @@ class Phase:
     rows: int | None
     evaluating: bool
 
+    @cached_property
+    def alike(self) -> Alike:
+        """Which hosts do the same in this phase."""
+        return Alike([self.graph])
+
     def units(self, host: str) -> tuple[Unit, ...]:
-        """The host's part of the graph. Empty when it has none."""
-        found = self._units.get(host)
+        """The host's part of the graph, the same of all hosts that are alike. Empty when
+        it has none."""
+        first = self.alike.first(host)
+        found = self._units.get(first)
         if found is None:
-            found = self._units[host] = units(self.graph, host)
+            found = self._units[first] = units(self.graph, first)
         return found
 
     @cached_property

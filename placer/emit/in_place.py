@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from placer.emit.alike import Alike
 from placer.emit.host import taken
 from placer.graph.graph import APART, TOGETHER, Graph, Op
-from placer.graph.rows import pieces
+from placer.graph.rows import Conversion
 from placer.graph.structure import (
     COPIES,
     is_computed,
@@ -39,24 +40,50 @@ class Readers:
     Ops stand in an order in which each comes after what it waits for, so one look at
     each is enough. What runs for every microbatch is over when it is for all of them, as
     it is when what they have summed up or put together is there.
+
+    Of hosts that are alike only the first two are looked at. What one of them waits for
+    on another of them, it waits for on each of the others.
     """
 
-    def __init__(self, graph: Graph, evaluation: Graph | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        evaluation: Graph | None = None,
+        alike: Alike | None = None,
+    ) -> None:
         self._graph = graph
-        self._evaluation = Readers(evaluation) if evaluation is not None else None
+        both = [graph, *([evaluation] if evaluation is not None else [])]
+        self._alike = alike or Alike(both)
+        self._looked_at = {
+            host for hosts in self._alike.classes.values() for host in hosts[:2]
+        }
+        self._hosts_of: dict[int, tuple[str, ...]] = {}  # by the identity of a place
+        self._evaluation: Readers | None = None
+        if evaluation is not None:
+            self._evaluation = Readers(evaluation, alike=self._alike)
         self._bits: dict[str | Run, int] = {}
-        for i, host in enumerate(graph.cluster.all_hosts()):
+        for i, host in enumerate(sorted(self._looked_at)):
             self._bits[host] = 1 << i
         self._ready: dict[Run, int] = {}  # before the results of a run
         self._sent: dict[tuple[int, str], int] = {}  # before a message of an edge
         self._there: dict[tuple[str, str], int] = {}  # before a value that no run makes
+        self._ways: dict[tuple[int, int], Conversion] = {}  # of each value of an edge
         self._same: dict[tuple[str, str], str] = {}  # a value that is its operand
         for op in graph.ops:
-            for host in graph.hosts(op):
+            for host in self._hosts(op):
                 self._follow(op, host)
+
+    def _hosts(self, op: Op) -> tuple[str, ...]:
+        """The hosts of an op that are looked at, in their order."""
+        found = self._hosts_of.get(id(op.place))
+        if found is None:
+            hosts = filter(self._looked_at.__contains__, self._graph.hosts(op))
+            found = self._hosts_of[id(op.place)] = tuple(hosts)
+        return found
 
     def in_place(self, host: str, blocks: list[str]) -> bool:
         """Whether these parameters of the host, if they change, may do so in place."""
+        host = self._alike.first(host)
         return all(
             name in self._gradients
             and self._are_over(name, self._gradients[name], host)
@@ -86,20 +113,20 @@ class Readers:
                     at = self._positions[op.attrs["edge"], name]
                     reached = frozenset(
                         target
-                        for target in self._graph.hosts(listen)
+                        for target in self._hosts(listen)
                         if hosts & {*self._sources(op, listen, at, target)}
                     )
                     ahead.append((listen.results[at].name, reached))
                 elif op.kind in _VIEWS:
                     ahead.append((op.name, hosts))
                 elif op.kind in COPIES:
-                    here = hosts & {*self._graph.hosts(op)}
+                    here = hosts & {*self._hosts(op)}
                     at = op.operands.index(name)
                     ahead.append((op.results[at].name, here))
                 elif op.kind == "record":  # at a time that no gradient waits for
                     found.update((each, -1, "") for each in hosts)
                 elif is_computed(op):
-                    here = hosts & {*self._graph.hosts(op)}
+                    here = hosts & {*self._hosts(op)}
                     found.update(self._run(op, each) for each in here)
                     if _may_be_same(op):
                         ahead.append((op.name, here))
@@ -110,7 +137,7 @@ class Readers:
         while (value, host) in self._same:
             value = self._same[value, host]
         op = self._graph.producers[value]
-        if host not in self._graph.hosts(op):
+        if host not in self._hosts(op):
             return 0  # of which a conversion makes zeros here
         if is_computed(op):
             return self._ready[self._run(op, host)]
@@ -152,7 +179,7 @@ class Readers:
         names = [
             name
             for name in taken(graph, host, op)
-            if host in graph.hosts(graph.producers[name])
+            if host in self._hosts(graph.producers[name])
         ]
         if _may_be_same(op) and len(names) == 1:
             self._same[op.name, host] = names[0]  # which is there before the run
@@ -170,14 +197,17 @@ class Readers:
         return over
 
     def _sources(self, send: Op, listen: Op, at: int, host: str) -> list[str]:
-        graph = self._graph
-        operand, result = graph.values[send.operands[at]], listen.results[at]
-        assert operand.layout is not None
-        assert result.layout is not None
-        layouts = operand.layout, result.layout
-        ways = graph.hosts(send), graph.hosts(listen)
-        found = pieces(layouts, *ways, host, graph.batch, graph.cluster.workers)
-        return [piece.source for piece in found]
+        key = send.attrs["edge"], at
+        if key not in self._ways:
+            graph = self._graph
+            operand, result = graph.values[send.operands[at]], listen.results[at]
+            assert operand.layout is not None
+            assert result.layout is not None
+            layouts = operand.layout, result.layout
+            hosts = self._hosts(send), self._hosts(listen)
+            workers = graph.cluster.workers
+            self._ways[key] = Conversion(layouts, *hosts, graph.batch, workers)
+        return [piece.source for piece in self._ways[key].pieces(host)]
 
     @cached_property
     def _stored(self) -> set[str]:

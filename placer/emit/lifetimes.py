@@ -46,6 +46,8 @@ class Lifetimes:
         self.step = step
         self.graph = step.graph
         self.schedule = schedule
+        self._takers: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        """Who takes a message of a microbatch, and when, the last first."""
 
     def runs(self, host: str) -> list[Run]:
         if host not in self.schedule.turns:
@@ -87,10 +89,12 @@ class Lifetimes:
 
     @cached_property
     def _blocks(self) -> Mapping[str, Blocks]:
-        return {
+        first = self.step.alike.first
+        of_class = {
             host: blocks(self.graph, self.step.units(host))
-            for host in self.schedule.turns
+            for host in dict.fromkeys(map(first, self.schedule.turns))
         }
+        return {host: of_class[first(host)] for host in self.schedule.turns}
 
     @cached_property
     def _listening(self) -> Mapping[int, Sequence[tuple[str, Block]]]:
@@ -105,15 +109,14 @@ class Lifetimes:
 
     def _taken(self, send: Op, host: str, microbatch: int) -> float:
         """When the last of the others takes a microbatch's message."""
-        takers = self._listening.get(send.attrs["edge"], ())
-        return max(
-            (
-                self._begin[other, block.name, microbatch]
-                for other, block in takers
-                if other != host
-            ),
-            default=-1,
-        )
+        key = send.attrs["edge"], microbatch
+        if key not in self._takers:
+            found = [
+                (self._begin[other, block.name, microbatch], other)
+                for other, block in self._listening.get(key[0], ())
+            ]
+            self._takers[key] = sorted(found, reverse=True)
+        return next((at for at, other in self._takers[key] if other != host), -1)
 
     @cached_property
     def _begin(self) -> Mapping[tuple[str, str, int | None], int]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from math import prod
 from operator import add
 
 from placer.emit.host import Phase, Unit
 from placer.emit.lifetimes import Life, Lifetimes
-from placer.emit.schedule import Schedule
+from placer.emit.schedule import Schedule, Turn
 from placer.errors import SpecError
 from placer.graph import optimizers
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.model import Model
-from placer.graph.rows import shares
+from placer.graph.rows import share_of
 from placer.graph.structure import FLAT
 from placer.graph.types import HALVES, ITEM_BYTES, TensorType
 from placer.plan import Plan, Table
@@ -29,6 +30,8 @@ class Memory:
 
     def __init__(self, step: Phase, schedule: Schedule) -> None:
         self._graph = step.graph
+        self._alike = step.alike
+        self._schedule = schedule
         self._lifetimes = Lifetimes(step, schedule)
         self._found: dict[str, _Peaks] = {}
 
@@ -51,16 +54,26 @@ class Memory:
             assert place is not None
             needed = peaks[devices]
             needed += self.tables([t for t in tables if t.devices == devices])
-            for at in graph.cluster.resolve(place):
-                if at.host == host:
-                    device = f"{at.device}:{at.device_id}"
-                    found[device] = found.get(device, 0) + needed
+            for number in graph.cluster.device_ids(place):
+                device = f"{place.device}:{number}"
+                found[device] = found.get(device, 0) + needed
         return found
 
     def _peaks(self, host: str) -> _Peaks:
+        if self._is_even:
+            host = self._alike.first(host)
         if host not in self._found:
             self._found[host] = self._looked_for(host)
         return self._found[host]
+
+    @cached_property
+    def _is_even(self) -> bool:
+        """Whether hosts that are alike take their turns at the same times, too."""
+        return all(
+            _times(self._schedule, host) == _times(self._schedule, first)
+            for first, hosts in self._alike.classes.items()
+            for host in hosts
+        )
 
     def _looked_for(self, host: str) -> _Peaks:
         graph, runs = self._graph, self._lifetimes.runs(host)
@@ -82,6 +95,10 @@ class Memory:
         found: dict[str | None, int] = {None: whole.peak()}
         found.update((each, alive.peak()) for each, (_, alive) in counted.items())
         return found
+
+
+def _times(schedule: Schedule, host: str) -> list[tuple[Turn, int]]:
+    return [(turn, turn.begin) for turn in schedule.turns.get(host, ())]
 
 
 _Peaks = Mapping[str | None, int]
@@ -113,7 +130,7 @@ class _Alive:
 def _is_on_one(graph: Graph, op: Op) -> bool:
     """Whether the op is on one device of each of its hosts."""
     assert op.place is not None
-    return len(graph.cluster.resolve(op.place)) == len(graph.hosts(op))
+    return len(graph.cluster.device_ids(op.place)) == 1
 
 
 def _within(unit: Unit, sizes: _Sizes) -> int:
@@ -163,11 +180,11 @@ class _Sizes:
         hosts = graph.hosts(op)
         rows = batch
         if value.layout == "S":
-            share = shares(hosts, graph.cluster.workers)[hosts.index(self._host)]
-            rows = share.size(batch)
+            number = hosts.index(self._host)
+            rows = share_of(hosts, number, graph.cluster.workers).size(batch)
         if self._devices is not None:
             assert op.place is not None
-            rows //= len(graph.cluster.resolve(op.place)) // len(hosts)
+            rows //= len(graph.cluster.device_ids(op.place))
         return value.type.nbytes(batch, rows)
 
 

@@ -15,7 +15,7 @@ from placer.emit.reasons import choices
 from placer.emit.schedule import Schedule
 from placer.graph.graph import Graph
 from placer.graph.model import Model, Source
-from placer.graph.rows import Share, pieces, shares
+from placer.graph.rows import Conversion, Share, share_of
 from placer.graph.structure import (
     is_computed,
     is_once,
@@ -47,27 +47,31 @@ def make_plan(
 ) -> Plan:
     """The plan of a build, given the final graphs of its phases, which program each host
     runs, and the hashes of its files."""
-    step, *rest = (phase.graph for phase in phases)
-    evaluation = rest[0] if rest else None
-    edges = _edges(step)
-    costs = step_costs(step, edges)
+    step, alike = phases[0].graph, phases[0].alike
+    edges = _edges(phases[0])
+    costs = step_costs(step, edges, alike)
     memory = Memory(phases[0], schedule)
+    in_step, *in_evaluation = map(_of_hosts, phases)
+    computes: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for host in step.cluster.all_hosts():
+        if (same := _class(phases, host)) not in computes:
+            computes[same] = _computes(phases, host, tables[host])
     nodes = tuple(
         Node(
             name=host,
             program=programs[host],
             devices=dict(step.cluster.kind(host.split(":")[0]).devices),
             turns=schedule.of(host),
-            computes=_computes((step, evaluation), host, tables[host]),
-            step=_phase(step, host),
-            evaluation=_phase(evaluation, host) if evaluation else None,
+            computes=computes[_class(phases, host)],
+            step=in_step[host],
+            evaluation=in_evaluation[0][host] if in_evaluation else None,
             tables=tables[host],
             table_bytes=memory.tables(tables[host]),
             activation_bytes=memory.activations(host),
             device_bytes=memory.devices(host, tables[host]),
-            flops=costs[host].model,
-            replicated_flops=costs[host].replicated,
-            exchange_flops=costs[host].exchange,
+            flops=costs[alike.first(host)].model,
+            replicated_flops=costs[alike.first(host)].replicated,
+            exchange_flops=costs[alike.first(host)].exchange,
         )
         for host in step.cluster.all_hosts()
     )
@@ -91,7 +95,7 @@ def make_plan(
         else None,
         nodes=nodes,
         step_edges=edges,
-        evaluation_edges=_edges(evaluation) if evaluation else (),
+        evaluation_edges=_edges(phases[1]) if phases[1:] else (),
         parameters=_parameters(model, nodes),
         choices=choices(model, step),
         modules=model.modules,
@@ -124,47 +128,58 @@ def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
     )
 
 
+def _class(phases: Sequence[Phase], host: str) -> tuple[str, ...]:
+    """What hosts have in common that are alike in every phase."""
+    return tuple([phase.alike.first(host) for phase in phases])
+
+
 def _computes(
-    graphs: Iterable[Graph | None], host: str, tables: Sequence[Table]
+    phases: Iterable[Phase], host: str, tables: Sequence[Table]
 ) -> tuple[str, ...]:
     """The devices that a host computes on, and updates tables."""
     found: dict[str, None] = {}
-    for graph in filter(None, graphs):
-        for op in graph.on(host):
+    for phase in phases:
+        for op in phase.graph.on(host):
             if is_computed(op):
-                found.setdefault(graph.devices(op))
+                found.setdefault(phase.graph.devices(op))
     found.update((table.devices, None) for table in tables if table.devices != MEMORY)
     return tuple(found)
 
 
-def _phase(graph: Graph, host: str) -> plan.Phase:
-    reads = []
+def _of_hosts(phase: Phase) -> dict[str, plan.Phase]:
+    """What each host reads and records."""
+    graph, workers = phase.graph, phase.graph.cluster.workers
+    reads: dict[str, list[Read]] = {}
+    metrics: dict[str, dict[str, Metric]] = {}
     for op in graph.of_kind("read"):
         hosts = graph.hosts(op)
-        if host in hosts:
-            share = Share((0,), 1)
-            if op.result.layout == "S":
-                share = shares(hosts, graph.cluster.workers)[hosts.index(host)]
-            reads.append(
-                Read(
-                    value=op.name,
-                    input=op.attrs["input"],
-                    own=share.own,
-                    parts=share.parts,
-                )
+        for i, host in enumerate(hosts):
+            split = op.result.layout == "S"
+            share = share_of(hosts, i, workers) if split else Share((0,), 1)
+            read = Read(
+                value=op.name,
+                input=op.attrs["input"],
+                own=share.own,
+                parts=share.parts,
             )
-    metrics = {
-        op.attrs["metric"]: Metric(
+            reads.setdefault(host, []).append(read)
+    for op in graph.of_kind("record"):
+        metric = Metric(
             layout=graph.values[op.operands[0]].layout or "R",
             final=op.attrs.get("final", "value"),
         )
-        for op in graph.of_kind("record")
-        if host in graph.hosts(op)
+        for host in graph.hosts(op):
+            metrics.setdefault(host, {})[op.attrs["metric"]] = metric
+    return {
+        host: plan.Phase(
+            reads=tuple(reads.get(host, ())), metrics=metrics.get(host, {})
+        )
+        for host in graph.cluster.all_hosts()
     }
-    return plan.Phase(reads=tuple(reads), metrics=metrics)
 
 
-def _edges(graph: Graph) -> tuple[Edge, ...]:
+def _edges(phase: Phase) -> tuple[Edge, ...]:
+    graph = phase.graph
     found = []
     for edge, listen in graph.listens.items():
         send = graph.sends[edge]
@@ -174,19 +189,14 @@ def _edges(graph: Graph) -> tuple[Edge, ...]:
         )
         sources, targets = graph.hosts(send), graph.hosts(listen)
         times = graph.microbatches if graph.is_repeated(listen) else 1
+        nbytes = sum(_moved_bytes(phase, v, sources, targets, times) for v in values)
         found.append(
             Edge(
                 id=edge,
                 sources=sources,
                 targets=targets,
                 values=values,
-                nbytes=times
-                * sum(
-                    _moved_bytes(
-                        v, sources, targets, graph.batch // times, graph.cluster.workers
-                    )
-                    for v in values
-                ),
+                nbytes=times * nbytes,
                 once=is_once(send),
             )
         )
@@ -222,23 +232,26 @@ def _moved(graph: Graph, operand: str, result: str) -> Moved:
 
 
 def _moved_bytes(
+    phase: Phase,
     moved: Moved,
     sources: Sequence[str],
     targets: Sequence[str],
-    batch: int,
-    workers: int,
+    times: int,
 ) -> int:
-    """Bytes that cross between hosts for one value in one full step."""
+    """Bytes that cross between hosts for one value in one of so many microbatches of a
+    full step. Targets that are alike take as many."""
+    batch, workers = phase.graph.batch // times, phase.graph.cluster.workers
     kind = TensorType(moved.dtype, moved.shape)  # type: ignore[arg-type]
     row = kind.nbytes(batch) // batch if kind.has_rows else kind.nbytes(batch)
+    ways = Conversion(moved.layouts, sources, targets, batch, workers)
+    classes = phase.alike.classes
     total = 0
-    for target in targets:
-        for piece in pieces(moved.layouts, sources, targets, target, batch, workers):
+    for target in filter(classes.__contains__, targets):
+        for piece in ways.pieces(target):
             if piece.source != target:
-                if piece.whole:
-                    total += kind.nbytes(batch)
-                else:
-                    total += row * (piece.high - piece.low)
+                rows = piece.high - piece.low
+                nbytes = kind.nbytes(batch) if piece.whole else row * rows
+                total += len(classes[target]) * nbytes
     return total
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from placer.emit.host import Phase
 from placer.emit.names import Names
 from placer.emit.schedule import Schedule
-from placer.emit.segments import Function
+from placer.emit.segments import Function, names_rows
 from placer.emit.step import hook
 from placer.graph.graph import Graph
-from placer.graph.structure import is_conversion
 from placer.plan import Table
 
 
@@ -78,11 +77,10 @@ def _main(hooks: str) -> str:
 
 
 def _likeness(host: str, phases: Sequence[Phase]) -> object:
-    """What two hosts with the same program have in common: their ops, and nothing that
-    a host does in its own way."""
-    mine = [op for phase in phases for op in phase.graph.on(host)]
-    own = any(op.kind == "accumulate" or is_conversion(op.kind) for op in mine)
-    return host if own or not mine else tuple(map(id, mine))
+    """What hosts have in common that have the same program: they are alike in every
+    phase, and none of them has rows of its own to cut or to fill up."""
+    own = any(names_rows(phase.graph, phase.units(host)) for phase in phases)
+    return host if own else tuple(phase.alike.first(host) for phase in phases)
 
 
 def _body(

@@ -9,8 +9,10 @@ keep all at work (PipeDream: Narayanan et al. 2019, 2021).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 
+from placer.emit.alike import Alike
 from placer.emit.blocks import Block, Blocks, blocks
 from placer.emit.costs import turn_cost
 from placer.emit.host import units
@@ -53,10 +55,11 @@ def make_schedule(graph: Graph, policy: str) -> Schedule:
     """The schedule of a step, from the last pass's graph."""
     if graph.microbatches == 1:
         return Schedule(policy, 1, {})
-    steps = {
-        host: blocks(graph, units(graph, host)) for host in graph.cluster.all_hosts()
-    }
-    state = _Simulation(graph, steps, policy)
+    alike = Alike([graph])
+    of_class = {host: blocks(graph, units(graph, host)) for host in alike.classes}
+    hosts = graph.cluster.all_hosts()
+    steps = {host: of_class[alike.first(host)] for host in hosts}
+    state = _Simulation(graph, alike, steps, policy)
     state.run()
     turns = {host: tuple(found) for host, found in state.turns.items()}
     return Schedule(policy, graph.microbatches, turns)
@@ -64,7 +67,8 @@ def make_schedule(graph: Graph, policy: str) -> Schedule:
 
 _Rank = tuple[int, int]
 _Key = tuple[str, int, int | None]
-"""A host, a block of it by its number, and the microbatch."""
+"""A host, a block of it by its number, and the microbatch; or a message by its edge."""
+_MESSAGE = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,12 @@ class _Work:
     cost: int
     devices: tuple[str, ...]
     at: frozenset[Location]
+
+    def on(self, host: str) -> _Work:
+        """The same on a host that is alike."""
+        number = int(host.partition(":")[2])
+        at = frozenset(replace(device, node_id=number) for device in self.at)
+        return _Work(self.cost, self.devices, at)
 
 
 @dataclass(slots=True)
@@ -91,6 +101,7 @@ class _Stage:
 @dataclass(slots=True)
 class _Simulation:
     graph: Graph
+    alike: Alike
     steps: Mapping[str, Blocks]
     policy: str
     among: dict[str, Sequence[Block]] = field(default_factory=dict)
@@ -114,21 +125,34 @@ class _Simulation:
             if any(block.repeated for block in step.among):
                 self.among[host] = step.among
         for host, found in self.among.items():
-            known: Known = {}
-            self.work[host] = [self._work(host, block, known) for block in found]
+            first = self.alike.first(host)
+            if host == first:
+                known: Known = {}
+                self.work[host] = [self._work(host, block, known) for block in found]
+            else:
+                self.work[host] = [work.on(host) for work in self.work[first]]
             self.stages[host] = self._stages(host) if self.policy == "1f1b" else ()
             self.turns[host], self.ready[host] = [], {}
         self._link()
         best = {host: self._best(host, hold=True) for host in self.among}
-        while any(self.ready.values()):
-            begun = [each for each in best.values() if each is not None]
-            if not begun:  # all hold back, and one begins nevertheless
-                begun = [
-                    e for h in best if (e := self._best(h, hold=False)) is not None
-                ]
-            begin, _, key = min(begun)
+        begun = [each for each in best.values() if each is not None]
+        heapify(begun)  # with some that are no host's best any more
+        while True:
+            while begun and best[begun[0][2][0]] != begun[0]:
+                heappop(begun)
+            if begun:
+                chosen = heappop(begun)
+            else:  # all hold back, and one begins nevertheless
+                held = [self._best(host, hold=False) for host in best]
+                waiting = [each for each in held if each is not None]
+                if not waiting:
+                    break
+                chosen = min(waiting)
+            begin, _, key = chosen
             for host in self._take(key, begin):
-                best[host] = self._best(host, hold=True)
+                best[host] = new = self._best(host, hold=True)
+                if new is not None:
+                    heappush(begun, new)
         assert not any(self.missing.values()), "blocks wait for each other in a circle"
 
     def _take(self, key: _Key, begin: int) -> set[str]:
@@ -143,12 +167,18 @@ class _Simulation:
         for stage in self.stages[host]:
             stage.held += (number == stage.first) - (number == stage.last)
         changed = {host}
-        for user in self.users.get(key, ()):
-            self.since[user] = max(self.since.get(user, 0), end)
-            self.missing[user] -= 1
-            if not self.missing[user]:
-                self.ready[user[0]][user] = self.since[user]
-                changed.add(user[0])
+        ahead = [key]
+        while ahead:
+            for user in self.users.get(ahead.pop(), ()):
+                self.since[user] = max(self.since.get(user, 0), end)
+                self.missing[user] -= 1
+                if self.missing[user]:
+                    continue
+                if user[0] == _MESSAGE:
+                    ahead.append(user)  # `end` is when the last of its senders ends
+                else:
+                    self.ready[user[0]][user] = self.since[user]
+                    changed.add(user[0])
         return changed
 
     def _best(self, host: str, *, hold: bool) -> tuple[int, _Rank, _Key] | None:
@@ -203,7 +233,11 @@ class _Simulation:
         at: set[Location] = set()
         for op in computed or [*block.ops, *block.totals]:
             assert op.place is not None
-            found = [d for d in graph.cluster.resolve(op.place) if d.host == host]
+            node, _, number = host.partition(":")
+            found = [
+                Location(node, int(number), str(op.place.device), each)
+                for each in graph.cluster.device_ids(op.place)
+            ]
             cost = turn_cost(graph, op, host, known) if computed else 0
             devices = graph.devices(op)
             costs[devices] = costs.get(devices, 0) + -(-cost // len(found))
@@ -214,21 +248,27 @@ class _Simulation:
         """What each turn waits for: the block before it on its host, for the same
         microbatch, its own for the one before, and who sends it something."""
         sources = self._sources()
+        sending = {edge: {host for host, _ in found} for edge, found in sources.items()}
         for host, found in self.among.items():
             for number, block in enumerate(found):
                 edges = _edges(block.ops, "listen_and_serv")
                 if number == 0:  # what is taken once, ahead of all microbatches
                     edges += _edges(self.steps[host].before.ops, "listen_and_serv")
-                comes = {
-                    source
-                    for edge in edges
-                    for source in sources.get(edge, ())
-                    if source < (host, number) or source[0] != host
-                }
-                before = [(host, number - 1)] if number else []
+                comes = [edge for edge in edges if sources.get(edge)]
+                mine = {edge for edge in comes if host in sending[edge]}
+                before = {(host, number - 1)} if number else set()
+                for edge in mine:  # of its own what it does before, and of others
+                    before |= {
+                        source
+                        for source in sources[edge]
+                        if source < (host, number) or source[0] != host
+                    }
                 for m in self._parts(block):
                     key = host, number, m
-                    waits = [w for each in (*before, *comes) for w in self._of(each, m)]
+                    waits = [w for each in before for w in self._of(each, m)]
+                    waits += (
+                        self._all_of(e, m, sources) for e in comes if e not in mine
+                    )
                     if m:
                         waits.append((host, number, m - 1))
                     self.missing[key] = len(waits)
@@ -236,6 +276,22 @@ class _Simulation:
                         self.users.setdefault(wait, []).append(key)
                     if not waits:
                         self.ready[host][key] = 0
+
+    def _all_of(
+        self,
+        edge: int,
+        microbatch: int | None,
+        sources: Mapping[int, Iterable[tuple[str, int]]],
+    ) -> _Key:
+        """What stands for all turns that a message waits for: every host that takes it
+        waits for this one, and not for each of them."""
+        key = _MESSAGE, edge, microbatch
+        if key not in self.missing:
+            waits = [w for block in sources[edge] for w in self._of(block, microbatch)]
+            self.missing[key] = len(waits)
+            for wait in waits:
+                self.users.setdefault(wait, []).append(key)
+        return key
 
     def _sources(self) -> dict[int, set[tuple[str, int]]]:
         """The blocks that come before each message: those that send it, and where it is

@@ -10,7 +10,7 @@ from placer.emit.code import INDENT, call, define, give, literal
 from placer.emit.host import Phase, Unit
 from placer.emit.names import Names
 from placer.graph.graph import Graph, Op
-from placer.graph.rows import Share, pieces, shares
+from placer.graph.rows import Share, pieces, share_of
 from placer.graph.structure import (
     COPIES,
     FLAT,
@@ -246,12 +246,23 @@ def _conversion(
         names.alias(result.name, operands[0])
         return Statement()
     if result.layout == "S":
-        arguments = _share(shares(targets, workers)[targets.index(host)])
+        arguments = _share(share_of(targets, targets.index(host), workers))
         return Statement(call([target], "ops.split_rows", [*operands, *arguments], 1))
-    arguments = _share(shares(sources, workers)[sources.index(host)])
+    arguments = _share(share_of(sources, sources.index(host), workers))
     arguments.append(f"count={size}")
     lines = call([target], "ops.pad_rows", [*operands, *arguments], 1)
     return Statement(lines, sizes=True)
+
+
+def names_rows(graph: Graph, units: Iterable[Unit]) -> bool:
+    """Whether the function of some unit names the rows that its host has: it takes them
+    from a whole value, or puts them into one."""
+    return any(
+        is_conversion(op.kind)
+        and (graph.values[op.operands[0]].layout == "S") != (op.result.layout == "S")
+        for unit in units
+        for op in unit.ops
+    )
 
 
 def _share(share: Share) -> list[str]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from placer.emit.alike import Alike
 from placer.emit.in_place import Readers
 from placer.graph import optimizers
 from placer.graph.graph import Graph, Op
@@ -24,8 +25,9 @@ def plan_tables(
     groups = {
         op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
     }
+    alike = Alike([step, *([evaluation] if evaluation is not None else [])])
     held: dict[str, dict[_Held, list[Op]]] = {
-        host: defaultdict(list) for host in step.cluster.all_hosts()
+        host: defaultdict(list) for host in alike.classes
     }
     for op in step.of_kind("parameter"):
         group = groups.get(op.name)
@@ -36,7 +38,7 @@ def plan_tables(
         name += f"_{dtype}" if dtype != model.precision else ""
         devices = step.devices(op)
         name += f"_{devices}" if devices != MEMORY else ""
-        for host in step.hosts(op):
+        for host in filter(held.__contains__, step.hosts(op)):
             held[host][_Held(name, group, devices)].append(op)
     wholes = {op.name: op for op in model.graph.of_kind("parameter")}
     gradients = {
@@ -45,7 +47,7 @@ def plan_tables(
         if is_direction(op.kind)
         or (is_update(op.kind) and not optimizers.find(op.kind).direction)
     }
-    readers = Readers(step, evaluation)
+    readers = Readers(step, evaluation, alike)
 
     def table(host: str, key: _Held) -> Table:
         found = held[host][key]
@@ -54,12 +56,13 @@ def plan_tables(
         safe = safe and readers.in_place(host, [block.name for block in blocks])
         return _table(key, recipes, blocks, safe)
 
-    return {
+    found = {
         host: tuple(
             table(host, key) for key in sorted(of_host, key=lambda key: key.name)
         )
         for host, of_host in held.items()
     }
+    return {host: found[alike.first(host)] for host in step.cluster.all_hosts()}
 
 
 class _Held(NamedTuple):

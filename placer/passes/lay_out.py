@@ -118,7 +118,7 @@ def check_rows(graph: Graph) -> None:
         parts = devices.get(id(op.place))
         if parts is None:
             assert op.place is not None
-            parts = len(graph.cluster.resolve(op.place)) // len(graph.hosts(op))
+            parts = len(graph.cluster.device_ids(op.place))
             devices[id(op.place)] = parts
         for value in op.results:
             kind = value.type

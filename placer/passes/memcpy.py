@@ -126,7 +126,7 @@ def _joined(graph: Graph, copies: list[Op]) -> Op:
     """One op of all copies: first what is split by rows over several devices."""
     first = copies[0]
     assert first.place is not None
-    several = len(graph.cluster.resolve(first.place)) > len(graph.hosts(first))
+    several = len(graph.cluster.device_ids(first.place)) > 1
     attrs = dict(first.attrs)
     if several and any(map(_has_rows, copies)):
         copies = sorted(copies, key=lambda copy: not _has_rows(copy))

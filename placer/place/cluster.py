@@ -84,6 +84,13 @@ class Cluster:
         """
         return _devices(self, place)
 
+    def device_ids(self, place: Place) -> tuple[int, ...]:
+        """The ids of the devices of a place on each of its nodes.
+
+        Raises PlaceError as `resolve` does.
+        """
+        return _device_ids(self, place)
+
     def in_memory(self, place: Place) -> Place:
         """The first CPU of the nodes of a place, which is where a node keeps what is
         read, sent and received: the memory of its machine."""
@@ -164,12 +171,16 @@ def _hosts(cluster: Cluster, place: Place) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _devices(cluster: Cluster, place: Place) -> str:
+    return f"{place.device}{suffix(_device_ids(cluster, place))}"
+
+
+@lru_cache(maxsize=1024)
+def _device_ids(cluster: Cluster, place: Place) -> tuple[int, ...]:
     check(cluster.kinds, place, None)
     said = _said(place, device=True)
     assert said.node is not None
     assert said.device is not None
-    ids = _all_ids(said.device_ids, cluster.kind(said.node).counts[said.device])
-    return f"{said.device}{suffix(ids)}"
+    return _all_ids(said.device_ids, cluster.kind(said.node).counts[said.device])
 
 
 @lru_cache(maxsize=1024)
