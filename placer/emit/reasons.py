@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from placer.graph.graph import APART, TOGETHER, Graph, Op
 from placer.graph.model import Model
@@ -53,6 +53,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
     if model.eval is not None:
         rows = f"{model.eval.batch} rows, remainder {model.eval.remainder}"
         yield Choice(what="an evaluation's batches", why=rows)
+    yield from _idle(step)
     unplaced = {
         op.attrs["group"] for op in model.graph.of_kind("optimizer") if op.place is None
     }
@@ -100,12 +101,42 @@ def _why(op: Op, origin: Op | None, model: Model, step: Graph) -> str | None:
         return f"nothing was written: with its first placed input, else on {default}"
     if origin.place != op.place and origin.kind == op.kind:
         if is_open(origin):
-            return (
-                f"written as {origin.place}: of the servers, the one with the least to "
-                "compute"
-            )
+            return f"written as {origin.place}: {_server(op.attrs['server'])}"
         return f"written as {origin.place}; what it leaves open was completed"
     return None
+
+
+def _idle(step: Graph) -> Iterator[Choice]:
+    """Servers that nothing is for."""
+    hosts = step.cluster.all_hosts()
+    servers = [host for host in hosts if host.startswith(f"{SERVER}:")]
+    idle = [host for host in servers if not step.on(host)]
+    if idle:
+        more = f" and {len(idle) - 3:,} more" if len(idle) > 3 else ""
+        yield Choice(
+            what=f"{', '.join(idle[:3])}{more} of {len(servers):,} servers",
+            why="nothing is there: no block of a parameter and no op; a smaller "
+            "slicing.min_block makes more blocks",
+        )
+
+
+def _server(loads: Mapping[str, Sequence[int]]) -> str:
+    """Why a server was chosen, by what the pass that did has recorded."""
+    stored, moved, flops = (f"{each:,}" for each in loads["brings"])
+    had = ", ".join(
+        f"{each:,} {what}"
+        for each, what in zip(loads["had"], _LOADS, strict=True)
+        if each
+    )
+    return (
+        "of the servers, the one that is then loaded the least. The op, with those that "
+        f"it shares values with, stores {stored} bytes of parameters and optimizer "
+        f"state, and in a step moves {moved} bytes and computes {flops} FLOPs; the "
+        f"server had {had or 'nothing'} before"
+    )
+
+
+_LOADS = ("bytes stored", "bytes moved", "FLOPs")
 
 
 _ALONE = "it stands, whole, on the server whose ops alone use it"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from itertools import pairwise
 from math import ceil, prod
 from typing import Literal
@@ -103,27 +104,21 @@ def hashed(found: Sequence[Block], servers: int) -> tuple[int, ...]:
     )
 
 
-def balanced(found: Sequence[Block], servers: int) -> tuple[int, ...]:
-    """Largest first, each onto the least loaded server; the first wins a tie."""
-    return dealt([block.numel for block in found], servers)
-
-
-def dealt(loads: Sequence[int], servers: int) -> tuple[int, ...]:
-    """A server for each load: the largest first, each to the server that has the least;
-    the first wins a tie."""
-    held = [0] * servers
+def balanced(loads: Sequence[int], held: Sequence[int]) -> tuple[int, ...]:
+    """A server for each block: the largest first, each onto the server that has the
+    least; the first wins a tie. `loads` are the bytes of the blocks, with what optimizers
+    keep of them, `held` what each server has already."""
+    servers = [(load, server) for server, load in enumerate(held)]
+    heapify(servers)
     chosen = [0] * len(loads)
     for i in sorted(range(len(loads)), key=lambda i: (-loads[i], i)):
-        chosen[i] = min(range(servers), key=lambda server: held[server])
-        held[chosen[i]] += loads[i]
+        load, chosen[i] = servers[0]
+        heapreplace(servers, (load + loads[i], chosen[i]))
     return tuple(chosen)
 
 
-DISPATCH: dict[str, Dispatch] = {
-    "balanced": balanced,
-    "round_robin": round_robin,
-    "hash": hashed,
-}
+DISPATCH: dict[str, Dispatch] = {"round_robin": round_robin, "hash": hashed}
+"""Those that look at the blocks alone."""
 
 
 def merged(

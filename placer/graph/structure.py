@@ -74,6 +74,7 @@ UNDECLARED: Mapping[str, str] = {
     "decay": "whether that optimizer decays the parameter",
     "remat": "the block that is computed again for backward, by its number",
     "again": "this is the second time",
+    "server": "the loads that decided on which server the op stands",
 }
 """Attributes that front ends and passes write and no declaration knows, and what each
 says of an op."""

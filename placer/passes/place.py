@@ -18,19 +18,30 @@ from placer.graph.structure import (
     is_optimizers,
     is_update,
 )
-from placer.passes.servers import servers_of
+from placer.passes.servers import Chosen, servers_of
 from placer.passes.updates import owners
 from placer.place import SERVER, Cluster, Place
 
 
 def place(graph: Graph) -> Graph:
     graph = _with_gradients(graph)
-    forward = _forward_places(graph)
+    ops = [op for op in graph.ops if _is_forward(op)]
+    servers = servers_of(graph, ops)
+    forward = _forward_places(graph, ops, servers)
     everywhere = {**forward, **_gradient_places(graph, forward)}
     everywhere |= _accumulation_places(graph, everywhere)
     everywhere |= _optimizer_places(graph, everywhere)
-    placed = [op.at(everywhere[id(op)]) for op in graph.ops if id(op) in everywhere]
+    placed = [
+        _chosen(op, servers.get(id(op))).at(everywhere[id(op)])
+        for op in graph.ops
+        if id(op) in everywhere
+    ]
     return _one_copy_a_place(graph.with_ops(_split_norms(graph, placed)))
+
+
+def _chosen(op: Op, chosen: Chosen | None) -> Op:
+    """The op, which says why it is on its server, if that was chosen."""
+    return op if chosen is None else op.with_attrs(server=chosen.attr())
 
 
 def _with_gradients(graph: Graph) -> Graph:
@@ -81,17 +92,17 @@ def complete(cluster: Cluster, place: Place, node: Place) -> Place:
     return cluster.canonical(place)
 
 
-def _forward_places(graph: Graph) -> dict[int, Place]:
+def _forward_places(
+    graph: Graph, forward: Iterable[Op], servers: Mapping[int, Chosen]
+) -> dict[int, Place]:
     cluster = graph.cluster
     default = Place(cluster.default.name)
-    forward = [op for op in graph.ops if _is_forward(op)]
-    server_of = servers_of(graph, forward)
     places: dict[int, Place] = {}
     where: dict[str, Place] = {}
     cache: dict[tuple[int, int, int | None], Place] = {}  # of objects that ops keep
     for op in forward:
         near = next((where[o] for o in op.operands if o in where), default)
-        server = server_of.get(id(op))
+        server = servers[id(op)].server if id(op) in servers else None
         key = id(op.place), id(near), server
         if key not in cache:
             written = near if op.place is None else op.place

@@ -8,8 +8,8 @@ norm over several servers is summed at the first. An uncut parameter keeps its n
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from placer.graph import blocks as cutting
@@ -18,6 +18,7 @@ from placer.graph.graph import Graph, Op, Value
 from placer.graph.structure import SCALES, is_optimizers, is_update
 from placer.graph.types import TensorType
 from placer.passes.place import first_host, joined
+from placer.passes.stored import stored_bytes
 from placer.passes.updates import owners
 from placer.place import SERVER, Place
 
@@ -75,20 +76,50 @@ def _sliced(graph: Graph) -> dict[str, Holding]:
         slicing = recipes[op.attrs["group"]].attrs.get("slicing", {})
         of_place[op.place, repr(slicing)].append(op)
     holdings: dict[str, Holding] = {}
-    for (place, _), found in of_place.items():
+    stored = stored_bytes(graph) if updates else {}
+    held = _held_whole(graph, stored, {op.operands[0] for op in updates})
+    # What stands on one server comes first: the rest is dealt out around it.
+    for place, written in sorted(
+        of_place, key=lambda key: len(graph.cluster.hosts(key[0])) > 1
+    ):
+        found = of_place[place, written]
         slicing = recipes[found[0].attrs["group"]].attrs.get("slicing", {})
-        holdings |= _dispatched(graph, place, found, slicing)
+        holdings |= _dispatched(graph, place, found, slicing, stored, held)
     return {op.operands[0]: holdings[op.operands[0]] for op in updates}
 
 
+def _held_whole(
+    graph: Graph, stored: Mapping[str, int], updated: Container[str]
+) -> Counter[str]:
+    """Bytes of the parameters that lie on each server and are not cut, for nothing there
+    updates them."""
+    held: Counter[str] = Counter()
+    for op in graph.of_kind("parameter"):
+        if op.place is not None and op.place.node == SERVER and op.name not in updated:
+            for host in graph.hosts(op):
+                held[host] += stored[op.name]
+    return held
+
+
 def _dispatched(
-    graph: Graph, place: Place, updates: list[Op], slicing: Mapping[str, object]
+    graph: Graph,
+    place: Place,
+    updates: list[Op],
+    slicing: Mapping[str, object],
+    stored: Mapping[str, int],
+    held: Counter[str],
 ) -> dict[str, Holding]:
+    """The blocks of parameters whose optimizers have a place in common. `stored` are
+    the bytes of each parameter; `held` those on each server, which it adds to."""
     servers = [
         graph.cluster.canonical(replace(place, node_ids=(number,)))
         for number in dict.fromkeys(at.node_id for at in graph.cluster.resolve(place))
     ]
+    hosts = graph.cluster.hosts(place)
     shapes = {op.operands[0]: graph.tensor(op.operands[0]) for op in updates}
+    each = {  # bytes of an element
+        name: stored[name] // max(1, kind.numel()) for name, kind in shapes.items()
+    }
     dispatch = str(slicing.get("dispatch", "balanced"))
     if dispatch == "merged":
         sizes = [(name, kind.numel()) for name, kind in shapes.items()]
@@ -105,12 +136,17 @@ def _dispatched(
                 "floor" if slicing.get("rounding") == "floor" else "ceil",
             )
         ]
-        chosen = cutting.DISPATCH[dispatch](found, len(servers))
+        if dispatch == "balanced":
+            loads = [each[block.parameter] * block.numel for block in found]
+            chosen = cutting.balanced(loads, [held[host] for host in hosts])
+        else:
+            chosen = cutting.DISPATCH[dispatch](found, len(servers))
         placed = list(zip(found, chosen, strict=True))
-    held: dict[str, list[tuple[Block, Place]]] = {name: [] for name in shapes}
+    holding: dict[str, list[tuple[Block, Place]]] = {name: [] for name in shapes}
     for block, server in placed:
-        held[block.parameter].append((block, servers[server]))
-    return {name: tuple(found) for name, found in held.items()}
+        holding[block.parameter].append((block, servers[server]))
+        held[hosts[server]] += each[block.parameter] * block.numel
+    return {name: tuple(found) for name, found in holding.items()}
 
 
 def _names_where_used(
@@ -225,17 +261,17 @@ def _squares(op: Op, held: Mapping[str, Holding]) -> Iterator[Op]:
 
 def _scale(graph: Graph, op: Op, parts: Mapping[str, Sequence[Op]]) -> Op:
     """The scale of a norm takes every partial sum, at the first of their places."""
-    order = graph.cluster.all_hosts()
+    order = {host: i for i, host in enumerate(graph.cluster.all_hosts())}
     squares = [
         part
         for name in op.operands
         for part in sorted(
             parts.get(name, (graph.producers[name],)),
-            key=lambda part: order.index(graph.hosts(part)[0]),
+            key=lambda part: order[graph.hosts(part)[0]],
         )
     ]
     if op.kind == "clip_scale":
-        squares.sort(key=lambda part: order.index(graph.hosts(part)[0]))
+        squares.sort(key=lambda part: order[graph.hosts(part)[0]])
     place = squares[0].place
     assert place is not None
     if any(part.place != place for part in squares):

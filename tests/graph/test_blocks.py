@@ -95,7 +95,11 @@ def test_the_hash_of_a_name_is_the_same_in_every_process():
 
 
 def test_balanced_puts_the_largest_first_on_the_least_loaded():
-    assert balanced(of_sizes(4, 2, 4, 3), 2) == (0, 1, 1, 0)
+    assert balanced((4, 2, 4, 3), [0, 0]) == (0, 1, 1, 0)
+
+
+def test_balanced_counts_what_a_server_has_already():
+    assert balanced((4, 2, 4, 3), [8, 0]) == (1, 1, 1, 0)
 
 
 @SETTINGS
@@ -104,7 +108,7 @@ def test_balanced_puts_the_largest_first_on_the_least_loaded():
     st.integers(1, 8),
 )
 def test_balanced_is_within_a_block_of_even(sizes, servers):
-    chosen = balanced(of_sizes(*sizes), servers)
+    chosen = balanced(sizes, [0] * servers)
     loads = [0] * servers
     for size, server in zip(sizes, chosen, strict=True):
         loads[server] += size
