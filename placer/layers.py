@@ -2265,14 +2265,16 @@ def auc(
     name: str | None = None,
 ) -> Variable:
     """The area under the receiver operating characteristic, from a histogram: exact
-    where predictions lie on its bins, else those of one bin count as equal. NaN where
-    only one class is there, or where a prediction is NaN or outside [0, 1].
+    where predictions are multiples of 1 / (bins - 1); others count as the nearest of
+    these. NaN where only one class is there, or where a prediction is NaN or outside
+    [0, 1].
 
     P(prediction of a positive > that of a negative) + ½ P(they are equal)
 
     prediction: float, any shape: the probability of a positive.
     label: the same shape; a number above 0.5 is a positive.
-    bins: how many, evenly from 0 to 1, both ends in.
+    bins: how many predictions are told apart: k / (bins - 1) for k from 0 to bins - 1,
+        by default k / 4095.
     logits: predictions are logits, sigmoid is taken.
 
     A metric: the program's `metrics` name it, and no op takes it.

@@ -45,6 +45,8 @@ def by_rule(op: Op, types: Sequence[TensorType], have: Sequence[Layout]) -> Ways
             return need, _of_rows(op, rule) + alike("S", residuals)
     elif "P" in have:
         partial = {i for i, layout in enumerate(have) if layout == "P"}
+        if any(types[i].dtype == "float16" for i in partial):
+            return replicated(op)  # a part may overflow where the sum does not
         for group in declaration.linear(types, attrs):
             if partial <= set(group):
                 need = tuple("P" if i in group else "R" for i in range(len(types)))

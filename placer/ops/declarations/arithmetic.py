@@ -70,7 +70,6 @@ DIV = Declaration(
     rows,
     once,
     grad_flops(1, 4),
-    linear=lambda types, attrs: ((0,),),
     saves=lambda types, attrs: (0, 1),
     formula="out = a / b; da = dy / b; db = -(dy / b) · (a / b)",
     cases=_CASES[:2],

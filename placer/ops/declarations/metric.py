@@ -227,7 +227,8 @@ def _auc(types: Types, attrs: Attrs) -> TensorType:
 AUC = _metric(
     "auc",
     "The area under the receiver operating characteristic, from a histogram: exact"
-    " where predictions lie on its bins, else those of one bin count as equal. NaN"
+    " where predictions are multiples of 1 / (bins - 1); others count as the nearest"
+    " of these. NaN"
     " where only one class is there, or where a prediction is NaN or outside [0, 1].",
     (
         Operand("prediction", "float, any shape: the probability of a positive"),
@@ -237,11 +238,18 @@ AUC = _metric(
     "auc",
     6,
     attrs=(
-        Attr("bins", int, "how many, evenly from 0 to 1, both ends in", default=4096),
+        Attr(
+            "bins",
+            int,
+            "how many predictions are told apart: k / (bins - 1) for k from 0 to"
+            " bins - 1, by default k / 4095",
+            default=4096,
+        ),
         Attr("logits", bool, "predictions are logits, sigmoid is taken", default=False),
     ),
     formula="P(prediction of a positive > that of a negative) + ½ P(they are equal)",
-    source="the histogram of PaddlePaddle's auc, bins at their middle",
+    source="the histogram of PaddlePaddle's auc, with predictions rounded to the nearest"
+    " bin",
     cases=(Case(("float32[batch]", "int32[batch]")),),
     example="{name: auc, op: auc, in: [click, label]}",
 )
