@@ -16,6 +16,7 @@ from placer.emit.alike import Alike
 from placer.emit.blocks import Block, Blocks, blocks
 from placer.emit.costs import turn_cost
 from placer.emit.host import units
+from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.structure import is_computed, is_conversion
 from placer.passes.flops import Known
@@ -153,7 +154,21 @@ class _Simulation:
                 best[host] = new = self._best(host, hold=True)
                 if new is not None:
                     heappush(begun, new)
-        assert not any(self.missing.values()), "blocks wait for each other in a circle"
+        for (host, number, microbatch), missing in self.missing.items():
+            if missing and host != _MESSAGE:
+                raise self._circle(host, number, microbatch)
+
+    def _circle(self, host: str, number: int, microbatch: int | None) -> GraphError:
+        """A turn that waits for something that waits for it."""
+        block = self.among[host][number]
+        op = next((op for op in block.ops if op.source is not None), None)
+        return GraphError(
+            f"{host} cannot run '{Turn(block.name, microbatch)}': it waits for nodes that"
+            " wait for it",
+            span=op.source if op is not None else None,
+            hint="place the ops so that microbatches pass each node once, or leave"
+            " train.microbatches out",
+        )
 
     def _take(self, key: _Key, begin: int) -> set[str]:
         """Run a turn; gives the hosts for which something is new."""

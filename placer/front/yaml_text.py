@@ -40,9 +40,9 @@ def to_yaml(program: Program) -> str:
         again, mistakes = read(text, "the spec")
     except SpecError as error:
         raise SpecError(f"YAML cannot say this: {error.message}") from error
-    assert not mistakes, mistakes
-    assert again is not None
-    assert again.value == tree.value, text
+    if mistakes or again is None or again.value != tree.value:
+        reason = mistakes[0].message if mistakes else "it is read back as another spec"
+        raise SpecError(f"YAML cannot say this: {reason}")
     return text
 
 

@@ -9,6 +9,7 @@ from placer.compiler import compile, lowered
 from placer.emit.host import Phase
 from placer.emit.memory import Memory
 from placer.emit.schedule import make_schedule
+from placer.errors import GraphError
 from placer.files import find
 from placer.spec import load_text
 
@@ -160,3 +161,21 @@ def test_the_memory_of_a_step_is_that_of_the_microbatches_in_flight():
 
     assert most("1f1b") == [4 + 3, 3 + 4, 2 + 4]
     assert most("gpipe") == [15 + 3, 15 + 4, 15 + 4 + 11]
+
+
+def test_nodes_that_wait_for_each_other_are_an_error():
+    graph = chain(3, 2)
+    ways = {
+        (graph.hosts(op), graph.hosts(graph.listens[edge])): edge
+        for edge, op in graph.sends.items()
+    }
+    there, back = ways[("worker:0",), ("worker:1",)], ways[("worker:2",), ("worker:1",)]
+    other = {there: back, back: there}
+    crossed = graph.with_ops(
+        op.with_attrs(edge=other.get(op.attrs["edge"], op.attrs["edge"]))
+        if op.kind == "send"
+        else op
+        for op in graph.ops
+    )
+    with pytest.raises(GraphError, match="it waits for nodes that wait for it"):
+        make_schedule(crossed, "1f1b")
