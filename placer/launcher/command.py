@@ -42,9 +42,10 @@ def environment(job: str) -> dict[str, str]:
     """This process's environment, in which the same placer is found, and the run's
     secret, which no other user of the machine can read there.
 
-    A bare checkout is no installed package: there PYTHONPATH begins with it.
+    A bare checkout is no installed package: there PYTHONPATH begins with it. Sets of
+    text have the same order on all nodes, unless PYTHONHASHSEED is set already.
     """
-    found = {**os.environ, "PLACER_JOB": job}
+    found = {"PYTHONHASHSEED": "0", **os.environ, "PLACER_JOB": job}
     root = Path(placer.__file__).resolve().parents[1]
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     installed.append(site.getusersitepackages())

@@ -36,7 +36,7 @@ TICK = 0.5
 """Seconds between two looks at which processes are stopped, which nothing announces."""
 
 
-BEFORE = ("joining", "compiling")
+BEFORE = ("joining", "reading rows", "compiling")
 """The states of a node that has not begun its first step."""
 SAVE_GRACE = 30.0
 """Seconds for all nodes to stop after the same step, and to begin to save, once a signal

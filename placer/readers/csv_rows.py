@@ -15,10 +15,10 @@ from placer.graph.sources import Source
 from placer.readers.column import Column, dtype_of
 from placer.readers.csv_cells import Cells
 from placer.readers.csv_text import Row, opened
-from placer.readers.rows import LoadedRows
+from placer.readers.digests import add_cells
+from placer.readers.reading import TOGETHER, Reading
+from placer.readers.rows import LoadedRows, loaded
 from placer.readers.split import split_rows
-
-_TOGETHER = 256  # rows held as text at once: few, so that they stay in the cache
 
 
 def read(
@@ -28,6 +28,7 @@ def read(
     folder: Path,
     split: str | None,
     form: Csv,
+    reading: Reading,
 ) -> LoadedRows:
     """All rows of the file, or those of `split`.
 
@@ -42,7 +43,10 @@ def read(
         for pattern in (*form.vocabulary, *form.unknown, *form.missing):
             check_pattern(source.text, pattern, names)
         chosen = {c.name: _chosen(source.text, c, feeds, names, form) for c in columns}
-        parts = _parts(columns, chosen, rows)
+        others = {
+            c.name: _chosen(source.text, c, feeds, names, form) for c in reading.others
+        }
+        parts, whole = _parts(columns, chosen, others, rows, reading)
     count = sum(map(len, parts[columns[0].name]))
     if count == 0:
         hint = "a source needs at least one row"
@@ -50,9 +54,9 @@ def read(
     kept = split_rows(count, split)
     taken = {}
     for column in columns:
-        whole = np.concatenate(parts.pop(column.name))
-        taken[column.name] = whole.reshape(count, *column.shape)[kept]
-    return LoadedRows(taken, len(taken[columns[0].name]))
+        joined = np.concatenate(parts.pop(column.name))
+        taken[column.name] = joined.reshape(count, *column.shape)[kept]
+    return loaded(taken, len(taken[columns[0].name]), reading, whole)
 
 
 def _chosen(
@@ -94,11 +98,17 @@ def _words(
 def _parts(
     columns: Sequence[Column],
     chosen: Mapping[str, list[tuple[int, Cells]]],
+    others: Mapping[str, list[tuple[int, Cells]]],
     rows: Iterator[Row],
-) -> dict[str, list[np.ndarray]]:
-    """The inputs' values, some hundred rows at a time: [rows, values of a row]."""
+    reading: Reading,
+) -> tuple[dict[str, list[np.ndarray]], dict[str, int]]:
+    """The inputs' values, some hundred rows at a time: [rows, values of a row]; and the
+    digest of the cells of each input, those of `others` too."""
     parts: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
-    while some := list(islice(rows, _TOGETHER)):
+    fed = {**chosen, **others} if reading.compared else {}
+    whole = dict.fromkeys(fed, 0)
+    count = 0
+    while some := list(islice(rows, TOGETHER)):
         lines, texts = zip(*some, strict=True)
         by_column = list(zip(*texts, strict=True))
         for column in columns:
@@ -106,4 +116,9 @@ def _parts(
             for j, (at, cells) in enumerate(chosen[column.name]):
                 part[:, j] = cells.read(by_column[at], lines)
             parts[column.name].append(part)
-    return parts
+        for name, found in fed.items():
+            for at, _ in found:
+                whole[name] = add_cells(by_column[at], whole[name])
+        count += len(some)
+        reading.report(count)
+    return parts, whole

@@ -12,8 +12,11 @@ from placer.graph.sources import Source
 from placer.regular import open_regular
 
 
-def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray]:
-    """The wanted columns of the file, where it has them, and the names of the others.
+def read(
+    source: Source, folder: Path, wanted: set[str]
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """The wanted columns of the file, where it has them, and the names of the others;
+    and the checksum that the archive has of each.
 
     Columns that nobody wants are not read: they stand for their names only.
     """
@@ -30,10 +33,13 @@ def read(source: Source, folder: Path, wanted: set[str]) -> dict[str, np.ndarray
             with file:
                 unread = np.empty(0)
                 found = {n: file[n] if n in wanted else unread for n in file}
+                # numpy leaves the end of the members' names out.
+                members = {m.filename: m.CRC for m in file.zip.infolist()}
             for name, array in found.items():
                 if not isinstance(array, np.ndarray):
                     raise ValueError(f"'{name}' is no array")
-            return found
+            checksums = {n.removesuffix(".npy"): crc for n, crc in members.items()}
+            return found, checksums
     except FileNotFoundError:
         raise DataError(
             f"{source.text}: there is no such file",

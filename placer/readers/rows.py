@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from placer import aligned
+from placer.readers.digests import Digests, of_rows, sampled
+from placer.readers.reading import Reading
+
+NONE = Digests((), {})
+"""Of rows that nothing is compared with."""
 
 
 class Rows(Protocol):
@@ -28,6 +33,10 @@ class Rows(Protocol):
         """
         ...
 
+    def digests(self) -> Digests:
+        """What other nodes' rows are compared with, as `Reading` says."""
+        ...
+
 
 @dataclass(frozen=True)
 class LoadedRows:
@@ -35,6 +44,7 @@ class LoadedRows:
 
     columns: Mapping[str, np.ndarray]
     rows: int
+    found: Digests = NONE
 
     def take(
         self, indices: np.ndarray, out: Mapping[str, np.ndarray] | None = None
@@ -52,3 +62,21 @@ class LoadedRows:
             np.take(column, indices, axis=0, out=batch, mode="clip")
             taken[name] = batch
         return taken
+
+    def digests(self) -> Digests:
+        return self.found
+
+
+def loaded(
+    columns: Mapping[str, np.ndarray],
+    rows: int,
+    reading: Reading,
+    whole: Mapping[str, int],
+) -> LoadedRows:
+    """Columns that have been read; `whole` are the digests of all rows of the source,
+    in other columns too."""
+    if not reading.compared:
+        return LoadedRows(columns, rows)
+    numbers = sampled(rows, reading.seed)
+    found = of_rows({n: c[numbers] for n, c in columns.items()}, numbers.tolist())
+    return LoadedRows(columns, rows, replace(found, whole=whole))

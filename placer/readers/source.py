@@ -12,7 +12,11 @@ from placer.graph.csv_format import Csv
 from placer.graph.sources import Source, assign, check_split, no_column
 from placer.readers import csv_rows, npz, python_rows, sklearn_sets
 from placer.readers.column import Column, check_limits, check_shape, convert
-from placer.readers.rows import LoadedRows, Rows
+from placer.readers.digests import digest
+from placer.readers.reading import Reading
+from placer.readers.rows import Rows, loaded
+
+_ALONE = Reading()
 
 
 def open_source(
@@ -23,30 +27,36 @@ def open_source(
     split: str | None,
     folder: Path,
     csv: Csv | None = None,
+    reading: Reading = _ALONE,
 ) -> Rows:
     """Read a source whole, one of `csv:PATH`, `npz:PATH` and `sklearn:NAME`, or open
     one of `python:MODULE:FUNCTION`.
 
     `columns` are the inputs to feed, `mapping` which column of the source feeds each,
     `split` `train` or `test` of a `sklearn:` set or a `csv:` file, `folder` where
-    relative paths begin, `csv` how the text of a `csv:` file is read. DataError where
+    relative paths begin, `csv` how the text of a `csv:` file is read. `mapping` is also
+    that of the inputs that other nodes take, where `reading` names any. DataError where
     the source cannot be read or does not fit the inputs; RunError where a `python:`
     source raises.
     """
     found = Source.parse(source)
     check_split(found, split)
-    assigned = assign(found, {c.name: c.dtype for c in columns}, mapping)
+    used = (*columns, *reading.others)
+    assigned = assign(found, {c.name: c.dtype for c in used}, mapping)
     if found.kind == "csv":
-        return csv_rows.read(found, columns, assigned, folder, split, csv or Csv())
+        form = csv or Csv()
+        return csv_rows.read(found, columns, assigned, folder, split, form, reading)
     # Only of a csv: file an input may take a list of columns.
     feeds = {name: one for name, one in assigned.items() if isinstance(one, str)}
     if found.kind == "python":
-        return python_rows.read(found, columns, feeds, folder)
+        return python_rows.read(found, columns, feeds, folder, reading)
     if found.kind == "npz":
-        arrays = npz.read(found, folder, set(feeds.values()))
+        wanted = {feeds[column.name] for column in columns}
+        arrays, digests = npz.read(found, folder, wanted)
     else:
         arrays = sklearn_sets.read(found, split)
-    rows = _typed(found.text, arrays, columns, feeds)
+        digests = {name: digest(array) for name, array in arrays.items()}
+    typed = _typed(found.text, arrays, columns, feeds)
     of = f" of split '{split}'" if split is not None else ""
     for column in columns:
         named = f"{found.text}: column '{feeds[column.name]}'"
@@ -54,8 +64,9 @@ def open_source(
         def where(i: int, named: str = named) -> str:
             return f"{named}, row {i}{of}"
 
-        check_limits(rows.columns[column.name], column, where)
-    return rows
+        check_limits(typed[column.name], column, where)
+    whole = {n: digests[named] for n, named in feeds.items() if named in digests}
+    return loaded(typed, next(map(len, typed.values()), 0), reading, whole)
 
 
 def _typed(
@@ -63,7 +74,8 @@ def _typed(
     arrays: Mapping[str, np.ndarray],
     columns: Sequence[Column],
     feeds: Mapping[str, str],
-) -> LoadedRows:
+) -> dict[str, np.ndarray]:
+    """The columns in the inputs' dtypes, by input."""
     typed: dict[str, np.ndarray] = {}
     for column in columns:
         named = feeds[column.name]
@@ -91,4 +103,4 @@ def _typed(
             f"{source}: its columns have different numbers of rows: {listed}",
             hint="row i of every column belongs to the same example",
         )
-    return LoadedRows(typed, next(iter(counts.values()), 0))
+    return typed

@@ -177,7 +177,7 @@ class LiveTable:
                 continue
             table.add_row(
                 node,
-                Text(state.state, _STYLES.get(state.state, "")),
+                Text(state.state, _STYLES.get(state.state.partition(":")[0], "")),
                 count(state.step),
                 size(state.bytes_sent),
                 Text(", ".join(state.waiting), "yellow"),
@@ -191,6 +191,7 @@ class LiveTable:
 
 _STYLES = {
     "joining": "yellow",
+    "reading rows": "yellow",
     "compiling": "yellow",
     "running": "green",
     "evaluating": "cyan",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placer.graph.structure import POSITION
 from placer.plan import Data, Phase, Plan, Range
-from placer.readers import Column, Limits, Order, Rows, open_source
+from placer.readers import Column, Limits, Order, Reading, Rows, open_source
+from placer.readers.memory import available
+from placer.readers.reading import nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +45,40 @@ class Batches:
         return replace(self, order=replace(self.order, rows=rows))
 
 
-def open_batches(
-    plan: Plan, data: Data, phase: Phase | None, build: Path, spec: Path
-) -> Batches:
-    """The source as a node reads it in a phase; all agree on its rows later.
-
-    `build` is the folder of the build, where a spec's modules are, and `spec` that of
-    the spec, where its files are.
-    """
+def inputs_of(phase: Phase | None) -> frozenset[str]:
+    """The inputs that a node reads in a phase."""
     reads = phase.reads if phase is not None else ()
-    inputs = {read.input for read in reads} - {POSITION}
+    return frozenset(read.input for read in reads) - {POSITION}
+
+
+def open_batches(
+    plan: Plan,
+    data: Data,
+    phases: Mapping[str, Phase | None],
+    node: str,
+    build: Path,
+    spec: Path,
+    report: Callable[[int], None] = nobody,
+) -> Batches:
+    """The source as `node` reads it in a phase; all agree on its rows later.
+
+    `phases` are those of all nodes, `build` is the folder of the build, where a spec's
+    modules are, and `spec` that of the spec, where its files are. `report` is called
+    with the number of rows read so far.
+    """
+    inputs = inputs_of(phases[node])
     rows: Rows | None = None
     if inputs:
-        columns = [
+        readers = [name for name, phase in phases.items() if inputs_of(phase)]
+        used = frozenset[str]().union(*map(inputs_of, phases.values()))
+        mapping = {k: v for k, v in (data.columns or {}).items() if k in used}
+        every = [
             Column(c.name, c.dtype, c.shape, _limits(data.ranges.get(c.name)))
             for c in plan.columns
-            if c.name in inputs
+            if c.name in used
         ]
-        mapping = {k: v for k, v in (data.columns or {}).items() if k in inputs}
+        columns = [column for column in every if column.name in inputs]
+        others = tuple(column for column in every if column.name not in inputs)
         rows = open_source(
             data.source,
             columns,
@@ -67,6 +86,14 @@ def open_batches(
             split=data.split,
             folder=build if data.source.startswith("python:") else spec,
             csv=data.csv,
+            reading=Reading(
+                others=others,
+                compared=len(readers) > 1,
+                seed=plan.seed,
+                report=report,
+                # All nodes are on this machine, and a column is copied once.
+                nbytes=available() // 2 // len(readers),
+            ),
         )
     count = rows.rows if rows is not None else data.batch
     order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)

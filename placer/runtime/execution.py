@@ -57,6 +57,9 @@ class Result:
 
 Hook = Callable[[Node], None]
 
+READING = "reading rows"
+"""The state in which a node reads its sources; its report has the number of rows."""
+
 
 @dataclass(slots=True)
 class Timing:
@@ -93,6 +96,7 @@ class Execution:
     settle: Callable[[], None] = lambda: None
     state: str = "joining"
     step: int = 0
+    rows_read: int = 0
     node: Node | None = None
     timing: Timing = field(default_factory=Timing)
     telling: threading.Lock = field(default_factory=threading.Lock)
@@ -101,16 +105,23 @@ class Execution:
     def __post_init__(self) -> None:
         self.stopping = Stopping(self.plan, self.channel)
 
+    def report_rows(self, rows: int) -> None:
+        """Note how many rows have been read; the next report of the state has it."""
+        self.rows_read = rows
+
     def tell(self, state: str | None = None) -> None:
         """Report a new state, or the present one once more. From any thread."""
         with self.telling:
             if state is not None:
                 self.state = state
+            told = self.state
+            if told == READING and self.rows_read:
+                told += f": {self.rows_read:,}"
             self.report(
                 {
                     "event": "state",
                     "node": self.me.name,
-                    "state": self.state,
+                    "state": told,
                     "step": self.step,
                     "waiting": list(self.channel.waiting()),
                     "bytes_sent": self.channel.bytes_sent,

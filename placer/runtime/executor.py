@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from placer.plan import read_sources
+from placer.plan import Data, Phase, read_sources
+from placer.plan import Node as NodePlan
 from placer.runtime.agreement import Told, agree
-from placer.runtime.batches import open_batches
+from placer.runtime.batches import Batches, open_batches
 from placer.runtime.channel.protocol import Aborted
 from placer.runtime.devices import Devices, in_precision, opened
 from placer.runtime.divergence import LossWatch
 from placer.runtime.exchange import Exchange
-from placer.runtime.execution import Execution, Hook, Result
+from placer.runtime.execution import READING, Execution, Hook, Result
 from placer.runtime.lines import Lines
 from placer.runtime.metrics import Metrics
 from placer.runtime.microbatches import Microbatches
 from placer.runtime.nans import NanCheck
 from placer.runtime.node import Node
 from placer.runtime.parameters import save
+from placer.runtime.same_rows import EVALUATION, TRAINING, compare_rows
 from placer.runtime.saving import gather
 from placer.runtime.schedules import schedule
 from placer.runtime.service import DONE, READY, barrier
@@ -44,7 +47,6 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         metrics = Metrics(plan, channel, lines, loss)
         execution.tell("joining")
         channel.join()
-        execution.tell("compiling")
         node = execution.node = _prepare(execution, metrics, devices)
         _agree(execution, node)
         sizes = [b.sizes if b else () for b in (node.training, node.evaluating)]
@@ -95,10 +97,19 @@ def _prepare(execution: Execution, metrics: Metrics, devices: Devices) -> Node:
     build = execution.folder
     tables = make_tables(plan, me, build, given, share, devices)
     spec = (build / read_sources(build).spec).parent
-    training = open_batches(plan, plan.train, me.step, build, spec)
+    execution.tell(READING)
+
+    def batches(data: Data, of: Callable[[NodePlan], Phase | None]) -> Batches:
+        execution.rows_read = 0
+        phases = {node.name: of(node) for node in plan.nodes}
+        report = execution.report_rows
+        return open_batches(plan, data, phases, me.name, build, spec, report)
+
+    training = batches(plan.train, lambda node: node.step)
     evaluating = None
     if plan.evaluation is not None:
-        evaluating = open_batches(plan, plan.evaluation, me.evaluation, build, spec)
+        evaluating = batches(plan.evaluation, lambda node: node.evaluation)
+    execution.tell("compiling")
     edges = {e.id: e for e in (*plan.step_edges, *plan.evaluation_edges)}
     return Node(
         me.name,
@@ -127,8 +138,13 @@ def _agree(execution: Execution, node: Node) -> None:
     training, evaluation = agree(execution.plan, execution.channel, told)
     if training is not None:
         node.training = node.training.of(training)
-    if node.evaluating is not None and evaluation is not None:
-        node.evaluating = node.evaluating.of(evaluation)
+    compare_rows(execution.plan, execution.channel, TRAINING, node.training.rows)
+    if node.evaluating is not None:
+        if evaluation is not None:
+            node.evaluating = node.evaluating.of(evaluation)
+        compare_rows(
+            execution.plan, execution.channel, EVALUATION, node.evaluating.rows
+        )
 
 
 def _checked(execution: Execution, node: Node, step: Hook) -> Hook:

@@ -20,6 +20,8 @@ AGREE, READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6, -7
 STOP, LAST = -8, -9
 """Those of a stop: the control node asks for the step that a node has begun and gets it;
 then it tells the last step of the run."""
+ROWS = -10
+"""That of the digests of rows."""
 
 
 def barrier(
@@ -39,27 +41,27 @@ def barrier(
     if channel.node == plan.control:
         heard = [
             told if name == channel.node
-            else _heard(channel, name, Key(at, 0), dict)
+            else heard_of(channel, name, Key(at, 0), dict)
             for name in names
         ]  # fmt: skip
         if check is not None:
             check(heard)
         for name in names:
             if name != channel.node:
-                channel.send(name, Key(GO, at), [_dump(heard)])
+                channel.send(name, Key(GO, at), [dump(heard)])
         return heard
-    channel.send(plan.control, Key(at, 0), [_dump(told)])
-    everything: list[Any] = _heard(channel, plan.control, Key(GO, at), list)
+    channel.send(plan.control, Key(at, 0), [dump(told)])
+    everything: list[Any] = heard_of(channel, plan.control, Key(GO, at), list)
     if len(everything) != len(names):
         raise _unknown(plan.control)
     return everything
 
 
-def _heard(channel: Channel, source: str, key: Key, kind: type) -> Any:
-    """What a node tells at a barrier; RunError for what no node of this version does."""
+def heard_of(channel: Channel, source: str, key: Key, kind: type) -> Any:
+    """What a node tells in JSON; RunError for what no node of this version does."""
     arrays = channel.receive(source, key)
     try:
-        value = _load(arrays[0])
+        value = json.loads(arrays[0].tobytes())
     except (IndexError, ValueError, RecursionError) as error:
         raise _unknown(source) from error
     if not isinstance(value, kind):
@@ -74,9 +76,6 @@ def _unknown(source: str) -> RunError:
     )
 
 
-def _dump(value: Any) -> np.ndarray:
+def dump(value: Any) -> np.ndarray:
+    """Any JSON as what a channel carries."""
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
-
-
-def _load(array: np.ndarray) -> Any:
-    return json.loads(array.tobytes())

@@ -64,6 +64,21 @@ def test_nodes_that_were_started_unlike_are_told_so_and_do_not_wait(build, tmp_p
     assert "not started alike" in str(errors["worker:1"])
 
 
+def test_a_node_says_that_it_reads_and_how_many_rows_it_has(build):
+    plan = read_plan(build)
+    node = plan.nodes[0]
+    channel = MemoryHub([each.name for each in plan.nodes]).channel(node.name)
+    events: list[dict] = []
+    run = Execution(plan, build, node, channel, Options(), events.append)
+    run.tell("reading rows")
+    run.report_rows(1_200_000)
+    run.tell()
+    run.tell("compiling")
+    states = [event["state"] for event in events]
+    assert states == ["reading rows", "reading rows: 1,200,000", "compiling"]
+    channel.close()
+
+
 def test_an_interrupt_ends_a_run_in_threads(build, tmp_path):
     """The history is a pipe: once a step was written, the main thread is interrupted."""
     lines = tmp_path / "lines"

@@ -100,8 +100,11 @@ def test_the_plan_holds_what_the_spec_says_and_the_run_reads_by_it(tmp_path):
     plan = read_plan(tmp_path / "build")
     assert plan.train.csv == model.train.csv
     assert plan.train.columns == model.train.columns
-    phase = plan.nodes[0].step
-    batches = open_batches(plan, plan.train, phase, tmp_path / "build", tmp_path)
+    node = plan.nodes[0]
+    phases = {node.name: node.step}
+    batches = open_batches(
+        plan, plan.train, phases, node.name, tmp_path / "build", tmp_path
+    )
     assert batches.own_rows == 32
     assert batches.rows is not None
     taken = batches.rows.take(np.arange(32))
