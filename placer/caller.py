@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import sys
 from itertools import islice
 from types import CodeType, FrameType
@@ -46,6 +47,16 @@ def shown(file: str) -> str:
         return file
     inside = file.startswith(here + os.sep)
     return file[len(here) + 1 :] if inside else file
+
+
+def is_cell(file: str) -> bool:
+    """Whether code of this file name stands in no file: in a cell of a notebook, or
+    typed in. ipykernel names a cell by a file that it may or may not write."""
+    folder = os.path.basename(os.path.dirname(file))
+    return _KERNEL.fullmatch(folder) is not None or not os.path.isfile(file)
+
+
+_KERNEL = re.compile(r"ipykernel_[0-9]+")
 
 
 def _is_placer(frame: FrameType) -> bool:

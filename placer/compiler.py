@@ -30,6 +30,7 @@ from placer.graph.text import print_graph
 from placer.modules import LARGEST_MODULE
 from placer.passes import lower
 from placer.plan import FILE, SOURCES, Plan, sealed, sha256, to_json
+from placer.reentry import refuse_at_import, refuse_in_node
 from placer.regular import open_regular, read_regular
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def compile(
     the same spec for one process, the reference of R1. With `code=False` no Python of
     the spec is run, and a spec that needs that is refused. `after_pass` is shown every
     pass's name and graph. Raises SpecError, PlaceError or GraphError for a mistake in
-    the spec, BuildError when the folder cannot be written.
+    the spec, BuildError when the folder cannot be written, PlacerError where a node
+    would compile it again as it imports the caller.
     """
     made = compiled(
         spec,
@@ -86,11 +88,13 @@ def compiled(
     after_pass: Watch | None = None,
 ) -> Compiled:
     """As `compile`, and nothing is written; `out` is where the build would lie."""
+    refuse_in_node("placer.compile")
     with _without_collection():
         if not isinstance(spec, Model):
             from placer.front.reading import read
 
             spec = read(spec, nodes=nodes, single_process=single_process, code=code)
+        refuse_at_import("placer.compile", spec.folder, spec.modules)
         if calls := spec.graph.of_kind("call"):
             if not code:
                 raise _code_needed(calls)

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
-from placer.caller import caller
+from placer.caller import caller, is_cell
 from placer.errors import Span, SpecError, did_you_mean
 from placer.front.blocks import Entry, blocks
 from placer.front.live import Live
@@ -40,12 +40,16 @@ class Program:
     The keywords are keys of a spec (docs/spec.md); inputs, ops, the loss and optimizers
     come from `placer.layers`, `append_backward` and `placer.optimizer`. Paths are
     relative to the file that makes the program, whose name it has unless `name` is
-    given. Raises SpecError at the caller's line.
+    given; in a notebook they are relative to the working folder, which is the
+    notebook's. Raises SpecError at the caller's line.
     """
 
     def __init__(self, **sections: Unpack[Sections]) -> None:
         self._span = caller()
         self.file = str(home.get() or self._span.file)
+        self._is_cell = is_cell(self.file)
+        self.folder = Path.cwd() if self._is_cell else Path(self.file).parent
+        """Where the paths of its data, and the modules of its calls, begin."""
         self._sections: dict[str, Node] = {}
         self._inputs: dict[str, tuple[Scalar, Scalar]] = {}
         self._entries: list[Entry] = []
@@ -57,11 +61,6 @@ class Program:
         self._live: Live | None = None
         self._files: dict[str, bytes] = {}
         self.update(**sections)
-
-    @property
-    def folder(self) -> Path:
-        """Where the paths of its data, and the modules of its calls, begin."""
-        return Path(self.file).parent
 
     @property
     def is_empty(self) -> bool:
@@ -234,7 +233,8 @@ class Program:
     def tree(self) -> Mapping:
         """The program as a spec."""
         said = self._sections
-        named: Node = scalar(name_of(self.file), self._span)
+        name = "notebook" if self._is_cell else name_of(self.file)
+        named: Node = scalar(name, self._span)
         parts: dict[str, Node | None] = {
             "name": said.get("name", named),
             **{key: said.get(key) for key in BEFORE_INPUTS},

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from placer.caller import caller
+from placer.caller import caller, is_cell
 from placer.errors import PlacerError, Span, SpecError
 from placer.front.arguments import Arguments, arguments
 from placer.front.plain import scalar
@@ -182,6 +182,12 @@ def _found(fn: Callable[..., Any], program: Program) -> str:
             hint="write def apply(model, x): return model(x)",
         )
     file = Path(inner.__code__.co_filename)
+    if is_cell(str(file)):
+        raise SpecError(
+            f"'{inner.__name__}' stands in no file, and a node imports it from one",
+            hint=f"write it to a file in {program.folder.resolve()} and import it: in a"
+            " notebook, %%writefile model.py at the top of its cell does",
+        )
     if being_traced.get() == file.stem:
         raise SpecError(
             f"{file.name} builds its model while it is imported for '{inner.__name__}'",

@@ -21,7 +21,8 @@ from placer.launcher.logs import Logs, own_logs
 from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import Signals, caught
 from placer.launcher.supervise import SAVE_GRACE, Outcome, Watch, supervise
-from placer.plan import Plan, read_plan
+from placer.plan import Plan, read_plan, read_sources
+from placer.reentry import refuse_at_import, refuse_in_node
 
 if TYPE_CHECKING:
     from placer.runtime.process import Options, Result
@@ -71,7 +72,11 @@ def launch(
     KeyboardInterrupt and SystemExit, if this is the program's main thread: with
     `save_params` the first of them lets all nodes stop after the same step and save.
     """
+    refuse_in_node("placer.launch")
     folder = Path(build)
+    plan = read_plan(folder)
+    spec = folder / read_sources(folder).spec
+    refuse_at_import("placer.launch", spec.parent, plan.modules)
     options = {
         "steps": steps,
         **written_files(folder, history=history, save_params=save_params),
@@ -99,7 +104,6 @@ def launch(
         with caught() as signals:
             return _saved_threads(run_in_threads, folder, given, signals)
     save = Path(save_params) if save_params is not None else None
-    plan = read_plan(folder)
     nodes = [node.name for node in plan.nodes]
     endpoints = _endpoints(plan, base_port)
     job = uuid.uuid4().hex

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from placer.errors import BuildError, DataError, PlacerError, did_you_mean
+from placer.errors import DataError, PlacerError, did_you_mean
 from placer.graph.sources import Source
 from placer.modules import Modules, modules_of
 from placer.readers.asked_rows import AskedRows
@@ -92,7 +92,7 @@ def _load(source: Source, path: Path, modules: Modules) -> ModuleType:
     """Run the module from its file; it may import its neighbours."""
     try:
         return modules.load(path.stem, f"placer_source_{path.stem}")
-    except BuildError:
+    except PlacerError:
         raise
     except (Exception, SystemExit) as error:
         fail(source, path, "to load", error)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from placer.errors import PlacerError, RunError, missing_package
 from placer.plan import BASE_PORT, Node, Plan, read_plan
+from placer.reentry import in_process, in_thread
 from placer.runtime.allocator import keep_memory
 from placer.runtime.caches import bound
 from placer.runtime.channel.protocol import Aborted, Cause, Channel
@@ -98,7 +99,7 @@ def run(
         execution = Execution(plan, folder, me, channel, options, report, settle)
         if order_fd is not None:
             _obey(order_fd, execution)
-        with _beating(execution):
+        with in_process(node), _beating(execution):
             return _attempt(execution, load_program, keep=True)
     except BaseException as error:
         report(failure(node, error, channel))
@@ -188,7 +189,8 @@ def run_in_threads(
 
     def one(execution: Execution) -> Result | None:
         try:
-            return _attempt(execution, load)
+            with in_thread(execution.me.name):
+                return _attempt(execution, load)
         finally:
             execution.channel.close()
 

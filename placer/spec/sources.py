@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from placer.errors import DataError, Span, did_you_mean
+from placer.errors import DataError, Span, did_you_mean, nearest
 from placer.graph import sources
 from placer.graph.model import Source
 from placer.graph.scalars import shown
@@ -169,7 +169,15 @@ class _Reader:
             if not (self.folder / f"{module}.py").is_file():
                 beside = [path.stem for path in self.folder.glob("*.py")]
                 message = f"there is no {module}.py beside the spec"
-                self.problems.add(message, span, did_you_mean(module, beside))
+                near = nearest(module, beside)
+                name = "rows" if module == "__main__" else module
+                hint = (
+                    f"did you mean '{near}'?"
+                    if near
+                    else f"nodes import it: write the function to {name}.py; in a"
+                    f" notebook, %%writefile {name}.py at the top of its cell does"
+                )
+                self.problems.add(message, span, hint)
                 return None
             try:
                 needed = (module, *neighbours(self.folder, module))
