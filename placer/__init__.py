@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from placer.front.variable import Variable as Variable
     from placer.graph.blocks import slice_sizes as slice_sizes
     from placer.launcher.local import launch as launch
+    from placer.modules import data_folder as data_folder
     from placer.place import Cluster as Cluster
     from placer.place import NodeKind as NodeKind
     from placer.place import Place as Place
@@ -68,6 +69,7 @@ _HOMES = {
     "Variable": "placer.front.variable",
     "append_backward": "placer.front.training",
     "compile": "placer.compiler",
+    "data_folder": "placer.modules",
     "default_program": "placer.front.program",
     "device_guard": "placer.place.guard",
     "launch": "placer.launcher.local",
@@ -102,6 +104,7 @@ __all__ = [
     "__version__",
     "append_backward",
     "compile",
+    "data_folder",
     "default_program",
     "device_guard",
     "launch",

@@ -14,9 +14,10 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
+from placer.caller import is_cell
 from placer.errors import BuildError
 from placer.folder import read_file
-from placer.plan import FILE, Plan, read_plan
+from placer.plan import FILE, Plan, read_plan, read_sources
 from placer.regular import read_regular
 
 being_traced: ContextVar[str | None] = ContextVar("placer.being_traced", default=None)
@@ -38,6 +39,13 @@ class Modules(MetaPathFinder, Loader):
     folder: Path
     plan: Plan | None
     loaded: dict[str, ModuleType] = field(default_factory=dict)
+
+    @property
+    def data_folder(self) -> Path:
+        """The folder of the spec, whose modules a build has copies of."""
+        if self.plan is None:
+            return self.folder.resolve()
+        return (self.folder / read_sources(self.folder).spec).resolve().parent
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
@@ -95,6 +103,23 @@ class Modules(MetaPathFinder, Loader):
         if self.plan is None:
             return read_regular(self.folder / file, LARGEST_MODULE)
         return read_file(self.folder, file, self.plan.files[file])
+
+
+def data_folder() -> Path:
+    """The folder of the spec, or of the Python file that stands for it: an absolute path.
+
+    For modules beside a spec, which nodes import from the build: `__file__` is a file of
+    the build there. In a module that is imported in any other way it is the folder of
+    the file that calls this, in a notebook the working folder.
+    """
+    first = frame = sys._getframe(1)
+    while frame is not None:
+        loader = getattr(frame.f_globals.get("__spec__"), "loader", None)
+        if isinstance(loader, Modules):
+            return loader.data_folder
+        frame = frame.f_back  # type: ignore[assignment]  # the outermost has none
+    file = first.f_code.co_filename
+    return Path.cwd() if is_cell(file) else Path(file).resolve().parent
 
 
 @contextmanager

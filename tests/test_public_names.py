@@ -31,6 +31,7 @@ NAMES = [
     "__version__",
     "append_backward",
     "compile",
+    "data_folder",
     "default_program",
     "device_guard",
     "launch",
@@ -57,6 +58,7 @@ def test_each_public_name_says_what_it_is() -> None:
     assert functions == [
         "append_backward",
         "compile",
+        "data_folder",
         "default_program",
         "device_guard",
         "launch",
@@ -87,7 +89,7 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
 def test_importing_placer_brings_neither_jax_nor_numpy() -> None:
     code = (
         "import sys, placer; placer.Place, placer.compile, placer.launch; "
-        "placer.layers.fc, placer.optimizer.SGD, placer.Program; "
+        "placer.layers.fc, placer.optimizer.SGD, placer.Program, placer.data_folder; "
         "print({'jax', 'numpy'} & set(sys.modules))"
     )
     told = subprocess.run(

@@ -6,7 +6,7 @@ from typing import TextIO
 
 import click
 
-from placer.report.legible import legible
+from placer.legible import legible
 
 
 def say(

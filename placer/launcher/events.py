@@ -70,7 +70,14 @@ class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
     message: str = ""
 
 
-Event: TypeAlias = State | Step | Warned | Finished | Failed
+class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
+    """A line that Python code has printed in a node."""
+
+    node: str
+    text: str
+
+
+Event: TypeAlias = State | Step | Warned | Finished | Failed | Output
 
 
 def read_event(node: str, line: bytes) -> Event:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,8 @@ import msgspec
 from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.child import Child, start
 from placer.launcher.command import environment, node_command
-from placer.launcher.events import Event, Warned
 from placer.launcher.logs import Logs, own_logs
+from placer.launcher.output import show_output
 from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import Signals, caught
 from placer.launcher.supervise import SAVE_GRACE, Outcome, Watch, supervise
@@ -63,7 +62,9 @@ def launch(
     goes through memory that they share, or with `carrier="zeromq"` through sockets.
     With `emulate` every device that is no CPU is a CPU device of its own. With
     `debug_nans` ops run one by one, slowly, and the first that gives NaN is named.
-    `watch` is shown each event of the nodes' processes.
+    `watch` is shown each event of the nodes' processes. Without it, what their Python
+    code prints is printed on standard error, `worker:0| ` before each line, and so are
+    warnings.
 
     Raises PlacerError for options that do not go together, BuildError for an edited
     build, RunError with the root cause when a node fails; all processes have ended by
@@ -121,7 +122,7 @@ def launch(
             command,
             where.folder,
             environment(job),
-            watch or _unseen,
+            watch or show_output,
             saves=save,
         )
         where.failed = bool(outcome.warnings)
@@ -239,9 +240,3 @@ def _check_threads(**given: Any) -> None:
     for name, value in given.items():
         if value not in (None, "auto"):
             raise PlacerError(f"'{name}' does not go with in_process=True")
-
-
-def _unseen(event: Event) -> None:
-    """What a launch shows when nobody watches: warnings."""
-    if isinstance(event, Warned):
-        print(f"warning: {event.message}", file=sys.stderr, flush=True)

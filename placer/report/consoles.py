@@ -9,7 +9,7 @@ from typing import TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from placer.report.legible import legible
+from placer.legible import legible
 
 _WIDE = 10_000
 

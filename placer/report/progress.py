@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from placer.launcher.events import Event, State, Step, Warned
-from placer.report.legible import legible
+from placer.launcher.events import Event, Output, State, Step, Warned
+from placer.launcher.output import line_of, show_output
+from placer.legible import legible
 from placer.report.words import count, measured, size
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ class PlainLines:
     _last: float | None = None
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, Output | Warned):
+            show_output(event)
+            return
         self.seen.see(event)
         now = self.clock()
         if self._last is None:
@@ -97,8 +101,6 @@ class PlainLines:
                 self._write(self.seen.evaluation_line(), now)
         elif isinstance(event, State) and now - self._last >= QUIET:
             self._write(self.seen.states_line(), now)
-        elif isinstance(event, Warned):
-            print(f"warning: {event.message}", file=sys.stderr, flush=True)
 
     def __enter__(self) -> PlainLines:
         return self
@@ -150,14 +152,26 @@ class LiveTable:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        self.seen.see(event)
-        if isinstance(event, Warned):  # above the table, not into it
-            self.console.print(f"warning: {event.message}", markup=False)
+        if isinstance(event, Output | Warned):
+            self._show(event)
             return
+        self.seen.see(event)
         now = time.monotonic()
         if self._live is not None and now - self._drawn >= REFRESH:
             self._drawn = now
             self._live.update(self.view(), refresh=True)
+
+    def _show(self, event: Output | Warned) -> None:
+        """Show what a node prints or warns of above the table, if both are on a
+        terminal."""
+        from rich.text import Text
+
+        from placer.report.consoles import is_terminal
+
+        if is_terminal(sys.stderr):
+            self.console.print(Text(line_of(event)), soft_wrap=True)
+        else:
+            show_output(event)
 
     def view(self) -> RenderableType:
         """The table as it stands."""

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from placer.runtime.divergence import DivergedError
 from placer.runtime.events import STOPPING, Pipe, Report, nobody
 from placer.runtime.execution import Execution, Hook, Options, Result
 from placer.runtime.executor import execute
+from placer.runtime.output import reported
 from placer.runtime.program import Hooks, load_program
 
 Load = Callable[[Path, Plan, Node], Hooks]
@@ -99,7 +101,7 @@ def run(
         execution = Execution(plan, folder, me, channel, options, report, settle)
         if order_fd is not None:
             _obey(order_fd, execution)
-        with in_process(node), _beating(execution):
+        with in_process(node), _printing(node, pipe), _beating(execution):
             return _attempt(execution, load_program, keep=True)
     except BaseException as error:
         report(failure(node, error, channel))
@@ -123,6 +125,13 @@ def _obey(fd: int, execution: Execution) -> None:
                 nobody({"event": "warning", "message": STOPPING})
 
     threading.Thread(target=read, name="placer orders", daemon=True).start()
+
+
+def _printing(node: str, pipe: Pipe | None) -> AbstractContextManager[None]:
+    """Tell the launcher, if there is one, what is printed meanwhile."""
+    if pipe is None:
+        return nullcontext()
+    return reported(lambda line: pipe({"event": "output", "node": node, "text": line}))
 
 
 class _Ending:

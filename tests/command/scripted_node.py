@@ -64,6 +64,8 @@ for word in words:
             report("state", node=node, state=state, step=1, waiting=["ps:0"])
         case ["step", number]:
             report("step", step=int(number), epoch=1, metrics={"loss": float("nan")})
+        case ["print", text]:
+            report("output", node=node, text=text + "\x1b[2J")
         case ["result"]:
             report(
                 "result",

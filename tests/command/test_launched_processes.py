@@ -18,6 +18,7 @@ from placer.launcher import supervise
 from placer.launcher.cause import last_line, of_report
 from placer.launcher.events import Blame, Event, Failed, Finished, State, Step
 from placer.launcher.local import launch_nodes, log_path
+from placer.launcher.output import show_output
 from placer.launcher.supervise import Outcome
 
 SCRIPTED = Path(__file__).with_name("scripted_node.py")
@@ -399,3 +400,16 @@ def test_a_process_that_cannot_be_watched_is_ended(
     assert len(started) == 1
     assert not runs(started[0])
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_nodes_print_is_shown_with_their_names_and_steers_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts = {"worker:0": "print=hello result", "worker:1": "print=there state=done"}
+    launched(scripts, tmp_path, show_output)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sorted(err.splitlines()) == [
+        "worker:0| hello\N{REPLACEMENT CHARACTER}[2J",
+        "worker:1| there\N{REPLACEMENT CHARACTER}[2J",
+    ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import time
 
 import pytest
 from rich.console import Console
 
-from placer.launcher.events import State, Step
+from placer.launcher.events import Output, State, Step
 from placer.report import progress
 from placer.report.progress import LiveTable, PlainLines, Seen
 
@@ -110,6 +111,33 @@ def test_the_live_table_is_not_drawn_for_every_event(
             see(step(number))
     assert "step 999 " in drawn(terminal)
     assert drawn(terminal).count("digits") < 5
+
+
+def test_what_a_node_prints_stands_above_the_live_table(
+    terminal: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Stream(terminal=True))
+    with LiveTable("digits", Seen(NODES), terminal) as see:
+        see(Output("ps:0", "[bold]x" * 30))
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn(terminal))
+    printed = text.index("ps:0| " + "[bold]x" * 30)
+    assert printed < text.rindex("starting")
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_what_a_node_prints_goes_to_standard_error(
+    terminal: Console, live: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = Seen(NODES)
+    with (
+        LiveTable("d", seen, terminal)
+        if live
+        else PlainLines(seen, io.StringIO()) as see
+    ):
+        see(Output("ps:0", "hello"))
+    assert capsys.readouterr().err == "ps:0| hello\n"
+    assert "hello" not in drawn(terminal)
 
 
 class Stream(io.StringIO):
