@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
+import ml_dtypes  # numpy knows bfloat16 by it
 import numpy as np
 
 from placer.errors import DataError
@@ -63,14 +64,14 @@ def convert(
     target = dtype_of(column, source)
     if array.dtype == target:
         return array
-    if array.dtype.kind not in "biuf":
+    if kind_of(array.dtype) not in "biuf":
         raise DataError(
             f"{source}: column '{named}' holds {array.dtype}, not numbers",
             hint=f"input '{column.name}' is {column}",
         )
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(target)
-    if target.kind == "f":
+    if kind_of(target) == "f":
         bad = np.isinf(cast) & np.isfinite(array)
     else:
         bad = _misfits(array, target)
@@ -112,7 +113,7 @@ def dtype_of(column: Column, source: str) -> np.dtype[np.generic]:
         dtype = np.dtype(column.dtype)
     except TypeError:
         dtype = np.dtype("V")
-    if dtype.kind not in "biuf":
+    if kind_of(dtype) not in "biuf":
         raise DataError(
             f"{source}: input '{column.name}' is {column.dtype}, which no source gives",
             hint="declare a bool, integer or float input and convert it in the graph",
@@ -120,12 +121,17 @@ def dtype_of(column: Column, source: str) -> np.dtype[np.generic]:
     return dtype
 
 
+def kind_of(dtype: np.dtype[np.generic]) -> str:
+    """numpy's letter for the kind of a dtype; bfloat16 is a float."""
+    return "f" if dtype == ml_dtypes.bfloat16 else dtype.kind
+
+
 def _misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray:
     """Where a value is no whole number within the range of an integer dtype."""
     if target.kind == "b":
         return np.asarray((array != 0) & (array != 1))
     limits = np.iinfo(str(target))
-    if array.dtype.kind == "f":
+    if kind_of(array.dtype) == "f":
         # Every power of two is exact in a float; the largest int64 is not.
         low, above = float(limits.min), float(limits.max // 2 + 1) * 2.0
         wide = array.astype(np.float64)
@@ -137,8 +143,8 @@ def _misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray:
 
 
 def _remedy(array: np.ndarray, column: Column) -> str:
-    if array.dtype.kind != "f":
+    if kind_of(array.dtype) != "f":
         return f"the column is {array.dtype}; a wider dtype holds it"
-    wide = "float32" if np.dtype(column.dtype).kind != "f" else "float64"
+    wide = "float32" if kind_of(np.dtype(column.dtype)) != "f" else "float64"
     declared = Column(column.name, wide, column.shape)
     return f"the column is {array.dtype}; declare {column.name}: {declared}"

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from placer.errors import DataError, nearest
 from placer.graph.csv_format import MISSING
-from placer.readers.column import Column, check_limits
+from placer.readers.column import Column, check_limits, kind_of
 
 _BOOLS = {"0": 0, "1": 1} | {
     word: int(word[0] in "tT")
@@ -66,7 +68,7 @@ class Cells:
 
     def _quick(self, cells: Sequence[str]) -> np.ndarray | None:
         """All numbers at once; None where some cell may be wrong."""
-        kind = self.dtype.kind
+        kind = kind_of(self.dtype)
         words, unknown = self.words, self.unknown
         if words is None and kind == "b":
             words, unknown = _BOOLS, None
@@ -94,7 +96,7 @@ class Cells:
         return array.astype(self.dtype) if fits else None
 
     def _number(self, text: str) -> float | int:
-        kind = self.dtype.kind
+        kind = kind_of(self.dtype)
         if self.words is not None:
             number: float | int = self._index(text, self.words)
         elif text in MISSING:
@@ -169,8 +171,8 @@ def _range(dtype: np.dtype[np.generic]) -> tuple[float, float] | tuple[int, int]
     """The least and the greatest number of a dtype."""
     if dtype.kind == "b":
         return 0, 1
-    if dtype.kind == "f":
-        limits = np.finfo(str(dtype))
+    if kind_of(dtype) == "f":
+        limits: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
         return float(limits.min), float(limits.max)
     whole = np.iinfo(str(dtype))
     return int(whole.min), int(whole.max)

@@ -144,8 +144,8 @@ X = Column("x", "float32", (2,))
         ),
         (
             {"x": np.zeros((1, 2))},
-            [Column("x", "bfloat16", (2,))],
-            "input 'x' is bfloat16, which no source gives",
+            [Column("x", "complex64", (2,))],
+            "input 'x' is complex64, which no source gives",
             "convert it in the graph",
         ),
     ],
@@ -155,6 +155,41 @@ def test_npz_that_does_not_fit(arrays, columns, message, hint, npz, tmp_path):
         opened(npz(**arrays), columns, tmp_path)
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["npz", "csv", "yielded", "asked"])
+def test_every_source_gives_halves(kind, dtype, npz, tmp_path):
+    """Rounded once, from what the source has."""
+    values = [[0.1, 1e-3], [-3.14159, 65000.0]]
+    mapping = None
+    if kind == "npz":
+        source = npz(x=np.array(values))
+    elif kind == "csv":
+        text = "\n".join(["a,b", *(f"{a},{b}" for a, b in values)])
+        (tmp_path / "x.csv").write_text(text)
+        source, mapping = "csv:x.csv", {"x": ["a", "b"]}
+    else:
+        iterable = "iter(rows)" if kind == "yielded" else "np.array(rows, object)"
+        (tmp_path / "halves.py").write_text(
+            f"import numpy as np\ndef f():\n    rows = [{{'x': v}} for v in {values}]\n"
+            f"    return {iterable}\n"
+        )
+        source = "python:halves:f"
+    rows = opened(source, [Column("x", dtype, (2,))], tmp_path, mapping=mapping)
+    taken = rows.take(np.arange(2))["x"]
+    assert str(taken.dtype) == dtype
+    wanted = np.array(values).astype(np.dtype(dtype))
+    np.testing.assert_array_equal(taken.astype(np.float64), wanted.astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["npz", "csv"])
+def test_a_number_beyond_a_half_is_an_error(kind, dtype, npz, tmp_path):
+    (tmp_path / "x.csv").write_text("x\n1e39\n")
+    source = npz(x=np.array([1e39])) if kind == "npz" else "csv:x.csv"
+    with pytest.raises(DataError, match=f"does not fit {dtype}"):
+        opened(source, [Column("x", dtype, ())], tmp_path)
 
 
 def test_npz_files_that_cannot_be_read(tmp_path):
