@@ -15,7 +15,8 @@ Metrics: TypeAlias = dict[str, float]
 class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     """Where a node is, about twice a second; `waiting` are the nodes it waits for.
 
-    `bytes_sent` are payload bytes since the start.
+    `rows` are those that it has read so far, while it reads them; `bytes_sent` are
+    payload bytes since the start.
     """
 
     node: str
@@ -23,6 +24,7 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
     step: int = 0
     waiting: tuple[str, ...] = ()
     bytes_sent: int = 0
+    rows: int = 0
 
 
 class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):

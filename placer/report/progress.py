@@ -68,7 +68,7 @@ class Seen:
         parts = []
         for node in self.nodes:
             state = self.states.get(node)
-            part = f"{node} {state.state if state else 'starting'}"
+            part = f"{node} {_shown(state) if state else 'starting'}"
             if state and state.waiting:
                 part += f" (waits for {', '.join(state.waiting)})"
             parts.append(part)
@@ -191,7 +191,7 @@ class LiveTable:
                 continue
             table.add_row(
                 node,
-                Text(state.state, _STYLES.get(state.state.partition(":")[0], "")),
+                Text(_shown(state), _STYLES.get(state.state, "")),
                 count(state.step),
                 size(state.bytes_sent),
                 Text(", ".join(state.waiting), "yellow"),
@@ -201,6 +201,10 @@ class LiveTable:
         if evaluation:
             parts.append(Text(evaluation))
         return Group(*parts)
+
+
+def _shown(state: State) -> str:
+    return f"{state.state}: {count(state.rows)}" if state.rows else state.state
 
 
 _STYLES = {

@@ -58,7 +58,7 @@ class Result:
 Hook = Callable[[Node], None]
 
 READING = "reading rows"
-"""The state in which a node reads its sources; its report has the number of rows."""
+"""The state in which a node reads its sources; the report has the number of rows."""
 
 
 @dataclass(slots=True)
@@ -114,15 +114,13 @@ class Execution:
         with self.telling:
             if state is not None:
                 self.state = state
-            told = self.state
-            if told == READING and self.rows_read:
-                told += f": {self.rows_read:,}"
             self.report(
                 {
                     "event": "state",
                     "node": self.me.name,
-                    "state": told,
+                    "state": self.state,
                     "step": self.step,
+                    "rows": self.rows_read if self.state == READING else 0,
                     "waiting": list(self.channel.waiting()),
                     "bytes_sent": self.channel.bytes_sent,
                 }

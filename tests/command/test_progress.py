@@ -68,6 +68,18 @@ def test_plain_lines_tell_who_waits_for_whom_when_nothing_moves() -> None:
     assert out.getvalue() == "worker:0 joining (waits for ps:0)  ps:0 starting\n"
 
 
+def test_plain_lines_tell_how_many_rows_have_been_read() -> None:
+    out, clock = io.StringIO(), Clock()
+    with PlainLines(Seen(NODES[:1]), out, clock) as see:
+        for rows in (0, 700_000, 1_400_000):
+            see(State("worker:0", "reading rows", rows=rows))
+            clock.now += 5.0
+    assert out.getvalue().splitlines() == [
+        "worker:0 reading rows: 700,000",
+        "worker:0 reading rows: 1,400,000",
+    ]
+
+
 @pytest.fixture
 def terminal() -> Console:
     return Console(

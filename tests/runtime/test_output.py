@@ -94,8 +94,3 @@ def test_a_reader_prints_to_its_launcher_and_finds_files_beside_the_spec(tmp_pat
         events = [json.loads(line) for line in pipe]
     lines = [event["text"] for event in events if event["event"] == "output"]
     assert lines == [f"reads {tmp_path}"]
-    states = [event["state"] for event in events if event["event"] == "state"]
-    assert states.index("compiling") > max(
-        (at for at, state in enumerate(states) if state.startswith("reading")),
-        default=-1,
-    )

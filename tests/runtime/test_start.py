@@ -74,8 +74,11 @@ def test_a_node_says_that_it_reads_and_how_many_rows_it_has(build):
     run.report_rows(1_200_000)
     run.tell()
     run.tell("compiling")
-    states = [event["state"] for event in events]
-    assert states == ["reading rows", "reading rows: 1,200,000", "compiling"]
+    assert [(event["state"], event["rows"]) for event in events] == [
+        ("reading rows", 0),
+        ("reading rows", 1_200_000),
+        ("compiling", 0),
+    ]
     channel.close()
 
 
