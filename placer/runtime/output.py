@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -16,9 +17,13 @@ LONGEST = 4000
 @contextmanager
 def reported(report: Callable[[str], None]) -> Iterator[None]:
     """Call `report` with each line that is printed meanwhile, on standard output and on
-    standard error, without its end. What is written to the descriptors themselves goes
-    to the log alone."""
+    standard error, without its end. What is written to the descriptors themselves, and
+    what JAX logs, goes to the log alone."""
     before = sys.stdout, sys.stderr
+    handler, logger = logging.StreamHandler(sys.stderr), logging.getLogger("jax")
+    propagates = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
     streams = [_Reporting(stream, report) for stream in before]
     sys.stdout, sys.stderr = streams
     try:
@@ -27,6 +32,8 @@ def reported(report: Callable[[str], None]) -> Iterator[None]:
         for stream in streams:
             stream.end()
         sys.stdout, sys.stderr = before
+        logger.propagate = propagates
+        logger.removeHandler(handler)
 
 
 class _Reporting:

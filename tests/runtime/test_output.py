@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,15 @@ def test_a_forked_process_writes_to_the_log_alone(monkeypatch):
         print("from a child")
     assert told == []
     assert log.getvalue() == "from a child\n"
+
+
+def test_what_jax_logs_is_in_the_log_alone():
+    with logged() as (log, told):
+        logging.getLogger("jax.some").warning("no GPU is found")
+        handler = logging.StreamHandler()
+        handler.handle(logging.makeLogRecord({"msg": "a row is short"}))
+    assert told == ["a row is short"]
+    assert log.getvalue() == "no GPU is found\na row is short\n"
 
 
 SPEC = """\
