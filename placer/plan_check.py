@@ -193,7 +193,7 @@ def _node(plan: Plan, node: Node, parameters: Mapping[str, Parameter]) -> Proble
             yield from _named(_VALUE, [read.value], "a value")
             if read.input not in inputs:
                 yield f"it reads '{read.input}', which is no input"
-            if not read.own or not all(0 <= part < read.parts for part in read.own):
+            if not all(0 <= part < read.parts for part in read.own):
                 yield f"it reads the parts {list(read.own)} of {read.parts}"
         yield from _named(_VALUE, phase.metrics, "a metric")
     yield from _once("table", (table.name for table in node.tables))

@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import functools
+import signal
 from importlib.metadata import version
 
 import jax
@@ -13,6 +14,11 @@ jax.config.update("jax_num_cpu_devices", 3)
 def pytest_collection_modifyitems(items):
     """The longest first: of several processes none is left with it at the end."""
     items.sort(key=lambda item: "test_drawn_placements" not in item.nodeid)
+
+
+# A shell that starts the tests in the background has its children ignore interrupts:
+# then those that test interrupts would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")

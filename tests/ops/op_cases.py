@@ -20,7 +20,7 @@ PLAIN = {kind: plain for m in _MODULES for kind, plain in m.PLAIN.items()}
 ALL = [*DIFFERENTIABLE, *WITHOUT_GRADIENT]
 
 
-def mostly_slow(uses: Iterable[Use], each: int = 3) -> list[Any]:
+def mostly_slow(uses: Iterable[Use], each: int = 1) -> list[Any]:
     """The uses as parameters of a test that compiles: the first of each kind run always,
     the others in the slow suite."""
     seen: Counter[str] = Counter()

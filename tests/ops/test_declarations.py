@@ -73,7 +73,7 @@ def test_result_and_what_backward_keeps_are_as_declared(use, dtype):
     assert actual(residuals) == declared(use.declaration.residuals(use.types, use.full))
 
 
-@pytest.mark.parametrize("use", mostly_slow(DIFFERENTIABLE))
+@pytest.mark.parametrize("use", mostly_slow(DIFFERENTIABLE, each=3))
 def test_each_float_operand_gets_a_cotangent_of_its_own_type(use):
     function = getattr(ops, use.kind)
 

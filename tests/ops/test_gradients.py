@@ -56,7 +56,7 @@ def test_value_and_gradient_are_those_of_a_plain_formula(use: Use):
 
 
 @pytest.mark.parametrize(
-    "use", [use for use in DIFFERENTIABLE if len(use.results) > 1], ids=str
+    "use", mostly_slow(use for use in DIFFERENTIABLE if len(use.results) > 1)
 )
 def test_a_result_that_the_loss_does_not_need_has_no_cotangent(use: Use):
     function = getattr(ops, use.kind)

@@ -35,10 +35,10 @@ SHAPES = {
 @pytest.mark.parametrize(
     ("workers", "heter", "servers"),
     [
-        (1, 1, 1),
-        (4, 2, 1),
         (3, 2, 0),
         (1, 2, 2),
+        pytest.param(1, 1, 1, marks=pytest.mark.slow),
+        pytest.param(4, 2, 1, marks=pytest.mark.slow),
         pytest.param(2, 1, 1, marks=pytest.mark.slow),
         pytest.param(4, 3, 1, marks=pytest.mark.slow),
     ],

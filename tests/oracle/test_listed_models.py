@@ -1,6 +1,7 @@
 """R1 for every op, every optimizer and every way of training, in small models."""
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from both_ways import STEPS, Rows, check_same, run_build, run_plain, write
 from drawn_graphs import columns, initial_values
 from drawn_sketch import INPUTS
 from listed_models import MODELS, PLACEMENTS, spec_of
+from marks import slow_but
 from plain_graph import flat
 from plain_metrics import METRICS
 from plain_training import hinges_on_rounding
@@ -18,6 +20,12 @@ from placer import ops
 from placer.compiler import compile
 from placer.graph import optimizers, schedules
 from placer.ops.composites import COMPOSITES
+
+IN_EVERY_RUN = [
+    *((model, "split over workers") for model in MODELS),
+    ("numbers", "op by op on two workers"),
+    ("rows", "op by op on all and some, optimizers on all"),
+]
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -70,13 +78,8 @@ def test_one_process_trains_as_plain_jax_does(model, known):
 
 
 @pytest.mark.parametrize(
-    "placement",
-    [
-        pytest.param(each, marks=pytest.mark.slow) if "two workers" in each else each
-        for each in PLACEMENTS
-    ],
+    ("model", "placement"), slow_but(IN_EVERY_RUN, product(MODELS, PLACEMENTS))
 )
-@pytest.mark.parametrize("model", MODELS)
 def test_a_placement_changes_nothing(model, placement, known, tmp_path):
     found, spec = known(model), PLACEMENTS[placement](spec_of(MODELS[model]))
     file = write(spec, found.rows, tmp_path)

@@ -5,6 +5,7 @@ import pytest
 import yaml
 from both_ways import check_same, run_build, run_plain, write
 from drawn_graphs import columns, initial_values
+from marks import slow_but
 
 from placer.compiler import compile
 from placer.graph.types import TensorType
@@ -47,7 +48,7 @@ SUMMED = {
 PLACES = ["/node:worker", "/node:worker:1", "/node:worker:0,2"]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", slow_but(PLACES[:1], PLACES))
 def test_metrics_of_a_placement_are_those_of_one_process(place, tmp_path):
     spec = yaml.safe_load(SPEC)
     watched = {**COUNTED, **SUMMED}

@@ -3,6 +3,7 @@
 import jax
 import pytest
 from held_to_plain_jax import CLASSES, check_as_plain_jax, op
+from marks import slow_but
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -38,6 +39,15 @@ SHAPES = {
     "out.b": (1,),
 }
 CPU, GPU = "/node:worker/cpu", "/node:worker/gpu"
+CASES = {
+    "optimizer in memory": (GPU, GPU, "/node:worker/cpu", 1),
+    "all on GPUs": (GPU, GPU, "/node:worker/gpu", 1),
+    "layers on GPUs, and servers": (CPU, GPU, "/node:ps/cpu", 1),
+    "heter nodes": (CPU, "/node:heter/gpu", "/node:ps/cpu", 1),
+    "a pipeline": ("/node:worker:0/gpu", "/node:worker:1/gpu", None, 3),
+}
+"""Places of the first and last ops and of the optimizer, and how many microbatches."""
+IN_EVERY_RUN = ("all on GPUs", "layers on GPUs, and servers")
 
 
 @pytest.mark.parametrize(
@@ -50,21 +60,9 @@ CPU, GPU = "/node:worker/cpu", "/node:worker/gpu"
     ],
     ids=["emulated", "real"],
 )
-@pytest.mark.parametrize(
-    ("first", "last", "optimizer", "microbatches"),
-    [
-        pytest.param(GPU, GPU, "/node:worker/cpu", 1, id="optimizer in memory"),
-        pytest.param(GPU, GPU, "/node:worker/gpu", 1, id="all on GPUs"),
-        pytest.param(CPU, GPU, "/node:ps/cpu", 1, id="layers on GPUs, and servers"),
-        pytest.param(CPU, "/node:heter/gpu", "/node:ps/cpu", 1, id="heter nodes"),
-        pytest.param(
-            "/node:worker:0/gpu", "/node:worker:1/gpu", None, 3, id="a pipeline"
-        ),
-    ],
-)
-def test_a_model_on_gpus_trains_as_plain_jax_does(
-    first, last, optimizer, microbatches, emulate, tmp_path
-):
+@pytest.mark.parametrize("case", slow_but(IN_EVERY_RUN, CASES))
+def test_a_model_on_gpus_trains_as_plain_jax_does(case, emulate, tmp_path):
+    first, last, optimizer, microbatches = CASES[case]
     devices = {"cpu": 1, "gpu": 1}
     nodes = {"worker": {"count": 2, "devices": devices}, "ps": {"count": 1}}
     if "heter" in last:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from marks import slow_but
 from safetensors.numpy import load_file
 from spec_models import NAMES
 
@@ -11,13 +12,21 @@ from placer.compiler import compile
 from placer.files import find
 from placer.runtime.process import Options, run_in_threads
 
+IN_EVERY_RUN = (
+    "breast_cancer",
+    "diabetes",
+    "digits",
+    "lamb",
+    "mlp_pipeline",
+    "two_workers",
+)
 STEPS = 100
 FEWER = {"lamb": 20}
 """In step 25 or so of lamb a value comes to a corner of relu by chance, nearer than one
 rounding: initial values that differ by a rounding then go apart in one process too."""
 
 
-@pytest.mark.parametrize("model", NAMES)
+@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, NAMES))
 def test_100_steps_as_placed_are_those_of_one_process(model, tmp_path):
     """In float32, from the spec's own initial values: losses to 1e-5 relative, each
     parameter tensor to 1e-4 of its norm."""

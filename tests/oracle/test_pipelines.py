@@ -3,6 +3,7 @@ skip connection, a parameter of two stages, dropout and a short batch."""
 
 import pytest
 from held_to_plain_jax import check_as_plain_jax, op
+from marks import slow_but
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -35,9 +36,30 @@ SHAPES = {
     ("first", "last", "schedule", "servers"),
     [
         pytest.param("0-1", "2-3", "1f1b", 2, id="two stages of two workers"),
-        pytest.param("0-1", "2-3", "gpipe", 0, id="the same by gpipe, without servers"),
-        pytest.param("0-2", "3", "1f1b", 0, id="three workers and one"),
-        pytest.param("0-1", "1-2", "1f1b", 2, id="stages that share a worker"),
+        pytest.param(
+            "0-1",
+            "2-3",
+            "gpipe",
+            0,
+            id="the same by gpipe, without servers",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "0-2",
+            "3",
+            "1f1b",
+            0,
+            id="three workers and one",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "0-1",
+            "1-2",
+            "1f1b",
+            2,
+            id="stages that share a worker",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("0-3", "0-3", "gpipe", 0, id="one stage, its gradients summed"),
     ],
 )
@@ -98,7 +120,7 @@ def test_what_takes_all_rows_at_once_stands_between_microbatches(tmp_path):
     check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("schedule", slow_but(["1f1b"], ["1f1b", "gpipe"]))
 def test_what_is_made_of_all_rows_is_waited_for_by_all_that_take_it(schedule, tmp_path):
     """On a node of its own, which others take before their first microbatch."""
     graph = [
@@ -117,7 +139,7 @@ def test_what_is_made_of_all_rows_is_waited_for_by_all_that_take_it(schedule, tm
     check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("schedule", slow_but(["1f1b"], ["1f1b", "gpipe"]))
 def test_a_gradient_that_all_microbatches_make_is_waited_for(schedule, tmp_path):
     """That of `q` is summed on one node after its last microbatch, and goes on from one
     that does something once a step alone."""

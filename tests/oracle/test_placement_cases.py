@@ -2,6 +2,7 @@
 
 import pytest
 from held_to_plain_jax import check_as_plain_jax, op
+from marks import slow_but
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -179,16 +180,14 @@ def pairs():
             yield case, where
 
 
-SLOW = ("on named servers", "on some workers")
+def one_each():
+    """Each case with one of its optimizers, all of which take turns."""
+    for index, case in enumerate(CASES):
+        ways = [where for other, where in pairs() if other == case]
+        yield case, ways[index % len(ways)]
 
 
-@pytest.mark.parametrize(
-    ("case", "where"),
-    [
-        pytest.param(*pair, marks=pytest.mark.slow) if pair[1] in SLOW else pair
-        for pair in pairs()
-    ],
-)
+@pytest.mark.parametrize(("case", "where"), slow_but(one_each(), pairs()))
 def test_a_case_trains_as_plain_jax_does(case, where, tmp_path):
     shapes, ops, metrics = CASES[case]
     servers = {"ps": {"count": 2, "devices": {"cpu": 1, "gpu": 2}}}

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from marks import slow_but
 
 import placer
 from placer.compiler import compile
@@ -18,12 +19,14 @@ COMPILE = """
 import sys
 from pathlib import Path
 from placer.compiler import compile
-specs, folder = map(Path, sys.argv[1:])
-for spec in sorted(specs.glob("*.yaml")):
-    compile(spec, folder / spec.stem)
-    compile(spec, folder / f"{spec.stem}_one", single_process=True)
-for name in ("digits", "flax_block"):
-    compile(f"{specs}/{name}.py:build", folder / f"{name}_py")
+specs, folder, names = sys.argv[1:]
+folder = Path(folder)
+for name in names.split(","):
+    if name.endswith("_py"):
+        compile(f"{specs}/{name[:-3]}.py:build", folder / name)
+        continue
+    compile(f"{specs}/{name}.yaml", folder / name)
+    compile(f"{specs}/{name}.yaml", folder / f"{name}_one", single_process=True)
 """
 
 HARD = """
@@ -93,19 +96,31 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_builds_are_the_same_bytes_in_every_process(tmp_path):
+EVERY_SPEC = [*sorted(file.stem for file in SPECS.glob("*.yaml")), "digits_py"]
+"""The names of specs; digits_py is the Python file."""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["digits", "mlp_pipeline", "wide_deep", "flax_block_py"],
+        pytest.param(EVERY_SPEC, marks=pytest.mark.slow),
+    ],
+    ids=["some", "all"],
+)
+def test_builds_are_the_same_bytes_in_every_process(names, tmp_path):
     found = []
     for seed in ("1", "4242"):
         folder = tmp_path / seed
         subprocess.run(
-            [sys.executable, "-c", COMPILE, str(SPECS), str(folder)],
+            [sys.executable, "-c", COMPILE, str(SPECS), str(folder), ",".join(names)],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
             check=True,
         )
         found.append(contents(folder))
     assert found[0] == found[1]
     builds = {Path(path).parts[0] for path in found[0]}
-    assert builds >= {"digits", "digits_one", "flax_block_py"}
+    assert builds >= {*names, "digits_one"}
 
 
 def test_compiling_twice_gives_the_same_bytes(tmp_path):
@@ -127,16 +142,7 @@ def test_a_build_names_no_absolute_path(tmp_path):
         assert str(tmp_path).encode() not in content, path
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        *(
-            pytest.param(each, marks=pytest.mark.slow) if each != "meshes" else each
-            for each in WRITTEN
-        ),
-        "digits",
-    ],
-)
+@pytest.mark.parametrize("model", slow_but(["digits"], ["digits", *WRITTEN]))
 def test_two_synchronous_runs_are_the_same_bit_for_bit(model, tmp_path):
     spec = SPECS / f"{model}.yaml"
     if model in WRITTEN:

@@ -5,15 +5,18 @@ import numpy as np
 import plain_specs
 import pytest
 from both_ways import check_same, run_build, run_plain
+from marks import slow_but
 from spec_models import BY_HAND, NAMES, copied, drawn_parameters, read, rows
 
 from placer.compiler import compile
 
+IN_EVERY_RUN = ("breast_cancer", "diabetes", "digits", "mlp_pipeline")
+
 pytestmark = pytest.mark.usefixtures("in_float64")
 
 
-@pytest.mark.parametrize("steps", [20, pytest.param(100, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("model", NAMES)
+@pytest.mark.parametrize("steps", slow_but([20], [20, 100]))
+@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, NAMES))
 def test_a_spec_is_plain_jax_to_every_element(model, steps, tmp_path):
     """Evaluations too. What is read of the spec is what was written by hand."""
     spec = copied(model, tmp_path, "float64")

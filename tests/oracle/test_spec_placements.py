@@ -5,6 +5,7 @@ import numpy as np
 import plain_specs
 import pytest
 from both_ways import run_build
+from marks import slow_but
 from spec_models import BY_HAND, copied, drawn_parameters
 
 from placer.compiler import compile
@@ -17,8 +18,7 @@ to one rounding at 1. The loss of digits falls to 0.005 from terms of about 10, 
 roundings alone are that far apart between plain JAX and one process. That a placement
 changes nothing is held to R1's own bounds in test_one_process.py, and to 1e-9 in
 test_spec_in_float64.py."""
-SLOW = ("transformer", "lstm")
-"""Those of test_one_process.py and test_spec_in_float64.py run every time."""
+IN_EVERY_RUN = ("diabetes", "two_workers")
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +35,7 @@ def by_hand():
 
 
 @pytest.mark.parametrize("single_process", [False, True], ids=["placed", "one_process"])
-@pytest.mark.parametrize(
-    "model",
-    [pytest.param(m, marks=pytest.mark.slow) if m in SLOW else m for m in BY_HAND],
-)
+@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, BY_HAND))
 def test_100_steps_of_a_spec_are_those_of_plain_jax(
     model, single_process, by_hand, tmp_path
 ):

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from marks import slow_but
 from safetensors.numpy import load_file
 
 from placer.compiler import compile
@@ -47,13 +48,16 @@ PLACEMENTS = {
     },
 }
 """By what lines of the programs are replaced."""
-SLOW = [("flax", "all workers"), ("flax", "a pipeline")]
+IN_EVERY_RUN = [
+    ("plain", "two workers"),
+    ("plain", "all workers"),
+    ("plain", "computed again"),
+    ("flax", "two GPUs"),
+    ("equinox", "a pipeline"),
+    ("inner", "two workers"),
+]
 CASES = [
-    pytest.param(
-        model,
-        placement,
-        marks=[pytest.mark.slow] if (model, placement) in SLOW else [],
-    )
+    (model, placement)
     for model in ("plain", "flax", "equinox", "inner")
     for placement in PLACEMENTS
     # Its penalty is of the whole batch.
@@ -135,7 +139,7 @@ def run_plain(file: Path, which: str) -> tuple[list[Any], Any]:
     return history, dict(zip(names, map(np.asarray, values), strict=True))
 
 
-@pytest.mark.parametrize(("model", "placement"), CASES)
+@pytest.mark.parametrize(("model", "placement"), slow_but(IN_EVERY_RUN, CASES))
 def test_a_placement_changes_nothing(
     model: str, placement: str, tmp_path: Path
 ) -> None:

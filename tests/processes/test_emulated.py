@@ -13,8 +13,9 @@ from placer.files import find
 def test_processes_emulate_their_devices_and_say_so(tmp_path: Path) -> None:
     text = find("specs/digits.yaml").read_text(encoding="utf-8")
     text = text.replace(
-        "{count: 2, devices: {cpu: 1}}", "{count: 2, devices: {gpu: 2}}"
+        "{count: 2, devices: {cpu: 1}}", "{count: 1, devices: {gpu: 2}}"
     )
+    text = text.replace("ps: {count: 2}", "ps: {count: 1}")
     spec = tmp_path / "digits.yaml"
     spec.write_text(text.replace("/node:worker/cpu", "/node:worker/gpu"))
     compile(spec, tmp_path / "build")

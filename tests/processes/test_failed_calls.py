@@ -99,12 +99,11 @@ def failed(folder: Path, function: str, batch: str) -> Ended:
     return ended
 
 
-@pytest.mark.parametrize("batch", ["rows", "whole"])
 @pytest.mark.parametrize(
-    ("function", "raised"),
+    ("function", "raised", "batch"),
     [
-        ("traced", "TypeError: .+"),
-        ("training", "ValueError: not made for evaluation"),
+        ("traced", "TypeError: .+", "rows"),
+        ("training", "ValueError: not made for evaluation", "whole"),
     ],
 )
 def test_what_a_trace_raises_is_told_when_the_spec_is_compiled(
@@ -126,7 +125,7 @@ def test_what_a_trace_raises_is_told_when_the_spec_is_compiled(
     [
         # Of the 17 rows of the evaluation one is left for the last batch.
         ("full", "rows", "one row is not enough"),
-        ("full", "whole", "one row is not enough"),
+        pytest.param("full", "whole", "one row is not enough", marks=pytest.mark.slow),
     ],
 )
 def test_what_the_run_alone_raises_ends_it_before_a_step_is_made(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow_but
 from real_runs import command, launch
 
 import placer
@@ -22,8 +23,8 @@ PYTHON = ("flax_block", "flax_block_gpus")
 MODELS = sorted([*(file.stem for file in SPECS.glob("*.yaml")), *PYTHON])
 
 STEPS = 30
-SLOW = ("lstm", "transformer")
-"""What of these a CI run does without: others show as much."""
+IN_EVERY_RUN = ("cnn_gpus", "digits_cnn")
+"""What no other test of the fast suite trains; `.ci/run` trains a few steps of all."""
 SLOW_TO_BEGIN = {"lstm": 160}
 """Steps after which a loss is lower than it was, where a few are not enough."""
 
@@ -65,13 +66,7 @@ def spec_of(model: str) -> Path:
     return SPECS / (f"{model}.py:build" if model in PYTHON else f"{model}.yaml")
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each
-        for each in MODELS
-    ],
-)
+@pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, MODELS))
 def test_a_spec_begins_to_learn(model: str, tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
     plan = compile(spec_of(model), tmp_path / "build")

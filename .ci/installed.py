@@ -1,0 +1,92 @@
+"""Every shipped spec compiles and trains a few steps where only the wheel is installed.
+
+Run by the Python of an environment that has the wheel and nothing of the test
+dependencies. A spec that needs a package of the user's must say so, with the command
+that installs it; then the package is installed as that command says, and the spec runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+EXTRAS = {
+    "custom_op.yaml": "equinox",
+    "flax_block.py:build": "flax",
+    "flax_block_gpus.py:build": "flax",
+}
+"""The specs that need a package of the user's: the extra of placer that brings it."""
+STEPS = 3
+PLACER = Path(sys.executable).with_name("placer")
+WITHOUT = ("pytest", "hypothesis", *EXTRAS.values())
+
+
+def main() -> None:
+    """Raise SystemExit at the first spec that does not do as it should."""
+    for package in WITHOUT:
+        assert find_spec(package) is None, f"{package} is installed"
+    wheel = Path(find_module("placer")).parent
+    specs = wheel / "_data" / "specs"
+    names = sorted(file.name for file in specs.glob("*.yaml"))
+    names += ["digits.py:build", "flax_block.py:build", "flax_block_gpus.py:build"]
+    assert names[3:], f"{specs} has no specs"
+    for name in names:
+        if extra := EXTRAS.get(name):
+            check_says_what_to_install(specs / name, extra)
+        else:
+            train(specs / name)
+    extras = sorted(set(EXTRAS.values()))
+    (archive,) = Path(sys.argv[1]).glob("placer-*.whl")
+    pip = (sys.executable, "-m", "pip", "install", "--quiet")
+    subprocess.run([*pip, f"{archive}[{','.join(extras)}]"], check=True)
+    for name in EXTRAS:
+        train(specs / name)
+    print(f"{len(names)} specs trained from the wheel")
+
+
+def find_module(name: str) -> str:
+    """The file of a module, which is not imported here."""
+    found = find_spec(name)
+    assert found is not None, f"{name} is not installed"
+    assert found.origin is not None
+    return found.origin
+
+
+def train(spec: Path) -> None:
+    """Compile a spec and train `STEPS` steps of it, each node a process."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = Path(folder) / "build"
+        placer("compile", spec, "--out", build)
+        said = placer("launch", build, "--steps", STEPS).stderr
+    assert f"{STEPS} steps" in said, said
+    print(f"{spec.name}: {STEPS} steps", flush=True)
+
+
+def check_says_what_to_install(spec: Path, extra: str) -> None:
+    """The error of a package that is missing ends with the command that brings it."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = placer("compile", spec, "--out", Path(folder) / "build", status=2)
+    assert f"pip install 'placer[{extra}]'" in done.stderr, done.stderr
+    print(f"{spec.name}: says what to install", flush=True)
+
+
+def placer(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run the command that a user runs; it must end with this exit status."""
+    # Not from here: the checkout's package would be found first.
+    done = subprocess.run(
+        [str(PLACER), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=tempfile.gettempdir(),
+    )
+    if done.returncode != status:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        sys.exit(f"placer {' '.join(map(str, arguments))}: exit {done.returncode}")
+    return done
+
+
+if __name__ == "__main__":
+    main()
