@@ -60,7 +60,7 @@ def train(spec: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         build = Path(folder) / "build"
         placer("compile", spec, "--out", build)
-        said = placer("launch", build, "--steps", STEPS).stderr
+        said = placer("launch", build, "--steps", STEPS).stdout
     assert f"{STEPS} steps" in said, said
     print(f"{spec.name}: {STEPS} steps", flush=True)
 
