@@ -30,6 +30,7 @@ from placer.graph.text import print_graph
 from placer.modules import LARGEST_MODULE
 from placer.passes import lower
 from placer.plan import FILE, SOURCES, Plan, sealed, sha256, to_json
+from placer.plan_check import check_plan
 from placer.reentry import refuse_at_import, refuse_in_node
 from placer.regular import open_regular, read_regular
 
@@ -115,6 +116,7 @@ def compiled(
         plan = make_plan(spec, found, tables, schedule, made.of_host, hashes)
         plan = sealed(plan)
         check_memory(plan, spec)
+        check_plan(plan, FILE)
         files[FILE] = to_json(plan).encode()
         files[SOURCES] = _sources(spec, step, Path(out)).encode()
     return Compiled(plan, files)

@@ -45,7 +45,7 @@ class Modules(MetaPathFinder, Loader):
         """The folder of the spec, whose modules a build has copies of."""
         if self.plan is None:
             return self.folder.resolve()
-        return (self.folder / read_sources(self.folder).spec).resolve().parent
+        return (self.folder / read_sources(self.folder).spec).parent.resolve()
 
     @contextmanager
     def reachable(self) -> Iterator[None]:

@@ -36,6 +36,7 @@ _VALUE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _NODE = re.compile(r"([a-z][a-z0-9_]*):(0|[1-9][0-9]{0,4})")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*(:[0-9,*-]+)?")
 _TURN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.(0|[1-9][0-9]*))?")
+_DEVICE = re.compile(r"[a-z][a-z0-9_]*:(0|[1-9][0-9]{0,4})")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 Problems = Iterator[str]
@@ -53,7 +54,7 @@ def check_plan(plan: Plan, file: str) -> None:
 def _plan(plan: Plan) -> Problems:
     yield from _named(_MODEL, [plan.name], "the model")
     yield from _named(_MODEL, plan.modules, "a module")
-    yield from _least(1, microbatches=plan.microbatches, epochs=plan.epochs)
+    yield from _least(1, {"microbatches": plan.microbatches, "epochs": plan.epochs})
     if plan.schedule not in SCHEDULES:
         yield f"there is no schedule '{plan.schedule}'"
     if not 0 <= plan.seed < 2**63:
@@ -80,9 +81,9 @@ def _plan(plan: Plan) -> Problems:
             yield f"node '{node.name}': {problem}"
     yield from _holders(plan)
     recorded = {name for node in plan.nodes for name in node.step.metrics}
-    for name in plan.metrics:
+    for name in (*plan.metrics, plan.minimize):
         if name not in recorded:
-            yield f"no node records the metric '{name}'"
+            yield f"no node records '{name}'"
     edges = (*plan.step_edges, *plan.evaluation_edges)
     yield from _once("edge", (edge.id for edge in edges))
     nodes = {node.name for node in plan.nodes}
@@ -105,7 +106,7 @@ def _once(what: str, names: Iterable[object]) -> Problems:
         seen.add(name)
 
 
-def _least(least: int, **numbers: int) -> Problems:
+def _least(least: int, numbers: Mapping[str, int]) -> Problems:
     for name, number in numbers.items():
         if number < least:
             yield f"{name} is {number}, and cannot be less than {least}"
@@ -120,7 +121,7 @@ def _type(what: str, dtype: str, shape: Iterable[int | str]) -> Problems:
 
 
 def _data(plan: Plan, data: Data, which: str) -> Problems:
-    yield from _least(1, batch=data.batch)
+    yield from _least(1, {"batch": data.batch})
     if not 0 <= data.seed < 2**63:
         yield f"{which}: the seed {data.seed} is not within 0 and 2**63 - 1"
     try:
@@ -136,8 +137,12 @@ def _data(plan: Plan, data: Data, which: str) -> Problems:
     inputs = {column.name for column in plan.columns}
     for name in data.columns or {}:
         yield from _named(_VALUE, [name], "an input")
-    if which == "train" and not inputs:
-        yield "it has no input"
+    for name, limits in data.ranges.items():
+        if name not in inputs:
+            yield f"{which}: there is no input '{name}', of which it has a range"
+        if limits.low > limits.high:
+            yield f"{which}: the range of '{name}' is empty"
+        yield from _named(_VALUE, [limits.op, limits.kind], "an op")
 
 
 def _parameter(plan: Plan, parameter: Parameter) -> Problems:
@@ -166,19 +171,24 @@ def _nested(value: Any) -> str | None:
 
 def _node(plan: Plan, node: Node, parameters: Mapping[str, Parameter]) -> Problems:
     yield from _named(_NODE, [node.name], "a node")
-    for kind, count in node.devices.items():
+    for kind in node.devices:
         if not _is_device(kind):
             yield f"{kind!r} cannot be the name of a kind of device"
-        yield from _least(1, **{kind: count})
+    yield from _least(1, node.devices)
     yield from _least(
         0,
-        table_bytes=node.table_bytes,
-        activation_bytes=node.activation_bytes,
-        flops=node.flops,
-        replicated_flops=node.replicated_flops,
-        exchange_flops=node.exchange_flops,
-        **node.device_bytes,
+        {
+            "table_bytes": node.table_bytes,
+            "activation_bytes": node.activation_bytes,
+            "flops": node.flops,
+            "replicated_flops": node.replicated_flops,
+            "exchange_flops": node.exchange_flops,
+        },
     )
+    for device, needed in node.device_bytes.items():
+        if not _DEVICE.fullmatch(device):
+            yield f"{device!r} cannot be the name of a device"
+        yield from _least(0, {f"device_bytes of {device}": needed})
     for devices in node.computes:
         yield from _devices(node, devices)
     for turn in node.turns:
@@ -264,8 +274,8 @@ def _holders(plan: Plan) -> Problems:
 
 
 def _edge(edge: Edge, nodes: set[str]) -> Problems:
-    yield from _least(1, id=edge.id)
-    yield from _least(0, nbytes=edge.nbytes)
+    yield from _least(1, {"id": edge.id})
+    yield from _least(0, {"nbytes": edge.nbytes})
     for side in (edge.sources, edge.targets):
         if not side:
             yield "it has no end"
@@ -281,7 +291,7 @@ def _edge(edge: Edge, nodes: set[str]) -> Problems:
             0 <= (value.start or 0) <= (value.stop or 0)
         ):
             yield f"'{value.operand}' goes from {value.start} to {value.stop}"
-        yield from _least(0, at=value.at, numel=value.numel)
+        yield from _least(0, {"at": value.at, "numel": value.numel})
         end = value.at + prod(d for d in value.shape if isinstance(d, int))
         if value.whole is not None and end > value.numel:
             yield f"'{value.result}' lies beyond the {value.numel} of its whole"

@@ -48,7 +48,8 @@ def step_costs(graph: Graph, edges: Sequence[Edge], alike: Alike) -> dict[str, C
             elif i > 0:
                 repeated = repeated + _fixed(graph, op, known) if split else spent
             costs[host].model += spent - repeated
-            costs[host].replicated += repeated
+            # A gradient that sums over rows has fewer additions in its parts than whole.
+            costs[host].replicated += max(0, repeated)
     for edge in edges:
         for value in edge.values:
             if value.layouts[0] == "P":

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
+from placer.legible import legible
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a launcher to end its run."""
 
@@ -33,7 +35,7 @@ class Signals:
         if self.come[0] == signal.SIGINT:
             raise KeyboardInterrupt(*filter(None, [outcome]))
         if outcome:
-            print(outcome, file=sys.stderr)
+            print(legible(outcome), file=sys.stderr)
         print(f"ended by {self.come[0].name}", file=sys.stderr)
         raise SystemExit(128 + self.come[0])
 

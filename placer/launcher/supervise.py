@@ -16,7 +16,7 @@ from placer.launcher.cause import Finding
 from placer.launcher.child import Child
 from placer.launcher.events import Event, Failed, Finished, State, Warned, read_event
 from placer.launcher.signals import Signals
-from placer.runtime.events import STOPPING
+from placer.runtime.events import READING, STOPPING
 
 Watch = Callable[[Event], None]
 
@@ -36,7 +36,7 @@ TICK = 0.5
 """Seconds between two looks at which processes are stopped, which nothing announces."""
 
 
-BEFORE = ("joining", "reading rows", "compiling")
+BEFORE = ("joining", READING, "compiling")
 """The states of a node that has not begun its first step."""
 SAVE_GRACE = 30.0
 """Seconds for all nodes to stop after the same step, and to begin to save, once a signal
@@ -139,7 +139,11 @@ class _Run:
         """Wait for the processes' own ends: as long as one still has something to do,
         else until the grace is over."""
         since = time.monotonic()
-        while self.running and not self._signalled:
+        while self.running:
+            if self._signalled and self.saves and not self.finished and not self.heeded:
+                self.heeded = len(self.signals.come)  # it is about to be saved
+            if self._signalled:
+                return
             if self._only_frozen:
                 grace = 0.0 if self.finished else FROZEN_GRACE
             elif self._busy:
@@ -196,6 +200,8 @@ class _Run:
             why = "there was no step yet"
         elif len(self.signals.come) > 1:
             why = "there was a second signal"
+        elif self._settled:
+            why = "the file was not written to its end"
         else:
             why = f"the nodes did not stop within {SAVE_GRACE:g} s"
         return f"nothing was saved: {why}"

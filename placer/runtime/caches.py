@@ -54,7 +54,7 @@ def bound(limit: int = LIMIT) -> None:
     removed, nothing is: this never raises.
     """
     base = user_cache()
-    if base is None:
+    if base is None or not base.is_dir() or kept(base) is None:
         return
     with suppress(OSError):
         looked = base / "looked"

@@ -18,6 +18,8 @@ BEHIND: Final = 1024
 """Events that may wait to be written; then whoever reports another one waits."""
 
 
+READING: Final = "reading rows"
+"""The state in which a node reads its sources; the report has the number of rows."""
 STOPPING: Final = (
     "interrupted: all nodes stop after the same step and save; another signal ends them"
     " at once"

@@ -10,7 +10,7 @@ from pathlib import Path
 from placer.plan import Node as NodePlan
 from placer.plan import Plan
 from placer.runtime.channel.protocol import Channel
-from placer.runtime.events import Report
+from placer.runtime.events import READING, Report
 from placer.runtime.node import Node
 from placer.runtime.stopping import Stopping
 
@@ -56,9 +56,6 @@ class Result:
 
 
 Hook = Callable[[Node], None]
-
-READING = "reading rows"
-"""The state in which a node reads its sources; the report has the number of rows."""
 
 
 @dataclass(slots=True)

@@ -14,8 +14,9 @@ from placer.runtime.batches import Batches, open_batches
 from placer.runtime.channel.protocol import Aborted
 from placer.runtime.devices import Devices, in_precision, opened
 from placer.runtime.divergence import LossWatch
+from placer.runtime.events import READING
 from placer.runtime.exchange import Exchange
-from placer.runtime.execution import READING, Execution, Hook, Result
+from placer.runtime.execution import Execution, Hook, Result
 from placer.runtime.lines import Lines
 from placer.runtime.metrics import Metrics
 from placer.runtime.microbatches import Microbatches

@@ -43,7 +43,8 @@ class _Reporting:
         self._stream = stream
         self._report = report
         self._line = ""
-        self._lock = threading.Lock()
+        # A finalizer may print while this thread holds it.
+        self._lock = threading.RLock()
         self._process = os.getpid()
 
     def __getattr__(self, name: str) -> Any:

@@ -244,7 +244,7 @@ class _Stop:
             self.control.stopping.request()
             nobody({"event": "warning", "message": STOPPING})
         late = time.monotonic() - self.asked > self.grace
-        if late and self.control.state not in ("saving", "done"):
+        if late and self.control.state not in ("saving", "writing", "done"):
             raise KeyboardInterrupt(
                 f"nothing was saved: the nodes did not stop within {self.grace:g} s"
             )

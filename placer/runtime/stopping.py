@@ -4,7 +4,7 @@ The control node finds out which. It asks every node; a node answers with the la
 that it has begun, and begins no later one until it is told the last step of the run,
 which is the largest answer. Nodes that are behind go on up to it, so that whoever waits
 in a step for another node gets its message: the run ends as if it had been started with
-that many steps.
+that many steps, less the evaluation at its end.
 
 A node answers from a thread of its own, since its compute thread may be in the middle
 of a step and wait for a node that is already held. A held node waits in the channel,
@@ -21,7 +21,6 @@ from typing import Final
 
 import numpy as np
 
-from placer.errors import PlacerError
 from placer.plan import Plan
 from placer.runtime.channel.protocol import Aborted, Array, Cause, Channel, Key
 from placer.runtime.service import LAST, STOP
@@ -143,7 +142,7 @@ class Stopping:
             self._channel.send(self._control, _ASK, _message(self._begun))
         except Aborted:
             pass  # the compute thread learns of it by itself
-        except PlacerError as error:
+        except Exception as error:  # else the control node would wait for the answer
             self._channel.abort(Cause(self._channel.node, "stopping", str(error)))
 
 

@@ -318,7 +318,20 @@ TABLE = ("nodes", 2, "tables", 0)
         (put("step_edges", 0, "targets", value=["ps:9"]), "edge 1: there is no node 'ps:9'"),
         (put("step_edges", 1, "id", value=1), "edge '1' is there twice"),
         (put("parameters", 0, "holders", value=[]), "no node holds 'h.w' from 0 on"),
-        (put("metrics", value=["loss", "auc"]), "no node records the metric 'auc'"),
+        (put("metrics", value=["loss", "auc"]), "no node records 'auc'"),
+        (put("minimize", value="nope"), "no node records 'nope'"),
+        (
+            put("nodes", 0, "device_bytes", value={"least": 1}),
+            "node 'worker:0': 'least' cannot be the name of a device",
+        ),
+        (
+            put("nodes", 0, "devices", value={"least": 0}),
+            "node 'worker:0': least is 0, and cannot be less than 1",
+        ),
+        (
+            put("train", "ranges", value={"z": {"low": 0, "high": 1, "op": "e", "kind": "embedding"}}),
+            "train: there is no input 'z', of which it has a range",
+        ),
         (
             put("train", "source", value="python:other:train"),
             "train: the module of 'python:other:train' is not in the build",

@@ -13,6 +13,7 @@ from placer.emit.host import units
 from placer.files import find
 from placer.graph.rows import part
 from placer.graph.types import TensorType
+from placer.plan import read_plan
 from placer.runtime.program import load_program
 from placer.spec import load
 
@@ -175,3 +176,24 @@ def test_declared_flops_are_what_xla_counts_within_5_percent(placement, tmp_path
             assert found == pytest.approx(declared, rel=0.05), node.name
             checked += 1
     assert checked
+
+
+PARTS = """
+name: parts
+nodes: {worker: {count: 2}, ps: {count: 1}}
+inputs: {x: "float32[batch, 4]"}
+data: {train: {source: "sklearn:iris", split: train, batch: 8, columns: {x: data}}}
+graph:
+  - {name: b, op: parameter, shape: [1], init: zeros}
+  - {name: h, op: add, in: [x, b], place: "/node:worker"}
+  - {name: loss, op: reduce_mean, in: h, place: "/node:worker"}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+"""
+
+
+def test_a_sum_over_rows_that_is_cheaper_in_parts_repeats_nothing(tmp_path):
+    """The parts of a sum take fewer additions than the whole: no FLOPs below 0."""
+    (tmp_path / "parts.yaml").write_text(PARTS)
+    plan = compile_model(tmp_path / "parts.yaml", tmp_path / "build")
+    assert all(node.replicated_flops >= 0 for node in plan.nodes)
+    assert read_plan(tmp_path / "build") == plan

@@ -59,6 +59,16 @@ def test_a_reader_its_neighbour_and_a_call_find_their_files(tmp_path, monkeypatc
     assert placer.launch(build, in_process=True).steps == 1
 
 
+def test_the_folder_of_a_spec_that_is_a_link_is_where_the_link_is(tmp_path):
+    files = {"rows.py": ROWS, "near.py": NEAR, "rows.txt": "1 2 3 4"}
+    build = compiled(tmp_path, **files)
+    spec = tmp_path / "spec/model.yaml"
+    (tmp_path / "other").mkdir()
+    spec.rename(tmp_path / "other/model.yaml")
+    spec.symlink_to(tmp_path / "other/model.yaml")
+    assert placer.launch(build, in_process=True).steps == 1
+
+
 def test_the_error_of_a_file_that_is_not_there_names_the_folder_of_the_spec(tmp_path):
     rows = 'def rows():\n    yield {"x": [len(open("rows.txt").read())]}\n'
     build = compiled(tmp_path, **{"rows.py": rows})

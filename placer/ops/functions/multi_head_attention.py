@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from placer.graph.types import TensorType
 from placer.ops.declarations.multi_head_attention import is_saved, roles, sources
 from placer.ops.functions.attention import Arrays, Three, attend, attend_backward
+from placer.ops.functions.precision import wide
 
 
 def multi_head_attention(
@@ -56,16 +57,20 @@ def _layer_backward(
     given = {n: a for n, a in zip(names, saved, strict=True) if a is not None}
     found: dict[str, jax.Array] = {}
 
-    def back(x: jax.Array, which: str, dy: jax.Array) -> jax.Array:
+    def back(x: jax.Array, which: str, dy: jax.Array, to: jax.Array) -> jax.Array:
+        """Of the layer's input, in the dtype of `to`."""
         found[f"w_{which}"] = jnp.einsum("bti,bto->io", x, dy)
         found[f"b_{which}"] = jnp.sum(dy, axis=(0, 1))
-        return jnp.einsum("bto,io->bti", dy, given[f"w_{which}"])
+        weights = given[f"w_{which}"]
+        return jnp.einsum("bto,io->bti", dy, weights, preferred_element_type=to.dtype)
 
-    d_seen = back(seen, "output", dy)
+    d_seen = back(seen, "output", dy, dy)
     slopes = attend_backward(heads, None, projections, probabilities, d_seen)
     for (which, source), slope in zip(sources(names).items(), slopes, strict=True):
-        dx = back(given[source], which, slope)
+        dx = back(given[source], which, slope, wide(dy))
         found[source] = found[source] + dx if source in found else dx
+    for source in {*sources(names).values()}:  # added up wide, and rounded once
+        found[source] = found[source].astype(dy.dtype)
     return tuple(found.get(name) for name in names)
 
 

@@ -7,6 +7,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from placer.ops.functions.precision import wide
+
 
 def cumsum(
     x: jax.Array, *, axis: int = -1, reverse: bool = False, exclusive: bool = False
@@ -18,6 +20,8 @@ def cumsum(
 def _cumsum(axis: int, reverse: bool, exclusive: bool, x: jax.Array) -> jax.Array:
     if exclusive and x.shape[axis]:
         x = _shift(x, axis, reverse)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return jax.lax.cumsum(wide(x), axis, reverse).astype(x.dtype)
     return jax.lax.cumsum(x, axis, reverse)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from placer.ops.declarations.pooling import index_dtype
 from placer.ops.declarations.windows import Window
 from placer.ops.functions.linear import transpose
+from placer.ops.functions.precision import wide
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ def _largest_backward(
 ) -> tuple[jax.Array]:
     meeting = product(*(range(_overlap(window)) for window in slide.windows))
     parts = (_of_window(slide, before, index, dy) for before in meeting)
-    return (_unpadded(slide, reduce(jnp.add, parts)),)
+    total = reduce(jnp.add, map(wide, parts)).astype(dy.dtype)
+    return (_unpadded(slide, total),)
 
 
 def _overlap(window: Window) -> int:
