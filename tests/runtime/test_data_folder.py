@@ -90,5 +90,6 @@ def test_in_a_cell_of_a_notebook_the_data_folder_is_the_notebook_s(
     monkeypatch.chdir(tmp_path)
     names = {"placer": placer}
     text = "found = placer.data_folder()"
-    exec(compile(text, "/tmp/ipykernel_4800/2546692155.py", "exec"), names)
+    cell = str(tmp_path / "ipykernel_4800/2546692155.py")  # as ipykernel names it
+    exec(compile(text, cell, "exec"), names)
     assert names["found"] == tmp_path
