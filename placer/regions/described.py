@@ -75,7 +75,7 @@ def described(
         raise PlacerError("it computes nothing of what it is given")
     if rows is None:
         with jax.enable_x64(wide):
-            rows = is_by_rows(small, large)
+            rows = is_by_rows(lambda size: traced(fn, args, size))
     names = {(OUTSIDE, i): value for i, value in enumerate(values)}
     own = dict.fromkeys(s for s in small.cut.results if s[0] != OUTSIDE)
     for i, source in enumerate(own):

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from placer.regions.sizes import SIZES
+from placer.regions.sizes import PROOF
 
 
 class NotProvenError(Exception):
@@ -63,8 +63,8 @@ def rows_of_sizes(small: Sequence[int], large: Sequence[int]) -> State:
     if not found:
         return None
     need(len(found) == 1)
-    each, rest = divmod(small[found[0]], SIZES[0])
-    need(rest == 0 and each > 0 and large[found[0]] == each * SIZES[1])
+    each, rest = divmod(small[found[0]], PROOF[0])
+    need(rest == 0 and each > 0 and large[found[0]] == each * PROOF[1])
     return Rows(found[0], each)
 
 

@@ -10,7 +10,7 @@ not know, and what depends on the number of rows, is not proven.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,10 +29,17 @@ from placer.regions.row_states import (
     rows_of_sizes,
     same,
 )
+from placer.regions.sizes import PROOF
 
 
-def is_by_rows(small: Traced, large: Traced) -> bool:
-    """Whether it is proven of a function, which was traced for each of `SIZES` rows."""
+def is_by_rows(trace: Callable[[int], Traced]) -> bool:
+    """Whether it is proven of a function, which `trace` traces for a number of rows."""
+    try:
+        small, large = map(trace, PROOF)
+    except Exception:
+        # It is the user's, and takes other batches: of one that it does not take, as an
+        # odd one, it proves nothing.
+        return False
     kinds = small.arguments.types
     for kind in kinds:
         if kind.has_batch and (not kind.has_rows or kind.shape.count(BATCH_DIM) > 1):
@@ -43,10 +50,11 @@ def is_by_rows(small: Traced, large: Traced) -> bool:
 
 def by_rows(small: Cut, large: Cut, inputs: Sequence[State]) -> bool:
     """Whether each region of a function gives rows of the batch that it takes, or nothing
-    of the batch. `small` and `large` are cut from traces of `SIZES` rows, and `inputs`
+    of the batch. `small` and `large` are cut from traces of `PROOF` rows, and `inputs`
     says of each input of the function what is known of it."""
     known = {(OUTSIDE, i): state for i, state in enumerate(inputs)}
     try:
+        need(len(small.regions) == len(large.regions))
         for at, pair in enumerate(zip(small.regions, large.regions, strict=True)):
             states = [known[source] for source in pair[0].takes]
             found = _closed(pair[0].closed, pair[1].closed, states, inner=False)

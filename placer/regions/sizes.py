@@ -12,6 +12,12 @@ SIZES = (14, 58)
 for those that cut it in two, and no numbers that a file is likely to say itself."""
 
 
+PROOF = (14, 57)
+"""Batches of which it is proven that a function works row by row. One is odd, and they
+have no common divisor: a function that depends on the parity of its batch, or on whether
+it divides by some number, is not the same for both."""
+
+
 def result_type(what: str, small: Any, large: Any) -> TensorType:
     """The type of a result, whose batch dimensions are the sizes of the batches.
 

@@ -135,6 +135,10 @@ BY_ROWS: dict[str, Step] = {
 MIXED: dict[str, Step] = {
     "mean of the batch": lambda x, w: x - x.mean(0),
     "number of rows": lambda x, w: x / x.shape[0],
+    "parity of the batch": lambda x, w: x - x.mean(0) * (len(x) % 2),
+    "another way for odd batches": lambda x, w: (
+        x - jax.nn.softmax(w @ w) @ x.mean(0) if len(x) % 2 else x @ w
+    ),
     "number of rows in an array": lambda x, w: x * jnp.full(4, len(x), x.dtype),
     "number of the row": lambda x, w: x + jnp.arange(len(x))[:, None],
     "rows among each other": lambda x, w: jax.nn.softmax(x @ x.T) @ x,
