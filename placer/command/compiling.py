@@ -76,7 +76,9 @@ def compile_command(
     The folder is all that `placer launch` and `placer run` need.
     """
     from placer.compiler import compile
+    from placer.errors import BuildError
     from placer.graph.text import print_graph
+    from placer.owners import check_folder
     from placer.report.outcome import plan_line
     from placer.report.repeated import repeated_line
 
@@ -103,3 +105,7 @@ def compile_command(
         say(f"  {again}", err=bool(print_after))
     then = f"placer launch {quote(str(out))}"
     say(f"  in {out}; run it with: {then}", err=bool(print_after))
+    try:
+        check_folder(out)
+    except BuildError as error:
+        say(f"warning: it will be refused there: {error}", err=True)

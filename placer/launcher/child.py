@@ -16,8 +16,8 @@ from placer.errors import RunError
 @dataclass(slots=True)
 class Child:
     """A node's process. `reports` is our end of its pipe, `deaf` once that has ended;
-    `orders` is our end of the one that it reads; `pidfd` is readable once the process
-    has ended.
+    `orders` is our end of the one that the control node reads, None for others; `pidfd`
+    is readable once the process has ended.
 
     `status` is its exit status, -N after signal N, None while it runs.
     """
@@ -26,7 +26,7 @@ class Child:
     log: Path
     process: subprocess.Popen[bytes]
     reports: int
-    orders: int
+    orders: int | None
     pidfd: int
     pending: bytes = b""
     deaf: bool = False
@@ -55,6 +55,7 @@ class Child:
 
     def order_stop(self) -> None:
         """Ask the node, the control node, to stop the run after a step."""
+        assert self.orders is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen anyway
             os.write(self.orders, b"\n")
 
@@ -74,49 +75,63 @@ class Child:
         self.status = self.process.wait()
 
     def close(self) -> None:
-        os.close(self.reports)
-        os.close(self.orders)
-        os.close(self.pidfd)
+        for fd in (self.reports, self.orders, self.pidfd):
+            if fd is not None:
+                os.close(fd)
 
 
 def start(
-    node: str, command: Sequence[str], log: Path, environment: Mapping[str, str]
+    node: str,
+    command: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str],
+    *,
+    orders: bool,
 ) -> Child:
     """Start a node's process, its output in `log`.
 
-    `command` gets `--report-fd N` appended, the descriptor to write events to, and
-    `--order-fd N`, from which the node reads when it is to stop the run. The
-    process is the leader of a session of its own, so that Ctrl-C on the terminal
+    `command` gets `--report-fd N` appended, the descriptor to write events to, and with
+    `orders` also `--order-fd N`, from which the node reads when it is to stop the run.
+    The process is the leader of a session of its own, so that Ctrl-C on the terminal
     reaches the launcher only. Raises RunError when it cannot be started.
     """
-    reports, end = os.pipe()
-    read, orders = os.pipe()
+    ours: list[int] = []
+    theirs: list[int] = []
     try:
+        reports, end = os.pipe()
+        ours, theirs = [reports], [end]
+        options = ["--report-fd", str(end)]
+        order = None
+        if orders:
+            read, order = os.pipe()
+            ours.append(order)
+            theirs.append(read)
+            options += ["--order-fd", str(read)]
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*command, "--order-fd", str(read), "--report-fd", str(end)],
+                [*command, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
-                pass_fds=(end, read),
+                pass_fds=theirs,
                 start_new_session=True,
             )
-            try:
-                pidfd = os.pidfd_open(process.pid)
-            except OSError:
-                _signal_group(process.pid, signal.SIGKILL)
-                process.wait()
-                raise
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except OSError:
+            _signal_group(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
     except OSError as error:
-        os.close(reports)
-        os.close(orders)
+        for fd in ours:
+            os.close(fd)
         raise RunError(f"{node} cannot be started: {error}") from error
     finally:
-        os.close(end)
-        os.close(read)
+        for fd in theirs:
+            os.close(fd)
     os.set_blocking(reports, False)
-    return Child(node, log, process, reports, orders, pidfd)
+    return Child(node, log, process, reports, order, pidfd)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:

@@ -19,7 +19,7 @@ from placer.launcher.logs import Logs, own_logs
 from placer.launcher.output import show_output
 from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import Signals, caught
-from placer.launcher.supervise import SAVE_GRACE, Outcome, Watch, supervise
+from placer.launcher.supervise import Outcome, Watch, supervise
 from placer.plan import Plan, read_plan, read_sources
 from placer.reentry import refuse_at_import, refuse_in_node
 
@@ -141,9 +141,7 @@ def _saved_threads(
 ) -> Result:
     """Run the nodes as threads; a signal stops them after a step, and they save."""
     try:
-        result = run_in_threads(
-            build, options, interrupts=lambda: len(signals.come), grace=SAVE_GRACE
-        )
+        result = run_in_threads(build, options, interrupts=lambda: signals.graces)
     except KeyboardInterrupt as interrupt:
         signals.heed(str(interrupt))
         raise
@@ -180,7 +178,10 @@ def launch_nodes(
         children: list[Child] = []
         try:
             for node in nodes:
-                child = start(node, command(node), log_path(logs, node), env)
+                control = not children
+                child = start(
+                    node, command(node), log_path(logs, node), env, orders=control
+                )
                 children.append(child)
                 opened.callback(child.close)
         except BaseException:

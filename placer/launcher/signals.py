@@ -15,6 +15,10 @@ from placer.legible import legible
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What asks a launcher to end its run."""
+SAVE_GRACE = 30.0
+"""Seconds for all nodes to stop after the same step, and to begin to save, once such a
+signal has come to a run that saves its parameters. Ctrl-C has no limit: whoever does not
+want to wait presses it again."""
 
 
 @dataclass(slots=True)
@@ -23,6 +27,11 @@ class Signals:
 
     wake: int
     come: list[signal.Signals] = field(default_factory=list)
+
+    @property
+    def graces(self) -> list[float | None]:
+        """The seconds that each gives the nodes to save in, None for any number."""
+        return [None if n == signal.SIGINT else SAVE_GRACE for n in self.come]
 
     def heed(self, outcome: str = "") -> None:
         """Do what the first that came asks for, once there is nothing left to end.

@@ -38,9 +38,6 @@ TICK = 0.5
 
 BEFORE = ("joining", READING, "compiling")
 """The states of a node that has not begun its first step."""
-SAVE_GRACE = 30.0
-"""Seconds for all nodes to stop after the same step, and to begin to save, once a signal
-has come to a run that saves its parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,9 @@ class _Run:
         def is_saving() -> bool:
             return self.states.get(control.node) == "saving"
 
-        self._wait(time.monotonic() + SAVE_GRACE, lambda: over() or is_saving())
+        grace = self.signals.graces[0]
+        until = None if grace is None else time.monotonic() + grace
+        self._wait(until, lambda: over() or is_saving())
         if is_saving():
             self._wait(None, over)
 
@@ -203,7 +202,7 @@ class _Run:
         elif self._settled:
             why = "the file was not written to its end"
         else:
-            why = f"the nodes did not stop within {SAVE_GRACE:g} s"
+            why = f"the nodes did not stop within {self.signals.graces[0]:g} s"
         return f"nothing was saved: {why}"
 
     def outcome(self) -> Outcome:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -63,10 +63,10 @@ def run(
     """Be one node of a build until the run ends; the control node returns the Result.
 
     `endpoints` are the addresses of all nodes; `job` is what keeps runs apart, by
-    default the build's hash. What can be read from `order_fd` asks the control node to
-    stop the run: after the same step on all nodes, as if it had no more steps. Raises
-    BuildError for an edited build, RunError for a
-    failure here, Aborted with the root cause for one elsewhere.
+    default the build's hash. What can be read from `order_fd`, which stays the caller's,
+    asks the control node to stop the run: after the same step on all nodes, without a
+    last evaluation. Raises BuildError for an edited build, RunError for a failure here,
+    Aborted with the root cause for one elsewhere.
     """
     from placer.runtime.channel.carrier import open_channel
 
@@ -170,18 +170,17 @@ def run_in_threads(
     build: str | Path,
     options: Options | None = None,
     *,
-    interrupts: Callable[[], int] = lambda: 0,
-    grace: float = 0.0,
+    interrupts: Callable[[], Sequence[float | None]] = tuple,
 ) -> Result:
     """Run all nodes of a build as threads of this process, over the memory channel.
 
     The same programs, executor and protocol as with processes. Raises the root cause.
     After an interrupt a thread that is stuck outside the channel is left behind.
 
-    With the first of `interrupts`, which counts them, all nodes stop after the same
-    step, as if the run had no more of them; KeyboardInterrupt says why where they
-    cannot: no step was begun, they took longer than `grace` seconds, or there was a
-    second one.
+    With the first of `interrupts`, which are the seconds that each gives the nodes to
+    stop in, None for any number, all nodes stop after the same step and save, without a last evaluation;
+    KeyboardInterrupt says why where they cannot: no step was begun, they took longer,
+    or there was a second one.
     """
     from placer.runtime.channel.memory import MemoryHub
 
@@ -205,7 +204,7 @@ def run_in_threads(
 
     reserve(plan.nodes, options.emulate or plan.emulate, alone=False)
     runs = [_in_thread(partial(one, x), x.me.name) for x in executions]
-    stop = _Stop(executions[0], grace)
+    stop = _Stop(executions[0])
     try:
         # A signal is heeded by this thread alone, and only when it wakes.
         while wait(runs, timeout=0.5).not_done:
@@ -228,14 +227,13 @@ class _Stop:
     """Stops a run in threads after a step, once it is interrupted."""
 
     control: Execution
-    grace: float
     asked: float | None = None
 
-    def heed(self, interrupts: int) -> None:
-        """Take note of how many there were; KeyboardInterrupt to end the run at once."""
+    def heed(self, interrupts: Sequence[float | None]) -> None:
+        """Take note of those there were; KeyboardInterrupt to end the run at once."""
         if not interrupts:
             return
-        if interrupts > 1:
+        if len(interrupts) > 1:
             raise KeyboardInterrupt("nothing was saved: there was a second signal")
         if self.asked is None:
             if self.control.step == 0:
@@ -243,10 +241,11 @@ class _Stop:
             self.asked = time.monotonic()
             self.control.stopping.request()
             nobody({"event": "warning", "message": STOPPING})
-        late = time.monotonic() - self.asked > self.grace
+        grace = interrupts[0]
+        late = grace is not None and time.monotonic() - self.asked > grace
         if late and self.control.state not in ("saving", "writing", "done"):
             raise KeyboardInterrupt(
-                f"nothing was saved: the nodes did not stop within {self.grace:g} s"
+                f"nothing was saved: the nodes did not stop within {grace:g} s"
             )
 
 

@@ -3,8 +3,8 @@
 The control node finds out which. It asks every node; a node answers with the last step
 that it has begun, and begins no later one until it is told the last step of the run,
 which is the largest answer. Nodes that are behind go on up to it, so that whoever waits
-in a step for another node gets its message: the run ends as if it had been started with
-that many steps, less the evaluation at its end.
+in a step for another node gets its message. The run ends as if it had been started with
+that many steps, except that there is no evaluation after the last.
 
 A node answers from a thread of its own, since its compute thread may be in the middle
 of a step and wait for a node that is already held. A held node waits in the channel,

@@ -1,6 +1,6 @@
 """A node that does what its script says, word by word, and speaks the events.
 
-python scripted_node.py NODE WORD… --order-fd N --report-fd N
+python scripted_node.py NODE WORD… --report-fd N [--order-fd N]
 """
 
 import json
@@ -14,7 +14,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-node, *words, _, orders, _, descriptor = sys.argv[1:]
+node, *words = sys.argv[1:]
+at = words.index("--report-fd")
+words, descriptor, orders = words[:at], words[at + 1], words[-1]
 
 
 def report(event, **fields):
@@ -100,6 +102,8 @@ for word in words:
             wait()
         case ["ordered"]:  # until the launcher asks for a stop
             os.read(int(orders), 1)
+        case ["told", fifo]:  # until the test opens it and closes it again
+            Path(fifo).read_bytes()
         case ["pid"]:
             print(f"pid {os.getpid()}", flush=True)
         case ["ended", log]:

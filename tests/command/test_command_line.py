@@ -188,6 +188,21 @@ def test_compile_says_what_it_made(tell: Tell, tmp_path: Path) -> None:
     assert (out / "worker-3" / "program.py").is_file()
 
 
+def test_compile_warns_of_a_build_that_would_be_refused(
+    tell: Tell, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    told = tell("compile", DIGITS, "--out", shared / "build")
+    assert told.status == 0
+    assert told.err.startswith(
+        f"warning: it will be refused there: '{shared}' can be written by anybody\n"
+        "  hint: who can change a build decides what you run: move it"
+    )
+    assert "PLACER_TRUST" in told.err
+
+
 def test_compile_for_a_single_process(tell: Tell, tmp_path: Path) -> None:
     told = tell("compile", DIGITS, "--out", tmp_path / "b", "--single-process")
     assert told.out.startswith(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,15 +18,15 @@ ENOUGH = 60.0
 LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
-from placer.launcher import supervise
+from placer.launcher import signals, supervise
 from placer.launcher.events import State, Warned
 from placer.launcher.local import launch_nodes
 supervise.TERM_GRACE = 0.3
 scripted, logs, grace, control = sys.argv[1:]
-supervise.SAVE_GRACE = float(grace)
+signals.SAVE_GRACE = float(grace)
 signal.signal(signal.SIGINT, signal.default_int_handler)
-last = "state=done" if "result" in control else "wait"
-scripts = {"worker:0": control.split(), "ps:0": ["state=running", last]}
+last = [f"ended={logs}/worker-0.log", "state=done"] if "result" in control else ["wait"]
+scripts = {"worker:0": ["pid", *control.split()], "ps:0": ["state=running", *last]}
 def command(node):
     return [sys.executable, scripted, node, *scripts[node]]
 def watch(event):
@@ -38,10 +39,17 @@ SAVES = "ordered state=saving state=done result"
 
 
 def interrupted(
-    logs: Path, script: str, number: int, *, again: bool = False, grace: float = ENOUGH
+    logs: Path,
+    script: str,
+    number: int,
+    *,
+    again: bool = False,
+    grace: float = ENOUGH,
+    fifo: Path | None = None,
 ) -> tuple[int, str]:
     """The exit status of a launcher that gets a signal once the control node, which
-    does what its script says, is in its first state, and the last that it says."""
+    does what its script says, is in its first state, and the last that it says. Where
+    it waits for a `fifo`, that is let go once the signal was sent."""
     command = [sys.executable, "-c", LAUNCHER, str(SCRIPTED), str(logs), str(grace)]
     with subprocess.Popen(
         [*command, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -55,6 +63,8 @@ def interrupted(
             while launcher.stdout.readline() != f" {STOPPING}\n":
                 pass
             launcher.send_signal(number)
+        if fifo is not None:
+            fifo.write_bytes(b"")
         _, err = launcher.communicate(timeout=ENOUGH)
         return launcher.returncode, err
 
@@ -72,6 +82,22 @@ def test_a_signal_lets_the_nodes_save(tmp_path, number, status, last):
     saved = err.splitlines()[-1 - len(last)].removeprefix("KeyboardInterrupt: ")
     assert saved == "stopped after step 1; the parameters are in p"
     assert err.splitlines()[len(err.splitlines()) - len(last) :] == last
+
+
+def test_ctrl_c_waits_for_a_step_as_long_as_it_takes(tmp_path):
+    script = f"state=running {SAVES}"
+    _, err = interrupted(tmp_path, script, signal.SIGINT, grace=0.0)
+    assert err.endswith("stopped after step 1; the parameters are in p\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_a_file_be_written_to_its_end(tmp_path, number):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    script = f"state=writing told={fifo} state=done result"
+    _, err = interrupted(tmp_path, script, number, grace=0.0, fifo=fifo)
+    assert "stopped after step 1; the parameters are in p\n" in err
+    assert "nothing was saved" not in err
 
 
 @pytest.mark.parametrize(

@@ -240,11 +240,22 @@ def test_a_folder_above_may_be_written_by_all_where_it_is_sticky(
     else:
         with pytest.raises(BuildError, match="shared' can be written by any") as caught:
             read_plan(moved)
-        assert caught.value.hint.endswith(
-            "move it to where only you can, such as your home"
-        )
+        assert "move it to where only you can, such as" in caught.value.hint
         (tmp_path / "link").symlink_to(moved)
         assert "shared' can be written by anybody" in refused(tmp_path / "link")
+
+
+def test_in_a_folder_that_is_trusted_nobody_is_asked_who_may_write(
+    build, tmp_path, monkeypatch
+):
+    (build / "rows.py").chmod(0o666)
+    build.chmod(0o777)
+    monkeypatch.setenv("PLACER_TRUST", f"/elsewhere:{tmp_path / 'other'}")
+    assert "can be written by anybody" in refused(build)
+    monkeypatch.setenv("PLACER_TRUST", f"/elsewhere:{tmp_path}")
+    assert read_plan(build)
+    (build / "rows.py").write_text("")
+    assert refused(build) == "'BUILD/rows.py' is not as it was compiled"
 
 
 # what a plan says, sealed as it is

@@ -8,6 +8,7 @@ again, by the number that a failure names.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ SECONDS = 20.0
 """How long each format is drawn in the slow suite."""
 LONGEST = 30.0
 """Seconds of this process's own time that a case may take before it counts as a hang."""
+LARGEST = 3 << 30
+"""Bytes of address space that a case may take beside what there is: more is a failure,
+as MemoryError, in place of the machine's memory."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +46,22 @@ class TooLong(BaseException):
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
+def limited(seconds: float, size: int) -> Iterator[None]:
+    """Seconds of processor time and bytes of memory that what is within may take."""
+
     def stop(*_: object) -> None:
         raise TooLong(f"{seconds:g} seconds of processor time")
 
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + size
+    resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
     try:
         yield
     finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
 
@@ -81,7 +92,7 @@ def _run(format: Format, work: Path, number: int) -> None:
     random = Random(f"{seed()}/{format.name}/{number}")
     drawn = format.draw(random, work)
     try:
-        with suppress(PlacerError), limited(LONGEST):
+        with suppress(PlacerError), limited(LONGEST, LARGEST):
             format.read(drawn, work)
     except KeyboardInterrupt:
         raise
