@@ -21,9 +21,9 @@ def whole_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     Raises OSError.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _remove_stale(path)
     nameless = _nameless(path.parent)
     if nameless is None:
-        _remove_stale(path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         descriptor = os.open(beside, flags, 0o600)
     else:

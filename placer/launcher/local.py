@@ -145,6 +145,9 @@ def _saved_threads(
     except KeyboardInterrupt as interrupt:
         signals.heed(str(interrupt))
         raise
+    except PlacerError as error:
+        signals.heed(f"nothing was saved: {error}")
+        raise
     signals.heed(
         f"stopped after step {result.steps}; the parameters are in {options.save_params}"
     )

@@ -60,6 +60,10 @@ def collect(
     return LoadedRows(taken, count, told)
 
 
+PART = 8 << 20
+"""Bytes of the rows that are kept together, unless a single one is larger."""
+
+
 @dataclass(slots=True)
 class _Held:
     """The rows of one column so far. They are copied: a source may use its arrays
@@ -68,11 +72,12 @@ class _Held:
     column: Column
     dtype: np.dtype[np.generic]
     parts: list[np.ndarray] = field(default_factory=list)
-    used: int = TOGETHER
+    used: int = 0
 
     def add(self, value: np.ndarray) -> None:
-        if self.used == TOGETHER:
-            self.parts.append(np.empty((TOGETHER, *self.column.shape), self.dtype))
+        if not self.parts or self.used == len(self.parts[-1]):
+            rows = max(1, min(TOGETHER, PART // max(1, self.row_nbytes)))
+            self.parts.append(np.empty((rows, *self.column.shape), self.dtype))
             self.used = 0
         self.parts[-1][self.used] = value[0]
         self.used += 1

@@ -16,8 +16,9 @@ from jax.extend import core
 from placer.errors import PlacerError
 from placer.place.scope import FUNCTION, joined, place_of, scopes
 
-OPENED = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
-"""Calls that do what the equations inside do, one after the other."""
+CALLS = {"jit", "pjit", "remat", "remat2", "checkpoint"}
+"""Calls that do what the equations inside do, one after the other: those of the jaxpr in
+their parameter `jaxpr`."""
 
 HARMLESS = {"DebugEffect"}
 """Effects that equations may have: what they do is not ordered."""
@@ -79,7 +80,7 @@ def _steps(
     for eqn in eqns:
         said = joined(outer, scopes(str(eqn.source_info.name_stack)))
         taken = [_now(x, new) for x in eqn.invars]
-        if eqn.primitive.name in OPENED and any(_inside(eqn)):
+        if eqn.primitive.name in CALLS and any(_inside(eqn)):
             called = eqn.params["jaxpr"]
             values = getattr(called, "consts", ())
             called = getattr(called, "jaxpr", called)

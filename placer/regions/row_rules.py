@@ -291,9 +291,6 @@ _ELEMENTWISE = (
     "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor", "zeta",
 )  # fmt: skip
 
-CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
-"""Calls of the jaxpr in their parameter `jaxpr`."""
-
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
     "broadcast_in_dim": _broadcast_in_dim,

@@ -18,8 +18,9 @@ from jax.extend import core
 
 from placer.graph.types import BATCH as BATCH_DIM
 from placer.regions.cut import OUTSIDE, Cut
+from placer.regions.flat import CALLS
 from placer.regions.function import Traced
-from placer.regions.row_rules import CALLS, RULES
+from placer.regions.row_rules import RULES
 from placer.regions.row_states import (
     BATCH,
     Equations,

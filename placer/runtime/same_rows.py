@@ -43,7 +43,7 @@ def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) ->
     found = {
         name: own
         if name == channel.node and own is not None
-        else Digests(**heard_of(channel, name, key, dict))
+        else heard_of(channel, name, key, Digests)
         for name in readers
     }
     data = plan.train if training else plan.evaluation

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from placer.errors import RunError
 from placer.plan import Plan
 from placer.runtime.channel.protocol import Channel, Key
+
+T = TypeVar("T")
 
 AGREE, READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6, -7
 """The edges of barriers, of metrics, and of saving."""
@@ -57,16 +60,13 @@ def barrier(
     return everything
 
 
-def heard_of(channel: Channel, source: str, key: Key, kind: type) -> Any:
+def heard_of(channel: Channel, source: str, key: Key, kind: type[T]) -> T:
     """What a node tells in JSON; RunError for what no node of this version does."""
     arrays = channel.receive(source, key)
     try:
-        value = json.loads(arrays[0].tobytes())
-    except (IndexError, ValueError, RecursionError) as error:
+        return msgspec.convert(json.loads(arrays[0].tobytes()), kind)
+    except (IndexError, ValueError, RecursionError) as error:  # msgspec's own, too
         raise _unknown(source) from error
-    if not isinstance(value, kind):
-        raise _unknown(source)
-    return value
 
 
 def _unknown(source: str) -> RunError:

@@ -19,11 +19,9 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-import numpy as np
-
 from placer.plan import Plan
 from placer.runtime.channel.protocol import Aborted, Array, Cause, Channel, Key
-from placer.runtime.service import LAST, STOP
+from placer.runtime.service import LAST, STOP, dump, heard_of
 
 _ASK: Final = Key(STOP, 0)
 _TELL: Final = Key(LAST, 0)
@@ -103,7 +101,7 @@ class Stopping:
     def _heard(self) -> int:
         """Wait for the last step of the run."""
         if not self._is_control:
-            return _number(self._channel, self._control, _TELL)
+            return heard_of(self._channel, self._control, _TELL, int)
         self._decided.wait()
         if self._error is not None:
             raise self._error
@@ -115,7 +113,9 @@ class Stopping:
         try:
             for node in self._others:
                 self._channel.send(node, _ASK, _message(0))
-            answers = [_number(self._channel, node, _ASK) for node in self._others]
+            answers = [
+                heard_of(self._channel, node, _ASK, int) for node in self._others
+            ]
             # A run has at least one step.
             last = max(1, self._begun, *answers)
             for node in self._others:
@@ -147,8 +147,4 @@ class Stopping:
 
 
 def _message(number: int) -> list[Array]:
-    return [np.array([number], np.int64)]
-
-
-def _number(channel: Channel, source: str, key: Key) -> int:
-    return int(channel.receive(source, key)[0][0])
+    return [dump(number)]

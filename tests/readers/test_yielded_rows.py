@@ -1,5 +1,6 @@
 """Rows that a function yields: one at a time, copied, and not without end."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,17 @@ def test_a_source_may_yield_one_array_again_and_again(tmp_path):
     np.testing.assert_array_equal(
         taken["x"], np.float32([[0, 0], [256, -256], [599, -599]])
     )
+
+
+def test_few_rows_that_are_large_take_no_more_memory_than_they_have(tmp_path):
+    large = Column("large", "float32", (1024, 1024))  # 4 MiB
+    body = "return ({'large': np.full((1024, 1024), i, np.float32)} for i in range(5))"
+    tracemalloc.start()
+    rows = opened(tmp_path, body, large)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows.take(np.array([4, 0]))["large"][:, 0, 0].tolist() == [4, 0]
+    assert most < 2.5 * 5 * (4 << 20)
 
 
 ENDLESS = "return ({'x': [i, i], 'label': i} for i in itertools.count())"

@@ -13,11 +13,14 @@ import placer
 from placer.errors import RunError
 from placer.files import find
 from placer.plan import Edge, Moved, Plan
+from placer.readers import Digests
+from placer.readers.rows import LoadedRows
 from placer.runtime.agreement import Told, agree
 from placer.runtime.channel.memory import MemoryHub
 from placer.runtime.channel.protocol import Key
 from placer.runtime.exchange import Exchange
-from placer.runtime.service import AGREE, GO, READY, barrier
+from placer.runtime.same_rows import TRAINING, compare_rows
+from placer.runtime.service import AGREE, GO, READY, ROWS, barrier
 
 NODES = ("worker:0", "worker:1", "ps:0")
 KEY = Key(1, 1)
@@ -59,6 +62,24 @@ def test_a_control_node_that_tells_something_else_is_named(
     hub.channel("worker:0").send("worker:1", Key(GO, READY), sent)
     with pytest.raises(RunError, match=r"^worker:0 does not speak as this node does"):
         barrier(plan, hub.channel("worker:1"), {}, READY)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"rows": [0], "columns": {"x": ["a"]}},
+        {"rows": 1, "columns": {}},
+        {"rows": [0], "columns": {"x": 1}, "whole": {}},
+    ],
+)
+def test_a_node_whose_digests_are_none_is_named(
+    told: Any, plan: Plan, hub: MemoryHub
+) -> None:
+    hub.channel("worker:1").send("worker:0", Key(ROWS, 0), bytes_of(told))
+    rows = LoadedRows({"x": np.zeros(1, np.float32)}, 1, Digests((0,), {"x": (1,)}))
+    with pytest.raises(RunError, match=r"^worker:1 does not speak as this node does"):
+        compare_rows(plan, hub.channel("worker:0"), TRAINING, rows)
 
 
 def test_a_node_of_another_version_is_named(plan: Plan, hub: MemoryHub) -> None:
