@@ -142,8 +142,11 @@ def missing_package(error: BaseException) -> str | None:
     package = error.name.partition(".")[0]
     if _is_installed(package):
         return None  # what is missing is a module within it
-    named = f"'placer[{package}]'" if package in EXTRAS else _PIP.get(package, package)
-    return f"pip install {named}"
+    if package in EXTRAS:
+        return f"pip install 'placer[{package}]'"
+    if package in _PIP:
+        return f"pip install {_PIP[package]}"
+    return f"pip install {package}; a module of your own has to be beside the spec"
 
 
 def _is_installed(package: str) -> bool:

@@ -47,7 +47,9 @@ def test_a_reader_names_the_package(tmp_path: Path) -> None:
         open_source(
             "python:rows:train", [column], mapping=None, split=None, folder=tmp_path
         )
-    assert caught.value.hint == "see rows.py, line 1; pip install no_such_package"
+    assert caught.value.hint == (
+        "see rows.py, line 1; pip install no_such_package; a module of your own has to be beside the spec"
+    )
 
 
 def test_a_program_names_the_package() -> None:

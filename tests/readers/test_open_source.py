@@ -417,7 +417,10 @@ def test_a_module_that_fails_to_load_is_told_with_its_line(module, tmp_path):
     source = module("x = 1\nimport no_module_of_that_name\n")
     with pytest.raises(RunError, match="failed to load: ModuleNotFoundError") as caught:
         opened(source, [LABEL], tmp_path)
-    hint = "see rows.py, line 2; pip install no_module_of_that_name"
+    hint = (
+        "see rows.py, line 2; pip install no_module_of_that_name; a module of your own"
+        " has to be beside the spec"
+    )
     assert caught.value.hint == hint
     assert "placer_source_rows" not in sys.modules
 
