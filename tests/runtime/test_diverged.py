@@ -47,12 +47,13 @@ def build(tmp_path, quick_compilation):
         nan="stop",
         rate="0.01",
         bad=None,
+        value=np.nan,
     ):
         rng = np.random.default_rng(0)
         x = rng.normal(size=(4 * STEPS, 2)).astype(np.float32)
         y = x.sum(axis=1)
         if bad is not None:
-            x[bad, 1] = np.nan
+            y[bad] = value
         np.savez(tmp_path / "rows.npz", x=x, y=y)
         text = SPEC.format(
             first=first,
@@ -79,16 +80,17 @@ PLACED = {
 }
 
 
+@pytest.mark.parametrize("value", ["nan", "inf"])
 @pytest.mark.parametrize("placed", PLACED.values(), ids=PLACED)
-def test_data_that_is_nan_stops_all_nodes(build, tmp_path, placed):
-    folder = build(bad=6, **placed)
+def test_data_that_is_not_finite_stops_all_nodes(build, tmp_path, placed, value):
+    folder = build(bad=6, value=float(value), **placed)
     history, saved = tmp_path / "history", tmp_path / "saved.safetensors"
     with pytest.raises(DivergedError) as error:
         placer.launch(folder, in_process=True, history=history, save_params=saved)
     lines = [json.loads(line) for line in history.read_text().splitlines()]
     last = lines[-1]["step"]
     assert str(error.value).splitlines() == [
-        f"the loss 'loss' is nan after step 2; all nodes stopped after step {last},"
+        f"the loss 'loss' is {value} after step 2; all nodes stopped after step {last},"
         " and no parameters were saved",
         "  hint: --debug-nans names the op that it comes from; a lower learning rate or"
         " train.clip may avoid it; with train.nan: warn the run goes on",
