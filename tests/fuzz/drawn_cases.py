@@ -90,10 +90,12 @@ def run_cases(format: Format, work: Path, *, count: int | None = None) -> int:
 
 def _run(format: Format, work: Path, number: int) -> None:
     random = Random(f"{seed()}/{format.name}/{number}")
-    drawn = format.draw(random, work)
+    drawn = None
     try:
-        with suppress(PlacerError), limited(LONGEST, LARGEST):
-            format.read(drawn, work)
+        with limited(LONGEST, LARGEST):
+            drawn = format.draw(random, work)
+            with suppress(PlacerError):
+                format.read(drawn, work)
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
 import json
@@ -76,7 +77,7 @@ def add_op(random: Random, tree: Any) -> None:
     for attr in declaration.attrs:
         if attr.required or random.random() < 0.3:
             value = random.choice((*LEAVES, *attr.choices, attr.default, 1, [1], 0.5))
-            op[attr.name] = value
+            op[attr.name] = copy.deepcopy(value)  # which is changed further
     some = [random.choice(names) for _ in range(random.randrange(4))] if names else []
     if some or random.random() < 0.5:
         op["in"] = some[0] if len(some) == 1 else some
