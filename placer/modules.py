@@ -123,12 +123,13 @@ def data_folder() -> Path:
 
 
 @contextmanager
-def modules_of(folder: Path) -> Iterator[Modules]:
-    """The modules of a folder, `reachable` meanwhile.
+def modules_of(folder: Path, *, built: bool = True) -> Iterator[Modules]:
+    """The modules of a build, or of a folder that is none, `reachable` meanwhile. With
+    `built=False` the folder is a spec's, whatever lies there.
 
-    Raises BuildError for a build folder that is not as it was compiled.
+    Raises BuildError for a build that is not as it was compiled.
     """
-    plan = read_plan(folder) if (folder / FILE).is_file() else None
+    plan = read_plan(folder) if built and (folder / FILE).is_file() else None
     modules = Modules(folder, plan)
     with modules.reachable():
         yield modules

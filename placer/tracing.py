@@ -38,7 +38,7 @@ def traced(model: Model) -> Model:
     graph = model.graph
     with (
         jax.enable_x64(model.precision == "float64"),
-        modules_of(model.folder) as found,
+        modules_of(model.folder, built=False) as found,
     ):
         known: dict[str, Any] = {}
         ops = tuple(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import glob
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,7 +71,10 @@ def _name(descriptor: int, path: Path) -> None:
 
 def _remove_stale(path: Path) -> None:
     """Remove files of writers of `path` that are gone: nobody holds their locks."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
+    for left in path.parent.iterdir():
+        if not ours.fullmatch(left.name):
+            continue
         try:
             descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,8 @@ from placer.runtime.caches import kept, user_cache
 
 KEPT: Final = 20
 """Folders of logs of runs that have ended which are kept, the newest."""
+_MARK: Final = ".placer-run"
+"""The file by which a folder of logs is known, and which its launcher has locked."""
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ def own_logs(name: str) -> Iterator[Logs]:
     else:
         _prune(base)
         logs = Logs(Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base)))
-    lock = os.open(logs.folder, os.O_RDONLY)
+    lock = os.open(logs.folder / _MARK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         # Held by this process alone, and given up when it ends, however it does.
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -51,8 +53,8 @@ def own_logs(name: str) -> Iterator[Logs]:
         if not logs.failed:
             shutil.rmtree(logs.folder, ignore_errors=True)
     finally:
-        with suppress(OSError):  # it holds logs
-            logs.folder.rmdir()
+        if logs.folder.is_dir() and os.listdir(logs.folder) == [_MARK]:
+            shutil.rmtree(logs.folder, ignore_errors=True)
         os.close(lock)
 
 
@@ -82,9 +84,9 @@ def _age(folder: Path) -> float:
 
 
 def _has_ended(folder: Path) -> bool:
-    """Whether this is a folder of logs, and no launcher uses it any more."""
+    """Whether a launcher made this folder, and uses it no more."""
     try:
-        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        held = os.open(folder / _MARK, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return False
     try:

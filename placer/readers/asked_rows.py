@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from placer import aligned
+from placer.errors import PlacerError
 from placer.graph.sources import Source
 from placer.modules import Modules
 from placer.readers.column import Column, dtype_of
@@ -77,6 +78,8 @@ class AskedRows:
             raise IndexError(f"row {number} of {self.rows} rows")
         try:
             row = self.made[number]
+        except PlacerError:
+            raise
         except (Exception, SystemExit) as error:
             fail(self.source, self.path, f"at row {number}", error)
         return row_of(self.source, row, number)

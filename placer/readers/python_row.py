@@ -67,10 +67,10 @@ def _array(
     source: Source, row: Mapping[str, Any], column: Column, named: str, number: int
 ) -> np.ndarray:
     if named not in row:
-        raise no_column(source.text, named, column.name, tuple(sorted(row)))
+        raise no_column(source.text, named, column.name, tuple(sorted(map(str, row))))
     try:
         return np.asarray(row[named])
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise DataError(
             f"{source.text}: column '{named}', row {number}: {error}",
             hint=f"input '{column.name}' is {column}",

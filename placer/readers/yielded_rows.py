@@ -148,7 +148,7 @@ def _same_keys(
     found = frozenset(row)
     if keys is None or found == keys:
         return found
-    missing, extra = sorted(keys - found), sorted(found - keys)
+    missing, extra = sorted(keys - found, key=str), sorted(found - keys, key=str)
     what = f"lacks '{missing[0]}'" if missing else f"has '{extra[0]}'"
     rest = "which row 0 has" if missing else "which row 0 has not"
     raise DataError(

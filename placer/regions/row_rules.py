@@ -253,7 +253,9 @@ def _gather(eqns: Equations) -> list[State]:
 
 
 def _scatter(eqns: Equations) -> list[State]:
-    """Written at the same indices in each row."""
+    """Written at the same indices in each row, as it is or by the sum, the product or
+    the like that the name says: a function of the user's may depend on all rows."""
+    need(eqns.name != "scatter" or eqns.small.params["update_jaxpr"] is None)
     eqns.need_same(but=("update_jaxpr", "update_consts"))
     into, at, what = eqns.states
     need(into is not None and at is None and what is not None)

@@ -75,6 +75,7 @@ def _closed(
     one, other = getattr(small, "jaxpr", small), getattr(large, "jaxpr", large)
     need(len(one.eqns) == len(other.eqns))
     found: dict[Any, State] = dict.fromkeys(one.constvars)
+    need(len(one.invars) == len(states) and len(one.outvars) == len(other.outvars))
     found.update(zip(one.invars, states, strict=True))
     for pair in zip(one.eqns, other.eqns, strict=True):
         eqns = Equations(*pair, [_state(*x, found) for x in _operands(*pair)])
@@ -159,9 +160,9 @@ def _cond(eqns: Equations, *, inner: bool) -> list[State]:
     eqns.need_same(but=("branches",))
     which, *states = eqns.states
     need(which is None)
-    pairs = zip(
-        eqns.small.params["branches"], eqns.large.params["branches"], strict=True
-    )
+    small, large = eqns.small.params["branches"], eqns.large.params["branches"]
+    need(len(small) == len(large))
+    pairs = zip(small, large, strict=True)
     ways = [_closed(*pair, states, inner=inner) for pair in pairs]
     need(all(way == ways[0] for way in ways))
     return ways[0]

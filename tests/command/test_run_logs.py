@@ -54,6 +54,18 @@ def test_only_the_newest_logs_are_kept(cache: Path) -> None:
     assert left == newest
 
 
+def test_other_folders_beside_the_logs_are_left_alone(cache: Path) -> None:
+    own = [cache / f"board-{i}" for i in range(KEPT + 5)]
+    for folder in own:
+        folder.mkdir(parents=True)
+        (folder / "events").write_text("mine")
+        os.utime(folder, (1, 1))
+    for age in range(KEPT + 5):
+        failed_run("model", age)
+    assert all((folder / "events").read_text() == "mine" for folder in own)
+    assert len(list(cache.iterdir())) == KEPT + len(own)
+
+
 def test_logs_of_a_run_that_goes_on_are_kept(cache: Path) -> None:
     with own_logs("old") as mine:
         (mine.folder / "worker-0.log").write_text("it goes on")

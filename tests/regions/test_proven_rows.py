@@ -139,6 +139,9 @@ MIXED: dict[str, Step] = {
     "another way for odd batches": lambda x, w: (
         x - jax.nn.softmax(w @ w) @ x.mean(0) if len(x) % 2 else x @ w
     ),
+    "number of rows in a function of elements": lambda x, w: (
+        jnp.asarray(x).at[:, 0].apply(lambda value: value * len(x))
+    ),
     "number of rows in an array": lambda x, w: x * jnp.full(4, len(x), x.dtype),
     "number of the row": lambda x, w: x + jnp.arange(len(x))[:, None],
     "rows among each other": lambda x, w: jax.nn.softmax(x @ x.T) @ x,
