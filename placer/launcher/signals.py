@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,13 +22,28 @@ SAVE_GRACE = 30.0
 signal has come to a run that saves its parameters. Ctrl-C has no limit: whoever does not
 want to wait presses it again."""
 
+TWINS = 0.3
+"""Seconds in which several signals count as one."""
+
 
 @dataclass(slots=True)
 class Signals:
-    """The signals that have come; `wake` becomes readable with each."""
+    """The signals that have come; `wake` becomes readable with each.
+
+    Those within `TWINS` seconds are one: what starts a launcher may pass on a Ctrl-C
+    that the terminal has sent to both.
+    """
 
     wake: int
     come: list[signal.Signals] = field(default_factory=list)
+    last: float = -math.inf
+
+    def note(self, number: int) -> None:
+        """Take note of a signal. Called by its handler."""
+        now = time.monotonic()
+        if now - self.last >= TWINS:
+            self.come.append(signal.Signals(number))
+            self.last = now
 
     @property
     def graces(self) -> list[float | None]:
@@ -67,7 +84,7 @@ def caught() -> Iterator[Signals]:
             fd = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
             def note(number: int, frame: FrameType | None) -> None:
-                signals.come.append(signal.Signals(number))
+                signals.note(number)
 
             for number in ENDING:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):

@@ -109,16 +109,18 @@ class _Run:
             self._let_them_save()
         if self._signalled:
             return
-        if self.found:
+        if self.found and not self._settled:
             self._let_them_fail()
-        elif self._settled:
+        if self._settled and not self._signalled:
+            # What was found before all had passed the last barrier came just after it.
+            self.late, self.found = [*self.found, *self.late], []
             self._let_them_finish()
 
     def _let_them_save(self) -> None:
         """Have all nodes stop after the same step and save, unless another signal comes
         or they take too long. Saving itself takes as long as it takes."""
         control = self.children[0]
-        self.heeded = len(self.signals.come)
+        self.heeded += 1
         control.order_stop()
         self.watch(Warned(STOPPING))
 
@@ -140,7 +142,7 @@ class _Run:
         since = time.monotonic()
         while self.running:
             if self._signalled and self.saves and not self.finished and not self.heeded:
-                self.heeded = len(self.signals.come)  # it is about to be saved
+                self.heeded += 1  # it is about to be saved
             if self._signalled:
                 return
             if self._only_frozen:
@@ -160,15 +162,15 @@ class _Run:
             self._wait(until, lambda: self._signalled)
 
     def _let_them_fail(self) -> None:
-        heard = time.monotonic()
+        """Wait for the root cause, and then for the others' own ends."""
+
+        def over() -> bool:
+            return self._signalled or self._only_frozen or self._settled
+
         self._wait(
-            heard + HEARD_GRACE,
-            lambda: bool(self._root_is_known or self._signalled or self._only_frozen),
+            time.monotonic() + HEARD_GRACE, lambda: over() or self._root_is_known
         )
-        self._wait(
-            time.monotonic() + ROOT_GRACE,
-            lambda: self._signalled or self._only_frozen,
-        )
+        self._wait(time.monotonic() + ROOT_GRACE, over)
 
     def end(self) -> None:
         """End every process that still runs, a frozen one at once."""
@@ -186,9 +188,11 @@ class _Run:
         self._wait(None, lambda: False)
 
     def saved(self) -> str:
-        """What came of the parameters of a run that a signal has ended."""
+        """What came of a run that a signal has ended: of its parameters, and whether it
+        had failed before."""
         if self.saves is None:
-            return ""
+            failed = None if self.finished else cause.choose(self.found)
+            return "" if failed is None else f"the run had failed: {failed.text}"
         if self.finished:
             steps = self.finished.steps
             return f"stopped after step {steps}; the parameters are in {self.saves}"

@@ -98,6 +98,8 @@ for word in words:
             code = "import time; time.sleep(600)"
             child = subprocess.Popen([sys.executable, "-c", code], close_fds=False)
             print(f"child {child.pid}", flush=True)
+        case ["slow", seconds]:  # as one that writes a large file
+            time.sleep(float(seconds))
         case ["wait"]:
             wait()
         case ["ordered"]:  # until the launcher asks for a stop

@@ -19,21 +19,24 @@ LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
 from placer.launcher import signals, supervise
-from placer.launcher.events import State, Warned
+from placer.launcher.events import Failed, State, Warned
 from placer.launcher.local import launch_nodes
 supervise.TERM_GRACE = 0.3
-scripted, logs, grace, control = sys.argv[1:]
+scripted, logs, grace, twins, saves, control = sys.argv[1:]
 signals.SAVE_GRACE = float(grace)
+signals.TWINS = float(twins)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 last = [f"ended={logs}/worker-0.log", "state=done"] if "result" in control else ["wait"]
 scripts = {"worker:0": ["pid", *control.split()], "ps:0": ["state=running", *last]}
 def command(node):
     return [sys.executable, scripted, node, *scripts[node]]
 def watch(event):
+    if isinstance(event, Failed):
+        print(event.cause.node, "failed", flush=True)
     if isinstance(event, (State, Warned)):
         said = event.message if isinstance(event, Warned) else event.state
         print(getattr(event, "node", ""), said, flush=True)
-launch_nodes(list(scripts), command, Path(logs), os.environ, watch, saves=Path("p"))
+launch_nodes(list(scripts), command, Path(logs), os.environ, watch, saves=Path(saves) if saves else None)
 """
 SAVES = "ordered state=saving state=done result"
 
@@ -45,12 +48,17 @@ def interrupted(
     *,
     again: bool = False,
     grace: float = ENOUGH,
+    twins: float = 0.0,
+    saves: str = "p",
     fifo: Path | None = None,
 ) -> tuple[int, str]:
     """The exit status of a launcher that gets a signal once the control node, which
-    does what its script says, is in its first state, and the last that it says. Where
-    it waits for a `fifo`, that is let go once the signal was sent."""
+    does what its script says, is in its first state or has failed, and the last that it
+    says. With `again` it gets another one, by default once it has said that it will
+    save, and with `twins`, the seconds in which two are one, at once. Where the node
+    waits for a `fifo`, that is let go once the signal was sent."""
     command = [sys.executable, "-c", LAUNCHER, str(SCRIPTED), str(logs), str(grace)]
+    command += [str(twins), saves]
     with subprocess.Popen(
         [*command, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as launcher:
@@ -60,7 +68,7 @@ def interrupted(
             pass
         launcher.send_signal(number)
         if again:
-            while launcher.stdout.readline() != f" {STOPPING}\n":
+            while not twins and launcher.stdout.readline() != f" {STOPPING}\n":
                 pass
             launcher.send_signal(number)
         if fifo is not None:
@@ -82,6 +90,19 @@ def test_a_signal_lets_the_nodes_save(tmp_path, number, status, last):
     saved = err.splitlines()[-1 - len(last)].removeprefix("KeyboardInterrupt: ")
     assert saved == "stopped after step 1; the parameters are in p"
     assert err.splitlines()[len(err.splitlines()) - len(last) :] == last
+
+
+def test_a_signal_that_comes_twice_at_once_is_one(tmp_path):
+    script = f"state=running {SAVES}"
+    _, err = interrupted(tmp_path, script, signal.SIGTERM, again=True, twins=ENOUGH)
+    assert "stopped after step 1; the parameters are in p\n" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_hides_no_failure_that_came_before(tmp_path, number):
+    status, err = interrupted(tmp_path, "fail=boom wait", number, saves="")
+    assert status in (-number, 128 + number)
+    assert "the run had failed: worker:0 failed: step 1: boom" in err
 
 
 def test_ctrl_c_waits_for_a_step_as_long_as_it_takes(tmp_path):

@@ -222,6 +222,20 @@ def test_a_node_that_has_done_its_part_may_fail_while_another_writes(
     assert AFTER in said
 
 
+def test_a_node_that_dies_before_another_says_that_it_writes_costs_no_result(
+    tmp_path: Path,
+) -> None:
+    log = log_path(tmp_path, "ps:0")
+    scripts = {
+        "worker:0": f"state=saving ended={log} state=writing slow=1 result state=done",
+        "ps:0": "pid state=saving kill=SIGKILL",
+    }
+    found = outcome(scripts, tmp_path)
+    assert found.result == RESULT
+    (said,) = found.warnings
+    assert said.startswith("ps:0 was killed by SIGKILL")
+
+
 @pytest.mark.parametrize("how", ["exit=139", "kill=SIGKILL", "fail=boom", "exit=0"])
 def test_a_node_that_fails_before_its_part_of_saving_is_done_ends_the_run(
     how: str, tmp_path: Path
