@@ -9,7 +9,7 @@ from jax.extend import core
 from jax.interpreters import partial_eval
 
 from placer.errors import PlacerError
-from placer.regions.flat import where
+from placer.regions.flat import scan_counts, where
 
 DRAWS = {
     "random_bits",
@@ -65,8 +65,8 @@ def _results(eqn: Any, operands: Known, line: str) -> Known:
             fixed = operands[conds : conds + consts]
             return _repeated(params["body_jaxpr"].jaxpr, fixed, begin, [], line)
         case "scan":
-            consts = params["num_consts"]
-            each = consts + params["num_carry"]
+            consts, carried = scan_counts(params)
+            each = consts + carried
             fixed, begin = operands[:consts], operands[consts:each]
             return _repeated(params["jaxpr"].jaxpr, fixed, begin, operands[each:], line)
     inner = [getattr(each, "jaxpr", each) for each in core.jaxprs_in_params(params)]

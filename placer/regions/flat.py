@@ -167,3 +167,12 @@ def _line(file: str, number: int) -> str:
 
 
 _LIBRARIES = ("/site-packages/", "/placer/regions/", "/placer/place/")
+
+
+def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many operands of a `scan` are constants of its body, and how many are carried;
+    those that follow are scanned. `params` are the equation's."""
+    if "num_consts" in params:  # before JAX 0.11
+        return params["num_consts"], params["num_carry"]
+    consts, carried, _ = params["ft_in"].unpack()
+    return len(consts), len(carried)

@@ -18,7 +18,7 @@ from jax.extend import core
 
 from placer.graph.types import BATCH as BATCH_DIM
 from placer.regions.cut import OUTSIDE, Cut
-from placer.regions.flat import CALLS
+from placer.regions.flat import CALLS, scan_counts
 from placer.regions.function import Traced
 from placer.regions.row_rules import RULES
 from placer.regions.row_states import (
@@ -130,8 +130,8 @@ def _call(eqns: Equations, key: str, *, inner: bool) -> list[State]:
 def _scan(eqns: Equations, *, inner: bool) -> list[State]:
     eqns.need_same(but=("jaxpr",))
     small, large = eqns.small.params, eqns.large.params
-    fixed = small["num_consts"]
-    each = fixed + small["num_carry"]
+    fixed, count = scan_counts(small)
+    each = fixed + count
     carried = eqns.states[fixed:each]
     slices = [None if x is None else x.moved(x.axis - 1) for x in eqns.states[each:]]
     need(all(x is None or x.axis >= 0 for x in slices))
