@@ -1,4 +1,8 @@
-"""A build on disk: all of its files take their places together, or none does."""
+"""A build on disk: all of its files are written before the first takes its place.
+
+They take their places one by one. Of what is killed in between, the plan's hashes do not
+fit: such a build is refused, and the next compilation puts a whole one in its place.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+_OWN = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -13,7 +14,7 @@ def available() -> int:
     all of the machine's where the system does not tell."""
     found = [_of_machine()]
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = _OWN.read_text().splitlines()
     except OSError:
         lines = []
     for line in lines:

@@ -66,9 +66,9 @@ def _results(eqn: Any, operands: Known, line: str) -> Known:
             return _repeated(params["body_jaxpr"].jaxpr, fixed, begin, [], line)
         case "scan":
             consts, carried = scan_counts(params)
-            each = consts + carried
-            fixed, begin = operands[:consts], operands[consts:each]
-            return _repeated(params["jaxpr"].jaxpr, fixed, begin, operands[each:], line)
+            fixed, rest = operands[:consts], operands[consts:]
+            begin, sliced = rest[:carried], rest[carried:]
+            return _repeated(params["jaxpr"].jaxpr, fixed, begin, sliced, line)
     inner = [getattr(each, "jaxpr", each) for each in core.jaxprs_in_params(params)]
     if len(inner) == 1 and len(inner[0].invars) == len(operands):
         found = _look(inner[0], operands, line)

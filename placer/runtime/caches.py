@@ -1,4 +1,5 @@
-"""Folders of the user's cache that hold code which is run."""
+"""What placer keeps in the user's cache folder, and how much of it: compiled code, which
+is run, and the logs of failed runs."""
 
 from __future__ import annotations
 

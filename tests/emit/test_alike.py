@@ -1,10 +1,12 @@
 """What is found of the first of several hosts that are alike holds of each of them."""
 
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from placer.compiler import lowered, phases
+from placer.emit import alike
 from placer.emit.alike import Alike
 from placer.emit.in_place import Readers
 from placer.emit.planning import make_plan
@@ -66,46 +68,53 @@ def model(case: str) -> Model:
     return load_text("\n".join(lines) + "\n", "many.yaml", Path())
 
 
-class EveryHostAlone:
-    """No two hosts are alike."""
+@pytest.fixture
+def nobody_alike(monkeypatch):
+    """A context in which no two hosts are alike."""
 
-    def __init__(self, graph):
-        self.classes = {host: [host] for host in graph.cluster.all_hosts()}
+    @contextmanager
+    def context():
+        with monkeypatch.context() as patched:
+            patched.setattr(alike, "_classes", lambda marks: {h: [h] for h in marks})
+            yield
 
-    def first(self, host):
-        return host
+    return context
 
 
-def plan_of(spec, alone):
-    """The plan, but its programs, with or without looking for hosts that are alike."""
+def plan_of(spec):
+    """The plan, but its programs."""
     step, evaluation = lowered(spec)
     found = phases(spec, step, evaluation)
-    for phase in found if alone else ():
-        phase.__dict__["alike"] = EveryHostAlone(phase.graph)
     schedule = make_schedule(step, spec.schedule)
-    hosts = step.cluster.all_hosts()
     tables = plan_tables(spec, step, evaluation)
-    programs = dict.fromkeys(hosts, "program.py")
+    programs = dict.fromkeys(step.cluster.all_hosts(), "program.py")
     return make_plan(spec, found, tables, schedule, programs, {})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_plan_is_the_same_as_when_every_host_is_looked_at(case):
+def test_a_plan_is_the_same_as_when_every_host_is_looked_at(case, nobody_alike):
     spec = model(case)
-    assert plan_of(spec, alone=False) == plan_of(spec, alone=True)
+    with nobody_alike():
+        every = plan_of(spec)
+    assert plan_of(spec) == every
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_tables_are_updated_in_place_as_when_every_host_is_looked_at(case):
+def test_tables_are_updated_in_place_as_when_every_host_is_looked_at(
+    case, nobody_alike
+):
     step, evaluation = lowered(model(case))
-    every = Readers(step, evaluation, EveryHostAlone(step))
-    some = Readers(step, evaluation)
-    held = {
+    held = [
         (host, op.name) for op in step.of_kind("parameter") for host in step.hosts(op)
-    }
-    assert {each: some.in_place(each[0], [each[1]]) for each in held} == {
-        each: every.in_place(each[0], [each[1]]) for each in held
-    }
+    ]
+
+    def found():
+        readers = Readers(step, evaluation)
+        return {each: readers.in_place(each[0], [each[1]]) for each in held}
+
+    with nobody_alike():
+        every = found()
+    assert found() == every
 
 
 def test_workers_but_the_first_are_alike():

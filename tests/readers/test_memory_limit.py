@@ -1,5 +1,7 @@
 """How much memory is left, in a container too."""
 
+import pytest
+
 from placer.readers import memory
 
 
@@ -13,10 +15,31 @@ def test_a_cgroup_leaves_its_limit_less_what_cannot_be_freed(tmp_path):
     assert memory._of_cgroup(tmp_path / "none") == []
 
 
-def test_the_smaller_of_the_machine_and_the_cgroup_is_available(monkeypatch):
-    monkeypatch.setattr(memory, "_of_cgroup", lambda folder: [])
-    whole = memory.available()
-    assert whole > 0
-    monkeypatch.setattr(memory, "_of_machine", lambda: 5000)
-    monkeypatch.setattr(memory, "_of_cgroup", lambda folder: [4000])
-    assert memory.available() in (4000, 5000)  # 5000 without cgroups of version 2
+def test_the_machine_has_memory():
+    assert memory.available() > 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "limit", "outer", "left"),
+    [
+        (5000, 4000, 4500, 4000),
+        (5000, 4000, 3000, 3000),
+        (2000, 4000, 4500, 2000),
+        (5000, "max", 4500, 4500),
+        (5000, "max", "max", 5000),
+    ],
+)
+def test_the_least_of_the_machine_and_the_cgroups_is_available(
+    machine, limit, outer, left, tmp_path, monkeypatch
+):
+    own = tmp_path / "outer" / "own"
+    own.mkdir(parents=True)
+    for folder, most in ((own, limit), (own.parent, outer)):
+        (folder / "memory.max").write_text(f"{most}\n")
+        (folder / "memory.current").write_text("0\n")
+        (folder / "memory.stat").write_text("")
+    (tmp_path / "cgroup").write_text("1:name=systemd:/\n0::/outer/own\n")
+    monkeypatch.setattr(memory, "_OWN", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(memory, "_of_machine", lambda: machine)
+    assert memory.available() == left
