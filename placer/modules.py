@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -91,7 +92,9 @@ class Modules(MetaPathFinder, Loader):
 
     def _spec(self, module: str, name: str) -> ModuleSpec | None:
         file = self.folder / f"{module}.py"
-        known = file.is_file() if self.plan is None else file.name in self.plan.files
+        known = (
+            os.path.isfile(file) if self.plan is None else file.name in self.plan.files
+        )
         if not known:
             return None
         spec = spec_from_loader(name, self, origin=str(file.absolute()))

@@ -6,6 +6,7 @@ The one thing that crosses from the compiler to the runtime beside the programs.
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -292,7 +293,7 @@ def read_plan(folder: Path) -> Plan:
     can be changed by other users, or is of another version of placer.
     """
     file = folder / FILE
-    if not file.is_file():
+    if not os.path.isfile(file):  # False for a name that is too long, too
         raise BuildError(
             f"'{folder}' is not a build folder: it has no {FILE}",
             hint="make one with: placer compile SPEC --out FOLDER",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,7 @@ class Build(click.Path):
         ctx: click.Context | None,
     ) -> Any:
         file, colon, _ = str(value).rpartition(":")
-        if Path(value).is_file() or (colon and file.endswith(".py")):
+        if os.path.isfile(value) or (colon and file.endswith(".py")):
             compile_it = f"placer compile {quote(str(value))} --out build/"
             self.fail(
                 f"'{value}' is a spec, compile it first: {compile_it}", param, ctx

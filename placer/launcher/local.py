@@ -208,7 +208,10 @@ def written_files(build: Path, **files: Paths | None) -> dict[str, Path | None]:
         if path is None:
             continue
         why = None
-        other = path.exists() and not path.is_file()  # a device, a pipe
+        try:
+            other = path.exists() and not path.is_file()  # a device, a pipe
+        except OSError as error:  # for one, its name is too long
+            raise PlacerError(f"cannot write '{path}': {error.strerror}") from error
         if not path.parent.is_dir():
             why = f"there is no folder '{path.parent}'"
         elif path.is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 from placer.ast_lock import AST_LOCK
@@ -22,7 +23,8 @@ def neighbours(folder: Path, module: str) -> tuple[str, ...]:
     ahead = [module]
     while ahead:
         names = _imported(folder / f"{ahead.pop()}.py") - found
-        beside = [name for name in names if (folder / f"{name}.py").is_file()]
+        # Not Path.is_file, which raises for a name that is too long.
+        beside = [name for name in names if os.path.isfile(folder / f"{name}.py")]
         found.update(beside)
         ahead.extend(beside)
     return tuple(sorted(found - {module}))

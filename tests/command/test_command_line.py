@@ -188,6 +188,32 @@ def test_compile_says_what_it_made(tell: Tell, tmp_path: Path) -> None:
     assert (out / "worker-3" / "program.py").is_file()
 
 
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (f"--save-params={LONG}", f"cannot write '{LONG}': File name too long"),
+        (f"--history={LONG}", f"cannot write '{LONG}': File name too long"),
+        (f"--logs={LONG}", "cannot make the logs' folder: [Errno 36] File name too"),
+    ],
+)
+def test_a_name_that_is_too_long_is_told(
+    tell: Tell, build: Path, option: str, said: str
+) -> None:
+    told = tell("launch", build, option)
+    assert told.status == 2
+    assert told.err.startswith(said)
+
+
+@pytest.mark.parametrize("command", ["launch", "show"])
+def test_a_build_whose_name_is_too_long_is_told(tell: Tell, command: str) -> None:
+    told = tell(command, LONG)
+    assert told.status == 2
+    assert "OSError" not in told.err
+
+
 def test_compile_warns_of_a_build_that_would_be_refused(
     tell: Tell, tmp_path: Path
 ) -> None:

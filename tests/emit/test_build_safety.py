@@ -43,7 +43,7 @@ def write_spec(folder):
     (folder / "rows.py").write_text(ROWS)
     (folder / "first.py").write_text("import json\nfrom second import X\n")
     (folder / "second.py").write_text("X = 2\n")
-    (folder / "late.py").write_text("Y = 3\n")
+    (folder / "late.py").write_text(f"Y = 3\nif not Y:\n    import {'z' * 300}\n")
     (folder / "unasked.py").write_text("Z = 4\n")
     return folder
 
