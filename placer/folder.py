@@ -1,4 +1,4 @@
-"""The files of a build folder: read whole and checked, written whole or not at all.
+"""The files of a build folder: read whole and checked, each written whole.
 
 What lies in a build folder is run, so nothing of it is read through a link, nothing is
 run that is not hashed in the plan, and nothing is written outside of it. Nor is

@@ -35,7 +35,8 @@ from placer.command.printing import say
 @click.option(
     "--in-process",
     is_flag=True,
-    help="The nodes are threads of one process, with the same programs.",
+    help="The nodes are threads of one process, with the same programs; there is no "
+    "live table of them.",
 )
 @debug_option
 def launch_command(

@@ -246,4 +246,6 @@ def _check_threads(**given: Any) -> None:
     """Threads have no ports, no carrier, no logs, and report to nobody."""
     for name, value in given.items():
         if value not in (None, "auto"):
-            raise PlacerError(f"'{name}' does not go with in_process=True")
+            raise PlacerError(
+                f"'{name}' does not go with in-process nodes, which are threads"
+            )

@@ -87,7 +87,10 @@ def test_logs_go_when_all_went_well(
     ("options", "message"),
     [
         ({"steps": 0}, "'steps' must be at least 1, not 0"),
-        ({"in_process": True, "logs": "logs"}, "'logs' does not go with in_process"),
+        (
+            {"in_process": True, "logs": "logs"},
+            "'logs' does not go with in-process nodes",
+        ),
         ({"in_process": True, "carrier": "zeromq"}, "'carrier' does not go with"),
         ({"in_process": True, "base_port": 9000}, "'base_port' does not go with"),
         ({"base_port": 65535}, "2 nodes from port 65535 on would need port 65536"),
