@@ -30,20 +30,50 @@ def neighbours(folder: Path, module: str) -> tuple[str, ...]:
     return tuple(sorted(found - {module}))
 
 
+def defined(folder: Path, module: str) -> frozenset[str] | None:
+    """The names that a module of `folder` may define, and more; None where its text does
+    not tell, as with `from other import *`. Raises DataError for a module that cannot be
+    read as Python."""
+    names: set[str | None] = set()
+    for node in _nodes(folder / f"{module}.py"):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Name():
+                names.add(node.id)
+            case ast.alias():
+                names.add(node.asname or node.name.partition(".")[0])
+            case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
+                names.add(node.name)
+            case ast.Global():
+                names.update(node.names)
+    if not _UNTOLD.isdisjoint(names):
+        return None
+    return frozenset(name for name in names if name)
+
+
+_UNTOLD = {"*", "__getattr__", "globals", "locals", "vars", "setattr", "exec", "sys"}
+"""Names in a module that may define others than its text says."""
+
+
 def _imported(file: Path) -> set[str]:
     """The first names of what a file imports: `a` of `import a.b` and `from a import b`."""
-    try:
-        text = read_regular(file, LARGEST_MODULE).decode()
-        with AST_LOCK:
-            nodes = list(ast.walk(ast.parse(text)))
-    # Python's parser has these two for what is nested too deeply.
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        kind = "as UTF-8 text" if isinstance(error, UnicodeDecodeError) else "as Python"
-        raise DataError(f"{file.name} cannot be read {kind}: {error}") from error
     names: set[str] = set()
-    for node in nodes:
+    for node in _nodes(file):
         if isinstance(node, ast.Import):
             names.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
     return names
+
+
+def _nodes(file: Path) -> list[ast.AST]:
+    """Everything that a Python file says."""
+    try:
+        text = read_regular(file, LARGEST_MODULE).decode()
+        with AST_LOCK:
+            return list(ast.walk(ast.parse(text)))
+    # Python's parser has these two for what is nested too deeply.
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        kind = "as UTF-8 text" if isinstance(error, UnicodeDecodeError) else "as Python"
+        raise DataError(f"{file.name} cannot be read {kind}: {error}") from error

@@ -16,7 +16,7 @@ from placer.graph.types import BATCH, ITEM_BYTES, LARGEST, TensorType
 from placer.spec.csv_options import check_columns, read_csv
 from placer.spec.decode import decode
 from placer.spec.names import Names, is_name, why_not
-from placer.spec.neighbours import neighbours
+from placer.spec.neighbours import defined, neighbours
 from placer.spec.problems import Problems
 from placer.spec.schema import Data, DataSection
 from placer.spec.tree import Mapping, Node, Scalar
@@ -181,8 +181,14 @@ class _Reader:
                 return None
             try:
                 needed = (module, *neighbours(self.folder, module))
+                there = defined(self.folder, module)
             except DataError as error:
                 self.problems.take(error, span=span)
+                return None
+            if there is not None and function not in there:
+                message = f"{module}.py has no function '{function}'"
+                close = nearest(function, there)
+                self.problems.add(message, span, close and f"did you mean '{close}'?")
                 return None
             self.modules.update(dict.fromkeys(needed))
         return found
