@@ -70,13 +70,15 @@ def _sliced(graph: Graph) -> dict[str, Holding]:
         for op in graph.ops
         if is_update(op.kind) and op.place is not None and op.place.node == SERVER
     ]
+    if not updates:
+        return {}
     of_place: dict[tuple[Place, str], list[Op]] = defaultdict(list)
     for op in updates:
         assert op.place is not None
         slicing = recipes[op.attrs["group"]].attrs.get("slicing", {})
         of_place[op.place, repr(slicing)].append(op)
     holdings: dict[str, Holding] = {}
-    stored = stored_bytes(graph) if updates else {}
+    stored = stored_bytes(graph)
     held = _held_whole(graph, stored, {op.operands[0] for op in updates})
     # What stands on one server comes first: the rest is dealt out around it.
     for place, written in sorted(

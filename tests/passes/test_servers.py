@@ -78,6 +78,15 @@ def test_a_parameter_of_the_workers_goes_where_little_lies():
     assert held(text) == {"ps:0": 800, "ps:1": 24 * 4 + 4}
 
 
+def test_a_frozen_table_may_lie_on_a_server_that_updates_nothing():
+    text = tables(
+        100, servers=2, optimizer="{op: sgd, learning_rate: 0.1, place: /node:worker}"
+    ).replace(
+        "train:\n", "parameters: [{match: t0.table, trainable: false}]\ntrain:\n", 1
+    )
+    assert held(text)["ps:0"] == 800
+
+
 def test_what_names_its_server_counts_there():
     text = tables(1000, 1000, servers=2).replace(
         "size: [1000, 8], place: /node:ps", "size: [1000, 8], place: /node:ps:0", 1
