@@ -27,10 +27,10 @@ from placer.ops.attributes import complete, condense
 from placer.ops.declarations.call import CALL
 from placer.ops.function import Function
 from placer.ops.functions.call import call
-from placer.regions.function import likeness_of
+from placer.regions.function import Traced, likeness_of
 from placer.regions.function import traced as traced_for
 from placer.regions.rows import is_by_rows
-from placer.regions.sizes import SIZES, result_type
+from placer.regions.sizes import PROOF, SIZES, result_type
 
 
 def traced(model: Model) -> Model:
@@ -41,21 +41,46 @@ def traced(model: Model) -> Model:
         modules_of(model.folder, built=False) as found,
     ):
         known: dict[str, Any] = {}
+        batches = _batches(model)
         ops = tuple(
-            _filled(graph, op, found, known) if op.kind == CALL.kind else op
+            _filled(graph, op, found, known, batches) if op.kind == CALL.kind else op
             for op in graph.ops
         )
     return replace(model, graph=graph.with_ops(ops))
 
 
-def _filled(graph: Graph, op: Op, modules: Modules, known: dict[str, Any]) -> Op:
+def _batches(model: Model) -> Sequence[int]:
+    """The numbers of rows that functions of the model may run with: of the batches of
+    training and of evaluation, whole and as nodes of each kind share them."""
+    graph = model.graph
+    wholes = [graph.batch // graph.microbatches, graph.batch]
+    if model.eval is not None:
+        wholes.append(model.eval.batch)
+    counts = {1, *(kind.count for kind in graph.cluster.kinds)}
+    return sorted(
+        {
+            rows // n + more
+            for rows in wholes
+            for n in counts
+            for more in (0, rows % n > 0)
+        }
+    )
+
+
+def _filled(
+    graph: Graph,
+    op: Op,
+    modules: Modules,
+    known: dict[str, Any],
+    batches: Sequence[int],
+) -> Op:
     given = declared_attrs(op.attrs)
     attrs = complete(CALL, given)
     types = [graph.tensor(name) for name in op.operands]
     try:
         fn = _function(attrs["fn"], modules, known)
         found = _found(fn, types, attrs)
-        if attrs["batch"] == "rows" and not _is_proven(fn, attrs):
+        if attrs["batch"] == "rows" and not _is_proven(fn, attrs, batches):
             _check_rows(fn, types, attrs)
     except PlacerError as error:
         raise _at(op, error.message, error.hint) from error
@@ -194,10 +219,28 @@ def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
     return int((analysis or {}).get("flops", 0))
 
 
-def _is_proven(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> bool:
-    """Whether the equations of a traced function prove that it works row by row."""
+def _is_proven(
+    fn: Callable[..., Any], attrs: Mapping[str, Any], batches: Sequence[int]
+) -> bool:
+    """Whether the equations of a traced function prove that it works row by row.
+    PlacerError where they do, and are others for one of the model's own batches."""
     args = attrs["args"]
-    return bool(args) and is_by_rows(lambda rows: traced_for(fn, args, rows))
+
+    def trace(rows: int) -> Traced:
+        return traced_for(fn, args, rows)
+
+    if not args or not is_by_rows(trace):
+        return False
+    for rows in batches:
+        # Of a single row, JAX itself leaves some equations out.
+        if rows not in (0, 1, *PROOF) and not is_by_rows(trace, rows):
+            raise PlacerError(
+                f"{attrs['fn']} works row by row for {PROOF[0]} and {PROOF[1]} rows, and"
+                f" is another function for {rows}",
+                hint='give placer.trace batch="whole", or let it do the same for any'
+                " number of rows",
+            )
+    return True
 
 
 def _check_rows(

@@ -108,4 +108,4 @@ def compile_command(
     try:
         check_folder(out)
     except BuildError as error:
-        say(f"warning: it will be refused there: {error}", err=True)
+        say(f"warning: placer launch will refuse this build: {error}", err=True)

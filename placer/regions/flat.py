@@ -172,7 +172,7 @@ _LIBRARIES = ("/site-packages/", "/placer/regions/", "/placer/place/")
 def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
     """How many operands of a `scan` are constants of its body, and how many are carried;
     those that follow are scanned. `params` are the equation's."""
-    if "num_consts" in params:  # before JAX 0.11
+    if "num_consts" in params:  # as in JAX 0.10
         return params["num_consts"], params["num_carry"]
     consts, carried, _ = params["ft_in"].unpack()
     return len(consts), len(carried)

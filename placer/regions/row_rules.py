@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from placer.regions.row_states import Equations, State, need, rows_of_sizes, same
+from placer.regions.row_states import Equations, State, need, same
 
 Rule = Callable[[Equations], list[State]]
 
@@ -115,7 +115,7 @@ def _tile(eqns: Equations) -> list[State]:
     need(len(repeats) == len(eqns.shape()))
     (state,) = eqns.states
     if state is None:  # each row has as many of it
-        return [rows_of_sizes(*eqns.shapes_out())]
+        return [eqns.made()]
     need(same(repeats, others) and repeats[state.axis] == 1)
     return [state]
 

@@ -9,8 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from placer.regions.sizes import PROOF
-
 
 class NotProvenError(Exception):
     """It is not proven that a value has a row for each row of the batch."""
@@ -54,7 +52,9 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def rows_of_sizes(small: Sequence[int], large: Sequence[int]) -> State:
+def rows_of_sizes(
+    small: Sequence[int], large: Sequence[int], batches: tuple[int, int]
+) -> State:
     """The one axis whose sizes are those of the two batches, or a multiple."""
     need(len(small) == len(large))
     found = [
@@ -63,8 +63,8 @@ def rows_of_sizes(small: Sequence[int], large: Sequence[int]) -> State:
     if not found:
         return None
     need(len(found) == 1)
-    each, rest = divmod(small[found[0]], PROOF[0])
-    need(rest == 0 and each > 0 and large[found[0]] == each * PROOF[1])
+    each, rest = divmod(small[found[0]], batches[0])
+    need(rest == 0 and each > 0 and large[found[0]] == each * batches[1])
     return Rows(found[0], each)
 
 
@@ -75,6 +75,7 @@ class Equations:
     small: Any
     large: Any
     states: list[State]
+    batches: tuple[int, int]
 
     @property
     def name(self) -> str:
@@ -105,7 +106,12 @@ class Equations:
 
     def sizes(self, key: str) -> State:
         """What the sizes in a parameter say."""
-        return rows_of_sizes(self.small.params[key], self.large.params[key])
+        small, large = self.small.params[key], self.large.params[key]
+        return rows_of_sizes(small, large, self.batches)
+
+    def made(self, result: int = 0) -> State:
+        """What the sizes of a result say."""
+        return rows_of_sizes(*self.shapes_out(result), self.batches)
 
     def all(self, state: State) -> list[State]:
         """Each result is so."""

@@ -11,6 +11,7 @@ not know, and what depends on the number of rows, is not proven.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -27,16 +28,25 @@ from placer.regions.row_states import (
     NotProvenError,
     State,
     need,
-    rows_of_sizes,
     same,
 )
 from placer.regions.sizes import PROOF
 
 
-def is_by_rows(trace: Callable[[int], Traced]) -> bool:
-    """Whether it is proven of a function, which `trace` traces for a number of rows."""
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Two batches for which a function is traced, and whether what is looked at is a rule
+    of the user's for a derivative."""
+
+    batches: tuple[int, int]
+    inner: bool = False
+
+
+def is_by_rows(trace: Callable[[int], Traced], rows: int = PROOF[1]) -> bool:
+    """Whether it is proven of a function, which `trace` traces for a number of rows: for
+    `rows` of them, and for `PROOF[0]`."""
     try:
-        small, large = map(trace, PROOF)
+        small, large = trace(PROOF[0]), trace(rows)
     except Exception:
         # It is the user's, and takes other batches: of one that it does not take, as an
         # odd one, it proves nothing.
@@ -46,19 +56,18 @@ def is_by_rows(trace: Callable[[int], Traced]) -> bool:
         if kind.has_batch and (not kind.has_rows or kind.shape.count(BATCH_DIM) > 1):
             return False
     inputs = [BATCH if kind.has_rows else None for kind in kinds]
-    return by_rows(small.cut, large.cut, inputs)
+    return _by_rows(small.cut, large.cut, inputs, Proof((PROOF[0], rows)))
 
 
-def by_rows(small: Cut, large: Cut, inputs: Sequence[State]) -> bool:
+def _by_rows(small: Cut, large: Cut, inputs: Sequence[State], proof: Proof) -> bool:
     """Whether each region of a function gives rows of the batch that it takes, or nothing
-    of the batch. `small` and `large` are cut from traces of `PROOF` rows, and `inputs`
-    says of each input of the function what is known of it."""
+    of the batch. `inputs` says of each input of the function what is known of it."""
     known = {(OUTSIDE, i): state for i, state in enumerate(inputs)}
     try:
         need(len(small.regions) == len(large.regions))
         for at, pair in enumerate(zip(small.regions, large.regions, strict=True)):
             states = [known[source] for source in pair[0].takes]
-            found = _closed(pair[0].closed, pair[1].closed, states, inner=False)
+            found = _closed(pair[0].closed, pair[1].closed, states, proof=proof)
             need(all(x == BATCH for x in found) or all(x is None for x in found))
             known.update({(at, k): state for k, state in enumerate(found)})
     except NotProvenError:
@@ -67,7 +76,7 @@ def by_rows(small: Cut, large: Cut, inputs: Sequence[State]) -> bool:
 
 
 def _closed(
-    small: Any, large: Any, states: Sequence[State], *, inner: bool
+    small: Any, large: Any, states: Sequence[State], *, proof: Proof
 ) -> list[State]:
     """The states of the results of a closed jaxpr, or of one without constants."""
     consts, others = getattr(small, "consts", ()), getattr(large, "consts", ())
@@ -78,8 +87,10 @@ def _closed(
     need(len(one.invars) == len(states) and len(one.outvars) == len(other.outvars))
     found.update(zip(one.invars, states, strict=True))
     for pair in zip(one.eqns, other.eqns, strict=True):
-        eqns = Equations(*pair, [_state(*x, found) for x in _operands(*pair)])
-        found.update(zip(pair[0].outvars, _results(eqns, inner=inner), strict=True))
+        eqns = Equations(
+            *pair, [_state(*x, found) for x in _operands(*pair)], proof.batches
+        )
+        found.update(zip(pair[0].outvars, _results(eqns, proof=proof), strict=True))
     results = zip(one.outvars, other.outvars, strict=True)
     return [_state(a, b, found) for a, b in results]
 
@@ -97,37 +108,36 @@ def _state(small: Any, large: Any, found: dict[Any, State]) -> State:
     return found[small]
 
 
-def _results(eqns: Equations, *, inner: bool) -> list[State]:
+def _results(eqns: Equations, *, proof: Proof) -> list[State]:
     """The states of the results of an equation."""
     need(eqns.small.primitive.name == eqns.large.primitive.name)
     match eqns.name:
         case "scan":
-            found = _scan(eqns, inner=inner)
+            found = _scan(eqns, proof=proof)
         case "while":
-            found = _while(eqns, inner=inner)
+            found = _while(eqns, proof=proof)
         case "cond":
-            found = _cond(eqns, inner=inner)
+            found = _cond(eqns, proof=proof)
         case "custom_jvp_call":
-            if not inner:
-                _check_rule(eqns)
-            found = _call(eqns, "call_jaxpr", inner=inner)
+            if not proof.inner:
+                _check_rule(eqns, proof)
+            found = _call(eqns, "call_jaxpr", proof=proof)
         case name if name in CALLS:
-            found = _call(eqns, "jaxpr", inner=inner)
+            found = _call(eqns, "jaxpr", proof=proof)
         case name:
             need(name in RULES)
             found = RULES[name](eqns)
     for i, state in enumerate(found):
-        one, other = eqns.shapes_out(i)
-        need(rows_of_sizes(one, other) == state)
+        need(eqns.made(i) == state)
     return found
 
 
-def _call(eqns: Equations, key: str, *, inner: bool) -> list[State]:
+def _call(eqns: Equations, key: str, *, proof: Proof) -> list[State]:
     small, large = eqns.small.params[key], eqns.large.params[key]
-    return _closed(small, large, eqns.states, inner=inner)
+    return _closed(small, large, eqns.states, proof=proof)
 
 
-def _scan(eqns: Equations, *, inner: bool) -> list[State]:
+def _scan(eqns: Equations, *, proof: Proof) -> list[State]:
     eqns.need_same(but=("jaxpr",))
     small, large = eqns.small.params, eqns.large.params
     fixed, count = scan_counts(small)
@@ -136,13 +146,13 @@ def _scan(eqns: Equations, *, inner: bool) -> list[State]:
     slices = [None if x is None else x.moved(x.axis - 1) for x in eqns.states[each:]]
     need(all(x is None or x.axis >= 0 for x in slices))
     states = [*eqns.states[:each], *slices]
-    found = _closed(small["jaxpr"], large["jaxpr"], states, inner=inner)
+    found = _closed(small["jaxpr"], large["jaxpr"], states, proof=proof)
     need(found[: len(carried)] == carried)
     rest = found[len(carried) :]
     return [*carried, *(None if x is None else x.moved(x.axis + 1) for x in rest)]
 
 
-def _while(eqns: Equations, *, inner: bool) -> list[State]:
+def _while(eqns: Equations, *, proof: Proof) -> list[State]:
     small, large = eqns.small.params, eqns.large.params
     eqns.need_same(but=("cond_jaxpr", "body_jaxpr"))
     conds, consts = small["cond_nconsts"], small["body_nconsts"]
@@ -150,25 +160,25 @@ def _while(eqns: Equations, *, inner: bool) -> list[State]:
     carried = states[conds + consts :]
     # Each row goes on as long as the others.
     ways = "cond_jaxpr", [*states[:conds], *carried]
-    need(_closed(small[ways[0]], large[ways[0]], ways[1], inner=inner) == [None])
+    need(_closed(small[ways[0]], large[ways[0]], ways[1], proof=proof) == [None])
     ways = "body_jaxpr", [*states[conds : conds + consts], *carried]
-    need(_closed(small[ways[0]], large[ways[0]], ways[1], inner=inner) == carried)
+    need(_closed(small[ways[0]], large[ways[0]], ways[1], proof=proof) == carried)
     return carried
 
 
-def _cond(eqns: Equations, *, inner: bool) -> list[State]:
+def _cond(eqns: Equations, *, proof: Proof) -> list[State]:
     eqns.need_same(but=("branches",))
     which, *states = eqns.states
     need(which is None)
     small, large = eqns.small.params["branches"], eqns.large.params["branches"]
     need(len(small) == len(large))
     pairs = zip(small, large, strict=True)
-    ways = [_closed(*pair, states, inner=inner) for pair in pairs]
+    ways = [_closed(*pair, states, proof=proof) for pair in pairs]
     need(all(way == ways[0] for way in ways))
     return ways[0]
 
 
-def _check_rule(eqns: Equations) -> None:
+def _check_rule(eqns: Equations, proof: Proof) -> None:
     """A rule of the user's for the derivative has to work row by row, too: the backward
     is its transpose."""
     small, large = _derivative(eqns.small), _derivative(eqns.large)
@@ -177,7 +187,7 @@ def _check_rule(eqns: Equations) -> None:
         for atom, state in zip(eqns.small.invars, eqns.states, strict=True)
         if _is_float(atom)
     ]
-    _closed(small, large, [*eqns.states, *tangents], inner=True)
+    _closed(small, large, [*eqns.states, *tangents], proof=replace(proof, inner=True))
 
 
 def _derivative(eqn: Any) -> Any:

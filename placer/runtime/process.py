@@ -177,10 +177,10 @@ def run_in_threads(
     The same programs, executor and protocol as with processes. Raises the root cause.
     After an interrupt a thread that is stuck outside the channel is left behind.
 
-    With the first of `interrupts`, which are the seconds that each gives the nodes to
-    stop in, None for any number, all nodes stop after the same step and save, without a last evaluation;
-    KeyboardInterrupt says why where they cannot: no step was begun, they took longer,
-    or there was a second one.
+    `interrupts` gives an entry for each interrupt so far: the seconds in which the nodes
+    have to stop, or None for no limit. After the first all nodes stop after the same
+    step and save, without a last evaluation; KeyboardInterrupt says why where they
+    cannot: no step was begun, they took longer, or there was a second interrupt.
     """
     from placer.runtime.channel.memory import MemoryHub
 

@@ -223,7 +223,8 @@ def test_compile_warns_of_a_build_that_would_be_refused(
     told = tell("compile", DIGITS, "--out", shared / "build")
     assert told.status == 0
     assert told.err.startswith(
-        f"warning: it will be refused there: '{shared}' can be written by anybody\n"
+        f"warning: placer launch will refuse this build: '{shared}' can be written by"
+        " anybody\n"
         "  hint: who can change a build decides what you run: move it"
     )
     assert "PLACER_TRUST" in told.err

@@ -288,6 +288,27 @@ def test_rows_are_the_default_where_they_are_proven(
     assert op.attrs.get("batch") == batch
 
 
+@pytest.mark.parametrize("rows", [8, 4], ids=["the batch", "what a worker has of it"])
+@pytest.mark.parametrize("batch", ["", ", batch='rows'"])
+def test_another_function_for_the_rows_of_the_model_is_refused(
+    tmp_path: Path, rows: int, batch: str
+) -> None:
+    other = f"""
+def other(w, x):
+    return x @ w if len(x) != {rows} else x @ w - x.mean(0)
+
+
+W = np"""
+    np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
+    text = HEAD.replace("CALL", f"placer.trace(other, W, x{batch})")
+    (tmp_path / "model.py").write_text(text.replace("\nW = np", other))
+    with pytest.raises(
+        PlacerError, match=f"and is another function for {rows}"
+    ) as told:
+        placer.compile(f"{tmp_path / 'model.py'}:build", tmp_path / "build")
+    assert 'batch="whole"' in str(told.value.hint)
+
+
 def test_a_number_of_numpys_is_a_number(tmp_path: Path) -> None:
     call = "placer.trace(dense, {'w': W}, x, np.float32(0.5))"
     program = built(tmp_path, call)
