@@ -2,7 +2,7 @@
 
 `grammar/` and `specs/` stand at the top of the checkout, where a reader looks for them,
 and go into the wheel as `placer/_data/grammar` and `placer/_data/specs`, where
-`placer.files.find` looks first. pyproject.toml cannot say both that packages are to be
+`placer.resources.find` looks first. pyproject.toml cannot say both that packages are to be
 found and that two more come from other folders.
 """
 

@@ -24,12 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
-from placer import aligned
+from placer.channel.memory import MemoryHub
+from placer.channel.protocol import Channel, Key
+from placer.channel.transport import open_channel
 from placer.launcher.ports import free_endpoints
-from placer.runtime.allocator import keep_memory
-from placer.runtime.channel.carrier import open_channel
-from placer.runtime.channel.memory import MemoryHub
-from placer.runtime.channel.protocol import Channel, Key
+from placer.memory import aligned
+from placer.memory.allocator import keep_memory
 
 LARGE = 16 << 20
 TURNS = 6

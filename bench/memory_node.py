@@ -14,8 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
-from placer.plan import read_plan
-from placer.runtime.process import Options, endpoints_of, run
+from placer.build.plan import read_plan
+from placer.runtime.run.process import Options, endpoints_of, run
 
 EVERY = 0.0005
 

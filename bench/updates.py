@@ -19,9 +19,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placer.runtime.allocator import keep_memory
-from placer.runtime.table import Table
-from placer.runtime.table_block import Block
+from placer.memory.allocator import keep_memory
+from placer.tables.block import Block
+from placer.tables.dense import Table
 
 SIZE = 25_000_000
 RATE, B1, B2, EPS = 1e-3, 0.9, 0.999, 1e-8

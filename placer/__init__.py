@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from placer import layers as layers
     from placer import optimizer as optimizer
+    from placer.build.modules import data_folder as data_folder
+    from placer.build.plan import Plan as Plan
     from placer.compiler import compile as compile
+    from placer.config.slicing import slice_sizes as slice_sizes
     from placer.errors import BuildError as BuildError
     from placer.errors import DataError as DataError
     from placer.errors import GraphError as GraphError
@@ -27,22 +30,19 @@ if TYPE_CHECKING:
     from placer.errors import SpecErrors as SpecErrors
     from placer.front.program import Program as Program
     from placer.front.program import default_program as default_program
-    from placer.front.region import remat as remat
-    from placer.front.traced import trace as trace
+    from placer.front.remat import remat as remat
+    from placer.front.trace import trace as trace
     from placer.front.training import append_backward as append_backward
     from placer.front.variable import Variable as Variable
-    from placer.graph.blocks import slice_sizes as slice_sizes
     from placer.launcher.local import launch as launch
-    from placer.modules import data_folder as data_folder
     from placer.place import Cluster as Cluster
     from placer.place import NodeKind as NodeKind
     from placer.place import Place as Place
     from placer.place.guard import device_guard as device_guard
     from placer.place.guard import place_guard as place_guard
-    from placer.plan import Plan as Plan
-    from placer.runtime.process import Options as Options
-    from placer.runtime.process import Result as Result
-    from placer.runtime.process import run as run
+    from placer.runtime.run.process import Options as Options
+    from placer.runtime.run.process import Result as Result
+    from placer.runtime.run.process import run as run
 
 __version__ = "0.1.0"
 
@@ -55,13 +55,13 @@ _HOMES = {
     "GraphError": "placer.errors",
     "NodeKind": "placer.place",
     "OpError": "placer.errors",
-    "Options": "placer.runtime.process",
+    "Options": "placer.runtime.run.process",
     "Place": "placer.place",
     "PlaceError": "placer.errors",
     "PlacerError": "placer.errors",
-    "Plan": "placer.plan",
+    "Plan": "placer.build.plan",
     "Program": "placer.front.program",
-    "Result": "placer.runtime.process",
+    "Result": "placer.runtime.run.process",
     "RunError": "placer.errors",
     "RunWarning": "placer.errors",
     "SpecError": "placer.errors",
@@ -69,15 +69,15 @@ _HOMES = {
     "Variable": "placer.front.variable",
     "append_backward": "placer.front.training",
     "compile": "placer.compiler",
-    "data_folder": "placer.modules",
+    "data_folder": "placer.build.modules",
     "default_program": "placer.front.program",
     "device_guard": "placer.place.guard",
     "launch": "placer.launcher.local",
     "place_guard": "placer.place.guard",
-    "remat": "placer.front.region",
-    "run": "placer.runtime.process",
-    "slice_sizes": "placer.graph.blocks",
-    "trace": "placer.front.traced",
+    "remat": "placer.front.remat",
+    "run": "placer.runtime.run.process",
+    "slice_sizes": "placer.config.slicing",
+    "trace": "placer.front.trace",
 }
 
 _MODULES = ("layers", "optimizer")

@@ -7,32 +7,31 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from placer.emit.host import Phase
-from placer.emit.memory import check_memory
-from placer.emit.planning import make_plan
-from placer.emit.program import Programs, programs, sources
-from placer.emit.schedule import Schedule, make_schedule
-from placer.emit.schedule_text import print_schedule
-from placer.emit.send_and_recv import send_and_recv
+from placer.analysis.memory import check_memory
+from placer.analysis.schedule import Schedule, make_schedule
+from placer.analysis.schedule_text import print_schedule
+from placer.analysis.units import Phase
+from placer.build.modules import LARGEST_MODULE
+from placer.build.plan import FILE, SOURCES, Plan, sealed, sha256, to_json
+from placer.build.plan_check import check_plan
+from placer.build.write import write_build
+from placer.config.initializers import file_of
+from placer.emit.plan import make_plan
+from placer.emit.programs import Programs, programs, sources
 from placer.emit.tables import plan_tables
-from placer.emit.written import write_build
 from placer.errors import BuildError, SpecError, SpecErrors
+from placer.files.regular import open_regular, read_regular
 from placer.graph.graph import Graph, Op
-from placer.graph.inits import file_of
 from placer.graph.model import Model
 from placer.graph.text import print_graph
-from placer.modules import LARGEST_MODULE
 from placer.passes import lower
-from placer.plan import FILE, SOURCES, Plan, sealed, sha256, to_json
-from placer.plan_check import check_plan
+from placer.passes.send_and_recv import send_and_recv
 from placer.reentry import refuse_at_import, refuse_in_node
-from placer.regular import open_regular, read_regular
 
 if TYPE_CHECKING:
     from placer.front.program import Program
@@ -92,15 +91,16 @@ def compiled(
     refuse_in_node("placer.compile")
     with _without_collection():
         if not isinstance(spec, Model):
-            from placer.front.reading import read
+            from placer.front.read import read
 
             spec = read(spec, nodes=nodes, single_process=single_process, code=code)
         refuse_at_import("placer.compile", spec.folder, spec.modules)
         if calls := spec.graph.of_kind("call"):
             if not code:
                 raise _code_needed(calls)
-            # The user's functions are JAX's to trace; nothing else here needs it.
-            traced: Callable[[Model], Model] = import_module("placer.tracing").traced
+            # It imports JAX, which nothing else in the compiler needs.
+            from placer.tracing import traced
+
             spec = traced(spec)
         step, evaluation = lowered(spec, after_pass)
         tables = plan_tables(spec, step, evaluation)

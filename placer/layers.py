@@ -1,6 +1,6 @@
 """The ops as functions: each records one op of the program, under the open guards.
 
-Written by `python -m placer.report.python_functions` from the declarations of the ops:
+Written by `python -m placer.report.generate_python` from the declarations of the ops:
 do not edit. docs/ops.md says more of each, docs/python.md how they are used.
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 
 from placer.front.fluid import cast, cross_entropy, data, mean, respelt
 from placer.front.ops import one, several
-from placer.front.special import call, parameter
+from placer.front.special_ops import call, parameter
 from placer.front.variable import Variable
 
 __all__ = [

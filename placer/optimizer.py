@@ -1,7 +1,7 @@
 """The update rules: `SGD(0.1).minimize(loss)`.
 
-Written by `python -m placer.report.python_functions` from the rules in
-`placer.graph.optimizers`: do not edit. The rules are those of optax, with its defaults.
+Written by `python -m placer.report.generate_python` from the rules in
+`placer.config.optimizers`: do not edit. The rules are those of optax, with its defaults.
 """
 
 # The names are those of Fluid, where these are classes.

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from placer.ast_lock import AST_LOCK
-from placer.caller import caller, shown, span_of
+from placer.callsite import caller, shown, span_of
 from placer.errors import PlacerError
 
 VARIABLE = "PLACER_NODE"

@@ -17,20 +17,20 @@ from typing import Any
 import jax
 import numpy as np
 
+from placer.build.modules import Modules, being_traced, modules_of
 from placer.errors import PlacerError, SpecError, missing_package
 from placer.graph.graph import Graph, Op
+from placer.graph.kinds import declared_attrs
 from placer.graph.model import Model
-from placer.graph.structure import declared_attrs
-from placer.graph.types import BATCH, TensorType
-from placer.modules import Modules, being_traced, modules_of
 from placer.ops.attributes import complete, condense
-from placer.ops.declarations.call import CALL
 from placer.ops.function import Function
-from placer.ops.functions.call import call
+from placer.ops.special.call import CALL
+from placer.ops.special.call_jax import call
+from placer.regions.batch_types import PROOF, SIZES, result_type
 from placer.regions.function import Traced, likeness_of
 from placer.regions.function import traced as traced_for
-from placer.regions.rows import is_by_rows
-from placer.regions.sizes import PROOF, SIZES, result_type
+from placer.regions.row_proof import is_by_rows
+from placer.types import BATCH, TensorType
 
 
 def traced(model: Model) -> Model:

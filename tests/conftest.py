@@ -7,6 +7,9 @@ from importlib.metadata import version
 import jax
 import pytest
 
+# Checks that several tests share show the values that an `assert` of theirs compares.
+pytest.register_assert_rewrite("support")
+
 # Two to emulate others by; more would make everything slower.
 jax.config.update("jax_num_cpu_devices", 3)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from placer.errors import PlacerError
-from placer.files import find
+from placer.resources import find
 
 CHECKOUT = Path(__file__).parents[1]
 FOLDERS = ("grammar", "specs")
@@ -25,12 +25,12 @@ FOLDERS = ("grammar", "specs")
 USE = """
 import sys
 from pathlib import Path
-import placer.files
+import placer.resources
 from placer.place import Place
-print(Path(placer.files.__file__).parent)
+print(Path(placer.resources.__file__).parent)
 print(Place.parse("/gpu:0,1"))
 for name in sys.argv[1:]:
-    print(placer.files.find(name).read_bytes().hex())
+    print(placer.resources.find(name).read_bytes().hex())
 """
 
 

@@ -1,5 +1,5 @@
 """The command line. `main` runs it; each command calls the library and prints."""
 
-from placer.command.entry import main
+from placer.command.cli import main
 
 __all__ = ["main"]

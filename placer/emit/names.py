@@ -7,7 +7,7 @@ import keyword
 import re
 from collections.abc import Iterable
 
-from placer.graph.structure import CONVERSIONS
+from placer.graph.kinds import CONVERSIONS
 
 _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED = frozenset(

@@ -6,23 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from placer import ops
+from placer.analysis.units import Phase, Unit, purpose
 from placer.emit.code import INDENT, call, define, give, literal
-from placer.emit.host import Phase, Unit
 from placer.emit.names import Names
 from placer.graph.graph import Graph, Op
-from placer.graph.rows import Share, pieces, share_of
-from placer.graph.structure import (
+from placer.graph.kinds import (
     COPIES,
     FLAT,
     OVER,
     declared_attrs,
     is_computed,
     is_conversion,
-    is_optimizers,
 )
-from placer.graph.types import ResidualType, TensorType
+from placer.layouts.conversions import Share, pieces, share_of
 from placer.ops.attributes import complete
 from placer.ops.declaration import never
+from placer.types import ResidualType, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +44,6 @@ class Function:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     static: tuple[str, ...] = ()
-
-
-def purpose(unit: Unit, evaluating: bool) -> str:
-    """What to call a segment: by what is in it."""
-    backward = any(op.is_gradient for op in unit.ops)
-    forward = any(
-        not (op.is_gradient or is_conversion(op.kind) or is_optimizers(op.kind))
-        and op.kind not in ("accumulate", "constant")
-        for op in unit.ops
-    )
-    if evaluating:
-        return "predict" if forward else "prepare"
-    if forward and backward:
-        return "forward_backward"
-    if forward:
-        return "forward"
-    return "backward" if backward else "combine"
 
 
 def function(

@@ -6,19 +6,19 @@ import ast
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from placer.analysis.streamed_updates import applied
+from placer.analysis.tasks import Block, blocks
+from placer.analysis.units import Phase, Unit
 from placer.ast_lock import AST_LOCK
-from placer.emit.applied import applied
-from placer.emit.blocks import Block, blocks
+from placer.build.plan import Table
+from placer.config import optimizers
 from placer.emit.code import INDENT, call, forget, literal, wrapped
-from placer.emit.host import Phase, Unit
-from placer.emit.kept import Kept
 from placer.emit.names import Names
+from placer.emit.saved_values import Kept
 from placer.emit.segments import Function, function
-from placer.graph import optimizers
 from placer.graph.graph import TOGETHER, Graph, Op
-from placer.graph.structure import COPIES, OVER, is_computed, is_update
-from placer.graph.types import TensorType
-from placer.plan import Table
+from placer.graph.kinds import COPIES, OVER, is_computed, is_update
+from placer.types import TensorType
 
 
 def hook(

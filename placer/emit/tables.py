@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from placer.emit.alike import Alike
-from placer.emit.in_place import Readers
-from placer.graph import optimizers
+from placer.analysis.in_place import Readers
+from placer.analysis.node_classes import Alike
+from placer.build.plan import MEMORY, Table, TableBlock
+from placer.config import optimizers
 from placer.graph.graph import Graph, Op
+from placer.graph.kinds import is_direction, is_update
 from placer.graph.model import Model
-from placer.graph.structure import is_direction, is_update
-from placer.graph.types import TensorType
-from placer.plan import MEMORY, Table, TableBlock
+from placer.types import TensorType
 
 
 def plan_tables(

@@ -6,16 +6,15 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from numbers import Integral, Real
 from typing import Any
 
 from placer.errors import SpecError
 from placer.front.variable import Variable
-from placer.graph.structure import SUFFIXES
-from placer.graph.types import FLOATS, TensorType
-from placer.spec.layers import widened
+from placer.graph.kinds import SUFFIXES
 from placer.spec.names import is_name
+from placer.spec.op_parameters import widened
+from placer.types import FLOATS, TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +63,8 @@ class Arguments:
 def arguments(fn: Callable[..., Any], args: Sequence[Any], wide: bool) -> Arguments:
     """The arguments of a call of `fn`; with `wide` the precision is float64. Raises
     SpecError for what cannot be carried."""
-    regions: Any = import_module("placer.regions.arguments")
+    from placer.regions import arguments as regions
+
     writer = _Writer(fn, regions, wide)
     named = list(zip(_names(fn, args), args, strict=True))
     terms = [writer.term(arg, (name,)) for name, arg in named]

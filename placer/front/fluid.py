@@ -11,14 +11,14 @@ from functools import wraps
 from typing import Any, TypeVar
 from typing import cast as typed
 
-from placer.caller import caller
+from placer.callsite import caller
+from placer.config.checks import shown
 from placer.errors import SpecError
 from placer.front.ops import one
 from placer.front.program import current_program
 from placer.front.variable import Variable
-from placer.graph.scalars import shown
-from placer.graph.types import BATCH
-from placer.spec.build import NARROWER
+from placer.spec.sections.graph import NARROWER
+from placer.types import BATCH
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Entries
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
-from placer.caller import caller
+from placer.callsite import caller
+from placer.config.checks import shown
 from placer.errors import SpecError
 from placer.front.program import Program, Recorded, current_program
 from placer.front.variable import Variable
-from placer.graph.scalars import shown
 from placer.ops.declaration import Attr, Declaration
-from placer.spec.kinds import kinds
+from placer.spec.op_kinds import kinds
 
 Inputs = Entries[str, Variable | Sequence[Variable] | None]
 """The operands by name; None is one that may be left out and is, several are of one."""
@@ -59,27 +58,6 @@ def several(
     if isinstance(declared, Declaration) and declared.roles is not None:
         _check_roles(declared, [key for key, _ in given], recorded, program)
     return recorded.values
-
-
-def binary(kind: str, left: Variable | float, right: Variable | float) -> Variable:
-    """An op on two values, or on one and a number."""
-    if not isinstance(left, Variable):
-        assert isinstance(right, Variable)
-        left = _constant(left, right)
-    elif not isinstance(right, Variable):
-        right = _constant(right, left)
-    return one(kind, {"a": left, "b": right}, {})
-
-
-def _constant(value: float, beside: Variable) -> Variable:
-    if not isinstance(value, Real):
-        raise SpecError(
-            f"an op takes values of the program and numbers, not {shown(value)}",
-            span=caller(),
-        )
-    # The precision of the program says which float64 is meant.
-    dtype = "float32" if beside.dtype == "float64" else beside.dtype
-    return one("constant", {}, {"value": value, "dtype": dtype})
 
 
 def _given(kind: str, inputs: Inputs) -> list[tuple[str, Variable]]:

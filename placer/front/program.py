@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Entries
 from contextvars import ContextVar
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
-from placer.caller import caller, is_cell
+from placer.callsite import caller, is_cell
+from placer.config.checks import shown
 from placer.errors import Span, SpecError, did_you_mean
-from placer.front.blocks import Entry, blocks
-from placer.front.live import Live
-from placer.front.plain import mapping, node, scalar, sequence
-from placer.front.region import region
+from placer.front.builder import Live
+from placer.front.nesting import Entry, blocks
+from placer.front.remat import region
 from placer.front.results import parameters, results, several
 from placer.front.sections import BEFORE_INPUTS, KEYS, OF_TRAIN, Sections
+from placer.front.tree import mapping, node, scalar, sequence
 from placer.front.variable import Variable
 from placer.graph.graph import Op
 from placer.graph.model import Model
-from placer.graph.types import TensorType
 from placer.place.guard import Called, Said, merged, open_places
-from placer.spec.model import load_tree, name_of
+from placer.spec.parse import load_tree, name_of
 from placer.spec.tree import Mapping, Node, Scalar
+from placer.types import TensorType
 
 T = TypeVar("T")
 
@@ -151,6 +153,34 @@ class Program:
         values = [self._variable(v, name) for v in results(name, kind, written, ops)]
         return Recorded(tuple(values), ops)
 
+    def binary(
+        self, kind: str, left: Variable | float, right: Variable | float
+    ) -> Variable:
+        """Record an op on two values, or on a value and a number, in the current
+        program. Raises SpecError at the caller's line."""
+        program = current_program()
+        if not isinstance(left, Variable):
+            assert isinstance(right, Variable)
+            left = program._constant(left, right)
+        elif not isinstance(right, Variable):
+            right = program._constant(right, left)
+        (value,) = program.record(kind, {"in": [left, right]}).values
+        return value
+
+    def _constant(self, number: float, beside: Variable) -> Variable:
+        """A number as a value, in the dtype of the one beside it."""
+        if not isinstance(number, Real):
+            raise SpecError(
+                f"an op takes values of the program and numbers, not {shown(number)}",
+                span=caller(),
+            )
+        entry: dict[str, object] = {"value": number}
+        # float64 is that of the program's `precision`, in which float32 is float64.
+        if beside.dtype not in ("float32", "float64"):
+            entry["dtype"] = beside.dtype
+        (value,) = self.record("constant", entry).values
+        return value
+
     def unused(self, kind: str) -> str:
         """A name for an op of this kind that is not named."""
         return f"{kind}_{self._unused(kind)}"
@@ -219,7 +249,7 @@ class Program:
     def model(
         self, *, nodes: Entries[str, int] | None = None, single_process: bool = False
     ) -> Model:
-        """What is compiled; the arguments are as of `placer.spec.load`. Raises SpecError
+        """What is compiled; the arguments are as of `placer.spec.parse`. Raises SpecError
         for what is wrong with the program as a whole."""
         return load_tree(
             self.tree(),

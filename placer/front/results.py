@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer.graph.graph import Op
-from placer.spec.kinds import CALL
+from placer.spec.op_kinds import CALL
 
 
 def several(value: Any) -> list[Any]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping as Entries
 from dataclasses import dataclass
 from typing import Any
 
+from placer.config.optimizers import find
 from placer.front.program import current_program
 from placer.front.variable import Variable
-from placer.graph.optimizers import find
 
 
 def append_backward(loss: Variable | None = None) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from placer.caller import caller
+from placer.callsite import caller
 from placer.errors import SpecError, did_you_mean
-from placer.graph.types import Dim, TensorType
+from placer.types import Dim, TensorType
 
 if TYPE_CHECKING:
     from placer.front.program import Program
@@ -62,37 +62,31 @@ class Variable:
         return found[key]
 
     def __add__(self, other: Variable | float) -> Variable:
-        return _binary("add", self, other)
+        return self.program.binary("add", self, other)
 
     def __radd__(self, other: float) -> Variable:
-        return _binary("add", other, self)
+        return self.program.binary("add", other, self)
 
     def __sub__(self, other: Variable | float) -> Variable:
-        return _binary("sub", self, other)
+        return self.program.binary("sub", self, other)
 
     def __rsub__(self, other: float) -> Variable:
-        return _binary("sub", other, self)
+        return self.program.binary("sub", other, self)
 
     def __mul__(self, other: Variable | float) -> Variable:
-        return _binary("mul", self, other)
+        return self.program.binary("mul", self, other)
 
     def __rmul__(self, other: float) -> Variable:
-        return _binary("mul", other, self)
+        return self.program.binary("mul", other, self)
 
     def __truediv__(self, other: Variable | float) -> Variable:
-        return _binary("div", self, other)
+        return self.program.binary("div", self, other)
 
     def __rtruediv__(self, other: float) -> Variable:
-        return _binary("div", other, self)
+        return self.program.binary("div", other, self)
 
     def __matmul__(self, other: Variable) -> Variable:
-        return _binary("matmul", self, other)
+        return self.program.binary("matmul", self, other)
 
     def __rmatmul__(self, other: float) -> Variable:
-        return _binary("matmul", other, self)
-
-
-def _binary(kind: str, left: Variable | float, right: Variable | float) -> Variable:
-    from placer.front.ops import binary  # which makes variables
-
-    return binary(kind, left, right)
+        return self.program.binary("matmul", other, self)

@@ -14,8 +14,8 @@ from typing import Any
 from placer.errors import SpecError
 from placer.front.program import Program
 from placer.spec.decode import YAML_1_1_WORDS
-from placer.spec.events import read
-from placer.spec.scalars import resolve
+from placer.spec.yaml_events import read
+from placer.spec.yaml_scalars import resolve
 
 WIDTH = 88
 

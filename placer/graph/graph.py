@@ -10,14 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import is_
-from typing import Any, Literal
+from typing import Any
 
 from placer.errors import Span
-from placer.graph.types import ResidualType, TensorType, ValueType
+from placer.layouts import Layout
 from placer.place import Cluster, Place
-
-Layout = Literal["R", "S", "P"]
-"""How a value lies on its places: replicated, split by rows, or partial (a sum)."""
+from placer.types import ResidualType, TensorType, ValueType
 
 TOGETHER: Mapping[Layout, str] = {
     "P": "sum_microbatches",

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from placer.config.csv import Csv
 from placer.errors import Span
-from placer.graph.csv_format import Csv
 from placer.graph.graph import Graph
-from placer.graph.types import TensorType
+from placer.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)

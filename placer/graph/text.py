@@ -14,10 +14,10 @@ from functools import cache
 from typing import Any, TypeVar
 
 from placer.errors import GraphError, PlacerError, Span
-from placer.files import find
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.types import ResidualType, TensorType
 from placer.place import Cluster, Place
+from placer.resources import find
+from placer.types import ResidualType, TensorType
 
 T = TypeVar("T")
 

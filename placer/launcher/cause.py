@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placer.errors import RunError
-from placer.launcher.child import Child
-from placer.launcher.events import Failed
+from placer.launcher.node_events import Failed
+from placer.launcher.node_process import Child
 
 _LINE = 400
 """Characters of a log's last line that a message quotes."""

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from placer.build.plan import Plan, read_plan, read_sources
 from placer.errors import PlacerError, RunError, RunWarning
-from placer.launcher.child import Child, start
-from placer.launcher.command import environment, node_command
 from placer.launcher.logs import Logs, own_logs
+from placer.launcher.node_command import environment, node_command
+from placer.launcher.node_process import Child, start
 from placer.launcher.output import show_output
 from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import Signals, caught
 from placer.launcher.supervise import Outcome, Watch, supervise
-from placer.plan import Plan, read_plan, read_sources
 from placer.reentry import refuse_at_import, refuse_in_node
 
 if TYPE_CHECKING:
-    from placer.runtime.process import Options, Result
+    from placer.runtime.run.process import Options, Result
 
 Paths = str | Path
 
@@ -97,7 +97,7 @@ def launch(
             )
     if in_process:
         _check_threads(base_port=base_port, carrier=carrier, logs=logs, watch=watch)
-        from placer.runtime.process import Options, run_in_threads
+        from placer.runtime.run.process import Options, run_in_threads
 
         given = Options(**options)  # type: ignore[arg-type]
         if given.save_params is None:
@@ -126,7 +126,7 @@ def launch(
             saves=save,
         )
         where.failed = bool(outcome.warnings)
-    from placer.runtime.process import Result
+    from placer.runtime.run.process import Result
 
     for text in outcome.warnings:
         warnings.warn(text, RunWarning, stacklevel=2)
@@ -166,7 +166,7 @@ def launch_nodes(
     """Start a process for each node, the control node first, and watch them until all
     have ended. `saves` is the file that the run saves its parameters to.
 
-    `command(node)` is the command line of a node; it speaks `placer.launcher.events`
+    `command(node)` is the command line of a node; it speaks `placer.launcher.node_events`
     on the descriptor that its appended `--report-fd` names. Raises as `launch`.
     """
     if not hasattr(os, "pidfd_open"):
@@ -237,7 +237,7 @@ def _endpoints(plan: Plan, base_port: int | None) -> dict[str, str]:
             f"{len(plan.nodes)} nodes from port {base_port} on would need port {last}",
             hint="ports end at 65535",
         )
-    from placer.runtime.process import endpoints_of
+    from placer.runtime.run.process import endpoints_of
 
     return endpoints_of(plan, base_port)
 

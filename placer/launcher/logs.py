@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from placer.runtime.caches import kept, user_cache
+from placer.memory.caches import kept, user_cache
 
 KEPT: Final = 20
 """Folders of logs of runs that have ended which are kept, the newest."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from placer.launcher.events import Event, Output, Warned
-from placer.legible import legible
+from placer.launcher.node_events import Event, Output, Warned
+from placer.printable import legible
 
 
 def line_of(event: Output | Warned) -> str:

@@ -13,10 +13,17 @@ from pathlib import Path
 from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Finding
-from placer.launcher.child import Child
-from placer.launcher.events import Event, Failed, Finished, State, Warned, read_event
+from placer.launcher.node_events import (
+    Event,
+    Failed,
+    Finished,
+    State,
+    Warned,
+    read_event,
+)
+from placer.launcher.node_process import Child
 from placer.launcher.signals import Signals
-from placer.runtime.events import READING, STOPPING
+from placer.runtime.run.events import READING, STOPPING
 
 Watch = Callable[[Event], None]
 

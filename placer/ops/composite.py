@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from placer.graph.types import TensorType
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -20,6 +19,7 @@ from placer.ops.declaration import (
     Operand,
     Types,
 )
+from placer.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)

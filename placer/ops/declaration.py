@@ -2,7 +2,7 @@
 
 The compiler knows an op only through its `Declaration`: types, batch rule, what its
 backward keeps, and cost. The JAX function of the same name stands in
-`placer.ops.functions`; a test holds the two against each other.
+a module `…_jax` beside it; a test holds the two against each other.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from placer.graph.finals import Final
-from placer.graph.types import TensorType
+from placer.config.metrics import Final
+from placer.types import TensorType
 
 Attrs = Mapping[str, Any]
 Types = Sequence[TensorType]
@@ -115,7 +115,7 @@ class Declaration:
       outside is a mistake, and not where the op gives it a meaning of its own.
     - `constant`: indices of the operands that no gradient flows to.
     - `final`: of a metric, how the number that is told is made of its value, a
-      statistic (`placer.graph.finals`). A metric is recorded, never computed with.
+      statistic (`placer.config.metrics`). A metric is recorded, never computed with.
     - `inserted`: the compiler puts it in; a spec does not name it.
     - `formula`, `source`, `cases`, `example`: for the op reference.
     """

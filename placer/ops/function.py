@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer import ops
-from placer.graph.types import TensorType
+from placer.ops import registry
 from placer.ops.attributes import complete
+from placer.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Function:
     def _saves(
         self, arrays: Sequence[jax.Array], attrs: dict[str, Any]
     ) -> tuple[int, ...]:
-        declaration = ops.find(self.kind)
+        declaration = registry.find(self.kind)
         types = [TensorType(str(x.dtype), x.shape) for x in arrays]
         given = {name: value for name, value in attrs.items() if name != "count"}
         return declaration.saves(types, complete(declaration, given))

@@ -8,7 +8,7 @@ from functools import partial
 from placer.graph.graph import Graph
 from placer.passes.differentiate import differentiate
 from placer.passes.evaluate import evaluate
-from placer.passes.lay_out import lay_out
+from placer.passes.layout import lay_out
 from placer.passes.memcpy import memcpy
 from placer.passes.microbatch import microbatch
 from placer.passes.partial_sums import partial_sums

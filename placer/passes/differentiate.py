@@ -17,10 +17,10 @@ from functools import lru_cache
 from placer import ops
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import STRUCTURAL, declared_attrs
-from placer.graph.types import ResidualType, TensorType
+from placer.graph.kinds import STRUCTURAL, declared_attrs
 from placer.ops.attributes import complete
 from placer.passes.updates import updates
+from placer.types import ResidualType, TensorType
 
 
 def differentiate(graph: Graph) -> Graph:

@@ -7,9 +7,9 @@ depends on no input is `once`: it is made before the first batch, and not for ea
 
 from __future__ import annotations
 
+from placer.analysis.if_training import resolved
 from placer.graph.graph import Graph, Op
-from placer.graph.types import ResidualType
-from placer.passes.phase import resolved
+from placer.types import ResidualType
 
 
 def evaluate(graph: Graph, batch: int) -> Graph:

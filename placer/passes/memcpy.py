@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from placer.graph.fresh import fresh
+from placer.analysis.order import Phase, earliest, phase
+from placer.graph.fresh_names import fresh
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import COPIES, is_once
-from placer.graph.types import TensorType
-from placer.passes.order import Phase, earliest, phase
+from placer.graph.kinds import COPIES, is_once
 from placer.place import Place
+from placer.types import TensorType
 
 
 def memcpy(graph: Graph) -> Graph:

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from placer.graph.graph import APART, TOGETHER, Graph, Layout, Op, Value
-from placer.graph.structure import is_optimizers, is_structural
-from placer.graph.types import TensorType
-from placer.passes.layouts import DUAL, by_rule
+from placer.analysis.layout_rules import DUAL, by_rule
+from placer.graph.graph import APART, TOGETHER, Graph, Op, Value
+from placer.graph.kinds import is_optimizers, is_structural
+from placer.layouts import Layout
 from placer.place import Place
+from placer.types import TensorType
 
 Over = Layout | None
 """How a value lies over microbatches; None where it is made once a step."""

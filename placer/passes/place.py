@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from placer.analysis.servers import Chosen, servers_of
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import (
+from placer.graph.kinds import (
     SCALES,
     STRUCTURAL,
     is_optimizers,
     is_update,
 )
-from placer.passes.servers import Chosen, servers_of
 from placer.passes.updates import owners
 from placer.place import SERVER, Cluster, Place
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from placer import ops
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import declared_attrs, is_structural
-from placer.graph.types import ResidualType, TensorType
+from placer.graph.kinds import declared_attrs, is_structural
 from placer.ops.attributes import complete
 from placer.place import Place
+from placer.types import ResidualType, TensorType
 
 
 def recompute(graph: Graph) -> Graph:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placer.analysis.order import Stage, cost, earliest, phase, stages
 from placer.graph.graph import Graph, Op
-from placer.graph.structure import (
+from placer.graph.kinds import (
     COPIES,
     MESSAGES,
     is_computed,
     is_direction,
     is_once,
 )
-from placer.passes.order import Stage, cost, earliest, phase, stages
 
 
 def segment(graph: Graph) -> Graph:

@@ -12,15 +12,15 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from placer.graph import blocks as cutting
-from placer.graph.blocks import Block
+from placer.analysis.stored_bytes import stored_bytes
+from placer.config import slicing as cutting
+from placer.config.slicing import Block
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import SCALES, is_optimizers, is_update
-from placer.graph.types import TensorType
+from placer.graph.kinds import SCALES, is_optimizers, is_update
 from placer.passes.place import first_host, joined
-from placer.passes.stored import stored_bytes
 from placer.passes.updates import owners
 from placer.place import SERVER, Place
+from placer.types import TensorType
 
 
 def slice_parameters(graph: Graph) -> Graph:

@@ -7,8 +7,8 @@ are saved.
 
 from __future__ import annotations
 
+from placer.analysis.if_training import resolved
 from placer.graph.graph import Graph
-from placer.passes.phase import resolved
 
 
 def train(graph: Graph) -> Graph:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from placer.analysis.levels import Step, levels, of_halves
 from placer.graph.graph import TOGETHER, Graph, Op, Value
-from placer.graph.rows import is_local
-from placer.graph.structure import is_conversion, is_once
-from placer.passes.levels import Step, levels, of_halves
+from placer.graph.kinds import is_conversion, is_once
+from placer.layouts.conversions import is_local
 from placer.passes.place import first_host
 from placer.place import Place
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from placer import ops
+from placer.config import optimizers
 from placer.errors import GraphError
-from placer.graph import optimizers
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.structure import is_direction, is_update
-from placer.graph.types import TensorType
+from placer.graph.kinds import is_direction, is_update
 from placer.ops.attributes import condense
+from placer.types import TensorType
 
 
 def updates(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op]:

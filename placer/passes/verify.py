@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
+from placer.analysis.layout_rules import (
+    Ways,
+    by_rule,
+    of_accumulation,
+    of_gradient,
+    replicated,
+)
 from placer.errors import PlacerError
-from placer.graph.graph import Graph, Layout, Op
-from placer.graph.structure import (
+from placer.graph.graph import Graph, Op
+from placer.graph.kinds import (
     CONVERSIONS,
     COPIES,
     MESSAGES,
@@ -19,13 +26,7 @@ from placer.graph.structure import (
     is_conversion,
     is_update,
 )
-from placer.passes.layouts import (
-    Ways,
-    by_rule,
-    of_accumulation,
-    of_gradient,
-    replicated,
-)
+from placer.layouts import Layout
 from placer.passes.verify_types import Known, broken, check_types
 
 

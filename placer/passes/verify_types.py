@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placer import ops
+from placer.analysis.layout_rules import Ways
 from placer.errors import GraphError, OpError
 from placer.graph.graph import Graph, Op
-from placer.graph.structure import (
+from placer.graph.kinds import (
     COPIES,
     ENTRIES,
     MESSAGES,
@@ -20,10 +21,9 @@ from placer.graph.structure import (
     is_direction,
     is_update,
 )
-from placer.graph.types import ResidualType, TensorType, ValueType
 from placer.ops import attributes
 from placer.ops.attributes import complete
-from placer.passes.layouts import Ways
+from placer.types import ResidualType, TensorType, ValueType
 
 
 @dataclass(slots=True)

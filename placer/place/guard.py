@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.caller import caller
+from placer.callsite import caller
 from placer.errors import PlaceError, Span
 from placer.place import scope
 from placer.place.place import Place

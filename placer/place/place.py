@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from placer.errors import PlaceError, Span
-from placer.place.explain import NAMES, PARTS
+from placer.place.diagnose import NAMES, PARTS
 from placer.place.ids import MAX_ID, Ids, suffix
 from placer.place.read import read
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from placer.errors import PlaceError, Span
-from placer.files import find
-from placer.place.explain import DEVICES, EXAMPLE, explain
+from placer.place.diagnose import DEVICES, EXAMPLE, explain
 from placer.place.ids import MAX_ID, Ids, fold
+from placer.resources import find
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree

@@ -11,8 +11,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from placer.config.csv import MISSING
 from placer.errors import DataError, nearest
-from placer.graph.csv_format import MISSING
 from placer.readers.column import Column, check_limits, kind_of
 
 _BOOLS = {"0": 0, "1": 1} | {

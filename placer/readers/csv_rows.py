@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from placer.config.csv import Csv, check, check_pattern, columns_of, first_fit
+from placer.config.sources import Source
 from placer.errors import DataError
-from placer.graph.csv_format import Csv, check, check_pattern, columns_of, first_fit
-from placer.graph.sources import Source
+from placer.readers.arguments import TOGETHER, Reading
 from placer.readers.column import Column, dtype_of
 from placer.readers.csv_cells import Cells
 from placer.readers.csv_text import Row, opened
 from placer.readers.digests import add_cells
-from placer.readers.reading import TOGETHER, Reading
 from placer.readers.rows import LoadedRows, loaded
 from placer.readers.split import split_rows
 

@@ -12,9 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
+from placer.config.csv import Csv
 from placer.errors import DataError
-from placer.graph.csv_format import Csv
-from placer.regular import check_regular, open_regular
+from placer.files.regular import check_regular, open_regular
 
 Row = tuple[int, list[str]]
 """The line of the file on which a row ends, from 1, and its cells."""

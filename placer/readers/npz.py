@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from placer.ast_lock import AST_LOCK
+from placer.config.sources import Source
 from placer.errors import DataError
-from placer.graph.sources import Source
-from placer.regular import open_regular
+from placer.files.regular import open_regular
 
 
 def read(

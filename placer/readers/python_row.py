@@ -9,8 +9,8 @@ from typing import Any, Never
 
 import numpy as np
 
+from placer.config.sources import Source, no_column
 from placer.errors import DataError, RunError, missing_package
-from placer.graph.sources import Source, no_column
 from placer.readers.column import Column, check_limits, check_shape, convert
 
 

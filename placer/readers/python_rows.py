@@ -7,15 +7,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from placer.build.modules import Modules, modules_of
+from placer.config.sources import Source
 from placer.errors import DataError, PlacerError, did_you_mean
-from placer.graph.sources import Source
-from placer.modules import Modules, modules_of
-from placer.readers.asked_rows import AskedRows
+from placer.readers.arguments import Reading
 from placer.readers.column import Column
+from placer.readers.iterable import collect
+from placer.readers.map_style import AskedRows
 from placer.readers.python_row import fail
-from placer.readers.reading import Reading
 from placer.readers.rows import Rows
-from placer.readers.yielded_rows import collect
 
 
 def read(

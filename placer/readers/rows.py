@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from placer import aligned
+from placer.memory import aligned
+from placer.readers.arguments import Reading
 from placer.readers.digests import Digests, of_rows, sampled
-from placer.readers.reading import Reading
 
 NONE = Digests((), {})
 """Of rows that nothing is compared with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placer.graph.sources import SKLEARN, Source
+from placer.config.sources import SKLEARN, Source
 from placer.readers.split import split_rows
 
 

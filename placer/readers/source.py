@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from placer.config.csv import Csv
+from placer.config.sources import Source, assign, check_split, no_column
 from placer.errors import DataError
-from placer.graph.csv_format import Csv
-from placer.graph.sources import Source, assign, check_split, no_column
 from placer.readers import csv_rows, npz, python_rows, sklearn_sets
+from placer.readers.arguments import Reading
 from placer.readers.column import Column, check_limits, check_shape, convert
 from placer.readers.digests import digest
-from placer.readers.reading import Reading
 from placer.readers.rows import Rows, loaded
 
 _ALONE = Reading()

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 
 from placer.errors import PlacerError
-from placer.graph.types import FLOATS, TensorType
+from placer.types import FLOATS, TensorType
 
 Term = Mapping[str, Any]
 

@@ -14,7 +14,7 @@ from typing import Any
 from jax.extend import core
 
 from placer.errors import PlacerError
-from placer.regions.flat import Flat, Step, where
+from placer.regions.flatten import Flat, Step, where
 
 OUTSIDE = -1
 

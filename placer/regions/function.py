@@ -12,14 +12,14 @@ import jax
 import numpy as np
 
 from placer.errors import PlacerError
-from placer.graph.types import TensorType
 from placer.regions.arguments import Arguments, read
+from placer.regions.batch_types import SIZES
 from placer.regions.cut import Cut, cut
-from placer.regions.draws import check_draws
-from placer.regions.flat import flatten, where
-from placer.regions.likeness import is_like, likeness
-from placer.regions.sizes import SIZES
+from placer.regions.fingerprint import is_like, likeness
+from placer.regions.flatten import flatten, where
+from placer.regions.random_draws import check_draws
 from placer.regions.state import Leaves, changed, error, leaves, watched
+from placer.types import TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""What each primitive does with the rows of a batch, for `placer.regions.rows`.
+"""What each primitive does with the rows of a batch, for `placer.regions.row_proof`.
 
 A rule gives the states of an equation's results, and raises `NotProvenError` where it cannot
 tell, or where rows are mixed. Shapes of results are checked by who calls it.

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from placer.errors import PlacerError
-from placer.regions.flat import caller_line
+from placer.regions.flatten import caller_line
 
 Leaves = dict[str, Any]
 """The leaves of arguments by their paths, as `model.norm.mean`."""
@@ -25,7 +25,7 @@ Leaves = dict[str, Any]
 
 def leaves(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves, Any]:
     """The leaves of arguments of `fn`, and their structure. Without streams of random
-    numbers: what is drawn from them is looked for by itself (`placer.regions.draws`).
+    numbers: what is drawn from them is looked for by itself (`placer.regions.random_draws`).
     An argument that cannot be taken apart any more, as a `State` of Equinox after it was
     set, is a leaf."""
     names = list(inspect.signature(fn).parameters)

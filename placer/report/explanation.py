@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from placer.build.plan import Choice, Edge, Moved, Parameter, Plan, Table, TableBlock
 from placer.errors import PlacerError, nearest
-from placer.graph.graph import TOGETHER, Graph, Layout, Op, Value
-from placer.graph.rows import shares
-from placer.graph.structure import COPIES
+from placer.graph.graph import TOGETHER, Graph, Op, Value
+from placer.graph.kinds import COPIES
 from placer.graph.text import print_op
+from placer.layouts import Layout
+from placer.layouts.conversions import shares
 from placer.place import HETER
-from placer.plan import Choice, Edge, Moved, Parameter, Plan, Table, TableBlock
-from placer.report.repeated import explained
+from placer.report.numbers import count, plural
+from placer.report.repeated_work import explained
 from placer.report.server_tables import block_bytes, describe, elements, item_bytes
-from placer.report.words import count, plural
 
 LAYOUTS: dict[Layout, str] = {
     "R": "replicated: each has the whole value",

@@ -11,17 +11,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 from placer import ops
-from placer.graph.finals import FINALS
-from placer.graph.types import TensorType
+from placer.config.metrics import FINALS
 from placer.ops.attributes import complete
 from placer.ops.composite import Composite, Part, Written
 from placer.ops.composites import COMPOSITES
 from placer.ops.declaration import Attr, Case, Declaration, Operand
+from placer.types import TensorType
 
 _INTRODUCTION = """\
 # Ops
 
-Generated from the declarations in `placer/ops/declarations`; do not edit.
+Generated from the declarations in `placer/ops`; do not edit.
 `python -m placer.report.op_reference > docs/ops.md` writes it again.
 
 An op in a spec is one line: `name`, `op`, `in` (one name or a list), the attributes

@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from placer.build.plan import Plan
 from placer.place import CPU
 from placer.place.ids import fold
-from placer.plan import Plan
-from placer.report.words import count, measured, plural, size
-from placer.runtime.events import finite
+from placer.report.numbers import count, measured, plural, size
+from placer.runtime.run.events import finite
 
 if TYPE_CHECKING:
-    from placer.runtime.process import Result
+    from placer.runtime.run.process import Result
 
 
 def result_lines(result: Result) -> Iterator[str]:

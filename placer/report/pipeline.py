@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from placer.emit.schedule import Schedule, Turn
+from placer.analysis.schedule import Schedule, Turn
 
 _STYLES = ("black on cyan", "black on yellow", "black on green", "black on magenta")
 _IDLE = "·"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from placer.launcher.events import Event, Output, State, Step, Warned
+from placer.launcher.node_events import Event, Output, State, Step, Warned
 from placer.launcher.output import line_of, show_output
-from placer.legible import legible
-from placer.report.words import count, measured, size
+from placer.printable import legible
+from placer.report.numbers import count, measured, size
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -166,7 +166,7 @@ class LiveTable:
         terminal."""
         from rich.text import Text
 
-        from placer.report.consoles import is_terminal
+        from placer.report.console import is_terminal
 
         if is_terminal(sys.stderr):
             self.console.print(Text(line_of(event)), soft_wrap=True)
@@ -223,7 +223,7 @@ def progress(
     title: str, nodes: Sequence[str], steps: int | None, stream: TextIO
 ) -> LiveTable | PlainLines:
     """What shows a run of these nodes on a stream; enter it, and give it the events."""
-    from placer.report.consoles import console, is_terminal
+    from placer.report.console import console, is_terminal
 
     seen = Seen(nodes, steps)
     if is_terminal(stream):

@@ -10,10 +10,10 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from placer.graph import optimizers
-from placer.graph.types import ITEM_BYTES
-from placer.plan import Node, Plan, Table, TableBlock
-from placer.report.words import count, plural, size
+from placer.build.plan import Node, Plan, Table, TableBlock
+from placer.config import optimizers
+from placer.report.numbers import count, plural, size
+from placer.types import ITEM_BYTES
 
 
 @dataclass(frozen=True, slots=True)

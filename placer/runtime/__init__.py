@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from placer.runtime.node import Node as Node
-    from placer.runtime.process import main as main
+    from placer.runtime.program.node import Node as Node
+    from placer.runtime.run.process import main as main
 
-_WHERE = {"Node": "placer.runtime.node", "main": "placer.runtime.process"}
+_WHERE = {"Node": "placer.runtime.program.node", "main": "placer.runtime.run.process"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,6 +1,6 @@
 """Specs: one model as YAML, read into a Model with errors that point into the file."""
 
 from placer.spec.jsonschema import json_schema
-from placer.spec.model import load, load_text
+from placer.spec.parse import load, load_text
 
 __all__ = ["json_schema", "load", "load_text"]

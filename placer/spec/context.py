@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from placer.spec.layers import Parameters
 from placer.spec.names import Names
+from placer.spec.op_parameters import Parameters
 from placer.spec.places import Places
 from placer.spec.problems import Problems
 from placer.spec.values import Values

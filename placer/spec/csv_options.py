@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping as Types
 from math import prod
 
+from placer.config.checks import shown
+from placer.config.csv import Csv, check, check_pattern, columns_of
+from placer.config.sources import Source
 from placer.errors import DataError, Span
-from placer.graph.csv_format import Csv, check, check_pattern, columns_of
-from placer.graph.scalars import shown
-from placer.graph.sources import Source
-from placer.graph.types import TensorType
 from placer.spec.decode import decode
 from placer.spec.names import quoted
 from placer.spec.problems import Problems
 from placer.spec.tree import Mapping, Node, Scalar
+from placer.types import TensorType
 
 Vocabulary = dict[str, list[str] | dict[str, int]]
 

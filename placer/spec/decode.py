@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
+from placer.config.checks import shown
 from placer.errors import did_you_mean, nearest
-from placer.graph.scalars import shown
 from placer.spec.names import quoted
 from placer.spec.problems import Problems
-from placer.spec.syntax import glued, trap, unlisted
 from placer.spec.tree import Mapping, Node, Scalar, Sequence
+from placer.spec.yaml_errors import glued, trap, unlisted
 
 LATER = frozenset({"sparse", "max_staleness"})
 """Keys that the design knows and no part reads yet."""

@@ -8,7 +8,7 @@ import msgspec
 
 from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
-from placer.spec.kinds import kinds
+from placer.spec.op_kinds import kinds
 from placer.spec.schema import NAME_PATTERN, Block, CallOp, ParameterOp, Spec, TraceOp
 
 _REF = "#/$defs/{name}"
@@ -95,7 +95,7 @@ def _attr(attr: Attr) -> dict[str, Any]:
 
 
 def _allow_hyperparameters(optimizer: dict[str, Any]) -> None:
-    from placer.graph import optimizers
+    from placer.config import optimizers
 
     optimizer["properties"]["op"]["enum"] = list(optimizers.names())
     meanings: dict[str, list[str]] = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import keyword
 import re
 
+from placer.config.checks import shown
 from placer.errors import Span
-from placer.graph.scalars import shown
 from placer.spec.problems import Problems
 from placer.spec.tree import Node, Scalar
 

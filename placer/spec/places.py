@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from placer.config.checks import shown
 from placer.errors import PlaceError
-from placer.graph.scalars import shown
 from placer.place import Cluster, Place
 from placer.spec.problems import Problems
 from placer.spec.tree import Node, Scalar

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from placer.graph.csv_format import Csv
-from placer.graph.types import LARGEST
+from placer.config.csv import Csv
+from placer.types import LARGEST
 
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 KIND_PATTERN = r"^[a-z][a-z0-9_]*$"

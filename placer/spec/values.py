@@ -7,14 +7,14 @@ from collections.abc import Mapping as Types
 from functools import cached_property
 from itertools import islice
 
+from placer.config.metrics import Final
+from placer.config.sources import POSITION
 from placer.errors import Span, did_you_mean
-from placer.graph.finals import Final
 from placer.graph.graph import Op, Value
-from placer.graph.structure import POSITION
-from placer.graph.types import BATCH, TensorType
 from placer.spec.names import quoted
 from placer.spec.problems import Problems
 from placer.spec.tree import Mapping, Node, Scalar, Sequence
+from placer.types import BATCH, TensorType
 
 RECENT = 1000
 """Among so many values, the last ones, the nearest name is sought."""

@@ -7,12 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests_channel_support import free_addresses
+from support.free_addresses import free_addresses
 
-from placer.runtime.channel.memory import MemoryHub
-from placer.runtime.channel.protocol import Channel
-from placer.runtime.channel.shared.channel import SharedMemoryChannel
-from placer.runtime.channel.zeromq.channel import ZeroMQChannel
+from placer.channel.memory import MemoryHub
+from placer.channel.protocol import Channel
+from placer.channel.shared.channel import SharedMemoryChannel
+from placer.channel.zeromq.channel import ZeroMQChannel
 
 Connect = Callable[..., Mapping[str, Any]]
 Spawn = Callable[..., "Future[Any]"]

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests_channel_support import free_addresses
+from support.free_addresses import free_addresses
 
-from placer.runtime.channel.carrier import open_channel
-from placer.runtime.channel.protocol import Aborted, Key
+from placer.channel.protocol import Aborted, Key
+from placer.channel.transport import open_channel
 
 TIMES = {"shared": 1000, "zeromq": 300}
 """ZeroMQ's nodes wait for silence each time."""
@@ -105,7 +105,7 @@ def resident() -> int:
 def test_nothing_is_left_of_a_thousand_nodes_that_were_killed(carrier):
     # Children are forked from a process that has no threads and no channel.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["numpy", "placer.runtime.channel.zeromq.channel"])
+    context.set_forkserver_preload(["numpy", "placer.channel.zeromq.channel"])
     for number in range(WARM):
         once(carrier, context, number)
     before, memory = held(), resident()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from tests_channel_support import eventually
+from support.free_addresses import eventually
 
+from placer.channel.protocol import Aborted, Cause, Key
 from placer.errors import RunError
-from placer.runtime.channel.protocol import Aborted, Cause, Key
 
 RNG = np.random.default_rng(0)
 

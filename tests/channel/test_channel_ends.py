@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests_channel_support import eventually, free_addresses, port, talk
+from support.free_addresses import eventually, free_addresses, port, talk
 from zmq.utils.garbage import GarbageCollectorThread
 
+from placer.channel.protocol import Aborted, Cause, Key
+from placer.channel.shared.channel import SharedMemoryChannel
+from placer.channel.zeromq.channel import ZeroMQChannel
 from placer.errors import RunError
-from placer.runtime.channel.protocol import Aborted, Cause, Key
-from placer.runtime.channel.shared.channel import SharedMemoryChannel
-from placer.runtime.channel.zeromq.channel import ZeroMQChannel
 
 
 def test_a_node_that_never_comes_is_named(make):
@@ -86,7 +86,7 @@ def test_nodes_of_different_carriers_do_not_meet(spawn):
 
 
 def test_a_failure_while_others_still_join_ends_their_wait(make, spawn, monkeypatch):
-    monkeypatch.setattr("placer.runtime.channel.joining.LATE", 0.01)
+    monkeypatch.setattr("placer.channel.joining.LATE", 0.01)
     addresses = free_addresses(["a:0", "b:0", "c:0"])
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
@@ -125,7 +125,7 @@ def test_a_node_that_comes_after_a_failure_is_told_of_it(make, spawn, failed):
 def test_a_node_that_failed_does_not_wait_long_for_those_that_never_come(
     make, monkeypatch
 ):
-    monkeypatch.setattr("placer.runtime.channel.joining.LATE", 0.01)
+    monkeypatch.setattr("placer.channel.joining.LATE", 0.01)
     channel = make("a:0", free_addresses(["a:0", "b:0"]), "j", join_timeout=1e9)
     channel.abort(Cause("a:0", "start", "no such file"))
     channel.close()

@@ -13,14 +13,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from tests_channel_support import eventually, free_addresses
+from support.free_addresses import eventually, free_addresses
 
-from placer.runtime.channel.protocol import Key
-from placer.runtime.channel.shared import rendezvous
-from placer.runtime.channel.shared.channel import SharedMemoryChannel
+from placer.channel.protocol import Key
+from placer.channel.shared import rendezvous
+from placer.channel.shared.channel import SharedMemoryChannel
 
-PROGRAM = Path(__file__).with_name("channel_node.py")
 ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "tests" / "support" / "channel_node.py"
 QUICK = {"beat": 0.2, "lost_after": 1.0}
 LOST = {
     "zeromq": "lost: no heartbeat for 8 s",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from placer.channel.endpoint import loopback
 from placer.errors import RunError
-from placer.runtime.channel.endpoint import loopback
 
 
 @pytest.mark.parametrize(

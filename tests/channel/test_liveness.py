@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from placer.channel.liveness import Liveness
 from placer.errors import RunError
-from placer.runtime.channel.liveness import Liveness
 
 
 def listen(live: Liveness, start: float, end: float) -> list[str]:

@@ -2,10 +2,10 @@
 
 import pytest
 
+from placer.channel import mailbox as module
+from placer.channel.mailbox import Mailbox
+from placer.channel.protocol import Key
 from placer.errors import RunError
-from placer.runtime.channel import mailbox as module
-from placer.runtime.channel.mailbox import Mailbox
-from placer.runtime.channel.protocol import Key
 
 
 class Clock:

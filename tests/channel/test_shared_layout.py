@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.runtime.channel import payload
-from placer.runtime.channel.bodies import Refused
-from placer.runtime.channel.protocol import Key
-from placer.runtime.channel.shared import frames, opening
-from placer.runtime.channel.shared.frames import Kind
-from placer.runtime.channel.shared.layout import BLOCK, in_array, in_block, layout
+from placer.channel import payload
+from placer.channel.protocol import Key
+from placer.channel.shared import frames, header
+from placer.channel.shared.frames import Kind
+from placer.channel.shared.layout import BLOCK, in_array, in_block, layout
+from placer.channel.wire_bodies import Refused
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 DTYPES = st.sampled_from([np.dtype(kind) for kind in (*"?bhilfd", ml_dtypes.bfloat16)])
@@ -69,9 +69,9 @@ def test_a_piece_in_its_block_and_in_its_array_are_the_same_elements():
 
 
 def written(number, key, arrays, places):
-    types, described = opening.describe(arrays)
-    _, span = opening.spread(described.sizes, places)
-    return opening.opening(number, key, types, arrays, places, span)
+    types, described = header.describe(arrays)
+    _, span = header.spread(described.sizes, places)
+    return header.opening(number, key, types, arrays, places, span)
 
 
 def read(parts, maximum=1 << 30):
@@ -81,7 +81,7 @@ def read(parts, maximum=1 << 30):
     data = memoryview(last)
     kind, _, a, b, c = frames.read_header(data)
     assert kind is Kind.MESSAGE
-    return opening.read_opening(a, b, c, data, before, maximum)
+    return header.read_opening(a, b, c, data, before, maximum)
 
 
 @given(
@@ -120,13 +120,13 @@ def test_the_most_and_longest_shapes_fit_into_frames():
     places = dict.fromkeys(range(payload.MAX_ARRAYS), (2**31, 2**40))
     parts = written(1, Key(2**62, 2**62, 2**62), arrays, places)
     assert all(len(part) <= frames.MAX_FRAME for part in parts)
-    assert sum(len(part) for part in parts) <= opening.MAX_LONG
+    assert sum(len(part) for part in parts) <= header.MAX_LONG
     contents, _ = read(parts)
     assert len(contents.arrays.types) == payload.MAX_ARRAYS
     assert contents.places == places
 
 
-@pytest.mark.parametrize("size", [opening.ROOM - 20, opening.ROOM + 20])
+@pytest.mark.parametrize("size", [header.ROOM - 20, header.ROOM + 20])
 def test_types_and_payload_that_just_fit_stay_within_a_frame(size):
     arrays = [np.zeros((0, 1), "?")] * (size // 5) + [np.zeros(frames.INLINE, np.uint8)]
     parts = written(1, Key(1, 1), arrays, {})
@@ -154,7 +154,7 @@ def test_types_and_payload_that_just_fit_stay_within_a_frame(size):
 def test_types_that_would_allocate_wrongly_are_refused(types):
     body = msgspec.msgpack.encode(types)
     with pytest.raises(Refused):
-        opening.read_opening(1, 0, len(body), head(64), body, 1 << 30)
+        header.read_opening(1, 0, len(body), head(64), body, 1 << 30)
 
 
 def head(inline: int) -> memoryview:
@@ -164,20 +164,20 @@ def head(inline: int) -> memoryview:
 
 def test_the_well_formed_neighbour_of_the_refused_types_is_read():
     body = msgspec.msgpack.encode([[10, [3]]])
-    contents, _ = opening.read_opening(1, 0, len(body), head(64), body, 12)
+    contents, _ = header.read_opening(1, 0, len(body), head(64), body, 12)
     assert contents.arrays.types == ((np.dtype(np.float32), (3,)),)
     with pytest.raises(Refused, match="over the maximum of 11"):
-        opening.read_opening(1, 0, len(body), head(64), body, 11)
+        header.read_opening(1, 0, len(body), head(64), body, 11)
     for length in (0, 63, 65, 128):
         with pytest.raises(Refused, match="do not add up"):
-            opening.read_opening(1, 0, len(body), head(length), body, 100)
+            header.read_opening(1, 0, len(body), head(length), body, 100)
     for placed, wrong in ((1, b"\0" * 15), (2, b"\0" * 16), (2**64 - 1, b"")):
         with pytest.raises(Refused, match="length"):
-            opening.read_opening(1, placed, len(body), head(64), body + wrong, 100)
-    place = opening.PLACE.pack
+            header.read_opening(1, placed, len(body), head(64), body + wrong, 100)
+    place = header.PLACE.pack
     for placed, wrong in ((1, place(1, 1, 0)), (2, place(0, 1, 0) * 2)):
         with pytest.raises(Refused, match="places"):
-            opening.read_opening(1, placed, len(body), head(64), body + wrong, 100)
+            header.read_opening(1, placed, len(body), head(64), body + wrong, 100)
 
 
 @given(st.binary(max_size=200))
@@ -187,7 +187,7 @@ def test_arbitrary_bytes_are_refused(junk):
         frames.read_header(memoryview(junk))
     whole = frames.frame(Kind.MESSAGE, 1, 1, 5) + junk
     with pytest.raises(Refused):
-        opening.read_opening(1, 1, 5, memoryview(whole), b"", 1000)
+        header.read_opening(1, 1, 5, memoryview(whole), b"", 1000)
 
 
 def test_frames_of_another_kind_or_length_are_refused():

@@ -16,18 +16,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests_channel_support import eventually, free_addresses, talk
+from support.free_addresses import eventually, free_addresses, talk
 
+from placer.channel import wire_bodies
+from placer.channel.protocol import Aborted, Cause, Key
+from placer.channel.shared import frames, rendezvous
+from placer.channel.shared.channel import SharedMemoryChannel
+from placer.channel.shared.frames import Kind, frame
+from placer.channel.shared.header import describe, opening, spread
+from placer.channel.shared.region import Region
+from placer.channel.shared.ring import BLOCKS
+from placer.channel.wire_bodies import Hello
 from placer.errors import RunError
-from placer.runtime.channel import bodies
-from placer.runtime.channel.bodies import Hello
-from placer.runtime.channel.protocol import Aborted, Cause, Key
-from placer.runtime.channel.shared import frames, rendezvous
-from placer.runtime.channel.shared.channel import SharedMemoryChannel
-from placer.runtime.channel.shared.frames import Kind, frame
-from placer.runtime.channel.shared.opening import describe, opening, spread
-from placer.runtime.channel.shared.region import Region
-from placer.runtime.channel.shared.ring import BLOCKS
 
 RING = 8 << 20
 SETRESUID = {"x86_64": 117, "aarch64": 147}
@@ -36,7 +36,7 @@ SETRESUID = {"x86_64": 117, "aarch64": 147}
 
 def hello(node: str = "b:0", **other: object) -> bytes:
     said = {"job": "test job", "node": node, "to": "a:0", "nodes": ["a:0", "b:0"]}
-    return frame(Kind.HELLO, body=bodies.encode(Hello(**{**said, **other})))
+    return frame(Kind.HELLO, body=wire_bodies.encode(Hello(**{**said, **other})))
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def greet(addresses: Mapping[str, str]) -> socket.socket:
     """A connection to a:0 that it has answered, as b:0's."""
     made = meet(addresses)
     made.send(hello())
-    answer = bodies.read_hello(made.recv(1000)[frames.HEADER.size :])
+    answer = wire_bodies.read_hello(made.recv(1000)[frames.HEADER.size :])
     assert (answer.node, answer.to) == ("a:0", "b:0")
     return made
 
@@ -183,7 +183,7 @@ def test_a_node_may_take_its_time_once_it_was_answered(alone, monkeypatch):
 
 
 def test_a_node_that_was_answered_is_told_how_the_other_ended(alone, monkeypatch):
-    monkeypatch.setattr("placer.runtime.channel.joining.LATE", 0.01)
+    monkeypatch.setattr("placer.channel.joining.LATE", 0.01)
     a, addresses = alone
     cause = Cause("a:0", "start", "no such file")
     with greet(addresses) as connection:
@@ -192,7 +192,7 @@ def test_a_node_that_was_answered_is_told_how_the_other_ended(alone, monkeypatch
         told = connection.recv(frames.MAX_FRAME)
     kind, *_ = frames.read_header(memoryview(told))
     assert kind is Kind.ABORT
-    assert bodies.read_cause(told[frames.HEADER.size :]) == cause
+    assert wire_bodies.read_cause(told[frames.HEADER.size :]) == cause
 
 
 @pytest.fixture

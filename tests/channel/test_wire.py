@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placer.channel import payload, wire_bodies
+from placer.channel.protocol import Cause, Key
+from placer.channel.wire_bodies import Refused
+from placer.channel.zeromq import wire
+from placer.channel.zeromq.wire import Kind
 from placer.errors import RunError
-from placer.runtime.channel import bodies, payload
-from placer.runtime.channel.bodies import Refused
-from placer.runtime.channel.protocol import Cause, Key
-from placer.runtime.channel.zeromq import wire
-from placer.runtime.channel.zeromq.wire import Kind
 
 JOB = wire.job_digest("test job")
 STAMP = wire.Stamp(source=1, incarnation=7, job=JOB)
@@ -54,8 +54,8 @@ def test_arbitrary_bytes_are_refused(junk):
         wire.read_header(junk, JOB)
     valid = STAMP.header(Kind.MESSAGE)
     for read in (
-        lambda frame: bodies.read_hello(wire.body(frame)),
-        lambda frame: bodies.read_cause(wire.body(frame)),
+        lambda frame: wire_bodies.read_hello(wire.body(frame)),
+        lambda frame: wire_bodies.read_cause(wire.body(frame)),
         lambda frame: wire.read_contents(frame, 12, 1000),
     ):
         with pytest.raises(Refused):
@@ -111,9 +111,9 @@ def test_frames_of_another_job_kind_or_length_are_refused():
 
 def test_long_causes_are_cut_so_that_they_can_be_read():
     cause = Cause("worker:0", "step 1", "é" * 100_000)
-    frame = STAMP.header(Kind.ABORT) + bodies.encode_cause(cause)
-    assert bodies.read_cause(wire.body(frame)) == Cause(
-        "worker:0", "step 1", "é" * bodies.MAX_TEXT
+    frame = STAMP.header(Kind.ABORT) + wire_bodies.encode_cause(cause)
+    assert wire_bodies.read_cause(wire.body(frame)) == Cause(
+        "worker:0", "step 1", "é" * wire_bodies.MAX_TEXT
     )
 
 

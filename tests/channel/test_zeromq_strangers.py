@@ -9,14 +9,14 @@ import struct
 import numpy as np
 import pytest
 import zmq
-from tests_channel_support import Cut, eventually, free_addresses, port, talk
+from support.free_addresses import Cut, eventually, free_addresses, port, talk
 
+from placer.channel import wire_bodies
+from placer.channel.protocol import Aborted, Key
+from placer.channel.zeromq import wire
+from placer.channel.zeromq.channel import ZeroMQChannel
+from placer.channel.zeromq.wire import Kind
 from placer.errors import RunError
-from placer.runtime.channel import bodies
-from placer.runtime.channel.protocol import Aborted, Key
-from placer.runtime.channel.zeromq import wire
-from placer.runtime.channel.zeromq.channel import ZeroMQChannel
-from placer.runtime.channel.zeromq.wire import Kind
 
 SLOW_BEAT = {"beat": 5.0, "lost_after": 20.0}
 
@@ -153,7 +153,7 @@ def test_what_a_broken_connection_lost_is_sent_again(zeromq, lose_after):
 def test_a_node_that_was_started_again_ends_the_run(stranger):
     channels, push, _ = stranger
     later = channels["a:0"]._stamp._replace(incarnation=2**63)
-    hello = bodies.Hello("test job", "a:0", "b:0", ["a:0", "b:0"])
-    push.send(later.header(Kind.HELLO) + bodies.encode(hello))
+    hello = wire_bodies.Hello("test job", "a:0", "b:0", ["a:0", "b:0"])
+    push.send(later.header(Kind.HELLO) + wire_bodies.encode(hello))
     with pytest.raises(Aborted, match=r"a:0: seen from b:0: was started again"):
         channels["b:0"].receive("a:0", Key(1, 1))

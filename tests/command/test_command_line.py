@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 import placer
-from placer.command.entry import commands, main
+from placer.build.plan import read_plan
+from placer.command.cli import commands, main
 from placer.errors import RunError
-from placer.files import find
 from placer.graph.text import parse_graph, parse_graphs
 from placer.passes import NAMES
-from placer.plan import read_plan
 from placer.report import server_tables
 from placer.report.outcome import crowded
+from placer.resources import find
 
 DIGITS = find("specs/digits.yaml")
 BROKEN = """\

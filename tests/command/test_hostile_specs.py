@@ -13,10 +13,10 @@ import pytest
 from rich.text import Text
 
 import placer
-from placer.command.entry import main
-from placer.files import find
-from placer.plan import Plan, sealed, sha256, to_json
-from placer.report.consoles import console
+from placer.build.plan import Plan, sealed, sha256, to_json
+from placer.command.cli import main
+from placer.report.console import console
+from placer.resources import find
 
 MODULE = """\
 from pathlib import Path
@@ -173,4 +173,4 @@ def test_the_command_line_prints_in_one_place_alone() -> None:
         ]
         printing = {"print", "click.echo", "click.secho", "sys.stdout.write"}
         found = printing & {ast.unparse(call.func) for call in calls}
-        assert found == ({"click.echo"} if file.name == "printing.py" else set()), file
+        assert found == ({"click.echo"} if file.name == "console.py" else set()), file

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from placer.runtime.events import STOPPING
+from placer.runtime.run.events import STOPPING
 
-SCRIPTED = Path(__file__).with_name("scripted_node.py")
+SCRIPTED = Path(__file__).parents[1] / "support" / "scripted_node.py"
 ENOUGH = 60.0
 
 LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
 from placer.launcher import signals, supervise
-from placer.launcher.events import Failed, State, Warned
+from placer.launcher.node_events import Failed, State, Warned
 from placer.launcher.local import launch_nodes
 supervise.TERM_GRACE = 0.3
 scripted, logs, grace, twins, saves, control = sys.argv[1:]

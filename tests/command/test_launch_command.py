@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import placer
-from placer.files import find
+from placer.resources import find
 
 LOUD = """\
 nodes: {worker: {count: 1}}

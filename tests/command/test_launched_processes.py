@@ -16,12 +16,12 @@ import pytest
 from placer.errors import RunError
 from placer.launcher import supervise
 from placer.launcher.cause import last_line, of_report
-from placer.launcher.events import Blame, Event, Failed, Finished, State, Step
 from placer.launcher.local import launch_nodes, log_path
+from placer.launcher.node_events import Blame, Event, Failed, Finished, State, Step
 from placer.launcher.output import show_output
 from placer.launcher.supervise import Outcome
 
-SCRIPTED = Path(__file__).with_name("scripted_node.py")
+SCRIPTED = Path(__file__).parents[1] / "support" / "scripted_node.py"
 ENOUGH = 60.0
 """Seconds after which a test gives up on what it waits for."""
 

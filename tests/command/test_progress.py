@@ -10,7 +10,7 @@ import time
 import pytest
 from rich.console import Console
 
-from placer.launcher.events import Output, State, Step
+from placer.launcher.node_events import Output, State, Step
 from placer.report import progress
 from placer.report.progress import LiveTable, PlainLines, Seen
 

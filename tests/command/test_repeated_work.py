@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from placer.command.entry import commands
-from placer.files import find
+from placer.command.cli import commands
+from placer.resources import find
 
 MIXED = """\
 name: mixed

@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from small_models import model, two_layers
+from support.small_models import model, two_layers
 
+from placer.build.plan import read_plan
 from placer.compiler import compile as compile_model
 from placer.emit.names import RESERVED, Names
-from placer.files import find
-from placer.plan import read_plan
+from placer.resources import find
 from placer.spec import load
 
 SPECS = sorted(path.stem for path in find("specs").glob("*.yaml"))

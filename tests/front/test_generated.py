@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from placer import layers, optimizer
-from placer.graph import optimizers
-from placer.report import python_functions
-from placer.spec.kinds import kinds
+from placer.config import optimizers
+from placer.report import generate_python
+from placer.spec.op_kinds import kinds
 
 PACKAGE = Path(__file__).parents[2] / "placer"
 
@@ -18,13 +18,13 @@ PACKAGE = Path(__file__).parents[2] / "placer"
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("layers.py", python_functions.layers_text),
-        ("optimizer.py", python_functions.optimizers_text),
+        ("layers.py", generate_python.layers_text),
+        ("optimizer.py", generate_python.optimizers_text),
     ],
 )
 def test_the_file_is_the_generated_text(file, text):
     assert (PACKAGE / file).read_text(encoding="utf-8") == text(), (
-        "run: python -m placer.report.python_functions"
+        "run: python -m placer.report.generate_python"
     )
 
 

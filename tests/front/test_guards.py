@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from builds import told
+from support.builds import told
 
 from placer.errors import PlaceError
 from placer.place import Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builds import program
+from support.builds import program
 
 from placer import Program, layers
 from placer.errors import SpecError

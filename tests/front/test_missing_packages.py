@@ -9,9 +9,9 @@ import pytest
 
 from placer.compiler import compiled
 from placer.errors import RunError, SpecError, missing_package
-from placer.files import find
 from placer.readers import Column, open_source
-from placer.runtime.process import describe
+from placer.resources import find
+from placer.runtime.run.process import describe
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from placer import SpecError
-from placer.plan import read_sources
+from placer.build.plan import read_sources
 
 PROGRAM = """\
 import placer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builds import program, told
+from support.builds import program, told
 
 from placer import layers, place_guard
 from placer.errors import SpecError, SpecErrors

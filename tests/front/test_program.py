@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from builds import program, told
+from support.builds import program, told
 
 from placer import (
     Place,

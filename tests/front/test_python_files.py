@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from builds import files
+from support.builds import files
 
 import placer
 from placer import place_guard
-from placer.command.entry import main
-from placer.files import find
+from placer.command.cli import main
+from placer.resources import find
 
 MODEL = """\
 from dataclasses import dataclass

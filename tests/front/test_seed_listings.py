@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builds import graph, same_builds
+from support.builds import graph, same_builds
 
 import placer
 import placer as paddle
 from placer import Program, device_guard, layers
 from placer.errors import SpecError
-from placer.front.reading import run_builder
+from placer.front.read import run_builder
 
 ROWS = """\
 def rows():

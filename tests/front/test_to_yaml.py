@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from builds import files, graph, program, same_builds
+from support.builds import files, graph, program, same_builds
 
 import placer
 from placer import (
@@ -20,10 +20,10 @@ from placer import (
     remat,
 )
 from placer.errors import SpecError
-from placer.files import find
-from placer.front.reading import run_builder
+from placer.front.read import run_builder
 from placer.front.yaml_text import to_yaml
 from placer.place.guard import Called
+from placer.resources import find
 
 
 def digits(x: str = "image") -> tuple[placer.Variable, placer.Variable]:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builds import files
 from safetensors.numpy import load, save_file
+from support.builds import files
 
 import placer
-from placer.command.entry import commands
+from placer.command.cli import commands
 from placer.errors import PlacerError
 from placer.front.program import Program
-from placer.front.reading import run_builder
+from placer.front.read import run_builder
 from placer.front.yaml_text import to_yaml
 from placer.graph.graph import Op
 

@@ -7,8 +7,8 @@ is a changed copy of a good one, and anything but a PlacerError fails.
 from __future__ import annotations
 
 import pytest
-from drawn_cases import run_cases
-from formats import FORMATS
+from support.fuzz.drawn_cases import run_cases
+from support.fuzz.formats import FORMATS
 
 NAMES = [format.name for format in FORMATS]
 FEW = {"spec": 8, "plan": 12, "sources": 8}

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from placer.compiler import lowered
 from placer.errors import GraphError, Span
-from placer.files import find
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.text import parse_graph, parse_graphs, print_graph
-from placer.graph.types import ITEM_BYTES, ResidualType, TensorType
 from placer.place import Cluster, Place
+from placer.resources import find
 from placer.spec import load
+from placer.types import ITEM_BYTES, ResidualType, TensorType
 
 SPECS = sorted(path.stem for path in find("specs").glob("*.yaml"))
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=150)

@@ -4,15 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from op_gradient import result_and_gradients
+from support.op_gradient import result_and_gradients
 
 from placer import ops
-from placer.ops.declarations.activation import (
+from placer.ops.elementwise import activation_jax
+from placer.ops.elementwise.activation import (
     ACTIVATIONS,
     BACKWARD_FLOPS,
     FORWARD_FLOPS,
 )
-from placer.ops.functions import activation
 
 GRID = jnp.linspace(-9, 9, 400)  # 0 is not on it
 JAX = [
@@ -113,7 +113,7 @@ def test_log_softmax_is_exact_where_softmax_is_0():
 
 def test_every_activation_of_fc_has_a_cost_and_a_function():
     assert set(ACTIVATIONS) == set(FORWARD_FLOPS) == set(BACKWARD_FLOPS)
-    assert [*ACTIVATIONS[1:]] == list(activation.ACTIVATIONS)
+    assert [*ACTIVATIONS[1:]] == list(activation_jax.ACTIVATIONS)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS[1:])

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from op_programs import backward_of, products
-from op_use import Use
+from support.op_programs import backward_of, products
+from support.op_use import Use
 
 from placer import ops
 

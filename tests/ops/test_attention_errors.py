@@ -1,12 +1,12 @@
 """What attention, its layer and positions say about what does not fit."""
 
 import pytest
-from op_use import Use
+from support.op_use import Use
 
 from placer import ops
 from placer.errors import OpError
-from placer.graph.types import TensorType
 from placer.ops.attributes import complete
+from placer.types import TensorType
 
 X, MEMORY = "float32[batch, 3, 4]", "float32[batch, 5, 4]"
 LAYER = "multi_head_attention"

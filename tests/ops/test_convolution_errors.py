@@ -1,12 +1,12 @@
 """What convolutions refuse, and the parameters that they make."""
 
 import pytest
-from op_use import Use
+from support.op_use import Use
 
 from placer import ops
 from placer.errors import OpError
-from placer.graph.types import TensorType
 from placer.ops.attributes import complete
+from placer.types import TensorType
 
 IMAGE, KERNEL = "float32[batch, 8, 8, 4]", "float32[3, 3, 4, 6]"
 

@@ -5,15 +5,15 @@ import inspect
 import jax
 import jax.numpy as jnp
 import msgspec
-import op_cases
 import pytest
 import yaml
-from op_cases import BATCH, DIFFERENTIABLE, WITHOUT_GRADIENT, Use, mostly_slow
+from support import op_cases
+from support.op_cases import BATCH, DIFFERENTIABLE, WITHOUT_GRADIENT, Use, mostly_slow
 
 from placer import ops
-from placer.graph.structure import is_conversion, is_structural
-from placer.graph.types import TensorType
+from placer.graph.kinds import is_conversion, is_structural
 from placer.ops.attributes import complete
+from placer.types import TensorType
 
 KINDS = ops.kinds()
 LAID = {"split_rows", "pad_rows"}  # their type is the global value's

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from families.product import DIFFERENTIABLE
-from op_use import BATCH, Use
+from support.op_use import BATCH, Use
+from support.op_uses.product import DIFFERENTIABLE
 
 from placer import ops
 from placer.errors import OpError
-from placer.graph.types import TensorType
+from placer.types import TensorType
 
 ROWS = "float32[batch, 4]"
 

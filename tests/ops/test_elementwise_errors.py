@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from op_cases import Use
+from support.op_cases import Use
 
 from placer.errors import OpError
 from placer.ops.attributes import complete

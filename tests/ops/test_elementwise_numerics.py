@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from op_cases import Use
-from op_gradient import result_and_gradients
+from support.op_cases import Use
+from support.op_gradient import result_and_gradients
 
 from placer import ops
 

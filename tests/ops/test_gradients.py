@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from op_cases import BATCH, DIFFERENTIABLE, PLAIN, Use, mostly_slow
+from support.op_cases import BATCH, DIFFERENTIABLE, PLAIN, Use, mostly_slow
 
 from placer import ops
 

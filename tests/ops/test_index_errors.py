@@ -1,7 +1,7 @@
 """What gather, take_along_axis, one_hot, top_k, argmax, cumsum and reduce_max refuse."""
 
 import pytest
-from op_use import Use
+from support.op_use import Use
 
 from placer.errors import OpError
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from op_gradient import result_and_gradients
+from support.op_gradient import result_and_gradients
 
 from placer import ops
 

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from op_cases import Use
 from sklearn import metrics
+from support.op_cases import Use
 
 from placer import ops
+from placer.config.metrics import FINALS
 from placer.errors import OpError
-from placer.graph.finals import FINALS
-from placer.runtime.finals import final
+from placer.runtime.metrics.finals import final
 
 RNG = np.random.default_rng(0)
 ROWS = 300

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from op_gradient import result_and_gradients
-from op_use import Use
+from support.op_gradient import result_and_gradients
+from support.op_use import Use
 
 from placer import ops
 from placer.errors import OpError
-from placer.graph.types import TensorType
 from placer.ops.attributes import complete
+from placer.types import TensorType
 
 RNG = np.random.default_rng(0)
 KINDS = [("layer_norm", {}), ("group_norm", {"groups": 2})]

@@ -10,7 +10,7 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
-from op_cases import ALL, BATCH, Use, mostly_slow
+from support.op_cases import ALL, BATCH, Use, mostly_slow
 
 from placer import ops
 

@@ -1,12 +1,12 @@
 """What an op says about operands and attributes that do not fit."""
 
 import pytest
-from op_cases import Use
+from support.op_cases import Use
 
 from placer import ops
 from placer.errors import OpError
-from placer.graph.types import TensorType
 from placer.ops.attributes import complete, condense
+from placer.types import TensorType
 
 REFUSED = [
     (

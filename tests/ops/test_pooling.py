@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from op_gradient import result_and_gradients
-from op_use import Use
+from support.op_gradient import result_and_gradients
+from support.op_use import Use
 
 from placer import ops
 from placer.errors import OpError

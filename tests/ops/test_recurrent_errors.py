@@ -1,12 +1,12 @@
 """What recurrent layers say about what does not fit."""
 
 import pytest
-from op_use import Use
+from support.op_use import Use
 
 from placer import ops
 from placer.errors import OpError
-from placer.graph.types import TensorType
 from placer.ops.attributes import complete
+from placer.types import TensorType
 
 X, H, LENGTHS = "float32[batch, 4, 3]", "float32[batch, 2]", "int32[batch]"
 W, U, B = "float32[3, 8]", "float32[2, 8]", "float32[8]"

@@ -5,9 +5,9 @@ import pytest
 
 from placer import ops
 from placer.errors import OpError
-from placer.graph.types import TensorType
 from placer.ops.attributes import complete
 from placer.ops.composites import COMPOSITES
+from placer.types import TensorType
 
 POSITION = np.stack([np.full(20_000, 3), np.arange(20_000)], -1).astype(np.uint32)
 NUMBERS = np.arange(10)

@@ -1,7 +1,7 @@
 """What flatten, tile, transpose, squeeze, expand_dims, split, slice and pad refuse."""
 
 import pytest
-from op_use import Use
+from support.op_use import Use
 
 from placer.errors import OpError
 

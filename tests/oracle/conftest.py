@@ -3,13 +3,8 @@
 The plain formula of each op is that of the ops' own tests.
 """
 
-import sys
-from pathlib import Path
-
 import jax
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,15 @@ import jax
 import numpy as np
 import pytest
 import yaml
-from both_ways import check_alike, run_build, run_plain, run_three_ways, write
-from drawn_graphs import Drawn, models
 from hypothesis import HealthCheck, Phase, assume, given, settings
-from plain_graph import flat
-from plain_training import hinges_on_rounding
+from support.drawn.graphs import Drawn, models
+from support.plain.graph import flat
+from support.plain.training import hinges_on_rounding
+from support.run_ways import check_alike, run_build, run_plain, run_three_ways, write
 
 from placer import ops
+from placer.config import optimizers, schedules
 from placer.errors import GraphError
-from placer.graph import optimizers, schedules
 from placer.ops.composites import COMPOSITES
 
 SETTINGS = settings(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from both_ways import write
-from listed_models import MODELS, PLACEMENTS, spec_of
+from support.listed_models import MODELS, PLACEMENTS, spec_of
+from support.run_ways import write
 
 from placer.compiler import compile
 

@@ -2,7 +2,7 @@
 the workers, several blocks, dropout, a short batch."""
 
 import pytest
-from held_to_plain_jax import check_as_plain_jax, op
+from support.plain_jax_checks import check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

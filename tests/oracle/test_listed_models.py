@@ -5,20 +5,20 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-import plain
 import pytest
-from both_ways import STEPS, Rows, check_same, run_build, run_plain, write
-from drawn_graphs import columns, initial_values
-from drawn_sketch import INPUTS
-from listed_models import MODELS, PLACEMENTS, spec_of
-from marks import slow_but
-from plain_graph import flat
-from plain_metrics import METRICS
-from plain_training import hinges_on_rounding
+from support.drawn.graphs import columns, initial_values
+from support.drawn.sketch import INPUTS
+from support.listed_models import MODELS, PLACEMENTS, spec_of
+from support.marks import slow_but
+from support.plain import step as plain
+from support.plain.graph import flat
+from support.plain.metrics import METRICS
+from support.plain.training import hinges_on_rounding
+from support.run_ways import STEPS, Rows, check_same, run_build, run_plain, write
 
 from placer import ops
 from placer.compiler import compile
-from placer.graph import optimizers, schedules
+from placer.config import optimizers, schedules
 from placer.ops.composites import COMPOSITES
 
 IN_EVERY_RUN = [

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import yaml
-from both_ways import check_same, run_build, run_plain, write
-from drawn_graphs import columns, initial_values
-from marks import slow_but
+from support.drawn.graphs import columns, initial_values
+from support.marks import slow_but
+from support.run_ways import check_same, run_build, run_plain, write
 
 from placer.compiler import compile
-from placer.graph.types import TensorType
+from placer.types import TensorType
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

@@ -2,8 +2,8 @@
 
 import jax
 import pytest
-from held_to_plain_jax import CLASSES, check_as_plain_jax, op
-from marks import slow_but
+from support.marks import slow_but
+from support.plain_jax_checks import CLASSES, check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from marks import slow_but
 from safetensors.numpy import load_file
-from spec_models import NAMES
+from support.marks import slow_but
+from support.spec_models import NAMES
 
 from placer.compiler import compile
-from placer.files import find
-from placer.runtime.process import Options, run_in_threads
+from placer.resources import find
+from placer.runtime.run.process import Options, run_in_threads
 
 IN_EVERY_RUN = (
     "breast_cancer",

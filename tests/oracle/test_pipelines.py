@@ -2,8 +2,8 @@
 skip connection, a parameter of two stages, dropout and a short batch."""
 
 import pytest
-from held_to_plain_jax import check_as_plain_jax, op
-from marks import slow_but
+from support.marks import slow_but
+from support.plain_jax_checks import check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

@@ -1,8 +1,8 @@
 """R1 for placements in which something is missing somewhere: rows, parts, work."""
 
 import pytest
-from held_to_plain_jax import check_as_plain_jax, op
-from marks import slow_but
+from support.marks import slow_but
+from support.plain_jax_checks import check_as_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

@@ -5,8 +5,8 @@ or what a row takes stands in others, and results of which the loss needs some o
 import numpy as np
 import pytest
 import yaml
-from both_ways import check_alike, run_three_ways
-from held_to_plain_jax import check_as_plain_jax, op
+from support.plain_jax_checks import check_as_plain_jax, op
+from support.run_ways import check_alike, run_three_ways
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from marks import slow_but
+from support.marks import slow_but
 
 import placer
 from placer.compiler import compile
-from placer.runtime.process import Options, run_in_threads
+from placer.runtime.run.process import Options, run_in_threads
 
 ROOT = Path(placer.__file__).parents[1]
 SPECS = Path(__file__).parents[2] / "specs"

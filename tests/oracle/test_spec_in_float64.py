@@ -2,11 +2,11 @@
 
 import jax
 import numpy as np
-import plain_specs
 import pytest
-from both_ways import check_same, run_build, run_plain
-from marks import slow_but
-from spec_models import BY_HAND, NAMES, copied, drawn_parameters, read, rows
+from support.marks import slow_but
+from support.plain import specs as plain_specs
+from support.run_ways import check_same, run_build, run_plain
+from support.spec_models import BY_HAND, NAMES, copied, drawn_parameters, read, rows
 
 from placer.compiler import compile
 

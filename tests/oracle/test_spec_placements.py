@@ -2,11 +2,11 @@
 as placed, and as one process."""
 
 import numpy as np
-import plain_specs
 import pytest
-from both_ways import run_build
-from marks import slow_but
-from spec_models import BY_HAND, copied, drawn_parameters
+from support.marks import slow_but
+from support.plain import specs as plain_specs
+from support.run_ways import run_build
+from support.spec_models import BY_HAND, copied, drawn_parameters
 
 from placer.compiler import compile
 

@@ -10,16 +10,16 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from marks import slow_but
 from safetensors.numpy import load_file
+from support.marks import slow_but
 
 from placer.compiler import compile
 from placer.regions.arguments import are_trained, leaves_with_paths
-from placer.runtime.process import Options, run_in_threads
+from placer.runtime.run.process import Options, run_in_threads
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
-SOURCE = Path(__file__).with_name("traced.py")
+SOURCE = Path(__file__).parents[1] / "support" / "traced.py"
 STEPS = 4
 WORKERS = "{'nodes': {'worker': {'count': 2}, 'ps': {'count': 2}}}"
 PLACEMENTS = {

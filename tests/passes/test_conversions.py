@@ -1,10 +1,10 @@
 """Every conversion, between sets of nodes that are the same, apart, or share some."""
 
 import pytest
-from small_models import model
+from support.small_models import model
 
 from placer.compiler import lowered
-from placer.graph.structure import is_conversion
+from placer.graph.kinds import is_conversion
 from placer.passes.transfer import is_local
 
 A = "/node:worker:0-1/cpu"

@@ -2,10 +2,10 @@
 the programs."""
 
 import pytest
-from small_models import model
+from support.small_models import model
 
 from placer.compiler import compile as compile_model
-from placer.graph.structure import is_computed
+from placer.graph.kinds import is_computed
 from placer.graph.text import parse_graphs
 
 DEMO = """\

@@ -1,9 +1,9 @@
 """Copies between the devices of a node: as few as there can be, and where they stand."""
 
-from small_models import model, two_layers
+from support.small_models import model, two_layers
 
 from placer.compiler import lowered
-from placer.graph.structure import COPIES
+from placer.graph.kinds import COPIES
 from placer.graph.text import parse_graph, print_graph
 
 NODES = "{worker: {count: 2, devices: {cpu: 1, gpu: 8}}}"

@@ -1,6 +1,6 @@
 """Blocks with `remat`: several in one model, and blocks that stand on several places."""
 
-from small_models import model
+from support.small_models import model
 
 from placer.compiler import lowered
 

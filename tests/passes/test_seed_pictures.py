@@ -3,13 +3,13 @@
 from math import prod
 
 import pytest
-from small_models import model, two_layers
+from support.small_models import model, two_layers
 
 from placer.compiler import compile as compile_model
 from placer.compiler import lowered
-from placer.files import find
-from placer.graph.structure import is_update
+from placer.graph.kinds import is_update
 from placer.passes.segment import is_computed
+from placer.resources import find
 from placer.spec import load
 
 

@@ -4,11 +4,11 @@ destination, one message per way, and no circle of waiting."""
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_models import model, two_layers
+from support.small_models import model, two_layers
 
 from placer.compiler import lowered
 from placer.errors import GraphError
-from placer.files import find
+from placer.resources import find
 from placer.spec import load
 
 SPECS = sorted(path.stem for path in find("specs").glob("*.yaml"))

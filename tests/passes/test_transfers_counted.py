@@ -4,11 +4,11 @@ every value once to each node that takes it, and nothing else (R6)."""
 from collections import Counter
 
 import pytest
-from small_models import model
+from support.small_models import model
 
 from placer.compiler import lowered
-from placer.graph.rows import pieces
-from placer.graph.structure import COPIES
+from placer.graph.kinds import COPIES
+from placer.layouts.conversions import pieces
 
 HEAD = """\
 nodes: {worker: {count: 4, devices: {cpu: 1, gpu: 3}}, ps: {count: 2}}

@@ -1,11 +1,11 @@
 """Where things stand that nobody placed (the table of design 4), and what is refused."""
 
 import pytest
-from small_models import model, two_layers
+from support.small_models import model, two_layers
 
 from placer.compiler import lowered
 from placer.errors import GraphError
-from placer.graph.structure import is_computed, is_update
+from placer.graph.kinds import is_computed, is_update
 
 W, W0, W1 = "/node:worker/cpu", "/node:worker:0/cpu", "/node:worker:1/cpu"
 

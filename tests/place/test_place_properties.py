@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placer.errors import PlaceError
 from placer.place import Cluster, Location, NodeKind, Place
-from placer.place.explain import PARTS
+from placer.place.diagnose import PARTS
 
 drawn = settings(
     derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from real_runs import launch
+from support.real_runs import launch
 
 from placer.compiler import compile
-from placer.files import find
+from placer.resources import find
 
 
 def test_processes_emulate_their_devices_and_say_so(tmp_path: Path) -> None:

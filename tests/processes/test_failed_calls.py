@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from real_runs import Ended, command, launch, processes
+from support.real_runs import Ended, command, launch, processes
 
 FUNCTIONS = """\
 import jax

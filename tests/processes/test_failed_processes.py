@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from real_runs import (
+from safetensors.numpy import load_file, save_file
+from support.real_runs import (
     ASKED,
     FOR_EVER,
     Ended,
@@ -23,13 +24,12 @@ from real_runs import (
     small,
     started,
 )
-from safetensors.numpy import load_file, save_file
 
 from placer.compiler import compile
 from placer.errors import RunError
 from placer.launcher.ports import free_endpoints
 from placer.ops.function import Function
-from placer.runtime.process import Options, run_in_threads
+from placer.runtime.run.process import Options, run_in_threads
 
 
 @pytest.fixture(scope="module")

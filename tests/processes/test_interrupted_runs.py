@@ -7,8 +7,16 @@ import signal
 from pathlib import Path
 
 import pytest
-from real_runs import FOR_EVER, by_hand, first_line, launched, processes, small, started
-from real_runs import placer_command as command
+from support.real_runs import (
+    FOR_EVER,
+    by_hand,
+    first_line,
+    launched,
+    processes,
+    small,
+    started,
+)
+from support.real_runs import placer_command as command
 
 import placer
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from marks import slow_but
-from real_runs import (
+from support.marks import slow_but
+from support.real_runs import (
     FOR_EVER,
     SOON,
     by_hand,

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from marks import slow_but
-from real_runs import command, launch
+from support.marks import slow_but
+from support.real_runs import command, launch
 
 import placer
 from placer.compiler import compile
-from placer.files import find
-from placer.runtime.process import Options, run_in_threads
+from placer.resources import find
+from placer.runtime.run.process import Options, run_in_threads
 
 SPECS = find("specs/digits.yaml").parent
 PYTHON = ("flax_block", "flax_block_gpus")

@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 import numpy as np
-import plain_specs
 import pytest
-from real_runs import Ended, by_hand, command, launch, small
 from safetensors.numpy import load_file, save_file
+from support.plain import specs as plain_specs
+from support.real_runs import Ended, by_hand, command, launch, small
 
-from placer.plan import Plan, read_plan
+from placer.build.plan import Plan, read_plan
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placer.config.csv import Csv
 from placer.errors import DataError
-from placer.graph.csv_format import Csv
 from placer.readers import Column, open_source
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())

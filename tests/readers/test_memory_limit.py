@@ -2,21 +2,21 @@
 
 import pytest
 
-from placer.readers import memory
+from placer.readers import memory_limit
 
 
 def test_a_cgroup_leaves_its_limit_less_what_cannot_be_freed(tmp_path):
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("700\n")
     (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 150\n")
-    assert memory._of_cgroup(tmp_path) == [450]
+    assert memory_limit._of_cgroup(tmp_path) == [450]
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._of_cgroup(tmp_path) == []
-    assert memory._of_cgroup(tmp_path / "none") == []
+    assert memory_limit._of_cgroup(tmp_path) == []
+    assert memory_limit._of_cgroup(tmp_path / "none") == []
 
 
 def test_the_machine_has_memory():
-    assert memory.available() > 0
+    assert memory_limit.available() > 0
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_least_of_the_machine_and_the_cgroups_is_available(
         (folder / "memory.current").write_text("0\n")
         (folder / "memory.stat").write_text("")
     (tmp_path / "cgroup").write_text("1:name=systemd:/\n0::/outer/own\n")
-    monkeypatch.setattr(memory, "_OWN", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(memory, "_of_machine", lambda: machine)
-    assert memory.available() == left
+    monkeypatch.setattr(memory_limit, "_OWN", tmp_path / "cgroup")
+    monkeypatch.setattr(memory_limit, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(memory_limit, "_of_machine", lambda: machine)
+    assert memory_limit.available() == left

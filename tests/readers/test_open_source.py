@@ -459,7 +459,7 @@ def test_python_modules_and_functions_that_are_not_there(module, tmp_path):
 def test_reading_imports_no_jax(tmp_path):
     code = (
         "import sys, pathlib, placer.readers as r\n"
-        "import placer.runtime.initial, placer.runtime.schedules, placer.runtime.table\n"
+        "import placer.tables.initial.initial_values, placer.tables.learning_rate, placer.tables.dense\n"
         "c = [r.Column('image', 'float32', (64,))]\n"
         "r.open_source('sklearn:digits', c, mapping=None, split=None,"
         " folder=pathlib.Path('.'))\n"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.errors import DataError
-from placer.graph.rows import part
+from placer.layouts.conversions import part
 from placer.readers import Order
 
 

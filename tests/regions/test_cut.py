@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from cutting import check_same, regions
+from support.regions import check_same, regions
 
 from placer import device_guard, place_guard
 from placer.errors import PlacerError

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cutting import text_of
+from support.regions import text_of
 
 from placer import ops, place_guard
 from placer.errors import PlacerError

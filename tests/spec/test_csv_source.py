@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer import compile
+from placer.build.plan import read_plan
+from placer.config.csv import Csv
 from placer.errors import SpecError
-from placer.graph.csv_format import Csv
-from placer.plan import read_plan
-from placer.runtime.batches import open_batches
+from placer.runtime.run.batches import open_batches
 from placer.spec import json_schema, load_text
 
 HEAD = """\

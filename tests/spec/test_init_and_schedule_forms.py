@@ -2,11 +2,11 @@
 
 import pytest
 
-from placer.graph import inits
+from placer.config import initializers
 from placer.graph.text import parse_graph, print_graph
-from placer.runtime.initial import values
-from placer.runtime.schedules import schedule
 from placer.spec import load_text
+from placer.tables.initial.initial_values import values
+from placer.tables.learning_rate import schedule
 
 SPEC = """\
 nodes: {worker: {}}
@@ -31,7 +31,7 @@ def init_of(graph, name):
     return graph.producers[name].attrs["init"]
 
 
-@pytest.mark.parametrize(("alias", "name"), inits.ALIASES.items())
+@pytest.mark.parametrize(("alias", "name"), initializers.ALIASES.items())
 def test_the_graph_has_one_name_for_an_initialiser(alias, name, tmp_path):
     graph = loaded(tmp_path, alias if alias != "eye" else "{eye: 2.0}")
     expected = name if alias != "eye" else {name: 2.0}
@@ -41,7 +41,7 @@ def test_the_graph_has_one_name_for_an_initialiser(alias, name, tmp_path):
 @pytest.mark.parametrize(
     "init",
     [
-        *inits.BARE,
+        *initializers.BARE,
         "{uniform: [-1, 2.5]}",
         "{normal: {mean: 1, std: 0.02}}",
         "{truncated_normal: 0.02}",

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.errors import SpecError
-from placer.files import find
+from placer.resources import find
 from placer.spec import json_schema, load_text
 
 DIGITS = find("specs/digits.yaml").read_text(encoding="utf-8")

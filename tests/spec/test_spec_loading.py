@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from placer.errors import SpecError
-from placer.files import find
 from placer.graph.model import Source
 from placer.graph.text import parse_graph, print_graph
-from placer.graph.types import TensorType
+from placer.resources import find
 from placer.spec import load, load_text
+from placer.types import TensorType
 
 SPECS = ("digits", "diabetes", "seed_ctr", "two_workers")
 

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 import placer
 from placer.errors import BuildError, DataError, SpecError
-from placer.runtime.initial import values
-from placer.runtime.process import Options, run_in_threads
-from placer.runtime.weights import flat_range
+from placer.runtime.run.process import Options, run_in_threads
+from placer.tables.initial.initial_values import values
+from placer.tables.initial.weight_file import flat_range
 
 SPEC = """\
 name: begun

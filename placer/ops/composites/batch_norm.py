@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from placer.errors import OpError
-from placer.graph.types import BATCH, TensorType
+from placer.ops.common.checks import arity, need_float
 from placer.ops.composite import Composite, Part, Written
 from placer.ops.declaration import (
     Attr,
@@ -15,7 +15,7 @@ from placer.ops.declaration import (
     Operand,
     Types,
 )
-from placer.ops.declarations.checks import arity, need_float
+from placer.types import BATCH, TensorType
 
 _OPERANDS = (
     Operand("x", "float, [batch, …, channels]"),

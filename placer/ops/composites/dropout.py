@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from placer.config.sources import POSITION
 from placer.errors import OpError
-from placer.graph.structure import POSITION
-from placer.graph.types import TensorType
+from placer.ops.common.checks import arity, need_float
 from placer.ops.composite import Composite, Part, Written, stream
 from placer.ops.declaration import Attr, Attrs, Case, Operand, Types
-from placer.ops.declarations.checks import arity, need_float
+from placer.types import TensorType
 
 _X = (Operand("x", "float, [batch, …]"),)
 

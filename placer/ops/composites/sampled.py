@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from placer.config.sources import POSITION
 from placer.errors import OpError
-from placer.graph.structure import POSITION
-from placer.graph.types import TensorType
+from placer.ops.common.checks import arity
 from placer.ops.composite import Composite, Part, Written, stream
 from placer.ops.declaration import Attr, Attrs, Case, LayerParameter, Operand, Types
-from placer.ops.declarations.checks import arity
-from placer.ops.declarations.loss_reduction import REDUCE, reduced
-from placer.ops.declarations.sampling import (
+from placer.ops.losses.loss_reduction import REDUCE, reduced
+from placer.ops.losses.sampling import (
     SAMPLER,
     apart_by,
     check_drawn,
     check_rows,
 )
+from placer.types import TensorType
 
 _OPERANDS = (
     Operand("x", "float, [batch, size]"),

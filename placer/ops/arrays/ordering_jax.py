@@ -1,0 +1,48 @@
+"""top_k, argmax, argmin."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from placer.ops.arrays.index_jax import along, put
+
+Pair = tuple[jax.Array, jax.Array]
+
+
+def top_k(x: jax.Array, *, k: int) -> Pair:
+    return _top_k(k, x.shape, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _top_k(k: int, shape: tuple[int, ...], x: jax.Array) -> Pair:
+    values, indices = jax.lax.top_k(x, k)
+    return values, indices
+
+
+def _top_k_forward(
+    k: int, shape: tuple[int, ...], x: jax.Array
+) -> tuple[Pair, jax.Array]:
+    values, indices = _top_k(k, shape, x)
+    return (values, indices), indices
+
+
+def _top_k_backward(
+    k: int, shape: tuple[int, ...], indices: jax.Array, dys: Pair
+) -> tuple[jax.Array]:
+    return (put(shape, along(len(shape) - 1, shape, indices), dys[0]),)
+
+
+_top_k.defvjp(_top_k_forward, _top_k_backward)
+
+
+def argmax(x: jax.Array, *, axis: int = -1, keepdims: bool = False) -> jax.Array:
+    found = jax.lax.argmax(x, axis % x.ndim, jnp.int32)
+    return jnp.expand_dims(found, axis) if keepdims else found
+
+
+def argmin(x: jax.Array, *, axis: int = -1, keepdims: bool = False) -> jax.Array:
+    found = jax.lax.argmin(x, axis % x.ndim, jnp.int32)
+    return jnp.expand_dims(found, axis) if keepdims else found

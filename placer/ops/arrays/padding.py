@@ -1,0 +1,112 @@
+"""pad: more of a value along its dimensions, which are not the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.errors import OpError
+from placer.ops.common.checks import arity, each_row, holds
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.types import BATCH, Dim, TensorType
+
+_PAD = (Operand("x", "any dtype, at least one dimension"),)
+
+
+def _padded(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Dim:
+    """The size of one dimension afterwards; OpError when it cannot be padded so."""
+    dim, most = x.shape[axis], max(pair)
+    if min(pair) < 0:
+        raise OpError(
+            f"pad cannot add {min(pair)} elements",
+            attr="paddings",
+            hint="slice takes elements away",
+        )
+    if dim == BATCH:
+        if most:
+            raise OpError(
+                f"pad cannot add rows to the batch, axis {axis} of 'x' {x}",
+                attr="paddings",
+            )
+        return dim
+    if mode == "reflect" and most >= max(1, int(dim)):
+        raise OpError(
+            f"pad can reflect {int(dim) - 1} elements of axis {axis} of 'x' {x},"
+            f" not {most}",
+            attr="paddings",
+        )
+    if mode == "edge" and most and dim == 0:
+        raise OpError(f"pad has no edge on axis {axis} of 'x' {x}", attr="paddings")
+    return int(dim) + sum(pair)
+
+
+def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("pad", _PAD, types)
+    (x,), paddings = types, attrs["paddings"]
+    if not x.rank:
+        raise OpError(f"pad needs a dimension, 'x' is {x}", operand=0)
+    if len(paddings) != x.rank or any(len(pair) != 2 for pair in paddings):
+        raise OpError(
+            f"pad needs [before, after] for each dimension of 'x' {x}",
+            attr="paddings",
+            hint="write [0, 0] for one that stays",
+        )
+    if not holds(x.dtype, attrs["value"]):
+        raise OpError(f"pad cannot put {attrs['value']} into 'x' {x}", attr="value")
+    shape = [
+        _padded(x, axis, pair, attrs["mode"]) for axis, pair in enumerate(paddings)
+    ]
+    return (TensorType(x.dtype, tuple(shape)),)
+
+
+def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    """What was copied to the outside has its gradients added up."""
+    if attrs["mode"] == "constant":
+        return 0
+    (out,) = _infer(types, attrs)
+    return (out.numel() - types[0].numel()) * len(wrt)
+
+
+PAD = Declaration(
+    "pad",
+    "With more elements before and after, along dimensions that are not the batch: a"
+    " number, the outermost element, or a reflection that does not repeat it.",
+    _PAD,
+    _infer,
+    each_row,
+    lambda types, attrs: 0,
+    _grad_flops,
+    attrs=(
+        Attr(
+            "paddings",
+            list[list[int]],
+            "[before, after] for each dimension, [0, 0] for the batch",
+            required=True,
+        ),
+        Attr("value", float, "what is put there, if the mode is constant", default=0.0),
+        Attr(
+            "mode",
+            str,
+            "what is put there",
+            default="constant",
+            choices=("constant", "edge", "reflect"),
+        ),
+    ),
+    linear=lambda types, attrs: (
+        () if attrs["mode"] == "constant" and attrs["value"] else ((0,),)
+    ),
+    formula="out = value, …, x, …, value",
+    source="numpy.pad, of which these are three modes",
+    cases=(
+        Case(("float32[batch, 28, 28]",), {"paddings": [[0, 0], [2, 2], [2, 2]]}),
+        Case(
+            ("float32[batch, 20, 8]",),
+            {"paddings": [[0, 0], [1, 0], [0, 0]], "value": -1.0},
+        ),
+        Case(
+            ("float32[batch, 28]",), {"paddings": [[0, 0], [3, 3]], "mode": "reflect"}
+        ),
+    ),
+    example="{name: framed, op: pad, in: image, paddings: [[0, 0], [2, 2], [2, 2]]}",
+)
+
+DECLARATIONS = (PAD,)

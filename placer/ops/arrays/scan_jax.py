@@ -1,0 +1,51 @@
+"""cumsum: its backward is the same the other way."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from placer.ops.common.precision_jax import wide
+
+
+def cumsum(
+    x: jax.Array, *, axis: int = -1, reverse: bool = False, exclusive: bool = False
+) -> jax.Array:
+    return _cumsum(axis % x.ndim, reverse, exclusive, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _cumsum(axis: int, reverse: bool, exclusive: bool, x: jax.Array) -> jax.Array:
+    if exclusive and x.shape[axis]:
+        x = _shift(x, axis, reverse)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return jax.lax.cumsum(wide(x), axis, reverse).astype(x.dtype)
+    return jax.lax.cumsum(x, axis, reverse)
+
+
+def _shift(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
+    """Each element one further on, and 0 where the sums begin: a sum less its own
+    element would round twice."""
+    zero = jnp.zeros_like(jax.lax.slice_in_dim(x, 0, 1, axis=axis))
+    if reverse:
+        rest = jax.lax.slice_in_dim(x, 1, None, axis=axis)
+        return jnp.concatenate([rest, zero], axis)
+    rest = jax.lax.slice_in_dim(x, 0, -1, axis=axis)
+    return jnp.concatenate([zero, rest], axis)
+
+
+def _forward(
+    axis: int, reverse: bool, exclusive: bool, x: jax.Array
+) -> tuple[jax.Array, None]:
+    return _cumsum(axis, reverse, exclusive, x), None
+
+
+def _backward(
+    axis: int, reverse: bool, exclusive: bool, kept: None, dy: jax.Array
+) -> tuple[jax.Array]:
+    return (_cumsum(axis, not reverse, exclusive, dy),)
+
+
+_cumsum.defvjp(_forward, _backward)

@@ -1,0 +1,261 @@
+"""reshape, flatten, concat, tile: the same numbers in another arrangement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from placer.errors import OpError
+from placer.ops.common.checks import (
+    arity,
+    each_row,
+    elements,
+    need_same_dtype,
+    normal_axis,
+)
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Case,
+    Declaration,
+    Operand,
+    Rule,
+    Types,
+)
+from placer.types import BATCH, Dim, TensorType
+
+_RESHAPE = (Operand("x", "any dtype and shape"),)
+_CONCAT = (
+    Operand("xs", "the same dtype, the same shape but for `axis`", variadic=True),
+)
+
+
+def _error(message: str, hint: str | None = None) -> OpError:
+    return OpError(f"reshape {message}", attr="shape", hint=hint)
+
+
+def _known(shape: Sequence[Dim]) -> tuple[int, int]:
+    """The product of a shape's ints, and how often it has the batch; -1 is left out."""
+    sizes = [d for d in shape if isinstance(d, int) and d != -1]
+    return elements(sizes), sum(d == BATCH for d in shape)
+
+
+def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("reshape", _RESHAPE, types)
+    (x,) = types
+    shape: list[Dim] = list(attrs["shape"])
+    _check_words(shape)
+    size, batches = _known(x.shape)
+    written, named = _known(shape)
+    text = f"[{', '.join(map(str, shape))}]"
+    if -1 not in shape:
+        if (size, batches) != (written, named):
+            raise _error(f"cannot make {text} of {x}: the number of elements differs")
+        return (TensorType(x.dtype, tuple(shape)),)
+    if named and not (x.has_rows and shape[0] == BATCH):
+        raise _error(
+            f"cannot tell -1 from batch in {text} for {x}", "write the dimension out"
+        )
+    match batches - named:
+        case 0 if size and size % written == 0:
+            rest: Dim = size // written
+        case 1 if size == written:
+            rest = BATCH
+        case 1:
+            raise _error(
+                f"cannot make {text} of {x}: -1 would be the batch times"
+                f" {size}/{written}",
+                "keep batch a dimension of its own",
+            )
+        case _:
+            raise _error(f"cannot make {text} of {x}: the number of elements differs")
+    return (TensorType(x.dtype, tuple(rest if d == -1 else d for d in shape)),)
+
+
+def _check_words(shape: Sequence[Dim]) -> None:
+    for dim in shape:
+        if dim not in (BATCH, -1) and not (isinstance(dim, int) and dim > 0):
+            raise _error(
+                f"has the dimension {dim}", "write an int from 1 on, batch or -1"
+            )
+    for word in (BATCH, -1):
+        if list(shape).count(word) > 1:
+            raise _error(f"names {word} more than once")
+
+
+def _rows_reshape(types: Types, attrs: Attrs) -> Rule:
+    (x,), (out,) = types, _infer_reshape(types, attrs)
+    same = x.has_rows and out.has_rows and _known(x.shape[1:]) == _known(out.shape[1:])
+    return "rows" if same else "whole"
+
+
+RESHAPE = Declaration(
+    "reshape",
+    "The same elements in another shape, the last dimension running fastest.",
+    _RESHAPE,
+    _infer_reshape,
+    _rows_reshape,
+    lambda types, attrs: 0,
+    lambda types, attrs, wrt: 0,
+    attrs=(
+        Attr(
+            "shape",
+            list[int | Literal["batch"]],
+            "the dimensions: ints, `batch` at most once, -1 for the rest at most once",
+            required=True,
+        ),
+    ),
+    linear=lambda types, attrs: ((0,),),
+    formula="out[i] = x[i] in row-major order",
+    cases=(
+        Case(("float32[batch, 64]",), {"shape": ["batch", 8, -1]}),
+        Case(("float32[batch]",), {"shape": [-1, 1]}),
+        Case(("float32[batch, 6]",), {"shape": [6, "batch"]}),
+    ),
+    example="{name: tiles, op: reshape, in: image, shape: [batch, 8, 8]}",
+)
+
+
+def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("concat", _CONCAT, types)
+    need_same_dtype("concat", [f"xs[{i}]" for i in range(len(types))], types)
+    first = types[0]
+    axis = normal_axis("concat", attrs["axis"], first.rank)
+    total = 0
+    for index, type_ in enumerate(types):
+        if type_.rank != first.rank or _without(type_, axis) != _without(first, axis):
+            raise OpError(
+                f"concat needs operands that differ at axis {axis} only,"
+                f" 'xs[0]' is {first}, 'xs[{index}]' is {type_}",
+                operand=index,
+            )
+        size = type_.shape[axis]
+        if size == BATCH:
+            raise OpError(
+                f"concat cannot join along the batch, axis {axis} of 'xs[{index}]'"
+                f" {type_}",
+                attr="axis",
+            )
+        total += int(size)
+    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
+    return (TensorType(first.dtype, shape),)
+
+
+def _without(type_: TensorType, axis: int) -> tuple[Dim, ...]:
+    return type_.shape[:axis] + type_.shape[axis + 1 :]
+
+
+CONCAT = Declaration(
+    "concat",
+    "Values side by side along an axis, which is not the batch.",
+    _CONCAT,
+    _infer_concat,
+    each_row,
+    lambda types, attrs: 0,
+    lambda types, attrs, wrt: 0,
+    attrs=(Attr("axis", int, "where they are joined", default=-1),),
+    linear=lambda types, attrs: (tuple(range(len(types))),),
+    formula="out = xs[0], xs[1], … along axis",
+    cases=(Case(("float32[batch, 8]", "float32[batch, 3]")),),
+    example="{name: features, op: concat, in: [user, item]}",
+)
+
+_FLATTEN = (Operand("x", "any dtype, at least one dimension"),)
+
+
+def _flat_axis(x: TensorType, axis: int) -> int:
+    """The first of the dimensions that are joined; the rank where there is none."""
+    return axis if axis == x.rank else normal_axis("flatten", axis, x.rank)
+
+
+def _infer_flatten(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("flatten", _FLATTEN, types)
+    (x,) = types
+    if not x.rank:
+        raise OpError(f"flatten needs a dimension, 'x' is {x}", operand=0)
+    axis = _flat_axis(x, attrs["axis"])
+    size, batches = _known(x.shape[axis:])
+    if batches > 1 or (batches and size != 1):
+        raise OpError(
+            f"flatten cannot join the batch with other dimensions: 'x' is {x} and axis"
+            f" is {attrs['axis']}",
+            attr="axis",
+            hint="keep batch a dimension of its own: axis 1 joins those of a row",
+        )
+    return (TensorType(x.dtype, (*x.shape[:axis], BATCH if batches else size)),)
+
+
+FLATTEN = Declaration(
+    "flatten",
+    "All dimensions from an axis on as one, the last of them running fastest; each row"
+    " as a vector, if nothing is said. Where no dimension is left, it is one of 1.",
+    _FLATTEN,
+    _infer_flatten,
+    each_row,
+    lambda types, attrs: 0,
+    lambda types, attrs, wrt: 0,
+    attrs=(Attr("axis", int, "the first dimension that is joined", default=1),),
+    linear=lambda types, attrs: ((0,),),
+    formula="out[i] = x[i] in row-major order",
+    source="Keras's Flatten, PyTorch's with its start_dim",
+    cases=(
+        Case(("float32[batch, 8, 8, 3]",)),
+        Case(("float32[batch, 8, 8, 3]",), {"axis": 2}),
+        Case(("float32[batch]",)),
+    ),
+    example="{name: features, op: flatten, in: image}",
+)
+
+_TILE = (Operand("x", "any dtype and shape"),)
+
+
+def _infer_tile(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("tile", _TILE, types)
+    (x,), repeats = types, attrs["repeats"]
+    if len(repeats) != x.rank:
+        raise OpError(
+            f"tile needs one of repeats for each dimension of 'x' {x},"
+            f" {len(repeats)} given",
+            attr="repeats",
+        )
+    shape: list[Dim] = []
+    for axis, (dim, times) in enumerate(zip(x.shape, repeats, strict=True)):
+        if times < 1:
+            raise OpError(f"tile cannot repeat {times} times", attr="repeats")
+        if dim == BATCH and times != 1:
+            raise OpError(
+                f"tile cannot repeat the batch, axis {axis} of 'x' {x}", attr="repeats"
+            )
+        shape.append(dim if dim == BATCH else int(dim) * times)
+    return (TensorType(x.dtype, tuple(shape)),)
+
+
+def _tile_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    (out,) = _infer_tile(types, attrs)
+    return out.numel() * len(wrt) if out != types[0] else 0
+
+
+TILE = Declaration(
+    "tile",
+    "A value beside itself, so many times along each dimension.",
+    _TILE,
+    _infer_tile,
+    each_row,
+    lambda types, attrs: 0,
+    _tile_grad_flops,
+    attrs=(
+        Attr(
+            "repeats",
+            list[int],
+            "how many times along each dimension, 1 along the batch",
+            required=True,
+        ),
+    ),
+    linear=lambda types, attrs: ((0,),),
+    formula="out[i, j] = x[i mod n, j mod m]",
+    source="numpy.tile",
+    cases=(Case(("float32[batch, 1, 8]",), {"repeats": [1, 20, 1]}),),
+    example="{name: queries, op: tile, in: query, repeats: [1, 20, 1]}",
+)
+
+DECLARATIONS = (RESHAPE, FLATTEN, CONCAT, TILE)

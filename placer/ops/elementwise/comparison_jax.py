@@ -1,0 +1,119 @@
+"""greater, less, equal, where, maximum, minimum, clip."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from placer.ops.elementwise.broadcasting_jax import Shapes, sum_to
+from placer.ops.elementwise.ordered_jax import order
+
+Pair = tuple[jax.Array, jax.Array]
+
+
+def greater(a: jax.Array, b: jax.Array) -> jax.Array:
+    return a > b
+
+
+def less(a: jax.Array, b: jax.Array) -> jax.Array:
+    return a < b
+
+
+def equal(a: jax.Array, b: jax.Array) -> jax.Array:
+    return a == b
+
+
+def where(condition: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    return _where((a.shape, b.shape), condition, a, b)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _where(
+    shapes: Shapes, condition: jax.Array, a: jax.Array, b: jax.Array
+) -> jax.Array:
+    return jnp.where(condition != 0, a, b)
+
+
+def _where_forward(
+    shapes: Shapes, condition: jax.Array, a: jax.Array, b: jax.Array
+) -> Pair:
+    return _where(shapes, condition, a, b), condition
+
+
+def _where_backward(
+    shapes: Shapes, condition: jax.Array, dy: jax.Array
+) -> tuple[None, jax.Array, jax.Array]:
+    chosen = condition != 0
+    da, db = jnp.where(chosen, dy, 0), jnp.where(chosen, 0, dy)
+    return None, sum_to(da, shapes[0]), sum_to(db, shapes[1])
+
+
+_where.defvjp(_where_forward, _where_backward)
+
+
+def maximum(a: jax.Array, b: jax.Array) -> jax.Array:
+    return _maximum((a.shape, b.shape), a, b)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _maximum(shapes: Shapes, a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.maximum(a, b)
+
+
+def _maximum_forward(shapes: Shapes, a: jax.Array, b: jax.Array) -> Pair:
+    return jnp.maximum(a, b), order(a, b)
+
+
+def minimum(a: jax.Array, b: jax.Array) -> jax.Array:
+    return _minimum((a.shape, b.shape), a, b)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _minimum(shapes: Shapes, a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.minimum(a, b)
+
+
+def _minimum_forward(shapes: Shapes, a: jax.Array, b: jax.Array) -> Pair:
+    return jnp.minimum(a, b), order(b, a)
+
+
+def _extreme_backward(shapes: Shapes, ahead: jax.Array, dy: jax.Array) -> Pair:
+    """`ahead` is 1 where a was taken, -1 where b was, 0 where they were equal."""
+    tie = jnp.where(ahead == 0, dy / 2, 0)
+    da, db = jnp.where(ahead > 0, dy, tie), jnp.where(ahead < 0, dy, tie)
+    return sum_to(da, shapes[0]), sum_to(db, shapes[1])
+
+
+_maximum.defvjp(_maximum_forward, _extreme_backward)
+_minimum.defvjp(_minimum_forward, _extreme_backward)
+
+
+def clip(
+    x: jax.Array, *, min: float | None = None, max: float | None = None
+) -> jax.Array:
+    return _clip(min, max, x)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _clip(low: float | None, high: float | None, x: jax.Array) -> jax.Array:
+    return _clip_forward(low, high, x)[0]
+
+
+def _clip_forward(low: float | None, high: float | None, x: jax.Array) -> Pair:
+    y, within = x, ~jnp.isnan(x)
+    if low is not None:
+        y, within = jnp.maximum(y, low), within & (x >= low)
+    if high is not None:
+        y, within = jnp.minimum(y, high), within & (x <= high)
+    return y, within
+
+
+def _clip_backward(
+    low: float | None, high: float | None, within: jax.Array, dy: jax.Array
+) -> tuple[jax.Array]:
+    return (jnp.where(within, dy, 0),)
+
+
+_clip.defvjp(_clip_forward, _clip_backward)

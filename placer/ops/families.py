@@ -1,0 +1,62 @@
+"""The families of ops, in the order of the op reference.
+
+A family is two modules side by side: `linear/dense.py` declares its ops, without JAX and
+numpy, and `linear/dense_jax.py` holds their functions, by the names of the ops.
+"""
+
+from __future__ import annotations
+
+from placer.ops.arrays import (
+    axes,
+    index,
+    ordering,
+    padding,
+    reduction,
+    scan,
+    shape,
+    slicing,
+)
+from placer.ops.elementwise import activation, arithmetic, cast, comparison, power
+from placer.ops.image import convolution, pooling
+from placer.ops.linear import dense, embedding, position, product
+from placer.ops.losses import distance, loss, metric, sampling
+from placer.ops.normalization import batch_norm, normalization
+from placer.ops.sequence import attention, multi_head_attention, recurrent
+from placer.ops.special import call, constant, gradient, inserted, random
+
+FAMILIES = (
+    dense,
+    convolution,
+    pooling,
+    normalization,
+    embedding,
+    position,
+    recurrent,
+    attention,
+    multi_head_attention,
+    arithmetic,
+    power,
+    comparison,
+    cast,
+    activation,
+    shape,
+    axes,
+    slicing,
+    padding,
+    index,
+    ordering,
+    reduction,
+    scan,
+    product,
+    gradient,
+    random,
+    sampling,
+    batch_norm,
+    loss,
+    distance,
+    metric,
+    call,
+    constant,
+    inserted,
+)
+"""The modules of the declarations."""

@@ -1,0 +1,264 @@
+"""fc and matmul: where the floating-point operations are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.errors import OpError
+from placer.ops.common.checks import (
+    arity,
+    broadcast,
+    elements,
+    ints,
+    need_float,
+    need_same_dtype,
+)
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Case,
+    Declaration,
+    LayerParameter,
+    Operand,
+    Rule,
+    Types,
+)
+from placer.ops.elementwise.activation import (
+    ACTIVATIONS,
+    BACKWARD_FLOPS,
+    FORWARD_FLOPS,
+    kept,
+)
+from placer.types import BATCH, Dim, TensorType
+
+_FC = (
+    Operand("x", "float, [batch, …, in]: the last dimension is multiplied"),
+    Operand("w", "the same dtype, [in, size]", parameter=True),
+    Operand("b", "the same dtype, [size]", optional=True, parameter=True),
+)
+
+
+def _width(x: TensorType) -> int:
+    """The number of inputs of each output; OpError when x cannot be one."""
+    if not x.is_float:
+        raise OpError(f"fc needs a float operand as 'x', not {x}", operand=0)
+    if x.rank < 2:
+        raise OpError(
+            f"fc needs an operand of at least two dimensions as 'x', not {x}",
+            operand=0,
+            hint="reshape it to [batch, 1]" if x.has_batch else None,
+        )
+    width = x.shape[-1]
+    if width == BATCH:
+        raise OpError(
+            f"fc multiplies the last dimension, which is the batch in 'x' {x}",
+            operand=0,
+        )
+    return int(width)
+
+
+def _infer_fc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("fc", _FC, types)
+    x, w = types[0], types[1]
+    width = _width(x)
+    need_same_dtype("fc", ("x", "w", "b"), types)
+    into, size = (1, 0) if attrs["transpose_w"] else (0, 1)
+    if w.rank != 2 or not ints(w.shape) or w.shape[into] != width:
+        wanted = f"[size, {width}]" if attrs["transpose_w"] else f"[{width}, size]"
+        raise OpError(f"fc needs 'w' {wanted} for 'x' {x}, 'w' is {w}", operand=1)
+    out = w.shape[size]
+    if len(types) == 3 and types[2].shape != (out,):
+        raise OpError(f"fc needs 'b' [{out}] for 'w' {w}, 'b' is {types[2]}", operand=2)
+    return (TensorType(x.dtype, (*x.shape[:-1], out)),)
+
+
+def _fc_parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
+    if len(types) != 1:
+        raise OpError(
+            f"fc needs 1 operand (x) beside its parameters, {len(types)} given"
+        )
+    width, size = _width(types[0]), attrs["size"]
+    if size < 1:
+        raise OpError(f"fc needs a size of at least 1, not {size}", attr="size")
+    shape = (size, width) if attrs["transpose_w"] else (width, size)
+    dtype = types[0].dtype
+    w = LayerParameter("w", TensorType(dtype, shape), "xavier_uniform")
+    b = LayerParameter("b", TensorType(dtype, (size,)), "zeros")
+    return (w, b) if attrs["bias"] else (w,)
+
+
+def _fc_linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
+    if attrs["activation"] != "none":
+        return ()
+    return ((0, 2), (1, 2)) if len(types) == 3 else ((0,), (1,))
+
+
+def _fc_products(types: Types, attrs: Attrs) -> tuple[int, int]:
+    """Operations of one product, and elements of the result."""
+    (out,) = _infer_fc(types, attrs)
+    return 2 * out.numel() * elements(types[0].shape[-1:]), out.numel()
+
+
+def _fc_flops(types: Types, attrs: Attrs) -> int:
+    product, out = _fc_products(types, attrs)
+    bias = out if len(types) == 3 else 0
+    return product + bias + FORWARD_FLOPS[attrs["activation"]] * out
+
+
+def _fc_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    product, out = _fc_products(types, attrs)
+    through = BACKWARD_FLOPS[attrs["activation"]] * out if wrt else 0
+    return through + product * sum(i < 2 for i in wrt) + out * (2 in wrt)
+
+
+FC = Declaration(
+    "fc",
+    "A fully connected layer on the last dimension, with an optional activation; it"
+    " makes its parameters `w` and `b`.",
+    _FC,
+    _infer_fc,
+    lambda types, attrs: "rows",
+    _fc_flops,
+    _fc_grad_flops,
+    attrs=(
+        Attr("size", int, "the number of outputs", required=True, build=True),
+        Attr("bias", bool, "whether there is a `b`", default=True, build=True),
+        Attr(
+            "activation",
+            str,
+            "applied to the result; softmax along the last dimension",
+            default="none",
+            choices=ACTIVATIONS,
+        ),
+        Attr(
+            "transpose_w",
+            bool,
+            "`w` is [size, in]: to share an embedding's table",
+            default=False,
+        ),
+    ),
+    linear=_fc_linear,
+    saves=lambda types, attrs: (0, 1),
+    residuals=lambda types, attrs: kept(
+        attrs["activation"], _infer_fc(types, attrs)[0]
+    ),
+    parameters=_fc_parameters,
+    formula="out = activation(x · w + b)",
+    source="`w` begins as Glorot and Bengio (2010) have it, `b` at 0, as in Keras and"
+    " Fluid",
+    cases=(
+        Case(("float32[batch, 64]", "float32[64, 128]", "float32[128]")),
+        Case(
+            ("float32[batch, 64]", "float32[64, 128]", "float32[128]"),
+            {"activation": "relu"},
+        ),
+        Case(
+            ("float32[batch, 20, 64]", "float32[1000, 64]"),
+            {"activation": "softmax", "transpose_w": True},
+        ),
+    ),
+    example="{name: h1, op: fc, in: image, size: 128, activation: relu}",
+)
+
+_MATMUL = (
+    Operand("a", "float, [m, k], or with leading dimensions"),
+    Operand("b", "the same dtype, [k, n], or with leading dimensions"),
+)
+
+
+def _flip(shape: Sequence[Dim], transpose: bool) -> tuple[Dim, ...]:
+    if not transpose:
+        return tuple(shape)
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
+def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("matmul", _MATMUL, types)
+    for index, name in enumerate("ab"):
+        need_float("matmul", name, types, index)
+        if types[index].rank < 2:
+            raise OpError(
+                "matmul needs operands of at least two dimensions,"
+                f" '{name}' is {types[index]}",
+                operand=index,
+            )
+    need_same_dtype("matmul", ("a", "b"), types)
+    a = _flip(types[0].shape, attrs["transpose_a"])
+    b = _flip(types[1].shape, attrs["transpose_b"])
+    if a[-1] != b[-2]:
+        raise OpError(
+            f"matmul contracts {a[-1]} of 'a' {types[0]} with {b[-2]} of 'b'"
+            f" {types[1]}",
+            operand=1,
+            hint=_transposition(types, attrs),
+        )
+    dtype = types[0].dtype
+    leading = broadcast(
+        "matmul", ("a", "b"), [TensorType(dtype, a[:-2]), TensorType(dtype, b[:-2])]
+    )
+    return (TensorType(dtype, (*leading, a[-2], b[-1])),)
+
+
+def _transposition(types: Types, attrs: Attrs) -> str | None:
+    """The attribute that would make the two fit, where one does."""
+    for name in ("transpose_a", "transpose_b"):
+        flipped = {**attrs, name: not attrs[name]}
+        a = _flip(types[0].shape, flipped["transpose_a"])
+        b = _flip(types[1].shape, flipped["transpose_b"])
+        if a[-1] == b[-2]:
+            return f"{name}: {str(flipped[name]).lower()} would fit"
+    return None
+
+
+def _rows_matmul(types: Types, attrs: Attrs) -> Rule:
+    a, b = types
+    (out,) = _infer_matmul(types, attrs)
+    if a.has_rows and b.has_rows and a.rank == b.rank == 2:
+        contracted = attrs["transpose_a"] and not attrs["transpose_b"]
+        return "reduce" if contracted and out.shape.count(BATCH) == 0 else "whole"
+    if not out.has_rows or BATCH in out.shape[1:]:
+        return "whole"
+    for index, type_ in enumerate(types):
+        if not type_.has_batch:
+            continue
+        first = type_.rank == out.rank and (
+            type_.rank > 2 or (index == 0 and not attrs["transpose_a"])
+        )
+        if not (type_.has_rows and first) or BATCH in type_.shape[1:]:
+            return "whole"
+    return "rows"
+
+
+def _matmul_flops(types: Types, attrs: Attrs) -> int:
+    (out,) = _infer_matmul(types, attrs)
+    contracted = _flip(types[0].shape, attrs["transpose_a"])[-1:]
+    return 2 * out.numel() * elements(contracted)
+
+
+MATMUL = Declaration(
+    "matmul",
+    "The matrix product of the last two dimensions; leading ones broadcast, so that it"
+    " is also one product for each row, or for each head of each row.",
+    _MATMUL,
+    _infer_matmul,
+    _rows_matmul,
+    _matmul_flops,
+    lambda types, attrs, wrt: _matmul_flops(types, attrs) * len(wrt),
+    attrs=(
+        Attr("transpose_a", bool, "`a` is [k, m]", default=False),
+        Attr("transpose_b", bool, "`b` is [n, k]", default=False),
+    ),
+    linear=lambda types, attrs: ((0,), (1,)),
+    saves=lambda types, attrs: (0, 1),
+    formula="out = a · b",
+    cases=(
+        Case(("float32[batch, 8]", "float32[8, 4]")),
+        Case(("float32[batch, 8]", "float32[batch, 4]"), {"transpose_a": True}),
+        Case(("float32[batch, 8]", "float32[batch, 8]"), {"transpose_b": True}),
+        Case(("float32[batch, 5, 8]", "float32[batch, 8, 3]")),
+        Case(("float32[batch, 4, 20, 16]", "float32[batch, 4, 16, 20]")),
+    ),
+    example="{name: scores, op: matmul, in: [query, keys], transpose_b: true}",
+)
+
+DECLARATIONS = (FC, MATMUL)

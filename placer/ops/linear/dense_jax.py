@@ -1,0 +1,70 @@
+"""fc and matmul: both keep their operands for backward, and nothing else."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from placer.ops.elementwise.activation_jax import ACTIVATIONS
+from placer.ops.elementwise.broadcasting_jax import plus, sum_to
+
+Pair = tuple[jax.Array, jax.Array]
+
+
+def fc(
+    x: jax.Array,
+    w: jax.Array,
+    b: jax.Array | None = None,
+    *,
+    activation: str = "none",
+    transpose_w: bool = False,
+) -> jax.Array:
+    contracted = ((x.ndim - 1,), (1 if transpose_w else 0,))
+    y = jax.lax.dot_general(x, w, (contracted, ((), ())))
+    if b is not None:
+        y = plus(y, b)
+    return y if activation == "none" else ACTIVATIONS[activation](y)
+
+
+def matmul(
+    a: jax.Array,
+    b: jax.Array,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> jax.Array:
+    return _matmul(transpose_a, transpose_b, a, b)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _matmul(
+    transpose_a: bool, transpose_b: bool, a: jax.Array, b: jax.Array
+) -> jax.Array:
+    return jnp.matmul(_flip(a, transpose_a), _flip(b, transpose_b))
+
+
+def _matmul_forward(
+    transpose_a: bool, transpose_b: bool, a: jax.Array, b: jax.Array
+) -> tuple[jax.Array, Pair]:
+    return _matmul(transpose_a, transpose_b, a, b), (a, b)
+
+
+def _matmul_backward(
+    transpose_a: bool, transpose_b: bool, kept: Pair, dy: jax.Array
+) -> Pair:
+    a, b = kept
+    da = jnp.matmul(dy, _flip(b, not transpose_b))
+    db = jnp.matmul(_flip(a, not transpose_a), dy)
+    return (
+        sum_to(_flip(da, transpose_a), a.shape),
+        sum_to(_flip(db, transpose_b), b.shape),
+    )
+
+
+_matmul.defvjp(_matmul_forward, _matmul_backward)
+
+
+def _flip(x: jax.Array, transpose: bool) -> jax.Array:
+    return jnp.swapaxes(x, -1, -2) if transpose else x

@@ -1,0 +1,335 @@
+"""Metrics: numbers that are watched, not trained on.
+
+Each gives a statistic, sums and counts that are exact when they are added up over
+places and batches; the number that is told is its `final` (`placer.config.metrics`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from placer.config.metrics import Final
+from placer.errors import OpError
+from placer.ops.common.checks import (
+    arity,
+    need_float,
+    need_integer,
+    need_same_dtype,
+)
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.losses.loss import LOGITS, check_classes, check_same_shape
+from placer.types import TensorType
+
+COUNTS = TensorType("int32", (3,))
+"""A part, the whole, and how many have no meaning."""
+
+MAX_BINS = 1 << 20
+
+
+def _metric(
+    kind: str,
+    doc: str,
+    operands: tuple[Operand, ...],
+    infer: Callable[[Types, Attrs], TensorType],
+    final: Final,
+    each: int,
+    *,
+    attrs: tuple[Attr, ...] = (),
+    formula: str,
+    source: str = "",
+    cases: tuple[Case, ...],
+    example: str,
+) -> Declaration:
+    """A metric that computes `each` operations for each element of its first operand."""
+    return Declaration(
+        kind,
+        doc,
+        operands,
+        lambda types, attrs: (infer(types, attrs),),
+        lambda types, attrs: "reduce",
+        lambda types, attrs: each * types[0].numel(),
+        lambda types, attrs, wrt: 0,
+        attrs=attrs,
+        differentiable=False,
+        final=final,
+        formula=formula,
+        source=source,
+        cases=cases,
+        example=example,
+    )
+
+
+def _accuracy(types: Types, attrs: Attrs) -> TensorType:
+    check_classes("accuracy", types)
+    return COUNTS
+
+
+ACCURACY = _metric(
+    "accuracy",
+    "The share of rows whose largest logit is the label's; of equal ones the first"
+    " counts. A label outside [0, classes) is never right, a NaN among the logits makes"
+    " the accuracy NaN.",
+    LOGITS,
+    _accuracy,
+    "ratio",
+    2,
+    formula="Σ [argmax logits = label] / rows",
+    cases=(Case(("float32[batch, 10]", "int32[batch]")),),
+    example="{name: accuracy, op: accuracy, in: [logits, label]}",
+)
+
+
+def _top_k(types: Types, attrs: Attrs) -> TensorType:
+    check_classes("top_k_accuracy", types)
+    if attrs["k"] < 1:
+        raise OpError(f"top_k_accuracy needs k from 1, not {attrs['k']}", attr="k")
+    return COUNTS
+
+
+TOP_K_ACCURACY = _metric(
+    "top_k_accuracy",
+    "The share of rows in which fewer than k logits stand before the label's: greater"
+    " ones, and equal ones of lower classes, so that k = 1 is accuracy. A label outside"
+    " [0, classes) is never right, a NaN among the logits makes it NaN.",
+    LOGITS,
+    _top_k,
+    "ratio",
+    5,
+    attrs=(Attr("k", int, "how many classes are looked at", required=True),),
+    formula="Σ [label is among the k classes with the largest logits] / rows",
+    cases=(Case(("float32[batch, 10]", "int32[batch]"), {"k": 3}),),
+    example="{name: top_3, op: top_k_accuracy, in: [logits, label], k: 3}",
+)
+
+_BINARY = (
+    Operand(
+        "prediction",
+        "float, any shape: the probability of a positive; with `class_id`, logits"
+        " [batch, …, classes]",
+    ),
+    Operand(
+        "label",
+        "the same shape, a number above 0.5 is a positive; with `class_id`, integer"
+        " [batch, …]",
+    ),
+)
+_BINARY_ATTRS = (
+    Attr(
+        "threshold",
+        float,
+        "the probability above which a prediction is positive",
+        default=0.5,
+    ),
+    Attr("logits", bool, "predictions are logits of the probabilities", default=False),
+    Attr(
+        "class_id",
+        int | None,
+        "the class that is positive, all others are negative: predicted is the largest"
+        " logit's, of equal ones the first",
+        default=None,
+    ),
+)
+_BINARY_CASES = (
+    Case(("float32[batch]", "int32[batch]")),
+    Case(("float32[batch, 10]", "int32[batch]"), {"class_id": 3}),
+)
+
+
+def _binary(kind: str) -> Callable[[Types, Attrs], TensorType]:
+    def infer(types: Types, attrs: Attrs) -> TensorType:
+        threshold, class_id = attrs["threshold"], attrs["class_id"]
+        if class_id is None:
+            _check_pair(kind, types)
+        else:
+            check_classes(kind, types)
+            classes = types[0].shape[-1]
+            assert isinstance(classes, int)
+            if not 0 <= class_id < classes:
+                raise OpError(
+                    f"{kind} has class_id {class_id}, 'prediction' has {classes} classes",
+                    attr="class_id",
+                )
+            if threshold != 0.5 or attrs["logits"]:
+                raise OpError(
+                    f"{kind} with class_id takes the largest logit:"
+                    " it has neither threshold nor logits",
+                    attr="class_id",
+                )
+        if not 0 < threshold < 1:
+            raise OpError(
+                f"{kind} needs a threshold between 0 and 1, not {threshold}",
+                attr="threshold",
+                hint="it is a probability, with logits: true as well",
+            )
+        return COUNTS
+
+    return infer
+
+
+def _check_pair(kind: str, types: Types) -> None:
+    """OpError unless the operands are predictions and labels of one shape."""
+    arity(kind, _BINARY, types)
+    need_float(kind, "prediction", types, 0)
+    if not types[1].is_float and types[1].dtype != "bool":
+        need_integer(kind, "label", types, 1)
+    check_same_shape(kind, ("prediction", "label"), types)
+
+
+PRECISION = _metric(
+    "precision",
+    "The share of true positives among the predicted ones; NaN where none is predicted"
+    " or a prediction is NaN.",
+    _BINARY,
+    _binary("precision"),
+    "ratio",
+    4,
+    attrs=_BINARY_ATTRS,
+    formula="Σ [predicted and positive] / Σ [predicted]",
+    cases=_BINARY_CASES,
+    example="{name: precision, op: precision, in: [click, label]}",
+)
+RECALL = _metric(
+    "recall",
+    "The share of positives that are predicted; NaN where there is none or a prediction"
+    " is NaN.",
+    _BINARY,
+    _binary("recall"),
+    "ratio",
+    4,
+    attrs=_BINARY_ATTRS,
+    formula="Σ [predicted and positive] / Σ [positive]",
+    cases=_BINARY_CASES,
+    example="{name: recall, op: recall, in: [click, label], threshold: 0.3}",
+)
+F1 = _metric(
+    "f1",
+    "The harmonic mean of precision and recall; NaN where nothing is predicted and"
+    " nothing positive, or a prediction is NaN.",
+    _BINARY,
+    _binary("f1"),
+    "ratio",
+    5,
+    attrs=_BINARY_ATTRS,
+    formula="2 · Σ [predicted and positive] / (Σ [predicted] + Σ [positive])",
+    cases=_BINARY_CASES,
+    example="{name: f1, op: f1, in: [logit, label], logits: true}",
+)
+
+
+def _auc(types: Types, attrs: Attrs) -> TensorType:
+    _check_pair("auc", types)
+    bins: int = attrs["bins"]
+    if not 2 <= bins <= MAX_BINS:
+        raise OpError(f"auc needs 2 to {MAX_BINS:,} bins, not {bins:,}", attr="bins")
+    return TensorType("int32", (2, bins + 1))
+
+
+AUC = _metric(
+    "auc",
+    "The area under the receiver operating characteristic, from a histogram: exact"
+    " where predictions are multiples of 1 / (bins - 1); others count as the nearest"
+    " of these. NaN"
+    " where only one class is there, or where a prediction is NaN or outside [0, 1].",
+    (
+        Operand("prediction", "float, any shape: the probability of a positive"),
+        Operand("label", "the same shape; a number above 0.5 is a positive"),
+    ),
+    _auc,
+    "auc",
+    6,
+    attrs=(
+        Attr(
+            "bins",
+            int,
+            "how many predictions are told apart: k / (bins - 1) for k from 0 to"
+            " bins - 1, by default k / 4095",
+            default=4096,
+        ),
+        Attr("logits", bool, "predictions are logits, sigmoid is taken", default=False),
+    ),
+    formula="P(prediction of a positive > that of a negative) + ½ P(they are equal)",
+    source="the histogram of PaddlePaddle's auc, with predictions rounded to the nearest"
+    " bin",
+    cases=(Case(("float32[batch]", "int32[batch]")),),
+    example="{name: auc, op: auc, in: [click, label]}",
+)
+
+_PAIR = (
+    Operand("prediction", "float, any shape"),
+    Operand("target", "the same dtype and shape"),
+)
+
+
+def _sums(dtype: str) -> TensorType:
+    """A sum and a count: float64 of float64, else float32."""
+    return TensorType("float64" if dtype == "float64" else "float32", (2,))
+
+
+def _error(kind: str) -> Callable[[Types, Attrs], TensorType]:
+    def infer(types: Types, attrs: Attrs) -> TensorType:
+        names = ("prediction", "target")
+        arity(kind, _PAIR, types)
+        for index, name in enumerate(names):
+            need_float(kind, name, types, index)
+        need_same_dtype(kind, names, types)
+        check_same_shape(kind, names, types)
+        return _sums(types[0].dtype)
+
+    return infer
+
+
+MEAN_ABSOLUTE_ERROR = _metric(
+    "mean_absolute_error",
+    "The mean of the absolute difference over all elements.",
+    _PAIR,
+    _error("mean_absolute_error"),
+    "ratio",
+    3,
+    formula="Σ |prediction - target| / n",
+    cases=(Case(("float32[batch, 1]", "float32[batch, 1]")),),
+    example="{name: mae, op: mean_absolute_error, in: [prediction, target]}",
+)
+ROOT_MEAN_SQUARED_ERROR = _metric(
+    "root_mean_squared_error",
+    "The root of the mean squared difference over all elements, of an epoch or an"
+    " evaluation too: not the mean of the roots of its batches.",
+    _PAIR,
+    _error("root_mean_squared_error"),
+    "root_ratio",
+    3,
+    formula="√(Σ (prediction - target)² / n)",
+    cases=(Case(("float32[batch, 1]", "float32[batch, 1]")),),
+    example="{name: rmse, op: root_mean_squared_error, in: [prediction, target]}",
+)
+
+
+def _mean(types: Types, attrs: Attrs) -> TensorType:
+    arity("mean", _ONE, types)
+    need_float("mean", "x", types, 0)
+    return _sums(types[0].dtype)
+
+
+_ONE = (Operand("x", "float, any shape"),)
+MEAN = _metric(
+    "mean",
+    "The mean of all elements, watched; `reduce_mean` is the one to compute with.",
+    _ONE,
+    _mean,
+    "ratio",
+    1,
+    formula="Σ x / n",
+    cases=(Case(("float32[batch, 8]",)),),
+    example="{name: activity, op: mean, in: h1}",
+)
+
+DECLARATIONS = (
+    ACCURACY,
+    TOP_K_ACCURACY,
+    PRECISION,
+    RECALL,
+    F1,
+    AUC,
+    MEAN_ABSOLUTE_ERROR,
+    ROOT_MEAN_SQUARED_ERROR,
+    MEAN,
+)

@@ -1,0 +1,56 @@
+"""constant: a number that no one trains."""
+
+from __future__ import annotations
+
+from placer.errors import OpError
+from placer.ops.common.checks import INTEGERS, arity, holds
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, Types
+from placer.types import FLOATS, TensorType
+
+
+def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("constant", (), types)
+    dtype, value = attrs["dtype"], attrs["value"]
+    if dtype not in FLOATS | INTEGERS | {"bool"}:
+        raise OpError(f"constant cannot be of dtype '{dtype}'", attr="dtype")
+    fits = {
+        "bool": isinstance(value, bool),
+        "float": isinstance(value, int | float) and not isinstance(value, bool),
+        "int": isinstance(value, int) and not isinstance(value, bool),
+    }
+    family = "float" if dtype in FLOATS else "int" if dtype in INTEGERS else "bool"
+    if not fits[family] or not holds(dtype, value):
+        raise OpError(f"constant cannot hold {value!r} as {dtype}", attr="value")
+    shape = tuple(attrs["shape"])
+    if any(d < 0 for d in shape):
+        raise OpError(f"constant cannot have the shape {list(shape)}", attr="shape")
+    return (TensorType(dtype, shape),)
+
+
+CONSTANT = Declaration(
+    "constant",
+    "One number, everywhere in a shape. It is never sent: each place makes its own. The"
+    " compiler makes the loss's own gradient with it.",
+    (),
+    _infer_constant,
+    lambda types, attrs: "whole",
+    lambda types, attrs: 0,
+    lambda types, attrs, wrt: 0,
+    attrs=(
+        Attr("value", bool | int | float, "the number", required=True),
+        Attr(
+            "dtype",
+            str,
+            "of the result; int64, uint64 and float64 need the spec's precision to be"
+            " float64",
+            default="float32",
+        ),
+        Attr("shape", list[int], "of the result", default=()),
+    ),
+    differentiable=False,
+    formula="out = value",
+    cases=(Case((), {"value": 1.0}),),
+    example="{name: half, op: constant, value: 0.5}",
+)
+
+DECLARATIONS = (CONSTANT,)

@@ -1,0 +1,53 @@
+"""Random masks, the same wherever a row is computed."""
+
+from __future__ import annotations
+
+from placer.errors import OpError
+from placer.ops.common.checks import arity, each_row, need_float
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.types import BATCH, TensorType
+
+_DROP = (
+    Operand("x", "float, [batch, …]"),
+    Operand("position", "uint32[batch, 2]: the step, and the row in the global batch"),
+)
+_POSITION = TensorType("uint32", (BATCH, 2))
+
+
+def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    arity("drop", _DROP, types)
+    need_float("drop", "x", types, 0)
+    if not types[0].has_rows:
+        raise OpError(f"drop needs rows, 'x' is {types[0]}", operand=0)
+    if types[1] != _POSITION:
+        raise OpError(
+            f"drop needs a position {_POSITION}, 'position' is {types[1]}", operand=1
+        )
+    return (types[0],)
+
+
+DROP = Declaration(
+    "drop",
+    "Some elements 0, chosen by random bits, the others divided by what is left. The"
+    " bits of an element are a function of the stream, the step, the row in the global"
+    " batch and the element's place in the row.",
+    _DROP,
+    _infer,
+    each_row,
+    lambda types, attrs: 2 * types[0].numel(),
+    lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
+    attrs=(
+        Attr("rate", float, "the probability of a zero", required=True),
+        Attr("stream", int, "which random bits, below 2⁶³", required=True),
+    ),
+    residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
+    inserted=True,
+    formula="out = x / (1 - rate) where kept, else 0; dx = dy / (1 - rate) where kept",
+    source="threefry2x32 (Salmon et al. 2011)",
+    cases=(
+        Case(("float32[batch, 64]", "uint32[batch, 2]"), {"rate": 0.5, "stream": 1}),
+    ),
+    example="%d.dropped = drop(%x, %batch.position) {rate = 0.5, stream = 1}",
+)
+
+DECLARATIONS = (DROP,)

@@ -1,0 +1,125 @@
+"""The plan says which values ids and labels may have, from the ops that take them."""
+
+from __future__ import annotations
+
+import pytest
+
+from placer.analysis.input_ranges import index_ranges
+from placer.spec.parse import load_text
+
+SPEC = """\
+nodes: {worker: {count: 1}}
+inputs:
+  ids: int32[batch, 2]
+  small: uint8[batch]
+  label: int32[batch]
+  x: float32[batch, 4]
+data:
+  train: {source: "npz:rows.npz", batch: 4}
+  eval: {source: "npz:rows.npz"}
+graph:
+  - {name: scores, op: fc, in: x, size: 10}
+OPS
+train: {minimize: loss, metrics: [METRICS], optimizer: {op: sgd, learning_rate: 0.1}}
+"""
+LOSS = ["{name: loss, op: softmax_cross_entropy, in: [scores, label]}"]
+PLAIN = ["{name: loss, op: reduce_mean, in: scores}"]
+
+
+def ranges(tmp_path, ops, metrics="loss", *, evaluating=False):
+    """(greatest value, op) by input; the least is 0."""
+    listed = "\n".join(f"  - {op}" for op in ops)
+    text = SPEC.replace("OPS", listed).replace("METRICS", metrics)
+    graph = load_text(text, "model.yaml", tmp_path).graph
+    found = index_ranges(graph, evaluating=evaluating)
+    assert all(each.low == 0 for each in found.values())
+    return {name: (each.high, each.op) for name, each in found.items()}
+
+
+def embedded(ids, rows, name="table"):
+    """An embedding of these ids, and that the loss depends on it."""
+    return [
+        f"{{name: {name}, op: embedding, in: {ids}, size: [{rows}, 3]}}",
+        f"{{name: {name}_mean, op: reduce_mean, in: {name}}}",
+    ]
+
+
+def summed(*names):
+    ops, total = [], "scores_mean"
+    ops.append("{name: scores_mean, op: reduce_mean, in: scores}")
+    for name in names:
+        ops.append(f"{{name: {name}_sum, op: add, in: [{total}, {name}_mean]}}")
+        total = f"{name}_sum"
+    return [*ops, f"{{name: loss, op: scale, in: {total}, factor: 1.0}}"]
+
+
+def test_labels_of_a_loss_are_its_classes(tmp_path):
+    assert ranges(tmp_path, LOSS) == {"label": (9, "loss")}
+
+
+@pytest.mark.parametrize("kind", ["nce", "sampled_softmax"])
+def test_labels_of_a_sampled_loss_are_its_classes(tmp_path, kind):
+    op = f"{{name: loss, op: {kind}, in: [scores, label], classes: 50, num_sampled: 4}}"
+    assert ranges(tmp_path, [op]) == {"label": (49, "loss")}
+
+
+def test_ids_are_rows_of_their_table_and_the_least_table_counts(tmp_path):
+    ops = [*embedded("ids", 7, "a"), *embedded("ids", 5, "b"), *embedded("ids", 6, "c")]
+    assert ranges(tmp_path, [*ops, *summed("a", "b", "c")]) == {"ids": (4, "b")}
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        ["{name: same, op: reshape, in: ids, shape: [batch, 1, 2]}"],
+        ["{name: same, op: transpose, in: ids, perm: [1, 0]}"],
+        ["{name: wide, op: cast, in: small, dtype: int32}"],
+        [
+            "{name: both, op: expand_dims, in: label, axis: 1}",
+            "{name: same, op: concat, in: [ids, both], axis: 1}",
+        ],
+    ],
+)
+def test_ranges_go_through_what_keeps_all_values(tmp_path, ops):
+    taken = "wide" if "wide" in ops[0] else "same"
+    found = ranges(tmp_path, [*ops, *embedded(taken, 5), *summed("table")])
+    expected = {"small"} if taken == "wide" else {"ids"}
+    expected |= {"label"} if len(ops) == 2 else set()
+    assert found == dict.fromkeys(expected, (4, "table"))
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        ["{name: some, op: slice, in: ids, axis: 1, stop: 1}"],
+        [
+            "{name: tiny, op: cast, in: ids, dtype: int8}",
+            "{name: some, op: cast, in: tiny, dtype: int32}",
+        ],
+        ["{name: some, op: cast, in: x, dtype: int32}"],
+    ],
+    ids=["a part", "other values", "other numbers"],
+)
+def test_what_gives_a_part_or_other_values_says_nothing(tmp_path, ops):
+    assert ranges(tmp_path, [*ops, *embedded("some", 5), *summed("table")]) == {}
+
+
+def test_ops_that_give_a_value_outside_a_meaning_allow_it(tmp_path):
+    hot = [
+        "{name: hot, op: one_hot, in: label, classes: 3}",
+        "{name: hot_mean, op: reduce_mean, in: hot}",
+    ]
+    right = "{name: right, op: accuracy, in: [scores, label]}"
+    assert ranges(tmp_path, [*hot, right, *summed("hot")], "right") == {}
+
+
+def test_each_phase_has_the_ranges_of_its_own_ops(tmp_path):
+    """An evaluation that counts only how many are right allows labels of nobody."""
+    ops = [*LOSS, "{name: right, op: accuracy, in: [scores, label]}"]
+    assert ranges(tmp_path, ops, "right") == {"label": (9, "loss")}
+    assert ranges(tmp_path, ops, "right", evaluating=True) == {}
+    assert ranges(tmp_path, ops, "loss", evaluating=True) == {"label": (9, "loss")}
+
+
+def test_an_op_that_nothing_needs_says_nothing(tmp_path):
+    assert ranges(tmp_path, [*PLAIN, *embedded("ids", 5)]) == {}

@@ -1,0 +1,105 @@
+"""What a step takes, against what the spec says a device holds."""
+
+from pathlib import Path
+
+import pytest
+
+from placer import SpecError, compile
+from placer.resources import find
+
+DIGITS = find("specs/digits.yaml").read_text(encoding="utf-8")
+
+
+def with_memory(folder: Path, size: str) -> Path:
+    file = folder / "digits.yaml"
+    devices = f"{{cpu: {{count: 1, memory: {size}}}}}"
+    file.write_text(DIGITS.replace("{cpu: 1}", devices), encoding="utf-8")
+    return file
+
+
+def test_a_step_that_does_not_fit_a_device_is_refused_at_its_memory(tmp_path):
+    with pytest.raises(SpecError) as caught:
+        compile(with_memory(tmp_path, "100KiB"), tmp_path / "build")
+    assert caught.value.message == (
+        "a step on worker:0 needs 169,824 bytes of cpu:0, which holds 102,400"
+    )
+    assert caught.value.span is not None
+    assert caught.value.span.text[caught.value.span.column - 1 :].startswith("100KiB")
+    assert not (tmp_path / "build").exists()
+
+
+def test_a_step_that_fits_is_compiled(tmp_path):
+    plan = compile(with_memory(tmp_path, "1MiB"), tmp_path / "build")
+    assert plan.nodes[0].activation_bytes == 169_824
+    assert plan.nodes[0].table_bytes == 0
+
+
+def test_one_process_is_not_held_to_what_the_nodes_have(tmp_path):
+    file = with_memory(tmp_path, "100KiB")
+    compile(file, tmp_path / "build", single_process=True)
+
+
+def test_the_peak_counts_values_while_they_are_used(tmp_path):
+    """Worker: the received parameters, its rows, and what forward keeps, until used."""
+    plan = compile(with_memory(tmp_path, "1GiB"), tmp_path / "build")
+    parameters = (64 * 128 + 128 + 128 * 10 + 10) * 4
+    rows = 64 * 64 * 4 + 64 * 4
+    kept = (
+        64 * 128 * 4 + 64 * 128 + 2 * 64 * 10 * 4
+    )  # h1, its mask, logits, its residual
+    for node in plan.nodes[:2]:
+        assert (
+            parameters + rows + kept
+            <= node.activation_bytes
+            <= 2 * parameters + rows + 2 * kept
+        )
+
+
+def test_a_message_that_a_host_sends_to_itself_dies_in_its_turn(tmp_path):
+    """worker:1 gathers what it and worker:2 compute, and does nothing once a step."""
+    file = tmp_path / "stages.yaml"
+    file.write_text(
+        """\
+nodes: {worker: {count: 3}}
+inputs: {x: "float32[batch, 64]", y: "float32[batch, 64]"}
+data: {train: {source: "npz:rows.npz", batch: 32}}
+graph:
+  - {name: h, op: fc, in: x, size: 64, place: "/node:worker:0"}
+  - {name: t, op: tanh, in: h, place: "/node:worker:1-2"}
+  - {name: s, op: scale, in: t, factor: 2.0, place: "/node:worker:1"}
+  - {name: loss, op: mean_squared_error, in: [s, y], place: "/node:worker:0"}
+train:
+  minimize: loss
+  microbatches: 4
+  optimizer: {op: sgd, learning_rate: 0.1}
+"""
+    )
+    nodes = compile(file, tmp_path / "build").nodes
+    rows = 32 // 4 * 64 * 4  # of a microbatch
+    assert 2 * rows < nodes[2].activation_bytes < nodes[1].activation_bytes < 10 * rows
+
+
+def test_a_sum_of_halves_over_microbatches_is_held_in_float32(tmp_path):
+    file = tmp_path / "halves.yaml"
+    text = """\
+nodes: {worker: {count: 1}}
+inputs: {x: "float32[batch, 64]"}
+data: {train: {source: "npz:rows.npz", batch: 4}}
+graph:
+  - {name: h, op: cast, in: x, dtype: DTYPE}
+  - {name: y, op: fc, in: h, size: 1024, bias: false}
+  - {name: loss, op: reduce_mean, in: y}
+train:
+  minimize: loss
+  microbatches: 2
+  optimizer: {op: sgd, learning_rate: 0.1}
+"""
+    needed = {}
+    for dtype in ("bfloat16", "float32"):
+        file.write_text(text.replace("DTYPE", dtype))
+        needed[dtype] = compile(file, tmp_path / dtype).nodes[0].activation_bytes
+    gradient = 64 * 1024
+    # A microbatch's gradient and their sum: of 2 and 4 bytes, or of 4 each.
+    assert needed["float32"] - needed["bfloat16"] == pytest.approx(
+        2 * gradient, rel=0.1
+    )

@@ -1,0 +1,137 @@
+"""What is found of the first of several hosts that are alike holds of each of them."""
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from placer.analysis import node_classes
+from placer.analysis.in_place import Readers
+from placer.analysis.node_classes import Alike
+from placer.analysis.schedule import make_schedule
+from placer.compiler import lowered, phases
+from placer.emit.plan import make_plan
+from placer.emit.tables import plan_tables
+from placer.graph.model import Model
+from placer.spec import load_text
+
+ROWS = """
+inputs: {x: "float32[batch, 8]", y: "int32[batch]"}
+data: {train: {source: "npz:x.npz", batch: 24}, eval: {source: "npz:x.npz", batch: 24}}
+graph:
+"""
+TRAIN = """
+train:
+  minimize: loss
+  metrics: [loss]
+"""
+LAYERS = """
+  - {{name: h, op: fc, in: x, size: 16, activation: relu, place: "/node:{0}"}}
+  - {{name: g, op: fc, in: h, size: 16, place: "/node:{1}"}}
+  - {{name: i, op: fc, in: g, size: 16, params: {{w: g.w}}, place: "/node:{2}"}}
+  - {{name: loss, op: softmax_cross_entropy, in: [i, y], place: "/node:{2}"}}
+"""
+CASES = {
+    "servers": ("worker: {count: 4}, ps: {count: 3}", "worker worker worker", "ps", ""),
+    "idle": ("worker: {count: 2}, ps: {count: 9}", "worker worker worker", "ps", ""),
+    "all_reduce": ("worker: {count: 4}", "worker worker worker", "worker", ""),
+    "two_stages": ("worker: {count: 6}", "worker:0-2 worker:3-5 worker", "worker", ""),
+    "one_to_all": ("worker: {count: 4}", "worker:2 worker worker", "worker", ""),
+    "overlap": ("worker: {count: 6}", "worker:0-3 worker:2-5 worker:1", "worker", ""),
+    "heter": ("worker: {count: 4}, heter: {count: 3}", "worker heter worker", "worker", ""),
+    "microbatches": (
+        "worker: {count: 6}, ps: {count: 3}",
+        "worker worker:0-2 worker:3-5",
+        "ps",
+        "microbatches: 2",
+    ),
+    "gpipe": (
+        "worker: {count: 4}",
+        "worker:0-1 worker:2-3 worker:2-3",
+        "worker",
+        "microbatches: 2, schedule: gpipe",
+    ),
+}  # fmt: skip
+
+
+def model(case: str) -> Model:
+    nodes, places, optimizer, settings = CASES[case]
+    lines = [
+        "name: many",
+        f"nodes: {{{nodes}}}",
+        ROWS.strip(),
+        LAYERS.format(*places.split()).strip("\n"),
+        TRAIN.strip(),
+        f'  optimizer: {{op: adam, learning_rate: 0.1, place: "/node:{optimizer}"}}',
+        *(f"  {each}" for each in settings.split(", ") if each),
+    ]
+    return load_text("\n".join(lines) + "\n", "many.yaml", Path())
+
+
+@pytest.fixture
+def nobody_alike(monkeypatch):
+    """A context in which no two hosts are alike."""
+
+    @contextmanager
+    def context():
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                node_classes, "_classes", lambda marks: {h: [h] for h in marks}
+            )
+            yield
+
+    return context
+
+
+def plan_of(spec):
+    """The plan, but its programs."""
+    step, evaluation = lowered(spec)
+    found = phases(spec, step, evaluation)
+    schedule = make_schedule(step, spec.schedule)
+    tables = plan_tables(spec, step, evaluation)
+    programs = dict.fromkeys(step.cluster.all_hosts(), "program.py")
+    return make_plan(spec, found, tables, schedule, programs, {})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_plan_is_the_same_as_when_every_host_is_looked_at(case, nobody_alike):
+    spec = model(case)
+    with nobody_alike():
+        every = plan_of(spec)
+    assert plan_of(spec) == every
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tables_are_updated_in_place_as_when_every_host_is_looked_at(
+    case, nobody_alike
+):
+    step, evaluation = lowered(model(case))
+    held = [
+        (host, op.name) for op in step.of_kind("parameter") for host in step.hosts(op)
+    ]
+
+    def found():
+        readers = Readers(step, evaluation)
+        return {each: readers.in_place(each[0], [each[1]]) for each in held}
+
+    with nobody_alike():
+        every = found()
+    assert found() == every
+
+
+def test_workers_but_the_first_are_alike():
+    step, evaluation = lowered(model("all_reduce"))
+    assert Alike([step, evaluation]).classes == {
+        "worker:0": ["worker:0"],
+        "worker:1": ["worker:1", "worker:2", "worker:3"],
+    }
+
+
+def test_workers_of_different_stages_are_not_alike():
+    step, _ = lowered(model("two_stages"))
+    assert all(len(hosts) == 1 for hosts in Alike([step]).classes.values())
+
+
+def test_servers_that_hold_nothing_are_alike():
+    step, _ = lowered(model("idle"))
+    assert [f"ps:{i}" for i in range(5, 9)] in list(Alike([step]).classes.values())

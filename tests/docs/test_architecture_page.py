@@ -1,0 +1,67 @@
+"""docs/architecture.md says what is there."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from placer.build import plan
+from placer.compiler import lowered
+from placer.graph.kinds import CONVERSIONS
+from placer.graph.text import parse_graph, print_graph
+from placer.passes import NAMES
+from placer.resources import find
+from placer.spec import load
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+
+
+def table(heading):
+    """The rows of the table whose first heading this is, cell by cell."""
+    lines = PAGE[PAGE.index(f"| {heading}") :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+
+
+def test_the_table_of_passes_is_the_pipeline():
+    rows = table("pass |")
+    assert [row[0].strip("`") for row in rows] == list(NAMES)
+    for row in rows:
+        assert (ROOT / "placer/passes" / row[1].strip("`")).is_file()
+
+
+def test_the_table_of_conversions_is_the_one_in_the_code():
+    found = {}
+    for row in table("to ↓ from →"):
+        need = row[0].strip("`")
+        for have, cell in zip("RSP", row[1:], strict=True):
+            found[have, need] = cell.split("`")[1]
+    assert found == CONVERSIONS
+
+
+def test_the_graph_is_that_of_digits():
+    block = re.search(r"```\n(graph @digits.*?)```", PAGE, re.S).group(1)
+    step, _ = lowered(load(find("specs/digits.yaml")))
+    whole = print_graph(step).splitlines()
+    shown = block.splitlines()
+    assert [line for line in whole if line in shown] == shown
+    assert len(parse_graph(block).ops) == len(shown) - 2
+
+
+STRUCTS = (
+    *(plan.Plan, plan.Node, plan.Edge, plan.Moved, plan.Phase, plan.Table),
+    *(plan.Parameter, plan.Data, plan.Column, plan.Choice),
+)
+
+
+@pytest.mark.parametrize("struct", STRUCTS)
+def test_every_field_of_the_plan_is_named(struct):
+    said = re.findall(r"`(\w+)`", PAGE[PAGE.index("| of `Plan`") :].split("\n\n")[0])
+    for field in msgspec.structs.fields(struct):
+        assert field.name in said
+
+
+def test_every_file_and_module_that_it_names_is_there():
+    for path in re.findall(r"`((?:placer|grammar|specs)/[\w/.-]*)`", PAGE):
+        assert (ROOT / path).exists(), path

@@ -1,0 +1,158 @@
+"""What a user names is read only where it is a file: nothing waits for a pipe, and no
+device is read without an end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from placer.build.folder import read_file
+from placer.build.plan import read_plan
+from placer.errors import BuildError, DataError, SpecError
+from placer.files.regular import TooLargeError, open_regular, read_regular
+from placer.readers import Column, open_source
+from placer.resources import find
+from placer.runtime.run import parameter_files
+from placer.runtime.run.handshake import _fingerprint
+from placer.spec import load
+from placer.spec.yaml_events import MAX_BYTES
+
+DIGITS = find("specs/digits.yaml")
+SMALL = """\
+nodes: {{worker: {{count: 1}}}}
+inputs: {{x: "float32[batch, 4]", y: "float32[batch, 1]"}}
+data: {{train: {{source: "{source}", batch: 4}}}}
+graph:
+  - {{name: h, op: fc, in: x, size: 1}}
+  - {{name: loss, op: mean_squared_error, in: [h, y]}}
+{more}
+train:
+  minimize: loss
+  metrics: [loss]
+  optimizer: {{op: sgd, learning_rate: 0.1}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_time() -> Iterator[None]:
+    """A read that waits for ever is a failure, not a test that never ends."""
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Callable[[str], Path]:
+    def make(name: str) -> Path:
+        os.mkfifo(tmp_path / name)
+        return tmp_path / name
+
+    return make
+
+
+NO_FILE = "it is not a regular file"
+
+
+def test_a_spec_that_is_no_file(pipe: Callable[[str], Path]) -> None:
+    for path in (pipe("spec.yaml"), Path("/dev/zero"), Path("/dev/null")):
+        with pytest.raises(SpecError) as caught:
+            load(path)
+        assert caught.value.message == f"cannot read {path}: {NO_FILE}"
+
+
+def test_a_spec_may_come_through_a_pipe_of_this_process() -> None:
+    reads, writes = os.pipe()
+    os.write(writes, DIGITS.read_bytes())
+    os.close(writes)
+    assert load(f"/dev/fd/{reads}").graph.name == load(DIGITS).graph.name
+    os.close(reads)
+
+
+def test_no_more_of_a_pipe_is_read_than_a_spec_may_have() -> None:
+    zero = os.open("/dev/zero", os.O_RDONLY)
+    with pytest.raises(SpecError, match="over 4 MB: too big for a spec"):
+        load(f"/dev/fd/{zero}")
+    at = os.lseek(zero, 0, os.SEEK_CUR)
+    os.close(zero)
+    assert at <= MAX_BYTES + 1
+
+
+def test_initial_values_that_are_no_file(
+    pipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pipe("begin.safetensors")
+    spec = tmp_path / "spec.yaml"
+    more = "parameters: [{match: h.w, init: {file: begin.safetensors}}]"
+    spec.write_text(SMALL.format(source="npz:rows.npz", more=more))
+    with pytest.raises(
+        SpecError, match=f"begin.safetensors cannot be read.*: {NO_FILE}"
+    ):
+        load(spec)
+
+
+def test_a_module_that_is_no_file(pipe: Callable[[str], Path], tmp_path: Path) -> None:
+    pipe("rows.py")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SMALL.format(source="python:rows:train", more=""))
+    with pytest.raises(SpecError, match=r"there is no rows\.py beside the spec"):
+        load(spec)
+
+
+@pytest.mark.parametrize("name", ["rows.npz", "rows.csv", "rows.csv.gz", "rows.tsv"])
+def test_rows_that_are_no_file(
+    name: str, pipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pipe(name)
+    kind = "npz" if name.endswith("npz") else "csv"
+    with pytest.raises(DataError, match=NO_FILE):
+        open_source(
+            f"{kind}:{name}",
+            [Column("x", "float32", (4,))],
+            mapping=None,
+            split=None,
+            folder=tmp_path,
+        )
+
+
+@pytest.mark.parametrize("read", [parameter_files.load, _fingerprint])
+def test_parameters_that_are_no_file(
+    read: Callable[[Path], object], pipe: Callable[[str], Path]
+) -> None:
+    with pytest.raises(DataError, match=f"cannot be read as parameters: {NO_FILE}"):
+        read(pipe("p"))
+
+
+def test_files_of_a_build_that_are_no_files(
+    pipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pipe("plan.json")
+    with pytest.raises(BuildError, match="not a build folder"):
+        read_plan(tmp_path)
+    with pytest.raises(BuildError, match="is not a file"):
+        read_file(tmp_path, "plan.json")
+
+
+def test_a_file_has_as_many_bytes_as_it_may(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"12345")
+    assert read_regular(file, 5) == b"12345"
+    with pytest.raises(TooLargeError, match="it has more than 4 bytes"):
+        read_regular(file, 4)
+    with pytest.raises(BuildError, match="it has more than 4 bytes"):
+        read_file(tmp_path, "file", limit=4)
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path)
+    (tmp_path / "link").symlink_to(file)
+    assert read_regular(tmp_path / "link", 5) == b"12345"
+    with pytest.raises(OSError, match="symbolic links"):
+        open_regular(tmp_path / "link", follow=False)

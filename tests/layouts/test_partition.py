@@ -1,0 +1,198 @@
+"""The table of conversions, by doing what it says with real rows."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer.layouts.conversions import Share, is_local, part, pieces, shares
+
+LAYOUTS = ("R", "S", "P")
+HOSTS = (*(f"worker:{i}" for i in range(4)), *(f"heter:{i}" for i in range(3)))
+COLUMNS = 3
+
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
+some_hosts = st.sampled_from(("worker", "heter")).flatmap(
+    lambda kind: st.lists(
+        st.sampled_from([host for host in HOSTS if host.startswith(kind)]),
+        min_size=1,
+        unique=True,
+    ).map(sorted)
+)
+some_workers = st.integers(0, 5)
+
+
+def rows_of(hosts, index, count, workers):
+    """The numbers of the rows that one of these hosts holds."""
+    ranges = shares(hosts, workers)[index].ranges(count)
+    return [row for low, high in ranges for row in range(low, high)]
+
+
+def held(layout, value, hosts, rng, workers):
+    """What each host holds of a global value that lies in this layout."""
+    if layout == "R":
+        return dict.fromkeys(hosts, value)
+    if layout == "S":
+        return {
+            host: value[rows_of(hosts, i, len(value), workers)]
+            for i, host in enumerate(hosts)
+        }
+    parts = [rng.integers(-9, 9, value.shape) for _ in hosts[1:]]
+    return dict(zip(hosts, [value - sum(parts), *parts], strict=True))
+
+
+def joined(layouts, found, of_sources, size, count):
+    """A target's value, as `placer.runtime.program.exchange` puts it together."""
+    out = np.zeros((size, COLUMNS), int)
+    for piece in found:
+        source = of_sources[piece.source]
+        if piece.whole:
+            out += source
+        else:
+            rows = piece.high - piece.low
+            out[piece.into : piece.into + rows] += source[
+                piece.offset : piece.offset + rows
+            ]
+    return out
+
+
+def moved(layouts, sources, targets, count, workers=0, seed=0):
+    """The global value, and what the conversion gives each target."""
+    rng = np.random.default_rng(seed)
+    value = rng.integers(-99, 99, (count, COLUMNS))
+    of_sources = held(layouts[0], value, sources, rng, workers)
+    results = {}
+    for i, target in enumerate(targets):
+        found = pieces(layouts, sources, targets, target, count, workers)
+        own = rows_of(targets, i, count, workers)
+        size = len(own) if layouts[1] == "S" else count
+        results[target] = joined(layouts, found, of_sources, size, count)
+    return value, results
+
+
+def together(layout, results, count, workers=0):
+    """The global value that the targets hold."""
+    if layout == "S":
+        whole = np.full((count, COLUMNS), 1000)
+        for i, result in enumerate(results.values()):
+            whole[rows_of(list(results), i, count, workers)] = result
+        return whole
+    if layout == "P":
+        return sum(results.values())
+    first, *others = results.values()
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+    return first
+
+
+@SETTINGS
+@given(
+    st.tuples(st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS)),
+    some_hosts,
+    some_hosts,
+    st.integers(0, 17),
+    some_workers,
+)
+def test_every_conversion_keeps_the_global_value(
+    layouts, sources, targets, count, workers
+):
+    value, results = moved(layouts, sources, targets, count, workers)
+    found = together(layouts[1], results, count, workers)
+    np.testing.assert_array_equal(found, value)
+
+
+SETS = {
+    "equal": (("a", "b", "c"), ("a", "b", "c")),
+    "subset": (("a", "b", "c"), ("a", "b")),
+    "superset": (("a", "b"), ("a", "b", "c")),
+    "overlapping": (("a", "b"), ("b", "c")),
+    "disjoint": (("a", "b"), ("c", "d")),
+    "from one": (("b",), ("a", "b", "c")),
+    "to one": (("a", "b", "c"), ("b",)),
+}
+
+
+@pytest.mark.parametrize("sets", SETS)
+@pytest.mark.parametrize("need", LAYOUTS)
+@pytest.mark.parametrize("have", LAYOUTS)
+def test_conversions_between_sets_of_hosts(have, need, sets):
+    sources, targets = SETS[sets]
+    for count in (0, 1, 2, 7, 12):
+        value, results = moved((have, need), sources, targets, count)
+        np.testing.assert_array_equal(together(need, results, count), value)
+
+
+@SETTINGS
+@given(st.integers(0, 1000), st.integers(1, 40))
+def test_parts_are_contiguous_and_even_with_the_first_longer(count, parts):
+    ranges = [part(count, i, parts) for i in range(parts)]
+    assert [low for low, _ in ranges] == [0, *(high for _, high in ranges[:-1])]
+    assert ranges[-1][1] == count
+    sizes = [high - low for low, high in ranges]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] - sizes[-1] <= 1
+
+
+@SETTINGS
+@given(
+    st.tuples(st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS)),
+    some_hosts,
+    some_hosts,
+    some_workers,
+)
+def test_a_local_conversion_takes_nothing_from_another_host(
+    layouts, sources, targets, workers
+):
+    count = 60
+    crossing = [
+        piece
+        for target in targets
+        for piece in pieces(layouts, sources, targets, target, count, workers)
+        if piece.source != target
+    ]
+    assert is_local(layouts, sources, targets, workers) == (not crossing)
+
+
+def test_rows_stay_where_they_are_when_the_hosts_do():
+    assert is_local(("S", "S"), ("a", "b"), ("a", "b"), 0)
+    assert not is_local(("S", "S"), ("a", "b"), ("b", "a"), 0)
+    assert is_local(("R", "S"), ("a", "b"), ("a", "b"), 0)
+    assert is_local(("R", "P"), ("a", "b"), ("a", "b"), 0)
+    assert is_local(("S", "P"), ("a", "b"), ("a", "b"), 0)
+    assert not is_local(("P", "R"), ("a", "b"), ("a",), 0)
+
+
+def test_a_sum_is_made_in_the_order_of_its_sources():
+    for sources in permutations("abc"):
+        found = pieces(("P", "R"), sources, ("a",), "a", 4, 0)
+        assert [piece.source for piece in found] == list(sources)
+
+
+def test_a_replica_takes_its_own_copy():
+    (piece,) = pieces(("R", "R"), ("a", "b"), ("b", "c"), "b", 4, 0)
+    assert piece.source == "b"
+    (piece,) = pieces(("R", "R"), ("a", "b"), ("b", "c"), "c", 4, 0)
+    assert piece.source == "a"
+
+
+def test_a_replicated_value_counts_once_in_a_sum():
+    found = {t: pieces(("R", "P"), ("a", "b"), ("a", "b"), t, 4, 0) for t in "ab"}
+    assert [len(found[t]) for t in "ab"] == [1, 0]
+
+
+def test_a_heter_node_has_the_rows_of_its_workers_in_their_order():
+    """Worker w has node w mod m."""
+    assert shares(("heter:0", "heter:1"), 5) == (Share((0, 2, 4), 5), Share((1, 3), 5))
+    first, _ = shares(("heter:0", "heter:1"), 5)
+    assert first.ranges(12) == ((0, 3), (6, 8), (10, 12))
+    workers = [f"worker:{w}" for w in range(5)]
+    heter = ["heter:0", "heter:1"]
+    for w, worker in enumerate(workers):
+        (piece,) = pieces(("S", "S"), heter, workers, worker, 12, 5)
+        assert piece.source == heter[w % 2]
+
+
+def test_a_heter_node_beyond_the_workers_has_no_rows():
+    assert shares(("heter:0", "heter:1", "heter:2"), 2)[2].ranges(8) == ()

@@ -1,0 +1,47 @@
+"""An evaluation is over on a node when all that it recorded is computed."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from placer.readers import Order
+from placer.runtime.program.devices import Devices
+from placer.runtime.program.node import Node
+from placer.runtime.run.batches import Batches
+
+
+class Late:
+    """A value that is computed when it is asked for."""
+
+    computed = False
+
+    def __array__(self, dtype=None, copy=None):
+        self.computed = True
+        return np.zeros(1, np.float32)
+
+
+def test_all_that_was_recorded_is_there_in_the_end():
+    """However often a batch records."""
+    order = Order(5, 2, False, 0, "keep")
+    exchange = SimpleNamespace(new_step=lambda: None)
+    batches = Batches(order, None)
+    node = Node(
+        "worker:0",
+        exchange,
+        {},
+        {},
+        batches,
+        batches,
+        (None, None),
+        lambda *_: None,
+        Devices({}),
+    )
+    values = []
+    node.enter_evaluation(1)
+    for batch in node.batches():
+        assert all(late.computed for late in values[: 2 * (batch - 1)])
+        values += [Late(), Late()]
+        node.record(seen=values[-2])
+        node.record(loss=values[-1])
+    assert len(values) == 6
+    assert all(late.computed for late in values)

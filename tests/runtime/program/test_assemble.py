@@ -1,0 +1,42 @@
+"""A parameter put together from blocks that came side by side, and from others."""
+
+import numpy as np
+
+from placer.build.plan import Edge, Moved
+from placer.channel.memory import MemoryHub
+from placer.channel.protocol import Key
+from placer.runtime.program.exchange import Exchange
+
+NODES = ["ps:0", "worker:0"]
+KEY = Key(1, 1)
+
+
+def received():
+    """A worker's end, and the two blocks of `w` that it has received."""
+    moved = [
+        Moved(
+            f"w.block{i}", f"w.block{i}.copy", "float32", (4,), ("R", "R"),
+            whole="w", at=4 * i, numel=8,
+        )
+        for i in range(2)
+    ]  # fmt: skip
+    edge = Edge(1, ("ps:0",), ("worker:0",), tuple(moved), nbytes=32)
+    hub = MemoryHub(NODES, deadline=10)
+    server, worker = (Exchange(node, hub.channel(node), {1: edge}, 2) for node in NODES)
+    server.send(KEY, [np.arange(4, dtype="f4"), np.arange(4, 8, dtype="f4")], 1)
+    return worker, worker.receive(KEY, 1)
+
+
+def test_blocks_that_lie_side_by_side_are_not_copied():
+    worker, blocks = received()
+    whole = worker.assemble(blocks, (2, 4))
+    np.testing.assert_array_equal(whole, np.arange(8).reshape(2, 4))
+    assert np.shares_memory(whole, blocks[0])
+
+
+def test_blocks_from_elsewhere_are_put_together():
+    worker, (first, second) = received()
+    other = np.full(4, 9, np.float32)
+    for blocks in ((second, first), (first, other), (first, second, other)):
+        whole = worker.assemble(blocks, (len(blocks), 4))
+        np.testing.assert_array_equal(whole, np.stack(blocks))

@@ -1,0 +1,195 @@
+"""What a node does before the nodes meet: it compiles, and keeps memory and programs."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from placer.compiler import compile as compile_model
+from placer.memory.allocator import FROM
+from placer.resources import find
+from placer.runtime.run import process
+from placer.runtime.run.state import Options
+from placer.spec import load, load_text
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The jitted functions of the programs that are loaded, by name."""
+    found = {}
+    load_program = process.load_program
+
+    def watched(folder, plan, node):
+        hooks = load_program(folder, plan, node)
+        for name, value in hooks[0].__globals__.items():
+            if hasattr(value, "_cache_size"):
+                found[node.name, name] = value
+        return hooks
+
+    monkeypatch.setattr(process, "load_program", watched)
+    return found
+
+
+@pytest.mark.parametrize("spec", ["digits", "two_workers", "diabetes"])
+def test_no_step_compiles_what_the_rehearsal_did_not(tmp_path, programs, spec):
+    compile_model(load(find(f"specs/{spec}.yaml")), tmp_path / "build")
+    check_compiled_ahead(tmp_path / "build", programs, steps=3)
+
+
+CHAIN = """
+name: chain
+nodes: {worker: {count: 3}}
+inputs: {x: "float32[batch, 4]", y: "float32[batch, 1]"}
+data: {train: {source: "npz:rows.npz", batch: 4, remainder: keep}}
+graph:
+  - {name: a, op: fc, in: x, size: 3, place: "/node:worker:0/cpu"}
+  - {name: b, op: fc, in: a, size: 3, activation: tanh, place: "/node:worker:1/cpu"}
+  - {name: c, op: fc, in: b, size: 1, place: "/node:worker:2/cpu"}
+  - {name: loss, op: mean_squared_error, in: [c, y], place: "/node:worker:2/cpu"}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+"""
+
+
+def test_a_node_that_reads_no_rows_compiles_the_short_last_batch_ahead(
+    tmp_path, programs
+):
+    np.savez(tmp_path / "rows.npz", x=np.ones((10, 4)), y=np.ones((10, 1)))
+    model = load_text(CHAIN, "chain.yaml", tmp_path)
+    compile_model(model, tmp_path / "build")
+    check_compiled_ahead(tmp_path / "build", programs, steps=3)
+    assert any(name == "worker:1" for name, _ in programs)
+
+
+def check_compiled_ahead(build, programs, steps):
+    sizes = []
+    rehearse = process.execute.__globals__["rehearse"]
+
+    def counted(*args):
+        rehearse(*args)
+        sizes.append({key: fn._cache_size() for key, fn in programs.items()})
+
+    process.execute.__globals__["rehearse"] = counted
+    try:
+        process.run_in_threads(build, Options(steps=steps))
+    finally:
+        process.execute.__globals__["rehearse"] = rehearse
+    assert programs
+    assert sizes
+    after = {key: fn._cache_size() for key, fn in programs.items()}
+    readers = {key: size for key, size in after.items() if key[0].startswith("worker")}
+    # Threads share nothing here: the last of them has seen what each has compiled.
+    for key, size in readers.items():
+        assert size == max(seen.get(key, 0) for seen in sizes), key
+
+
+def test_a_large_step_keeps_its_memory():
+    code = f"""
+import resource
+from placer.memory.allocator import keep_memory
+import numpy as np
+assert not keep_memory({FROM} - 1)
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.empty(64 << 20, np.uint8).fill(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+before = min(faults(), faults())
+assert keep_memory({FROM})
+faults()
+assert faults() < before / 4, "the second time the same pages are there"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_compiled_programs_are_kept_where_the_user_says(tmp_path):
+    code = """
+import jax, sys
+from placer.memory.compilation import cache_folder, keep_compiled
+keep_compiled()
+folder = cache_folder()
+assert str(folder).startswith(sys.argv[1]), folder
+assert jax.config.jax_compilation_cache_dir == str(folder)
+assert folder.is_dir()
+"""
+    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "kept")}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=env)
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path):
+    code = """
+import jax
+from placer.memory.compilation import keep_compiled
+before = jax.config.jax_compilation_cache_dir
+keep_compiled()
+assert jax.config.jax_compilation_cache_dir == before
+"""
+    (tmp_path / "file").write_text("")
+    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "file")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)
+
+
+def test_a_user_without_a_home_keeps_nothing():
+    code = """
+import jax
+from placer.memory.compilation import keep_compiled
+keep_compiled()
+assert jax.config.jax_compilation_cache_dir is None
+"""
+    gone = ("HOME", "XDG_CACHE_HOME", "PLACER_CACHE")
+    env = {key: value for key, value in os.environ.items() if key not in gone}
+    homeless = "import os; os.setuid(54321)" if os.getuid() == 0 else ""
+    if not homeless:
+        pytest.skip("only root can become a user that has no home")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import jax; {homeless}{code}"],
+        env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_that_jax_was_told_of_stays(tmp_path):
+    code = """
+import jax, sys
+from placer.memory.compilation import keep_compiled
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+keep_compiled()
+assert jax.config.jax_compilation_cache_dir == sys.argv[1]
+"""
+    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "kept")}
+    own = str(tmp_path / "own")
+    subprocess.run([sys.executable, "-c", code, own], check=True, env=env)
+
+
+def test_a_server_that_computes_nothing_does_without_jax(tmp_path):
+    build = tmp_path / "build"
+    model = load(find("specs/seed_ctr.yaml"), nodes={"worker": 1, "ps": 1})
+    plan = compile_model(model, build)
+    assert [node.computes for node in plan.nodes] == [("cpu:0",), ()]
+    code = """
+import sys
+from pathlib import Path
+from placer.build.plan import read_plan
+from placer.runtime.program.devices import in_precision, opened
+plan = read_plan(Path(sys.argv[1]))
+server = plan.nodes[1]
+import placer.runtime.run.executor, placer.runtime.run.tables
+with opened(server, False), in_precision(plan, server):
+    assert "jax" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, str(build)], check=True)
+
+
+def test_threads_leave_what_jax_keeps_to_their_process(tmp_path):
+    compile_model(load(find("specs/two_workers.yaml")), tmp_path / "build")
+    code = """
+import sys, jax
+import placer
+placer.launch(sys.argv[1], steps=1, in_process=True)
+assert jax.config.jax_compilation_cache_dir is None
+"""
+    env = {**os.environ, "PLACER_CACHE": str(tmp_path / "kept")}
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "build")], check=True, env=env
+    )
+    assert not list((tmp_path / "kept").glob("xla-*"))

@@ -1,0 +1,143 @@
+"""A minimized loss that is not finite stops the run, whichever node has it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import placer
+from placer.build.plan import read_plan
+from placer.runtime.run.divergence import DivergedError
+
+SPEC = """\
+nodes: {{worker: {{count: 2}}, ps: {{count: 1}}}}
+inputs: {{x: "float32[batch, 2]", y: "float32[batch]"}}
+data:
+  train: {{source: "npz:rows.npz", batch: 4}}
+  eval: {{source: "npz:rows.npz"}}
+graph:
+  - place: {first}
+    ops: [{{name: h, op: fc, in: x, size: 1}}]
+  - place: {second}
+    ops:
+      - {{name: flat, op: reshape, in: h, shape: [batch]}}
+      - {{name: loss, op: mean_squared_error, in: [flat, y]}}
+      - {{name: other, op: mean_absolute_error, in: [flat, y]}}
+train:
+  minimize: loss
+  metrics: [{metrics}]
+  microbatches: {microbatches}
+  nan: {nan}
+  optimizer: {{op: sgd, learning_rate: {rate}}}
+"""
+STEPS = 12
+"""Of an epoch."""
+
+
+@pytest.fixture
+def build(tmp_path, quick_compilation):
+    def made(
+        *,
+        first="/node:worker",
+        second="/node:worker",
+        metrics="other",
+        microbatches=1,
+        nan="stop",
+        rate="0.01",
+        bad=None,
+        value=np.nan,
+    ):
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(4 * STEPS, 2)).astype(np.float32)
+        y = x.sum(axis=1)
+        if bad is not None:
+            y[bad] = value
+        np.savez(tmp_path / "rows.npz", x=x, y=y)
+        text = SPEC.format(
+            first=first,
+            second=second,
+            metrics=metrics,
+            microbatches=microbatches,
+            nan=nan,
+            rate=rate,
+        )
+        (tmp_path / "model.yaml").write_text(text)
+        placer.compile(tmp_path / "model.yaml", tmp_path / "build")
+        return tmp_path / "build"
+
+    return made
+
+
+PLACED = {
+    "workers that each have a part of the loss": {},
+    "a pipeline, the loss on its second node": {
+        "first": "/node:worker:0",
+        "second": "/node:worker:1",
+        "microbatches": 2,
+    },
+}
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize("placed", PLACED.values(), ids=PLACED)
+def test_data_that_is_not_finite_stops_all_nodes(build, tmp_path, placed, value):
+    folder = build(bad=6, value=float(value), **placed)
+    history, saved = tmp_path / "history", tmp_path / "saved.safetensors"
+    with pytest.raises(DivergedError) as error:
+        placer.launch(folder, in_process=True, history=history, save_params=saved)
+    lines = [json.loads(line) for line in history.read_text().splitlines()]
+    last = lines[-1]["step"]
+    assert str(error.value).splitlines() == [
+        f"the loss 'loss' is {value} after step 2; all nodes stopped after step {last},"
+        " and no parameters were saved",
+        "  hint: --debug-nans names the op that it comes from; a lower learning rate or"
+        " train.clip may avoid it; with train.nan: warn the run goes on",
+    ]
+    assert [line["step"] for line in lines] == list(range(1, last + 1))
+    assert lines[0]["metrics"].keys() == {"other"}  # the loss is watched, not told
+    assert not saved.exists()
+
+
+def test_a_loss_that_grows_without_bound_is_seen_as_infinite_or_nan(build):
+    with pytest.raises(
+        DivergedError, match=r"the loss 'loss' is (inf|nan) after step "
+    ):
+        placer.launch(build(rate="1e20", metrics="loss"), in_process=True)
+
+
+def test_with_warn_the_run_goes_on_and_says_so_once(build, capsys):
+    result = placer.launch(build(bad=6, nan="warn"), in_process=True)
+    assert result.steps == STEPS
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: the loss 'loss' is nan after step 2; the run goes on, as"
+        " train.nan: warn says"
+    ]
+
+
+def test_a_metric_that_is_nan_stops_nothing(build, tmp_path):
+    folder = build()
+    spec = tmp_path / "model.yaml"
+    undefined = "{name: nothing, op: div, in: [zero, zero]}"
+    text = spec.read_text().replace("metrics: [other]", "metrics: [nothing]")
+    zero = "{name: zero, op: constant, value: 0.0}"
+    text = text.replace("train:\n  min", f"  - {zero}\n  - {undefined}\ntrain:\n  min")
+    spec.write_text(text)
+    placer.compile(spec, folder)
+    result = placer.launch(folder, in_process=True)
+    assert result.steps == STEPS
+    assert np.isnan(result.metrics["nothing"])
+
+
+def test_the_watched_loss_is_not_evaluated(build):
+    folder = build()
+    nodes = read_plan(folder).nodes
+    of_step = [set(n.step.metrics) for n in nodes if n.step.metrics]
+    of_evaluation = [
+        set(n.evaluation.metrics)
+        for n in nodes
+        if n.evaluation and n.evaluation.metrics
+    ]
+    assert of_step == [{"loss", "other"}] * 2
+    assert of_evaluation == [{"other"}] * 2

@@ -1,0 +1,66 @@
+"""A node that has heard of a failure elsewhere ends; the process it runs in is its
+caller's."""
+
+import threading
+
+import pytest
+
+import placer
+from placer import RunError
+from placer.build.plan import read_plan
+from placer.channel.protocol import Aborted, Cause
+from placer.channel.transport import open_channel
+from placer.launcher.ports import free_endpoints
+from placer.resources import find
+from placer.runtime.run import process
+from placer.runtime.run.state import Options
+
+
+@pytest.fixture
+def build(tmp_path):
+    placer.compile(find("specs/two_workers.yaml"), tmp_path / "build")
+    return tmp_path / "build"
+
+
+@pytest.mark.parametrize("carrier", ["shared", "zeromq"])
+def test_a_run_that_failed_elsewhere_leaves_its_callers_process_alone(
+    build, monkeypatch, carrier
+):
+    monkeypatch.setattr(process, "STUCK", 1000.0)
+    plan = read_plan(build)
+    endpoints = free_endpoints([node.name for node in plan.nodes])
+    me, *others = endpoints
+    cause = Cause(others[0], "step 1", "no such file")
+
+    def fail(node):
+        channel = open_channel(node, endpoints, "job", carrier=carrier)
+        channel.join()
+        channel.abort(cause)
+        channel.close()
+
+    threads = [threading.Thread(target=fail, args=(node,)) for node in others]
+    for thread in threads:
+        thread.start()
+    with pytest.raises(Aborted) as raised:
+        placer.run(
+            build, me, endpoints=endpoints, job="job", options=Options(carrier=carrier)
+        )
+    assert raised.value.cause == cause
+    for thread in threads:
+        thread.join()
+    timers = [t for t in threading.enumerate() if isinstance(t, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers)
+
+
+def test_a_node_that_comes_after_a_failure_hears_its_cause(build):
+    """The other is lost before anybody has come: its program cannot be loaded."""
+    plan = read_plan(build)
+    endpoints = free_endpoints([node.name for node in plan.nodes])
+    me, other = endpoints
+    failed = open_channel(other, endpoints, "job")
+    failed.abort(Cause(other, "", "its program cannot be loaded"))
+    leaving = threading.Thread(target=failed.close)
+    leaving.start()
+    with pytest.raises(RunError, match=f"^{other}: its program cannot be loaded$"):
+        placer.run(build, me, endpoints=endpoints, job="job")
+    leaving.join()

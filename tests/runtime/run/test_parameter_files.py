@@ -1,0 +1,154 @@
+"""Files of whole parameters."""
+
+import fcntl
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from placer.errors import DataError
+from placer.runtime.run import parameter_files
+
+GIVEN = {
+    "h1.w": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+    "gain": np.array(2.5, np.float64),
+    "a": np.zeros(0, np.float32),
+}
+DECLARED = {
+    "h1.w": ((3, 2), "float32"),
+    "gain": ((), "float64"),
+    "a": ((0,), "float32"),
+}
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    path = tmp_path / "p.safetensors"
+    parameter_files.save(path, GIVEN)
+    found = parameter_files.load(path)
+    assert found.keys() == GIVEN.keys()
+    for name, array in GIVEN.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
+        np.testing.assert_array_equal(found[name], array)
+    parameter_files.check(found, DECLARED)
+    assert [p.name for p in tmp_path.iterdir()] == ["p.safetensors"]
+
+
+def test_the_bytes_do_not_depend_on_the_order(tmp_path):
+    parameter_files.save(tmp_path / "a", GIVEN)
+    parameter_files.save(tmp_path / "b", dict(reversed(GIVEN.items())))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_the_bytes_are_those_of_the_safetensors_package(tmp_path):
+    mixed = GIVEN | {
+        "wörter": np.ones((2, 1), ml_dtypes.bfloat16),
+        "half": np.ones(3, np.float16),
+        "b": np.ones((1, 2), np.float64),
+    }
+    parameter_files.save(tmp_path / "p", mixed)
+    contiguous = {name: np.asarray(array, order="C") for name, array in mixed.items()}
+    assert (tmp_path / "p").read_bytes() == safetensors.numpy.save(contiguous)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from placer.files.atomic import whole_file
+if sys.argv[2] == "named":
+    os.O_TMPFILE = os.O_DIRECTORY  # as where the file system has no nameless files
+with whole_file(Path(sys.argv[1]), 0o644) as file:
+    file.write(bytes(1 << 20))
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("way", ["nameless", "named"])
+def test_a_killed_writer_leaves_nothing_that_stays(way, tmp_path):
+    path = tmp_path / "p[1]"
+    parameter_files.save(path, GIVEN)
+    before = path.read_bytes()
+    killed = subprocess.run([sys.executable, "-c", KILLED, path, way])
+    assert killed.returncode == -signal.SIGKILL
+    assert path.read_bytes() == before
+    if way == "named":
+        assert len(list(tmp_path.iterdir())) == 2
+        parameter_files.save(path, GIVEN)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_another_process_writes_is_left_to_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+    other = tmp_path / ".p.1.tmp"
+    with other.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        parameter_files.save(tmp_path / "p", GIVEN)
+        assert other.exists()
+
+
+def test_a_file_too_large_leaves_the_old_one(tmp_path):
+    path = tmp_path / "p"
+    parameter_files.save(path, GIVEN)
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))
+    try:
+        with pytest.raises(DataError, match=r"cannot be written to .*: File too large"):
+            parameter_files.save(path, {"w": np.ones(1 << 10)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "p"
+    path.mkdir()
+    with pytest.raises(DataError, match="cannot be written"):
+        parameter_files.save(path, GIVEN)
+    with pytest.raises(DataError, match="cannot be written"):
+        parameter_files.save(tmp_path / "nowhere" / "p", GIVEN)
+    assert [p.name for p in tmp_path.iterdir()] == ["p"]
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match="there is no parameter file"):
+        parameter_files.load(tmp_path / "none")
+    (tmp_path / "bad").write_bytes(b"not safetensors at all")
+    with pytest.raises(DataError, match="cannot be read as parameters"):
+        parameter_files.load(tmp_path / "bad")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("F8_E4M3", [0]), ("C64", [0]), ("F16", [0, 2**63 - 1])]
+)
+def test_a_file_of_what_no_model_has_cannot_be_read(dtype, shape, tmp_path):
+    entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]}
+    header = json.dumps({"w": entry}).encode()
+    (tmp_path / "w").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(DataError, match="cannot be read as parameters"):
+        parameter_files.load(tmp_path / "w")
+
+
+def test_every_parameter_that_does_not_fit_is_named():
+    found = {
+        "h1.W": np.zeros((3, 2), np.float32),
+        "gain": np.zeros((), np.float32),
+        "a": np.zeros(1, np.float32),
+    }
+    with pytest.raises(DataError) as caught:
+        parameter_files.check(found, DECLARED)
+    message = caught.value.message
+    assert "parameter h1.w is missing" in message
+    assert "parameter h1.W is not in the model; did you mean 'h1.w'?" in message
+    assert "parameter gain is float32[], the model has float64[]" in message
+    assert "parameter a is float32[1], the model has float32[0]" in message

@@ -1,0 +1,44 @@
+"""Parameters larger than a message may be are gathered."""
+
+import threading
+
+import numpy as np
+
+import placer
+from placer.build.plan import read_plan
+from placer.channel.memory import MemoryHub
+from placer.resources import find
+from placer.runtime.program.devices import Devices
+from placer.runtime.run import saving
+from placer.runtime.run.tables import make_tables
+from placer.tables.buffers import private
+
+
+def test_a_block_that_no_message_may_carry_goes_in_several(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "PART", 100)
+    placer.compile(find("specs/digits.yaml"), tmp_path / "build")
+    plan = read_plan(tmp_path / "build")
+    tables = {
+        n.name: make_tables(plan, n, tmp_path / "build", None, private, Devices({}))
+        for n in plan.nodes
+    }
+    hub = MemoryHub(tables, max_message=4 * 100, deadline=60)
+    gathered = {}
+
+    def gather(node):
+        gathered[node] = saving.gather(plan, hub.channel(node), tables[node])
+
+    threads = [threading.Thread(target=gather, args=(node,)) for node in tables]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    saved = gathered.pop(plan.control)
+    assert not any(gathered.values())
+    assert set(saved) == {parameter.name for parameter in plan.parameters}
+    for parameter in plan.parameters:
+        assert saved[parameter.name].shape == parameter.shape
+        blocks = [tables[n][t].values()[i].ravel() for n, t, i in parameter.holders]
+        np.testing.assert_array_equal(
+            saved[parameter.name].ravel(), np.concatenate(blocks)
+        )

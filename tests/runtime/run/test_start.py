@@ -1,0 +1,131 @@
+"""What nodes must agree on before they start, and how a run in threads ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import placer
+from placer import RunError
+from placer.build.plan import read_plan
+from placer.channel.memory import MemoryHub
+from placer.compiler import compile as compile_model
+from placer.resources import find
+from placer.runtime.program.load import load_program
+from placer.runtime.run.events import nobody
+from placer.runtime.run.process import _attempt, run_in_threads
+from placer.runtime.run.state import Execution, Options
+
+STUCK = """\
+nodes: {worker: {count: 2}}
+inputs: {x: "float32[batch, 1]", y: "float32[batch, 1]"}
+data: {train: {source: "python:stuck:rows", batch: 4}}
+graph:
+  - {name: h, op: fc, in: x, size: 1}
+  - {name: loss, op: mean_squared_error, in: [h, y]}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+"""
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    placer.compile(find("specs/two_workers.yaml"), tmp_path / "build")
+    return tmp_path / "build"
+
+
+def test_nodes_that_were_started_unlike_are_told_so_and_do_not_wait(build, tmp_path):
+    plan = read_plan(build)
+    hub = MemoryHub([node.name for node in plan.nodes], deadline=30)
+    saves = {"worker:0": tmp_path / "saved", "worker:1": None}
+    errors: dict[str, BaseException] = {}
+
+    def one(name: str) -> None:
+        options = Options(steps=2, save_params=saves[name])
+        channel = hub.channel(name)
+        run = Execution(plan, build, plan.node(name), channel, options, nobody)
+        try:
+            _attempt(run, load_program)
+        except RunError as error:
+            errors[name] = error
+
+    threads = [threading.Thread(target=one, args=(name,)) for name in saves]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors["worker:0"].args[0] == (
+        "the nodes were not started alike: --save-params: "
+        "worker:0: True, worker:1: False"
+    )
+    assert "not started alike" in str(errors["worker:1"])
+
+
+def test_a_node_says_that_it_reads_and_how_many_rows_it_has(build):
+    plan = read_plan(build)
+    node = plan.nodes[0]
+    channel = MemoryHub([each.name for each in plan.nodes]).channel(node.name)
+    events: list[dict] = []
+    run = Execution(plan, build, node, channel, Options(), events.append)
+    run.tell("reading rows")
+    run.report_rows(1_200_000)
+    run.tell()
+    run.tell("compiling")
+    assert [(event["state"], event["rows"]) for event in events] == [
+        ("reading rows", 0),
+        ("reading rows", 1_200_000),
+        ("compiling", 0),
+    ]
+    channel.close()
+
+
+def test_an_interrupt_ends_a_run_in_threads(build, tmp_path):
+    """The history is a pipe: once a step was written, the main thread is interrupted."""
+    lines = tmp_path / "lines"
+    os.mkfifo(lines)
+
+    def interrupt() -> None:
+        with lines.open() as file:
+            file.readline()
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in file:  # until the run has closed it
+                pass
+
+    reader = threading.Thread(target=interrupt)
+    reader.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_in_threads(build, Options(steps=10**9, history=lines))
+    reader.join()
+
+
+def test_an_interrupt_leaves_a_thread_that_is_stuck(tmp_path):
+    """A reader waits for what never comes, and says that it does by a file."""
+    asked = tmp_path / "asked"
+    os.mkfifo(asked)
+    (tmp_path / "stuck.py").write_text(
+        "import threading\n"
+        "class Rows:\n"
+        "    def __len__(self):\n        return 8\n"
+        "    def __getitem__(self, i):\n"
+        f"        open({str(asked)!r}, 'w').close()\n"
+        "        threading.Event().wait()\n"
+        "def rows():\n    return Rows()\n"
+    )
+    (tmp_path / "stuck.yaml").write_text(STUCK)
+    compile_model(tmp_path / "stuck.yaml", tmp_path / "build")
+    code = (
+        "import sys\n"
+        "from placer.runtime.run.process import run_in_threads\n"
+        "run_in_threads(sys.argv[1])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "build"], stderr=subprocess.PIPE
+    )
+    with asked.open():  # until the reader has been asked
+        process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert told.rstrip().endswith(b"KeyboardInterrupt")

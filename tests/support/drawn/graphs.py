@@ -1,0 +1,158 @@
+"""Drawn models: graphs of every op, placed in every legal way, and how to train them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from placer.types import TensorType
+from support.drawn.clusters import clusters
+from support.drawn.layers import LAYERS
+from support.drawn.losses import TERMS, error, joined
+from support.drawn.sketch import INPUTS, TOPS, VOCABULARY, Sketch
+from support.drawn.training import training
+from support.drawn.values import VALUES
+
+KINDS = (*LAYERS, *VALUES, *TERMS)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A model: its spec, and what feeds it."""
+
+    spec: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+    train_rows: int
+    eval_rows: int
+    seed: int
+
+    def rows(self, which: str) -> dict[str, np.ndarray]:
+        """A column for every input, drawn from the model's seed."""
+        count = self.train_rows if which == "train" else self.eval_rows
+        inputs = {n: TensorType.parse(t) for n, t in self.spec["inputs"].items()}
+        return columns(inputs, count, [self.seed, which == "train"])
+
+    def initial(self) -> dict[str, np.ndarray]:
+        """Values for all parameters."""
+        return initial_values(self.shapes, [self.seed, 2])
+
+
+def columns(
+    inputs: Mapping[str, TensorType], count: int, seed: list[int]
+) -> dict[str, np.ndarray]:
+    """So many rows of each input."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, kind in inputs.items():
+        sizes = kind.sizes(count)
+        if kind.is_float:
+            found[name] = random.uniform(-1, 1, sizes)
+        else:
+            top = TOPS.get(name, VOCABULARY)
+            found[name] = random.integers(0, top, sizes).astype(kind.dtype)
+    return found
+
+
+def initial_values(
+    shapes: Mapping[str, tuple[int, ...]], seed: list[int]
+) -> dict[str, np.ndarray]:
+    """Values for parameters; a running variance is positive."""
+    random = np.random.default_rng(seed)
+    return {
+        name: np.asarray(
+            random.uniform(0.5, 1.5, shape)
+            if name.endswith(".running_variance")
+            else random.uniform(-0.7, 0.7, shape)
+        )
+        for name, shape in shapes.items()
+    }
+
+
+@st.composite
+def models(draw: Any) -> Drawn:
+    """A model with a legal placement."""
+    cluster = draw(clusters())
+    sketch = Sketch(draw, cluster, block=draw(st.booleans()))
+    for _ in range(draw(st.integers(2, 8))):
+        sketch.pick(KINDS)(sketch)
+    loss, metrics = error(sketch)
+    unused = [v for v in sketch.values if v.name not in sketch.used]
+    unused = [v for v in unused if v.name != loss.name]
+    for term in unused[-draw(st.integers(1, 4)) :]:
+        loss = joined(sketch, loss, term)
+    scalars = [v.name for v in sketch.values if v.shape == () and v.name != loss.name]
+    scalars += [name for name, shape in sketch.shapes.items() if shape == ()]
+    if scalars:
+        metrics += draw(st.lists(st.sampled_from(scalars), max_size=2, unique=True))
+    return _spec(sketch, loss.name, [loss.name, *dict.fromkeys(metrics)])
+
+
+def _spec(s: Sketch, loss: str, metrics: list[str]) -> Drawn:
+    batch, draw = s.cluster.batch, s.draw
+    read = [
+        name
+        for name in INPUTS
+        if any(name in _listed(entry.get("in", [])) for entry in s.ops)
+    ]
+    biases = [n for n in s.trained() if n.endswith(".b")]
+    frozen = biases[: draw(st.sampled_from((0, 0, 1)))]
+    tails = st.integers(0, batch - 1)
+    eval_batch = draw(st.sampled_from((batch, 2 * batch)))
+    train: dict[str, Any] = {
+        "source": "npz:train.npz",
+        "batch": batch,
+        "shuffle": draw(st.booleans()),
+        "seed": draw(st.integers(0, 9)),
+        "remainder": draw(st.sampled_from(("drop", "keep"))),
+    }
+    graph = _blocks(s)
+    spec: dict[str, Any] = {
+        "name": "drawn",
+        "nodes": s.cluster.nodes,
+        "precision": "float64",
+        **({"emulate": True} if s.cluster.gpus else {}),
+        "seed": draw(st.integers(0, 9)),
+        "inputs": {n: str(INPUTS[n]) for n in read},
+        "data": {
+            "train": train,
+            "eval": {"source": "npz:eval.npz", "batch": eval_batch},
+        },
+        "graph": [{"place": "/node:worker/cpu", "ops": graph}] if s.block else graph,
+    }
+    rules = [{"match": name, "trainable": False} for name in frozen]
+    trained = [n for n in s.trained() if n not in frozen]
+    if draw(st.booleans()):
+        rules.append({"match": draw(st.sampled_from(trained)), "decay": False})
+    if rules:
+        spec["parameters"] = rules
+    spec["train"] = draw(training(s.cluster, trained, loss, metrics))
+    return Drawn(
+        spec,
+        dict(s.shapes),
+        train_rows=draw(st.sampled_from((1, 2))) * batch + draw(tails),
+        eval_rows=eval_batch + draw(tails),
+        seed=draw(st.integers(0, 99)),
+    )
+
+
+def _blocks(s: Sketch) -> list[dict[str, Any]]:
+    """The ops, now and then some of them in blocks that backward computes again."""
+    if not s.draw(st.sampled_from((True, False, False))):
+        return s.ops
+    inner = s.draw(st.lists(st.integers(0, len(s.ops)), max_size=4))
+    found: list[dict[str, Any]] = []
+    for start, stop in pairwise(sorted({0, *inner, len(s.ops)})):
+        if s.draw(st.sampled_from((True, True, False))):
+            found.append({"remat": True, "ops": s.ops[start:stop]})
+        else:
+            found += s.ops[start:stop]
+    return found
+
+
+def _listed(names: Any) -> list[str]:
+    return [names] if isinstance(names, str) else names

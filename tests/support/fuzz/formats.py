@@ -1,0 +1,435 @@
+"""What is drawn of each format, and how a user's command reads it."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import io
+import json
+import warnings
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import ml_dtypes
+import msgspec
+import numpy as np
+import yaml
+from safetensors.numpy import save
+
+import placer
+from placer.build.plan import Plan, read_plan, read_sources, sha256
+from placer.compiler import lowered
+from placer.config.csv import Csv
+from placer.errors import PlacerError
+from placer.graph.kinds import ENTRIES, EXITS, RECIPES
+from placer.graph.text import parse_graphs, print_graph
+from placer.passes.verify import Stage, verify
+from placer.place import Cluster, Place
+from placer.readers import Column, open_source
+from placer.report.console import console
+from placer.report.explanation import Build, all_choices, explanation
+from placer.report.server_tables import table_views
+from placer.resources import find
+from placer.runtime.run import parameter_files
+from placer.runtime.run.process import endpoints_of
+from placer.spec import load, load_text
+from placer.spec.module_imports import neighbours
+from placer.spec.op_kinds import kinds
+from placer.tables.initial.weight_file import flat_range
+from support.fuzz.drawn_cases import Format
+from support.fuzz.mutator import (
+    LEAVES,
+    NUMBERS,
+    changed_bytes,
+    changed_tree,
+    collections,
+)
+
+SPECS = [
+    path
+    for path in sorted(find("specs").glob("*.yaml"))
+    if path.stem != "custom_op"  # whose function JAX traces
+]
+MOST_NODES = 64
+"""Specs of more nodes are read, and not compiled: that takes a while, as it may."""
+
+
+# specs
+
+
+@cache
+def spec_texts() -> list[bytes]:
+    return [path.read_bytes() for path in SPECS]
+
+
+@cache
+def spec_trees() -> list[Any]:
+    return [yaml.safe_load(text) for text in spec_texts()]
+
+
+def add_op(random: Random, tree: Any) -> None:
+    """Put an op of any kind somewhere, with attributes that it may not have."""
+    lists = [each for each in collections(tree) if isinstance(each, list)]
+    entries = [each for each in collections(tree) if isinstance(each, dict)]
+    names = [e["name"] for e in entries if isinstance(e.get("name"), str)]
+    kind = random.choice(list(kinds()))
+    op = {"name": random.choice(("z", "loss", *names)), "op": kind}
+    declaration = kinds()[kind].declaration
+    for attr in declaration.attrs:
+        if attr.required or random.random() < 0.3:
+            value = random.choice((*LEAVES, *attr.choices, attr.default, 1, [1], 0.5))
+            op[attr.name] = copy.deepcopy(value)  # which is changed further
+    some = [random.choice(names) for _ in range(random.randrange(4))] if names else []
+    if some or random.random() < 0.5:
+        op["in"] = some[0] if len(some) == 1 else some
+    if lists:
+        found = random.choice(lists)
+        found.insert(random.randrange(len(found) + 1), op)
+
+
+def draw_spec(random: Random, work: Path) -> bytes:
+    if random.random() < 0.4:
+        return changed_bytes(random, spec_texts())
+    tree = changed_tree(random, random.choice(spec_trees()), add_op)
+    text = yaml.safe_dump(tree, allow_unicode=True, sort_keys=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def read_spec(content: bytes, work: Path) -> None:
+    text = text_of(content)
+    model = load_text(text, "model.yaml", find("specs"))
+    cluster = model.graph.cluster
+    if len(cluster.all_hosts()) > MOST_NODES or model.graph.of_kind("call"):
+        return
+    out = work / "compiled"
+    plan = placer.compile(model, out)
+    assert read_plan(out) == plan
+
+
+# builds
+
+
+@cache
+def build_of(name: str, work: Path) -> Path:
+    """The build of a spec, to be spoiled."""
+    placer.compile(find(f"specs/{name}.yaml"), work / f"build-{name}")
+    return work / f"build-{name}"
+
+
+BUILDS = ("digits", "mlp_pipeline", "wide_deep", "word2vec", "cnn_gpus", "lamb")
+
+
+@cache
+def plan_tree(build: Path) -> Any:
+    return json.loads((build / "plan.json").read_bytes())
+
+
+def draw_plan(random: Random, work: Path) -> tuple[str, bytes]:
+    build = build_of(random.choice(BUILDS), work)
+    whole = plan_tree(build)
+    if random.random() < 0.2:
+        text = json.dumps(whole, indent=1).encode()
+        return build.name, changed_bytes(random, [text])
+    # Much of a plan is numbers alike: draw the section first, so that each is changed.
+    keys = random.choices(list(whole), k=random.choice((1, 1, 2)))
+    tree = {**whole, **changed_tree(random, {key: whole[key] for key in keys})}
+    return build.name, resealed(tree)
+
+
+def resealed(tree: Any) -> bytes:
+    """A plan with the digest that it asks for, whether it is one or not."""
+    bare = json.dumps({**tree, "digest": ""}).encode("utf-8", "surrogatepass")
+    try:
+        plan = msgspec.json.decode(bare, type=Plan)
+        bare = msgspec.json.encode(plan)
+    except (msgspec.MsgspecError, ValueError):
+        return bare
+    text = msgspec.json.format(bare, indent=1) + b"\n"
+    return msgspec.json.encode(msgspec.structs.replace(plan, digest=sha256(text)))
+
+
+def read_spoiled(drawn: tuple[str, bytes], work: Path, file: str) -> None:
+    name, content = drawn
+    build = work / name
+    kept = (build / file).read_bytes()
+    (build / file).write_bytes(content)
+    try:
+        plan = read_plan(build)
+        written = read_sources(build).ops
+    finally:
+        (build / file).write_bytes(kept)
+    screen = console(io.StringIO())
+    for view in table_views(plan):
+        screen.print(view)
+    assert list(all_choices(plan)) is not None
+    graphs = parse_graphs((build / "graph.txt").read_text(), "graph.txt")
+    drawn_build = Build(plan, graphs, {name: str(at) for name, at in written.items()})
+    for parameter in plan.parameters[:2]:
+        assert list(explanation(drawn_build, parameter.name))
+    assert len(endpoints_of(plan)) == len(plan.nodes)
+
+
+def draw_sources(random: Random, work: Path) -> tuple[str, bytes]:
+    build = build_of(random.choice(BUILDS), work)
+    text = (build / "sources.json").read_bytes()
+    if random.random() < 0.5:
+        return build.name, changed_bytes(random, [text])
+    tree = changed_tree(random, json.loads(text))
+    return build.name, json.dumps(tree).encode("utf-8", "surrogatepass")
+
+
+# files of parameters and of rows
+
+
+@cache
+def weights() -> list[bytes]:
+    many = {
+        "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.zeros(3, ml_dtypes.bfloat16),
+        "n": np.array(3),
+        "e": np.zeros((0, 4), np.float16),
+    }
+    return [save(many), save({"w": np.ones((2, 3))}), save({})]
+
+
+def draw_weights(random: Random, work: Path) -> bytes:
+    content = random.choice(weights())
+    length = int.from_bytes(content[:8], "little")
+    header, rest = content[8 : 8 + length], content[8 + length :]
+    match random.randrange(3):
+        case 0:
+            return changed_bytes(random, weights())
+        case 1:
+            header = changed_bytes(random, [header])
+        case _:
+            tree = changed_tree(random, json.loads(header), other_dtype)
+            header = json.dumps(tree).encode("utf-8", "surrogatepass")
+            if random.random() < 0.3:
+                new = random.choice(NUMBERS).encode()
+                header = header.replace(b"[2, 3]", b"[" + new + b", 3]", 1)
+    return len(header).to_bytes(8, "little") + header + rest
+
+
+def other_dtype(random: Random, tree: Any) -> None:
+    """Give a tensor another dtype that the format has, and perhaps no elements."""
+    name = random.choice(list(tree) or ["w"])
+    words = ("F8_E4M3", "F4", "C64", "BOOL", "I8", "U64", "BF16", "F64")
+    shape = random.choice(([0], [2, 3], [], [0, 2**63 - 1], [-1, -1]))
+    stop = 0 if 0 in shape else 24
+    entry = {"dtype": random.choice(words), "shape": shape, "data_offsets": [0, stop]}
+    tree[name] = entry
+
+
+WEIGHTS_SPEC = """\
+name: begun
+nodes: {worker: {count: 1}}
+inputs: {x: "float32[batch, 2]"}
+data: {train: {source: "npz:rows.npz", batch: 8}}
+graph:
+  - {name: w, op: parameter, shape: [2, 3], init: {file: w.safetensors}}
+  - {name: y, op: matmul, in: [x, w]}
+  - {name: loss, op: reduce_mean, in: y}
+train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
+"""
+
+
+def read_weights(content: bytes, work: Path) -> None:
+    """As the compiler reads an init file, as a node does, and as --init-params."""
+    folder = work / "weights"
+    folder.mkdir(exist_ok=True)
+    file = folder / "w.safetensors"
+    file.write_bytes(content)
+    every: list[Callable[[], object]] = [
+        lambda: load_text(WEIGHTS_SPEC, "begun.yaml", folder),
+        lambda: flat_range(file, "w", (2, 3), 1, 5),
+        lambda: parameter_files.check(
+            parameter_files.load(file),
+            {"w": ((2, 3), "float32"), "b": ((3,), "bfloat16")},
+        ),
+    ]
+    for each in every:
+        refused(each)
+
+
+def refused(call: Callable[[], object]) -> None:
+    with suppress(PlacerError):
+        call()
+
+
+ROWS = [
+    Column("x", "float32", (3,)),
+    Column("n", "int32", ()),
+    Column("b", "bool", ()),
+]
+
+
+@cache
+def archives() -> list[bytes]:
+    rows = {
+        "x": np.arange(12, dtype=np.float32).reshape(4, 3),
+        "n": np.arange(4, dtype=np.int64),
+        "b": np.array([True, False, True, True]),
+    }
+    made = []
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, 12, 14):  # and bz2, lzma
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", method) as archive:
+            for name, array in rows.items():
+                member = io.BytesIO()
+                np.save(member, array)
+                archive.writestr(f"{name}.npy", member.getvalue())
+        made.append(file.getvalue())
+    objects = io.BytesIO()
+    np.savez(objects, x=np.array([print, 1], object), n=np.arange(2))
+    single = io.BytesIO()
+    np.save(single, rows["x"])
+    return [*made, objects.getvalue(), single.getvalue()]
+
+
+def draw_npz(random: Random, work: Path) -> bytes:
+    if random.random() < 0.5:
+        return changed_bytes(random, archives())
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archives()[0])) as good:
+        members = {name: good.read(name) for name in good.namelist()}
+    changed = random.choice(list(members))
+    members[changed] = changed_bytes(random, list(members.values()))
+    with zipfile.ZipFile(file, "w", random.choice((0, 8, 12, 14))) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def read_npz(content: bytes, work: Path) -> None:
+    (work / "rows.npz").write_bytes(content)
+    read_rows("npz:rows.npz", work)
+
+
+def read_rows(source: str, work: Path, csv: Csv | None = None) -> None:
+    mapping = {"x": ["x0", "x1", "x2"]} if csv is not None else None
+    rows = open_source(source, ROWS, mapping=mapping, split=None, folder=work, csv=csv)
+    taken = rows.take(np.arange(min(rows.rows, 8)))
+    assert taken["x"].dtype == np.float32
+
+
+TABLES = [
+    b"x0,x1,x2,n,b\n" + b"1,2.5,-3e2,7,1\n0,0,0,8,0\n" * 20,
+    b'x0;x1;x2;n;b\n"1";2;3;4;1\n\n# note\n"1\n2";2;3;4;0\n',
+    b"\xef\xbb\xbfx0,x1,x2,n,b\r\n1,2,3,4,true\r\n1,2,,4,false\r\n",
+]
+FORMS = [
+    Csv(),
+    Csv(delimiter=";", comment="#"),
+    Csv(header=["x0", "x1", "x2", "n", "b"]),
+    Csv(vocabulary={"b": ["false", "true"]}, unknown={"b": 0}, missing={"x?": 0.5}),
+]
+
+
+def draw_csv(random: Random, work: Path) -> tuple[str, int, bytes]:
+    form = random.randrange(len(FORMS))
+    content = changed_bytes(random, TABLES)
+    if random.random() < 0.5:
+        return "rows.csv", form, content
+    packed = gzip.compress(content if random.random() < 0.5 else TABLES[0], mtime=0)
+    if random.random() < 0.7:
+        packed = changed_bytes(random, [packed])
+    return "rows.csv.gz", form, packed
+
+
+def read_csv(drawn: tuple[str, int, bytes], work: Path) -> None:
+    name, form, content = drawn
+    (work / name).write_bytes(content)
+    read_rows(f"csv:{name}", work, FORMS[form])
+
+
+# texts
+
+
+@cache
+def modules() -> list[bytes]:
+    return [path.read_bytes() for path in sorted(find("specs").glob("*_rows.py"))]
+
+
+def draw_module(random: Random, work: Path) -> bytes:
+    return changed_bytes(random, modules())
+
+
+def read_module(content: bytes, work: Path) -> None:
+    (work / "drawn.py").write_bytes(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Python, about odd literals
+        neighbours(work, "drawn")
+
+
+PLACES = [
+    *(b"/node:worker", b"/node:worker:0,2-3/cpu", b"/node:ps:*/gpu:0-7", b"/gpu:1"),
+    *(b"/job:worker/replica:0/task:1/device:GPU:0", b"/node:heter:1/device:cpu:*"),
+]
+
+
+def draw_place(random: Random, work: Path) -> bytes:
+    return changed_bytes(random, PLACES)
+
+
+def read_place(content: bytes, work: Path) -> None:
+    text = text_of(content)
+    place = Place.parse(text)
+    assert Place.parse(str(place)) == place
+    cluster = Cluster.parse("nodes(worker: 4, ps: 2 {cpu: 1, gpu: 8})")
+    assert cluster.all_hosts()
+
+
+def text_of(content: bytes) -> str:
+    """The text, with lone surrogates where there are any."""
+    try:
+        return content.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return content.decode("utf-8", "replace")
+
+
+UNCOMPUTED = ENTRIES | EXITS | RECIPES
+"""Kinds that a front end writes and no declaration knows."""
+
+
+@cache
+def graph_texts() -> list[bytes]:
+    """Of small models, as written, and after every pass of one of them."""
+    models = [load(find(f"specs/{name}.yaml")) for name in ("lamb", "lstm", "diabetes")]
+    texts = [print_graph(model.graph).encode() for model in models] * 4
+    lowered(models[-1], lambda _, graph: texts.append(print_graph(graph).encode()))
+    return texts
+
+
+def draw_graph(random: Random, work: Path) -> bytes:
+    return changed_bytes(random, graph_texts())
+
+
+def read_graph(content: bytes, work: Path) -> None:
+    for graph in parse_graphs(text_of(content)):
+        assert parse_graphs(print_graph(graph)) == (graph,)
+        if all(op.kind in kinds() for op in graph.ops if op.kind not in UNCOMPUTED):
+            verify(graph, Stage.WRITTEN)
+
+
+FORMATS = [
+    Format("spec", draw_spec, read_spec),
+    Format(
+        "plan", draw_plan, lambda drawn, work: read_spoiled(drawn, work, "plan.json")
+    ),
+    Format(
+        "sources",
+        draw_sources,
+        lambda drawn, work: read_spoiled(drawn, work, "sources.json"),
+    ),
+    Format("safetensors", draw_weights, read_weights),
+    Format("npz", draw_npz, read_npz),
+    Format("csv", draw_csv, read_csv),
+    Format("place", draw_place, read_place),
+    Format("module", draw_module, read_module),
+    Format("graph", draw_graph, read_graph),
+]

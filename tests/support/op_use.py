@@ -1,0 +1,80 @@
+"""One use of an op: operand types, attributes, and arrays for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from placer import ops
+from placer.ops.attributes import complete
+from placer.ops.declaration import Declaration
+from placer.types import TensorType
+
+BATCH = 7
+
+
+@dataclass(frozen=True)
+class Use:
+    """`domain` gives an operand's values, by index: uniform on [low, high), or
+    integers of that range."""
+
+    kind: str
+    operands: tuple[str, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    domain: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join(self.operands)}){dict(self.attrs)}"
+
+    @property
+    def declaration(self) -> Declaration:
+        return ops.find(self.kind)
+
+    @property
+    def types(self) -> list[TensorType]:
+        return [TensorType.parse(text) for text in self.operands]
+
+    @property
+    def full(self) -> dict[str, Any]:
+        return complete(self.declaration, self.attrs)
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        return self.declaration.infer(self.types, self.full)
+
+    def of(self, dtype: str) -> "Use":
+        """The same use with its floats in another dtype."""
+        attrs = dict(self.attrs)
+        if "dtype" in attrs:
+            attrs["dtype"] = attrs["dtype"].replace("float32", dtype)
+        operands = (text.replace("float32", dtype) for text in self.operands)
+        return replace(self, operands=tuple(operands), attrs=attrs)
+
+    def keywords(self, batch: int = BATCH) -> dict[str, Any]:
+        """The attributes as a node program writes them, `count` among them."""
+        counts = self.declaration.counts(self.types, self.full)
+        return {**self.attrs, "count": batch} if counts else dict(self.attrs)
+
+    def arrays(self, batch: int = BATCH, seed: int = 0) -> list[np.ndarray]:
+        rng = np.random.default_rng(seed)
+        return [
+            _array(rng, t, t.sizes(batch), self.domain.get(i))
+            for i, t in enumerate(self.types)
+        ]
+
+
+def _array(
+    rng: np.random.Generator,
+    kind: TensorType,
+    sizes: Sequence[int],
+    domain: tuple[float, float] | None,
+) -> np.ndarray:
+    if kind.is_float and domain is not None:
+        return rng.uniform(*domain, sizes).astype(kind.dtype)
+    if kind.is_float:
+        # away from 0, where relu bends, quotients blow up and roots have no slope
+        values = rng.uniform(0.3, 1.7, sizes) * rng.choice([-1, 1], sizes)
+        return values.astype(kind.dtype)
+    low, high = domain or (0, 2 if kind.dtype == "bool" else 3)
+    return rng.integers(int(low), int(high), sizes).astype(kind.dtype)

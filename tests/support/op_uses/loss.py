@@ -1,0 +1,96 @@
+"""Losses against labels."""
+
+import jax.numpy as jnp
+
+from support.op_use import Use
+from support.op_uses.activation import plain_softmax
+
+
+def losses(kind: str, *operands: tuple[str, ...], **domain) -> list[Use]:
+    """A loss of each operands, in each way that it is reduced."""
+    return [
+        Use(kind, given, {"reduce": reduce} if reduce else {}, **domain)
+        for given in operands
+        for reduce in ("", "sum", "none")
+    ]
+
+
+def reduced(losses, reduce="mean", count=None):
+    return {"mean": losses.mean, "sum": losses.sum, "none": lambda: losses}[reduce]()
+
+
+def plain_softmax_cross_entropy(
+    logits, label, label_smoothing=0.0, class_weights=(), **how
+):
+    classes = logits.shape[-1]
+    target = jnp.eye(classes)[label]
+    target = (1 - label_smoothing) * target + label_smoothing / classes
+    weights = jnp.array(class_weights) if class_weights else jnp.ones(classes)
+    logarithms = jnp.log(plain_softmax(logits))
+    return reduced(-(weights * target * logarithms).sum(-1), **how)
+
+
+def plain_sigmoid_cross_entropy(
+    logits, label, label_smoothing=0.0, positive_weight=1.0, **how
+):
+    target = (1 - label_smoothing) * label + label_smoothing * 0.5
+    p = 1 / (1 + jnp.exp(-logits))
+    negative, positive = -jnp.log(1 - p), -jnp.log(p)
+    return reduced(positive_weight * target * positive + (1 - target) * negative, **how)
+
+
+def plain_hinge(prediction, label, **how):
+    side = jnp.where(label == 1, 1.0, -1.0)
+    return reduced(jnp.where(side * prediction < 1, 1 - side * prediction, 0), **how)
+
+
+CLASSES = ("float32[batch, 3]", "int32[batch]")
+WEIGHTS = [0.5, 2.0, 0.0]
+BINARY = {1: (0, 2)}
+
+DIFFERENTIABLE = [
+    *losses(
+        "softmax_cross_entropy",
+        CLASSES,
+        ("float32[batch, 2, 3]", "int32[batch, 2]"),
+        ("float32[8, 3]", "int32[8]"),
+    ),
+    Use("softmax_cross_entropy", ("float32[batch, 3]", "uint8[batch]")),
+    Use("softmax_cross_entropy", CLASSES, {"label_smoothing": 0.1}),
+    Use("softmax_cross_entropy", CLASSES, {"class_weights": WEIGHTS}),
+    Use(
+        "softmax_cross_entropy",
+        ("float32[batch, 2, 3]", "int32[batch, 2]"),
+        {"class_weights": WEIGHTS, "label_smoothing": 0.3, "reduce": "none"},
+    ),
+    *losses(
+        "sigmoid_cross_entropy",
+        ("float32[batch, 2]", "int32[batch, 2]"),
+        ("float32[batch]", "float32[batch]"),
+        ("float32[8, 3]", "float32[8, 3]"),
+    ),
+    *(
+        Use("sigmoid_cross_entropy", ("float32[batch, 2]", label), attrs, domain=BINARY)
+        for label in ("int32[batch, 2]", "float32[batch, 2]")
+        for attrs in (
+            {"label_smoothing": 0.2},
+            {"positive_weight": 3.0, "reduce": "none"},
+            {"positive_weight": 0.5, "label_smoothing": 0.1},
+        )
+    ),
+    *losses(
+        "hinge",
+        ("float32[batch, 2]", "int32[batch, 2]"),
+        ("float32[8]", "int32[8]"),
+        domain=BINARY,
+    ),
+    Use("hinge", ("float32[batch]", "int8[batch]"), domain={1: (-1, 2)}),
+]
+
+WITHOUT_GRADIENT: list[Use] = []
+
+PLAIN = {
+    "softmax_cross_entropy": plain_softmax_cross_entropy,
+    "sigmoid_cross_entropy": plain_sigmoid_cross_entropy,
+    "hinge": plain_hinge,
+}

@@ -1,0 +1,55 @@
+"""Small specs for tests of the compiler, as text."""
+
+from pathlib import Path
+
+from placer.graph.model import Model
+from placer.resources import find
+from placer.spec import load_text
+
+SPECS = find("specs")
+WORKERS = "/node:worker/cpu"
+
+
+def model(text: str, folder: Path = SPECS, **options: object) -> Model:
+    """The model of a spec that lies in `folder`: there are its data and modules."""
+    return load_text(text, "model.yaml", folder, **options)
+
+
+def two_layers(
+    *,
+    nodes: str = "{worker: {count: 2}, ps: {count: 2}}",
+    first: str | None = WORKERS,
+    second: str | None = WORKERS,
+    optimizer: str = "{op: sgd, learning_rate: 0.1}",
+    width: int = 16,
+    batch: int = 8,
+    extra: str = "",
+    train: str = "",
+    precision: str = "float32",
+) -> str:
+    """x -> fc -> fc -> mean squared error, each layer at its own place."""
+
+    def at(place: str | None) -> str:
+        return f", place: '{place}'" if place else ""
+
+    return f"""\
+name: small
+precision: {precision}
+nodes: {nodes}
+inputs:
+  x: {precision}[batch, {width}]
+  y: {precision}[batch, 4]
+data:
+  train: {{source: "npz:rows.npz", batch: {batch}}}
+graph:
+  - {{name: h, op: fc, in: x, size: {width}, activation: tanh{at(first)}}}
+  - {{name: out, op: fc, in: h, size: 4{at(second)}}}
+  - {{name: loss, op: mean_squared_error, in: [out, y]}}
+{extra}
+train:
+  minimize: loss
+  epochs: 1
+  metrics: [loss]
+{train}
+  optimizer: {optimizer}
+"""

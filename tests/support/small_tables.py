@@ -1,0 +1,137 @@
+"""Small tables, and the optax transformations that they are held against."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from placer import ops
+from placer.config import optimizers
+from placer.tables.block import Block
+from placer.tables.dense import Table
+
+SHAPES = {"h1.w": (13, 7), "h1.b": (7,), "out.w": (7, 300), "gain": ()}
+INITS = {"h1.w": "normal", "h1.b": "zeros", "out.w": "xavier_uniform", "gain": "ones"}
+RATES = [0.05 / (1 + step) for step in range(20)]
+ORACLES = {
+    "sgd": optax.sgd,
+    "momentum": partial(optax.sgd, momentum=0.9),
+    "nesterov": partial(optax.sgd, momentum=0.9, nesterov=True),
+    "adagrad": optax.adagrad,
+    "rmsprop": optax.rmsprop,
+    "adadelta": optax.adadelta,
+    "adam": optax.adam,
+    "adamw": optax.adamw,
+    "adamax": optax.adamax,
+    "nadam": optax.nadam,
+    "lion": optax.lion,
+    "lamb": optax.lamb,
+    "lars": optax.lars,
+}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((rule, {}) for rule in sorted(ORACLES)),
+    ("momentum", {"momentum": 0.5}),
+    ("nesterov", {"momentum": 0.5}),
+    ("adagrad", {"initial_accumulator_value": 0.0, "eps": 1e-3}),
+    ("rmsprop", {"centered": True}),
+    ("rmsprop", {"momentum": 0.7, "decay": 0.8}),
+    ("rmsprop", {"momentum": 0.7, "centered": True, "initial_scale": 0.5}),
+    ("adadelta", {"rho": 0.7, "eps": 1e-3}),
+    ("adam", {"b1": 0.8, "b2": 0.99, "eps": 1e-3}),
+    ("adam", {"b1": 0.0, "b2": 0.0}),
+    ("adamw", {"weight_decay": 0.3}),
+    ("adamax", {"b1": 0.8, "b2": 0.9, "eps": 1e-3}),
+    ("nadam", {"b1": 0.8, "b2": 0.99, "eps": 1e-3}),
+    ("lion", {"b1": 0.8, "b2": 0.9, "weight_decay": 0.3}),
+    ("lamb", {"b1": 0.8, "weight_decay": 0.3, "eps": 1e-3}),
+    ("lars", {"weight_decay": 0.3, "trust_coefficient": 0.1, "eps": 1e-2}),
+]
+ONE_STAGE = [case for case in VARIANTS if not optimizers.find(case[0]).direction]
+
+
+def named(case: tuple[str, dict[str, Any]]) -> str:
+    rule, hyper = case
+    return "-".join([rule, *(f"{key}={value}" for key, value in hyper.items())])
+
+
+def whole(name: str, decays: bool = True) -> Block:
+    size = int(np.prod(SHAPES[name]))
+    return Block(name, name, SHAPES[name], 0, size, SHAPES[name], decays=decays)
+
+
+def cut(name: str, low: int, high: int, index: int = 0) -> Block:
+    block = f"{name}.block{index}"
+    return Block(name, block, (high - low,), low, high, SHAPES[name])
+
+
+ALL = [whole(name) for name in SHAPES]
+
+
+def table(blocks, rule="sgd", hyper=None, dtype="float32", **memory) -> Table:
+    return Table(
+        "ps", blocks, rule, hyper or {}, dtype=dtype, seed=5, inits=INITS, **memory
+    )
+
+
+def gradients(step: int, dtype: Any = "float32") -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(step)
+    return {name: rng.normal(size=s).astype(dtype) for name, s in SHAPES.items()}
+
+
+def update(to: Table, made: list[np.ndarray], rate: float, scale: Any = None) -> None:
+    """One update of whole parameters by any rule."""
+    if not optimizers.find(to.rule).direction:
+        to.update(made, learning_rate=rate, scale=scale)
+        return
+    values, directions = to.values(), to.direct(made, scale=scale)
+    to.update_by(
+        [ratio(to, v, d) for v, d in zip(values, directions, strict=True)],
+        learning_rate=rate,
+    )
+
+
+def ratio(of: Table, value: np.ndarray, direction: np.ndarray) -> float:
+    squares = [float(np.square(a, dtype=np.float64).sum()) for a in (value, direction)]
+    return trust_ratio(*squares, optimizers.trust(of.rule, of.hyper))
+
+
+def trust_ratio(
+    value: float, direction: float, by: tuple[float, float] = (1.0, 0.0)
+) -> float:
+    """What the op gives in float64 for sums of squares, by a coefficient and an eps."""
+    coefficient, eps = by
+    with jax.enable_x64(True):
+        return float(
+            ops.trust_ratio(
+                *map(jnp.asarray, (value, direction)), coefficient=coefficient, eps=eps
+            )
+        )
+
+
+def plain(
+    rule: str,
+    hyper: dict[str, Any],
+    values: dict[str, np.ndarray],
+    made: list[dict[str, np.ndarray]],
+    mask: dict[str, bool] | None = None,
+) -> dict[str, np.ndarray]:
+    """The values after these gradients, by optax and `RATES` alone."""
+    given = dict(hyper)
+    if mask is not None:
+        given["weight_decay_mask" if rule == "lars" else "mask"] = mask
+    rates = jnp.asarray(RATES, next(iter(values.values())).dtype)
+    transform = ORACLES[rule](lambda count: rates[count], **given)
+
+    def step(values, state, gradients):
+        change, state = transform.update(gradients, state, values)
+        return optax.apply_updates(values, change), state
+
+    state = transform.init(values)
+    for gradients in made:
+        values, state = step(values, state, gradients)
+    return {name: np.asarray(value) for name, value in values.items()}

@@ -1,0 +1,234 @@
+"""Schedules against optax, and the messages for bad ones."""
+
+import math
+
+import jax
+import optax
+import pytest
+
+from placer.config.schedules import FORMS, check, of_batch
+from placer.errors import PlacerError
+from placer.tables.learning_rate import schedule
+
+EXPONENTIAL = {"exponential": {"init": 0.1, "rate": 0.9, "steps": 7}}
+STAIRCASE = {"exponential": {"init": 0.1, "rate": 0.5, "steps": 7, "staircase": True}}
+COSINE = {"cosine": {"init": 0.01, "steps": 30}}
+COSINE_ALPHA = {"cosine": {"init": 0.01, "steps": 30, "alpha": 0.1}}
+
+
+LINEAR = {"linear": {"init": 0.1, "end": 0.3, "steps": 20}}
+PIECEWISE = {"piecewise": {"boundaries": [5, 6, 40], "values": [0.1, 0.01, 0.5, 0]}}
+
+
+def polynomial(**more):
+    return {"polynomial": {"init": 0.1, "end": 0.02, "steps": 15, **more}}
+
+
+def scaling(then, **more):
+    return {"linear_scaling": {"batch": 1024, "then": then, **more}}
+
+
+def warmup(then, **more):
+    return {"warmup": {"steps": 10, "then": then, **more}}
+
+
+def joined(start, peak, then):
+    return optax.join_schedules([optax.linear_schedule(start, peak, 10), then], [10])
+
+
+@pytest.mark.parametrize(
+    ("spec", "reference"),
+    [
+        (0.25, lambda: optax.constant_schedule(0.25)),
+        (EXPONENTIAL, lambda: optax.exponential_decay(0.1, 7, 0.9)),
+        (STAIRCASE, lambda: optax.exponential_decay(0.1, 7, 0.5, staircase=True)),
+        (COSINE, lambda: optax.cosine_decay_schedule(0.01, 30)),
+        (COSINE_ALPHA, lambda: optax.cosine_decay_schedule(0.01, 30, alpha=0.1)),
+        (
+            warmup(COSINE),
+            lambda: joined(0.0, 0.01, optax.cosine_decay_schedule(0.01, 30)),
+        ),
+        (
+            warmup(0.5, **{"from": 0.1}),
+            lambda: joined(0.1, 0.5, optax.constant_schedule(0.5)),
+        ),
+        (
+            warmup(warmup(STAIRCASE)),
+            lambda: joined(
+                0.0,
+                0.0,
+                joined(0.0, 0.1, optax.exponential_decay(0.1, 7, 0.5, 0, True)),
+            ),
+        ),
+        (LINEAR, lambda: optax.linear_schedule(0.1, 0.3, 20)),
+        (polynomial(), lambda: optax.polynomial_schedule(0.1, 0.02, 1, 15)),
+        (polynomial(power=2.5), lambda: optax.polynomial_schedule(0.1, 0.02, 2.5, 15)),
+        (
+            PIECEWISE,
+            lambda: optax.join_schedules(
+                list(map(optax.constant_schedule, [0.1, 0.01, 0.5, 0.0])), [5, 6, 40]
+            ),
+        ),
+        (
+            {"piecewise": {"boundaries": [10, 30], "values": [0.8, 0.4, 0.1]}},
+            lambda: optax.piecewise_constant_schedule(0.8, {10: 0.5, 30: 0.25}),
+        ),
+        (
+            {"natural_exp": {"init": 0.1, "rate": 0.5, "steps": 7}},
+            lambda: optax.exponential_decay(0.1, 7, math.exp(-0.5)),
+        ),
+        (
+            {"natural_exp": {"init": 1, "rate": 2, "steps": 7, "staircase": True}},
+            lambda: optax.exponential_decay(1.0, 7, math.exp(-2), staircase=True),
+        ),
+        (scaling(COSINE), lambda: optax.cosine_decay_schedule(0.04, 30)),
+        (scaling(0.1, base_batch=512), lambda: optax.constant_schedule(0.2)),
+        (
+            scaling(STAIRCASE, warmup=10),
+            lambda: joined(
+                0.1, 0.4, optax.exponential_decay(0.4, 7, 0.5, staircase=True)
+            ),
+        ),
+    ],
+)
+def test_schedules_equal_optax(spec, reference):
+    ours = schedule(spec)
+    with jax.enable_x64(True):
+        theirs = [float(reference()(step)) for step in range(50)]
+    assert [ours(step) for step in range(50)] == pytest.approx(theirs, rel=1e-12)
+
+
+def test_inverse_time_divides_by_one_and_the_time_that_has_passed():
+    body = {"init": 0.6, "rate": 0.5, "steps": 10}
+    rates = schedule({"inverse_time": body})
+    stairs = schedule({"inverse_time": {**body, "staircase": True}})
+    assert [rates(t) for t in (0, 10, 25)] == pytest.approx([0.6, 0.4, 0.6 / 2.25])
+    assert [stairs(t) for t in (0, 9, 10, 29)] == pytest.approx([0.6, 0.6, 0.4, 0.3])
+
+
+def test_a_polynomial_that_cycles_begins_again_with_a_longer_period():
+    rates = schedule(polynomial(end=0.0, cycle=True))
+    # At the multiples of 15 it has come down; past them the period is the next one.
+    assert [rates(t) for t in (0, 15, 30)] == [0.1, 0.0, 0.0]
+    assert rates(16) == pytest.approx(0.1 * (1 - 16 / 30))
+    assert rates(31) == pytest.approx(0.1 * (1 - 31 / 45))
+
+
+def test_noam_rises_to_the_end_of_its_warm_up_and_falls_with_the_root():
+    rates = schedule({"noam": {"size": 512, "warmup": 4000}})
+    steps = [rates(n - 1) for n in range(1, 12001)]
+    assert max(steps) == rates(3999) == pytest.approx(512**-0.5 * 4000**-0.5)
+    assert rates(0) == pytest.approx(512**-0.5 * 4000**-1.5)
+    assert rates(1999) == pytest.approx(rates(3999) / 2)
+    assert rates(15999) == pytest.approx(rates(3999) / 2)
+    twice = schedule({"noam": {"size": 512, "warmup": 4000, "factor": 2}})
+    assert twice(7) == pytest.approx(2 * rates(7))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_built_and_ends_no_lower_than_zero(name):
+    body = {
+        "init": 0.1, "end": 0.0, "rate": 0.5, "steps": 3, "boundaries": [2],
+        "values": [0.1, 0.0], "size": 8, "warmup": 2, "then": 0.1,
+    }  # fmt: skip
+    spec = {name: {key: body[key] for key in FORMS[name].required}}
+    assert check(spec) is None
+    built = schedule(of_batch(spec, 512))
+    rates = [built(step) for step in range(100)]
+    assert min(rates) >= 0
+    assert max(rates) > 0
+    assert all(isinstance(rate, float) for rate in rates)
+    assert name in FORMS[name].text
+
+
+def test_the_first_step_is_step_0():
+    assert schedule(COSINE)(0) == 0.01
+    assert schedule(warmup(COSINE))(0) == 0.0
+    assert schedule(warmup(COSINE))(10) == 0.01
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("fast", "a learning rate is a number or a schedule, not the text 'fast'"),
+        (-0.1, "a learning rate must be at least 0, not -0.1"),
+        (True, "a learning rate must be a number, not true"),
+        ([0.1], "not a list"),
+        ({"cosin": {}}, "unknown schedule 'cosin'; did you mean 'cosine'?"),
+        ({"cosine": 0.1}, "'cosine' takes a mapping, not 0.1: {cosine: {init, steps"),
+        ({"cosine": {"init": 0.1}}, "schedule 'cosine': 'steps' is missing"),
+        ({"cosine": {"init": 0.1, "stpes": 3}}, "'stpes'; did you mean 'steps'?"),
+        ({"cosine": {"init": 0.1, "steps": 1.5}}, "'steps' must be a whole number"),
+        ({"cosine": {"init": 0.1, "steps": 0}}, "'steps' must be at least 1, not 0"),
+        (
+            {"exponential": {"init": 0.1, "rate": 0, "steps": 2}},
+            "'rate' must be greater than 0",
+        ),
+        (
+            {"exponential": {"init": 1, "rate": 1, "steps": 2, "staircase": 1}},
+            "'staircase' must be true or false, not 1",
+        ),
+        ({"warmup": {"steps": 5}}, "schedule 'warmup': 'then' is missing"),
+        (
+            warmup({"cosine": {"init": "x", "steps": 1}}),
+            "in 'then': schedule 'cosine': 'init' must be a number, not the text 'x'",
+        ),
+        ({"cosine": {}, "warmup": {}}, "a schedule has one name, here are 2"),
+        (
+            {"inverse_time": {"init": 1, "rate": -1, "steps": 1}},
+            "'rate' must be at lea",
+        ),
+        ({"linear": {"init": 1, "steps": 1}}, "schedule 'linear': 'end' is missing"),
+        (polynomial(power=0), "schedule 'polynomial': 'power' must be greater than 0"),
+        (polynomial(cycle="yes"), "'cycle' must be true or false, not the text 'yes'"),
+        ({"noam": {"size": 0, "warmup": 1}}, "'size' must be at least 1, not 0"),
+        ({"noam": {"size": 8, "warmup": 0}}, "'warmup' must be at least 1, not 0"),
+        (
+            {"piecewise": {"boundaries": [5], "values": [1]}},
+            "'values' must have one more than 'boundaries', here are 1 and 1",
+        ),
+        (
+            {"piecewise": {"boundaries": [5, 5], "values": [1, 2, 3]}},
+            "'boundaries' must rise, and 5 comes after 5",
+        ),
+        (
+            {"piecewise": {"boundaries": [0], "values": [1, 2]}},
+            "'boundaries' lists a step that must be at least 1, not 0",
+        ),
+        (
+            {"piecewise": {"boundaries": 5, "values": [1, 2]}},
+            "'boundaries' must be a list, not 5",
+        ),
+        (
+            {"piecewise": {"boundaries": [5], "values": [1, -2]}},
+            "'values' lists a rate that must be at least 0, not -2",
+        ),
+        (scaling(0.1, base_batch=0), "'base_batch' must be at least 1, not 0"),
+        (scaling(0.1, warmup=-1), "'warmup' must be at least 0, not -1"),
+        (scaling({"cosine": 1}), "in 'then': 'cosine' takes a mapping, not 1"),
+        ({"linear_scaling": {"batch": 2}}, "'linear_scaling': 'then' is missing"),
+    ],
+)
+def test_bad_schedules_say_what_is_wrong(spec, message):
+    assert message in check(spec)
+    with pytest.raises(PlacerError):
+        schedule(spec)
+
+
+SCALED = {"linear_scaling": {"then": 0.1}}
+
+
+def test_linear_scaling_needs_the_batch():
+    with pytest.raises(PlacerError, match="'batch' is missing"):
+        schedule(SCALED)
+    assert schedule(of_batch(SCALED, 512))(0) == pytest.approx(0.2)
+
+
+def test_the_batch_is_filled_in_below_a_warm_up_too():
+    spec = {"warmup": {"steps": 2, "then": {"linear_scaling": {"then": 0.1}}}}
+    assert schedule(of_batch(spec, 1024))(2) == pytest.approx(0.4)
+
+
+def test_a_batch_that_is_given_stays():
+    spec = {"linear_scaling": {"batch": 256, "then": 0.1}}
+    assert of_batch(spec, 1024) == spec

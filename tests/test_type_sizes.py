@@ -1,0 +1,33 @@
+"""A type's sizes, of a whole batch and of a part of its rows."""
+
+import pytest
+
+from placer.types import LARGEST, ResidualType, TensorType
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("float32[batch, 3]", (2, 3)),
+        ("float32[batch, batch]", (2, 8)),
+        ("float32[3, batch]", (3, 8)),
+        ("float32[]", ()),
+    ],
+)
+def test_a_part_has_fewer_rows_and_is_otherwise_whole(text, sizes):
+    kind = TensorType.parse(text)
+    assert kind.sizes(8, rows=2) == sizes
+    assert kind.at(8, rows=2) == TensorType("float32", sizes)
+    assert kind.sizes(8, rows=8) == kind.sizes(8)
+
+
+def test_a_residual_counts_the_parts_rows():
+    pairs = TensorType.parse("float64[batch, batch]")
+    assert ResidualType((pairs, pairs)).nbytes(8, rows=2) == 2 * 2 * 8 * 8
+
+
+def test_a_flat_block_may_be_longer_than_a_dimension_of_a_model():
+    kind = TensorType("float32", (2**40,))
+    assert TensorType.parse(str(kind)) == kind
+    with pytest.raises(ValueError, match="a dimension is at most 2147483647, not 1099"):
+        TensorType.parse(str(kind), LARGEST)
