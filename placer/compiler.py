@@ -113,7 +113,7 @@ def compiled(
         files = {path: text.encode() for path, text in texts.items()}
         files |= weight_files(spec)
         hashes = {path: sha256(content) for path, content in files.items()}
-        plan = make_plan(spec, found, tables, schedule, made.of_host, hashes)
+        plan = make_plan(spec, found, tables, schedule, made.of_node, hashes)
         plan = sealed(plan)
         check_memory(plan, spec)
         check_plan(plan, FILE)

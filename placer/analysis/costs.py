@@ -1,4 +1,4 @@
-"""What a step costs each host, by what its ops declare."""
+"""What a step costs each node, by what its ops declare."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from placer.types import TensorType
 
 @dataclass(slots=True)
 class Cost:
-    """Declared FLOPs of one host in one step: of the model, of what is computed again on
-    other hosts or for backward, and of the exchange itself (R5)."""
+    """Declared FLOPs of one node in one step: of the model, of what is computed again on
+    other nodes or for backward, and of the exchange itself (R5)."""
 
     model: int = 0
     replicated: int = 0
@@ -25,31 +25,31 @@ class Cost:
 
 
 def step_costs(graph: Graph, edges: Sequence[Edge], alike: Alike) -> dict[str, Cost]:
-    """What each host computes in one step: by the first of those that are alike."""
-    costs = {host: Cost() for host in alike.classes}
+    """What each node computes in one step: by the first of those that are alike."""
+    costs = {node: Cost() for node in alike.classes}
     known: Known = {}
     for op in graph.ops:
         if op.kind in STRUCTURAL or is_conversion(op.kind):
             continue
-        hosts = graph.hosts(op)
+        nodes = graph.nodes(op)
         split = _is_split(graph, op)
         exchanged = op.kind in SCALES
         again = op.attrs.get("again", False)
-        for i, host in enumerate(hosts):
-            if host not in costs:
+        for i, node in enumerate(nodes):
+            if node not in costs:
                 continue
             rows = _rows(graph, op, i)
             spent, repeated = _over_microbatches(graph, op, rows, known)
             if exchanged:
-                costs[host].exchange += spent
+                costs[node].exchange += spent
                 continue
             if again:
                 repeated = spent
             elif i > 0:
                 repeated = repeated + _fixed(graph, op, known) if split else spent
-            costs[host].model += spent - repeated
+            costs[node].model += spent - repeated
             # A gradient that sums over rows has fewer additions in its parts than whole.
-            costs[host].replicated += max(0, repeated)
+            costs[node].replicated += max(0, repeated)
     for edge in edges:
         for value in edge.values:
             if value.layouts[0] == "P":
@@ -60,33 +60,33 @@ def step_costs(graph: Graph, edges: Sequence[Edge], alike: Alike) -> dict[str, C
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """An op that takes rows of the batch, all of them on each of several hosts, with its
+    """An op that takes rows of the batch, all of them on each of several nodes, with its
     gradient: what those after the first compute again, in declared FLOPs of a step."""
 
     op: Op
-    hosts: int
+    nodes: int
     flops: int
 
 
 def repeats(graph: Graph) -> list[Repeat]:
-    """The ops that several hosts compute for the whole batch, the costliest first. Not
+    """The ops that several nodes compute for the whole batch, the costliest first. Not
     those of which a spec says so: updates at several nodes, what is computed again for
     backward; nor what is made of parameters alone."""
     known: Known = {}
     found: dict[str, int] = {}
     for op in graph.ops:
-        hosts = graph.hosts(op)
-        if len(hosts) == 1 or not is_computed(op) or is_conversion(op.kind):
+        nodes = graph.nodes(op)
+        if len(nodes) == 1 or not is_computed(op) or is_conversion(op.kind):
             continue
         forward = graph.producers[op.operands[0]] if op.is_gradient else op
         if op.attrs.get("again", False) or op.kind in SCALES or _is_split(graph, op):
             continue
         if _takes_rows(graph, forward):
             spent, _ = _over_microbatches(graph, op, graph.batch, known)
-            found[forward.name] = found.get(forward.name, 0) + spent * (len(hosts) - 1)
+            found[forward.name] = found.get(forward.name, 0) + spent * (len(nodes) - 1)
     ops = {op.name: op for op in graph.ops}
     every = [
-        Repeat(ops[name], len(graph.hosts(ops[name])), spent)
+        Repeat(ops[name], len(graph.nodes(ops[name])), spent)
         for name, spent in found.items()
         if spent
     ]
@@ -100,10 +100,10 @@ def _takes_rows(graph: Graph, op: Op) -> bool:
     return any(isinstance(kind, TensorType) and kind.has_rows for kind in kinds)
 
 
-def turn_cost(graph: Graph, op: Op, host: str, known: Known) -> int:
-    """What a host computes of an op at once: for the first, and largest, microbatch, or
+def turn_cost(graph: Graph, op: Op, node: str, known: Known) -> int:
+    """What a node computes of an op at once: for the first, and largest, microbatch, or
     in a step, where the op runs once."""
-    rows = _rows(graph, op, graph.hosts(op).index(host))
+    rows = _rows(graph, op, graph.nodes(op).index(node))
     if graph.is_repeated(op) and _differs(graph, op):
         low, high = part(rows, 0, graph.microbatches)
         rows = high - low
@@ -111,17 +111,17 @@ def turn_cost(graph: Graph, op: Op, host: str, known: Known) -> int:
 
 
 def _is_split(graph: Graph, op: Op) -> bool:
-    """Whether each host computes its own rows."""
-    return len(graph.hosts(op)) > 1 and any(
+    """Whether each node computes its own rows."""
+    return len(graph.nodes(op)) > 1 and any(
         graph.values[name].layout == "S" for name in op.operands
     )
 
 
 def _rows(graph: Graph, op: Op, number: int) -> int:
-    """How many rows of a batch the op's host of that number computes."""
+    """How many rows of a batch the op's node of that number computes."""
     if not _is_split(graph, op):
         return graph.batch
-    share = share_of(graph.hosts(op), number, graph.cluster.workers)
+    share = share_of(graph.nodes(op), number, graph.cluster.workers)
     return share.size(graph.batch)
 
 
@@ -147,7 +147,7 @@ def _over_microbatches(
 
 
 def _fixed(graph: Graph, op: Op, known: Known) -> int:
-    """What of an op's FLOPs is the same however many rows there are: every host that
+    """What of an op's FLOPs is the same however many rows there are: every node that
     has some of the rows computes it."""
     return 2 * flops(graph, op, 1, known) - flops(graph, op, 2, known)
 
@@ -155,7 +155,7 @@ def _fixed(graph: Graph, op: Op, known: Known) -> int:
 def _additions(
     edge: Edge, value: Moved, targets: Container[str], graph: Graph
 ) -> Iterator[tuple[str, int]]:
-    """What it takes to add up the parts of a value that come to these of the hosts."""
+    """What it takes to add up the parts of a value that come to these of the nodes."""
     kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1

@@ -26,12 +26,12 @@ Ways = tuple[Layouts, Layouts]
 
 
 def replicated(op: Op) -> Ways:
-    """Everything whole, as on a single host."""
+    """Everything whole, as on a single node."""
     return alike("R", len(op.operands)), alike("R", len(op.results))
 
 
 def by_rule(op: Op, types: Sequence[TensorType], have: Sequence[Layout]) -> Ways:
-    """Of a forward op on several hosts, by the types of its operands and the layouts
+    """Of a forward op on several nodes, by the types of its operands and the layouts
     in which they come."""
     if op.kind == "hold":  # as it is, whatever it waits for
         return tuple(have), tuple(have[:1])
@@ -63,7 +63,7 @@ def of_gradient(
     needed: Layouts,
     layouts: Mapping[str, Layout],
 ) -> Ways:
-    """Of a gradient op on several hosts: it needs what its forward op `needed`, and the
+    """Of a gradient op on several nodes: it needs what its forward op `needed`, and the
     dual of what that gave. `types` are those of the forward op's operands, `layouts`
     those of its results."""
     tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
@@ -87,7 +87,7 @@ def _saved(forward: Op, types: Sequence[TensorType]) -> Sequence[int]:
 
 
 def of_accumulation(op: Op, layouts: Mapping[str, Layout]) -> Ways:
-    """Of a sum of gradients on several hosts: the dual of the value's own layout. A part
+    """Of a sum of gradients on several nodes: the dual of the value's own layout. A part
     of it, that goes elsewhere afterwards, stays as it is made where all is made alike."""
     made = DUAL[layouts.get(op.attrs["of"], "R")]
     have = {layouts[name] for name in op.operands}

@@ -41,5 +41,5 @@ def levels(steps: Sequence[Step]) -> list[int]:
 
 def of_halves(op: Op) -> tuple[int, Hashable]:
     """The cost and the group of an op: the directions of an optimizer, whose parameters
-    share a table on each host, are found at once."""
+    share a table on each node, are found at once."""
     return (1, op.attrs["group"]) if is_direction(op.kind) else (0, None)

@@ -1,4 +1,4 @@
-"""What each host runs in a step, in order, and from when to when its values live."""
+"""What each node runs in a step, in order, and from when to when its values live."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from placer.graph.graph import Op, Value
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Units that a host runs before it lets anything go, for one microbatch or once a
+    """Units that a node runs before it lets anything go, for one microbatch or once a
     step; `begin` is when, in declared FLOPs since the microbatches began."""
 
     units: Sequence[Unit]
@@ -26,7 +26,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A value of a host, from its run `born` to its run `dies`, by their numbers."""
+    """A value of a node, from its run `born` to its run `dies`, by their numbers."""
 
     op: Op
     value: Value
@@ -35,7 +35,7 @@ class Life:
 
 
 class Lifetimes:
-    """Of the values of a step, on each host.
+    """Of the values of a step, on each node.
 
     What a jitted function takes and gives lives as long as its call. What is made for
     each microbatch lives as often as the schedule has it alive; what is sent for one
@@ -49,25 +49,25 @@ class Lifetimes:
         self._takers: dict[tuple[int, int], list[tuple[int, str]]] = {}
         """Who takes a message of a microbatch, and when, the last first."""
 
-    def runs(self, host: str) -> list[Run]:
-        if host not in self.schedule.turns:
-            return [Run((u,), None, i) for i, u in enumerate(self.step.units(host))]
-        step = self._blocks[host]
+    def runs(self, node: str) -> list[Run]:
+        if node not in self.schedule.turns:
+            return [Run((u,), None, i) for i, u in enumerate(self.step.units(node))]
+        step = self._blocks[node]
         among = {block.name: block.units for block in step.among}
         found = [Run((unit,), None, -1) for unit in step.before.units]
-        for turn in self.schedule.turns[host]:
+        for turn in self.schedule.turns[node]:
             found.append(Run(among[turn.block], turn.microbatch, turn.begin))
         return [*found, *(Run((unit,), None, inf) for unit in step.after.units)]
 
-    def of(self, host: str, runs: Sequence[Run]) -> Iterator[Life]:
-        """The lives of what the host's functions give, and of all else that it makes."""
+    def of(self, node: str, runs: Sequence[Run]) -> Iterator[Life]:
+        """The lives of what the node's functions give, and of all else that it makes."""
         begins = [run.begin for run in runs]  # in order
         last: dict[tuple[str, int | None], int] = {}
         for i, run in enumerate(runs):
             for op in _ops(run):
                 end = i
                 if op.kind == "send" and run.microbatch is not None:
-                    until = self._taken(op, host, run.microbatch)
+                    until = self._taken(op, node, run.microbatch)
                     end = max(i, bisect_right(begins, until) - 1)
                 for name in op.operands:
                     key = name, self._number(name, run)
@@ -91,23 +91,23 @@ class Lifetimes:
     def _blocks(self) -> Mapping[str, Blocks]:
         first = self.step.alike.first
         of_class = {
-            host: blocks(self.graph, self.step.units(host))
-            for host in dict.fromkeys(map(first, self.schedule.turns))
+            node: blocks(self.graph, self.step.units(node))
+            for node in dict.fromkeys(map(first, self.schedule.turns))
         }
-        return {host: of_class[first(host)] for host in self.schedule.turns}
+        return {node: of_class[first(node)] for node in self.schedule.turns}
 
     @cached_property
     def _listening(self) -> Mapping[int, Sequence[tuple[str, Block]]]:
-        """Which hosts take an edge's message, and in which block."""
+        """Which nodes take an edge's message, and in which block."""
         found: dict[int, list[tuple[str, Block]]] = {}
-        for host, step in self._blocks.items():
+        for node, step in self._blocks.items():
             for block in step.among:
                 for op in block.ops:
                     if op.kind == "listen_and_serv":
-                        found.setdefault(op.attrs["edge"], []).append((host, block))
+                        found.setdefault(op.attrs["edge"], []).append((node, block))
         return found
 
-    def _taken(self, send: Op, host: str, microbatch: int) -> float:
+    def _taken(self, send: Op, node: str, microbatch: int) -> float:
         """When the last of the others takes a microbatch's message."""
         key = send.attrs["edge"], microbatch
         if key not in self._takers:
@@ -116,13 +116,13 @@ class Lifetimes:
                 for other, block in self._listening.get(key[0], ())
             ]
             self._takers[key] = sorted(found, reverse=True)
-        return next((at for at, other in self._takers[key] if other != host), -1)
+        return next((at for at, other in self._takers[key] if other != node), -1)
 
     @cached_property
     def _begin(self) -> Mapping[tuple[str, str, int | None], int]:
         return {
-            (host, turn.block, turn.microbatch): turn.begin
-            for host, turns in self.schedule.turns.items()
+            (node, turn.block, turn.microbatch): turn.begin
+            for node, turns in self.schedule.turns.items()
             for turn in turns
         }
 

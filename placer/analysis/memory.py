@@ -1,4 +1,4 @@
-"""How much memory a step needs on a host, and whether the spec's devices have it."""
+"""How much memory a step needs on a node, and whether the spec's devices have it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from placer.types import HALVES, ITEM_BYTES, TensorType
 
 
 class Memory:
-    """Of a step: what its values and its tables take on each host.
+    """Of a step: what its values and its tables take on each node.
 
     What XLA does inside a jitted function, such as fusing or reusing a buffer, is not
     counted.
@@ -35,21 +35,21 @@ class Memory:
         self._lifetimes = Lifetimes(step, schedule)
         self._found: dict[str, _Peaks] = {}
 
-    def activations(self, host: str) -> int:
-        """Bytes of the values of a step that live at once on the host, at most."""
-        return self._peaks(host)[None]
+    def activations(self, node: str) -> int:
+        """Bytes of the values of a step that live at once on the node, at most."""
+        return self._peaks(node)[None]
 
     def tables(self, tables: Sequence[Table]) -> int:
         """Bytes of tables: values, and what their optimizers keep."""
         return sum(_table_bytes(self._graph, table) for table in tables)
 
-    def devices(self, host: str, tables: Sequence[Table]) -> dict[str, int]:
+    def devices(self, node: str, tables: Sequence[Table]) -> dict[str, int]:
         """Both of each device that something is on. Devices that compute together have
         each a share of the rows, and all of the rest."""
         graph = self._graph
         found: dict[str, int] = {}
-        places = {graph.devices(op): op.place for op in graph.on(host)}
-        peaks = self._peaks(host)
+        places = {graph.devices(op): op.place for op in graph.on(node)}
+        peaks = self._peaks(node)
         for devices, place in places.items():
             assert place is not None
             needed = peaks[devices]
@@ -59,32 +59,32 @@ class Memory:
                 found[device] = found.get(device, 0) + needed
         return found
 
-    def _peaks(self, host: str) -> _Peaks:
+    def _peaks(self, node: str) -> _Peaks:
         if self._is_even:
-            host = self._alike.first(host)
-        if host not in self._found:
-            self._found[host] = self._looked_for(host)
-        return self._found[host]
+            node = self._alike.first(node)
+        if node not in self._found:
+            self._found[node] = self._looked_for(node)
+        return self._found[node]
 
     @cached_property
     def _is_even(self) -> bool:
-        """Whether hosts that are alike take their turns at the same times, too."""
+        """Whether nodes that are alike take their turns at the same times, too."""
         return all(
-            _times(self._schedule, host) == _times(self._schedule, first)
-            for first, hosts in self._alike.classes.items()
-            for host in hosts
+            _times(self._schedule, node) == _times(self._schedule, first)
+            for first, nodes in self._alike.classes.items()
+            for node in nodes
         )
 
-    def _looked_for(self, host: str) -> _Peaks:
-        graph, runs = self._graph, self._lifetimes.runs(host)
-        whole = _Alive(graph, host, None, len(runs))
-        groups = {graph.devices(op): op for op in graph.on(host)}
+    def _looked_for(self, node: str) -> _Peaks:
+        graph, runs = self._graph, self._lifetimes.runs(node)
+        whole = _Alive(graph, node, None, len(runs))
+        groups = {graph.devices(op): op for op in graph.on(node)}
         counted = {
-            each: (whole, _Alive(graph, host, each, len(runs))) for each in groups
+            each: (whole, _Alive(graph, node, each, len(runs))) for each in groups
         }
         if len(groups) == 1 and all(_is_on_one(graph, op) for op in groups.values()):
             counted = dict.fromkeys(groups, (whole, whole))
-        for life in self._lifetimes.of(host, runs):
+        for life in self._lifetimes.of(node, runs):
             for alive in set(counted[graph.devices(life.op)]):
                 alive.add(life)
         for i, run in enumerate(runs):
@@ -97,20 +97,20 @@ class Memory:
         return found
 
 
-def _times(schedule: Schedule, host: str) -> list[tuple[Turn, int]]:
-    return [(turn, turn.begin) for turn in schedule.turns.get(host, ())]
+def _times(schedule: Schedule, node: str) -> list[tuple[Turn, int]]:
+    return [(turn, turn.begin) for turn in schedule.turns.get(node, ())]
 
 
 _Peaks = Mapping[str | None, int]
-"""The most bytes that are alive at once of what is made on some devices of a host, or,
+"""The most bytes that are alive at once of what is made on some devices of a node, or,
 by None, on any."""
 
 
 class _Alive:
-    """What is alive in every run of a host, of what is made on the `devices`."""
+    """What is alive in every run of a node, of what is made on the `devices`."""
 
-    def __init__(self, graph: Graph, host: str, devices: str | None, runs: int) -> None:
-        self._sizes = _Sizes(graph, host, devices)
+    def __init__(self, graph: Graph, node: str, devices: str | None, runs: int) -> None:
+        self._sizes = _Sizes(graph, node, devices)
         self._changes = [0] * (runs + 1)
         self._within = [0] * runs
 
@@ -128,7 +128,7 @@ class _Alive:
 
 
 def _is_on_one(graph: Graph, op: Op) -> bool:
-    """Whether the op is on one device of each of its hosts."""
+    """Whether the op is on one device of each of its nodes."""
     assert op.place is not None
     return len(graph.cluster.device_ids(op.place)) == 1
 
@@ -153,11 +153,11 @@ def _within(unit: Unit, sizes: _Sizes) -> int:
 
 
 class _Sizes:
-    """How many bytes a value takes on a host, or on each of the `devices` of it."""
+    """How many bytes a value takes on a node, or on each of the `devices` of it."""
 
-    def __init__(self, graph: Graph, host: str, devices: str | None) -> None:
+    def __init__(self, graph: Graph, node: str, devices: str | None) -> None:
         self._graph = graph
-        self._host = host
+        self._node = node
         self._devices = devices
         # By the identity of a type and of a place: few there are, and equal is slow.
         self._known: dict[tuple[int, str | None, bool, int], int] = {}
@@ -177,11 +177,11 @@ class _Sizes:
     def _size(self, op: Op, value: Value, repeated: bool) -> int:
         graph = self._graph
         batch = graph.batch // graph.microbatches if repeated else graph.batch
-        hosts = graph.hosts(op)
+        nodes = graph.nodes(op)
         rows = batch
         if value.layout == "S":
-            number = hosts.index(self._host)
-            rows = share_of(hosts, number, graph.cluster.workers).size(batch)
+            number = nodes.index(self._node)
+            rows = share_of(nodes, number, graph.cluster.workers).size(batch)
         if self._devices is not None:
             assert op.place is not None
             rows //= len(graph.cluster.device_ids(op.place))

@@ -1,4 +1,4 @@
-"""In what order each host runs its blocks for the microbatches of a step.
+"""In what order each node runs its blocks for the microbatches of a step.
 
 Found by going through a step as if every block took as long as its declared FLOPs say,
 and the devices of a node worked side by side, each on one block at a time. `gpipe` runs what comes first for all microbatches (Huang et al. 2019); `1f1b` goes on
@@ -25,7 +25,7 @@ from placer.place import Location
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A block of a host for one microbatch, None where it runs once a step; and when it
+    """A block of a node for one microbatch, None where it runs once a step; and when it
     begins and ends, in declared FLOPs, and on which devices, where that is known."""
 
     block: str
@@ -41,15 +41,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The turns of every host that has any, in the order in which they begin."""
+    """The turns of every node that has any, in the order in which they begin."""
 
     policy: str
     microbatches: int
     turns: Mapping[str, tuple[Turn, ...]]
 
-    def of(self, host: str) -> tuple[str, ...]:
-        """A host's turns, as `forward.0` or, of a block that runs once, its name."""
-        return tuple(map(str, self.turns.get(host, ())))
+    def of(self, node: str) -> tuple[str, ...]:
+        """A node's turns, as `forward.0` or, of a block that runs once, its name."""
+        return tuple(map(str, self.turns.get(node, ())))
 
 
 def make_schedule(graph: Graph, policy: str) -> Schedule:
@@ -57,18 +57,18 @@ def make_schedule(graph: Graph, policy: str) -> Schedule:
     if graph.microbatches == 1:
         return Schedule(policy, 1, {})
     alike = Alike([graph])
-    of_class = {host: blocks(graph, units(graph, host)) for host in alike.classes}
-    hosts = graph.cluster.all_hosts()
-    steps = {host: of_class[alike.first(host)] for host in hosts}
+    of_class = {node: blocks(graph, units(graph, node)) for node in alike.classes}
+    nodes = graph.cluster.all_nodes()
+    steps = {node: of_class[alike.first(node)] for node in nodes}
     state = _Simulation(graph, alike, steps, policy)
     state.run()
-    turns = {host: tuple(found) for host, found in state.turns.items()}
+    turns = {node: tuple(found) for node, found in state.turns.items()}
     return Schedule(policy, graph.microbatches, turns)
 
 
 _Rank = tuple[int, int]
 _Key = tuple[str, int, int | None]
-"""A host, a block of it by its number, and the microbatch; or a message by its edge."""
+"""A node, a block of it by its number, and the microbatch; or a message by its edge."""
 _MESSAGE = ""
 
 
@@ -80,16 +80,16 @@ class _Work:
     devices: tuple[str, ...]
     at: frozenset[Location]
 
-    def on(self, host: str) -> _Work:
-        """The same on a host that is alike."""
-        number = int(host.partition(":")[2])
+    def on(self, node: str) -> _Work:
+        """The same on a node that is alike."""
+        number = int(node.partition(":")[2])
         at = frozenset(replace(device, node_id=number) for device in self.at)
         return _Work(self.cost, self.devices, at)
 
 
 @dataclass(slots=True)
 class _Stage:
-    """Blocks of a host, or of some devices of it, by the first and the last that are run
+    """Blocks of a node, or of some devices of it, by the first and the last that are run
     for each microbatch; and of how many the first has been run and the last has not.
     `most` are needed to keep all at work."""
 
@@ -106,9 +106,9 @@ class _Simulation:
     steps: Mapping[str, Blocks]
     policy: str
     among: dict[str, Sequence[Block]] = field(default_factory=dict)
-    """The blocks that take turns, of the hosts that have any."""
+    """The blocks that take turns, of the nodes that have any."""
     stages: dict[str, Sequence[_Stage]] = field(default_factory=dict)
-    """Of each host those that hold back."""
+    """Of each node those that hold back."""
     turns: dict[str, list[Turn]] = field(default_factory=dict)
     work: dict[str, Sequence[_Work]] = field(default_factory=dict)
     free: dict[Location, int] = field(default_factory=dict)
@@ -122,48 +122,48 @@ class _Simulation:
     """When the last of those ended that a turn waits for."""
 
     def run(self) -> None:
-        for host, step in self.steps.items():
+        for node, step in self.steps.items():
             if any(block.repeated for block in step.among):
-                self.among[host] = step.among
-        for host, found in self.among.items():
-            first = self.alike.first(host)
-            if host == first:
+                self.among[node] = step.among
+        for node, found in self.among.items():
+            first = self.alike.first(node)
+            if node == first:
                 known: Known = {}
-                self.work[host] = [self._work(host, block, known) for block in found]
+                self.work[node] = [self._work(node, block, known) for block in found]
             else:
-                self.work[host] = [work.on(host) for work in self.work[first]]
-            self.stages[host] = self._stages(host) if self.policy == "1f1b" else ()
-            self.turns[host], self.ready[host] = [], {}
+                self.work[node] = [work.on(node) for work in self.work[first]]
+            self.stages[node] = self._stages(node) if self.policy == "1f1b" else ()
+            self.turns[node], self.ready[node] = [], {}
         self._link()
-        best = {host: self._best(host, hold=True) for host in self.among}
+        best = {node: self._best(node, hold=True) for node in self.among}
         begun = [each for each in best.values() if each is not None]
-        heapify(begun)  # with some that are no host's best any more
+        heapify(begun)  # with some that are no node's best any more
         while True:
             while begun and best[begun[0][2][0]] != begun[0]:
                 heappop(begun)
             if begun:
                 chosen = heappop(begun)
             else:  # all hold back, and one begins nevertheless
-                held = [self._best(host, hold=False) for host in best]
+                held = [self._best(node, hold=False) for node in best]
                 waiting = [each for each in held if each is not None]
                 if not waiting:
                     break
                 chosen = min(waiting)
             begin, _, key = chosen
-            for host in self._take(key, begin):
-                best[host] = new = self._best(host, hold=True)
+            for node in self._take(key, begin):
+                best[node] = new = self._best(node, hold=True)
                 if new is not None:
                     heappush(begun, new)
-        for (host, number, microbatch), missing in self.missing.items():
-            if missing and host != _MESSAGE:
-                raise self._circle(host, number, microbatch)
+        for (node, number, microbatch), missing in self.missing.items():
+            if missing and node != _MESSAGE:
+                raise self._circle(node, number, microbatch)
 
-    def _circle(self, host: str, number: int, microbatch: int | None) -> GraphError:
+    def _circle(self, node: str, number: int, microbatch: int | None) -> GraphError:
         """A turn that waits for something that waits for it."""
-        block = self.among[host][number]
+        block = self.among[node][number]
         op = next((op for op in block.ops if op.source is not None), None)
         return GraphError(
-            f"{host} cannot run '{Turn(block.name, microbatch)}': it waits for nodes that"
+            f"{node} cannot run '{Turn(block.name, microbatch)}': it waits for nodes that"
             " wait for it",
             span=op.source if op is not None else None,
             hint="place the ops so that microbatches pass each node once, or leave"
@@ -171,17 +171,17 @@ class _Simulation:
         )
 
     def _take(self, key: _Key, begin: int) -> set[str]:
-        """Run a turn; gives the hosts for which something is new."""
-        host, number, microbatch = key
-        work = self.work[host][number]
+        """Run a turn; gives the nodes for which something is new."""
+        node, number, microbatch = key
+        work = self.work[node][number]
         end = begin + work.cost
-        del self.ready[host][key]
-        name = self.among[host][number].name
-        self.turns[host].append(Turn(name, microbatch, begin, end, work.devices))
+        del self.ready[node][key]
+        name = self.among[node][number].name
+        self.turns[node].append(Turn(name, microbatch, begin, end, work.devices))
         self.free.update(dict.fromkeys(work.at, end))
-        for stage in self.stages[host]:
+        for stage in self.stages[node]:
             stage.held += (number == stage.first) - (number == stage.last)
-        changed = {host}
+        changed = {node}
         ahead = [key]
         while ahead:
             for user in self.users.get(ahead.pop(), ()):
@@ -196,17 +196,17 @@ class _Simulation:
                     changed.add(user[0])
         return changed
 
-    def _best(self, host: str, *, hold: bool) -> tuple[int, _Rank, _Key] | None:
-        """What the host does next, and when: of what is ready first, the first by its
+    def _best(self, node: str, *, hold: bool) -> tuple[int, _Rank, _Key] | None:
+        """What the node does next, and when: of what is ready first, the first by its
         policy."""
-        free, work = self.free, self.work[host]
+        free, work = self.free, self.work[node]
         found = [
             (
                 max(since, *(free.get(d, 0) for d in work[key[1]].at)),
                 self._rank(key),
                 key,
             )
-            for key, since in self.ready[host].items()
+            for key, since in self.ready[node].items()
             if not (hold and self._is_held(key))
         ]
         return min(found, default=None)
@@ -218,15 +218,15 @@ class _Simulation:
 
     def _is_held(self, key: _Key) -> bool:
         """Whether as many microbatches have begun as should be held at once."""
-        host, number, _ = key
+        node, number, _ = key
         return any(
             number == stage.first and stage.held >= stage.most
-            for stage in self.stages[host]
+            for stage in self.stages[node]
         )
 
-    def _stages(self, host: str) -> list[_Stage]:
-        """The host as a whole, and each set of devices."""
-        found, work = self.among[host], self.work[host]
+    def _stages(self, node: str) -> list[_Stage]:
+        """The node as a whole, and each set of devices."""
+        found, work = self.among[node], self.work[node]
         repeated = [i for i, block in enumerate(found) if block.repeated]
         groups = [repeated]
         for at in dict.fromkeys(work[i].at for i in repeated):
@@ -237,7 +237,7 @@ class _Simulation:
             if g[0] != g[-1]
         ]
 
-    def _work(self, host: str, block: Block, known: Known) -> _Work:
+    def _work(self, node: str, block: Block, known: Known) -> _Work:
         """What a turn takes. Ops of a block on different devices do not wait for each
         other."""
         graph = self.graph
@@ -248,49 +248,49 @@ class _Simulation:
         at: set[Location] = set()
         for op in computed or [*block.ops, *block.totals]:
             assert op.place is not None
-            node, _, number = host.partition(":")
+            kind, _, number = node.partition(":")
             found = [
-                Location(node, int(number), str(op.place.device), each)
+                Location(kind, int(number), str(op.place.device), each)
                 for each in graph.cluster.device_ids(op.place)
             ]
-            cost = turn_cost(graph, op, host, known) if computed else 0
+            cost = turn_cost(graph, op, node, known) if computed else 0
             devices = graph.devices(op)
             costs[devices] = costs.get(devices, 0) + -(-cost // len(found))
             at.update(found)
         return _Work(1 + max(costs.values()), tuple(costs), frozenset(at))
 
     def _link(self) -> None:
-        """What each turn waits for: the block before it on its host, for the same
+        """What each turn waits for: the block before it on its node, for the same
         microbatch, its own for the one before, and who sends it something."""
         sources = self._sources()
-        sending = {edge: {host for host, _ in found} for edge, found in sources.items()}
-        for host, found in self.among.items():
+        sending = {edge: {node for node, _ in found} for edge, found in sources.items()}
+        for node, found in self.among.items():
             for number, block in enumerate(found):
                 edges = _edges(block.ops, "listen_and_serv")
                 if number == 0:  # what is taken once, ahead of all microbatches
-                    edges += _edges(self.steps[host].before.ops, "listen_and_serv")
+                    edges += _edges(self.steps[node].before.ops, "listen_and_serv")
                 comes = [edge for edge in edges if sources.get(edge)]
-                mine = {edge for edge in comes if host in sending[edge]}
-                before = {(host, number - 1)} if number else set()
+                mine = {edge for edge in comes if node in sending[edge]}
+                before = {(node, number - 1)} if number else set()
                 for edge in mine:  # of its own what it does before, and of others
                     before |= {
                         source
                         for source in sources[edge]
-                        if source < (host, number) or source[0] != host
+                        if source < (node, number) or source[0] != node
                     }
                 for m in self._parts(block):
-                    key = host, number, m
+                    key = node, number, m
                     waits = [w for each in before for w in self._of(each, m)]
                     waits += (
                         self._all_of(e, m, sources) for e in comes if e not in mine
                     )
                     if m:
-                        waits.append((host, number, m - 1))
+                        waits.append((node, number, m - 1))
                     self.missing[key] = len(waits)
                     for wait in waits:
                         self.users.setdefault(wait, []).append(key)
                     if not waits:
-                        self.ready[host][key] = 0
+                        self.ready[node][key] = 0
 
     def _all_of(
         self,
@@ -298,7 +298,7 @@ class _Simulation:
         microbatch: int | None,
         sources: Mapping[int, Iterable[tuple[str, int]]],
     ) -> _Key:
-        """What stands for all turns that a message waits for: every host that takes it
+        """What stands for all turns that a message waits for: every node that takes it
         waits for this one, and not for each of them."""
         key = _MESSAGE, edge, microbatch
         if key not in self.missing:
@@ -310,14 +310,14 @@ class _Simulation:
 
     def _sources(self) -> dict[int, set[tuple[str, int]]]:
         """The blocks that come before each message: those that send it, and where it is
-        sent before or after the microbatches of a host, what comes before that."""
+        sent before or after the microbatches of a node, what comes before that."""
         found: dict[int, set[tuple[str, int]]] = {}
         behind: dict[int, set[int]] = {}  # messages that were taken before one is sent
-        for host, step in self.steps.items():
+        for node, step in self.steps.items():
             for number, block in enumerate(step.among):
                 for edge in _edges(block.ops, "send"):
-                    found.setdefault(edge, set()).add((host, number))
-            last = {(host, len(step.among) - 1)} if step.among else set()
+                    found.setdefault(edge, set()).add((node, number))
+            last = {(node, len(step.among) - 1)} if step.among else set()
             for ops, come in ((step.before.ops, set()), (step.after.ops, last)):
                 taken: set[int] = set()
                 for op in ops:
@@ -334,10 +334,10 @@ class _Simulation:
 
     def _of(self, block: tuple[str, int], microbatch: int | None) -> Iterator[_Key]:
         """The turns of a block that one of this microbatch waits for."""
-        host, number = block
-        for m in self._parts(self.among[host][number]):
+        node, number = block
+        for m in self._parts(self.among[node][number]):
             if microbatch is None or m is None or m == microbatch:
-                yield host, number, m
+                yield node, number, m
 
     def _parts(self, block: Block) -> Sequence[int | None]:
         return range(self.graph.microbatches) if block.repeated else (None,)

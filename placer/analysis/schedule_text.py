@@ -10,14 +10,14 @@ from placer.analysis.schedule import Schedule, Turn
 from placer.errors import GraphError, Span
 
 _HEAD = re.compile(r"schedule (?P<policy>[a-z0-9]+) microbatches\((?P<count>\d+)\) \{")
-_LINE = re.compile(r"  (?P<host>[a-z][a-z0-9_]*:\d+) (?P<turns>.+)")
+_LINE = re.compile(r"  (?P<node>[a-z][a-z0-9_]*:\d+) (?P<turns>.+)")
 _TURN = re.compile(r"(?P<block>[a-z][a-z0-9_]*)(\.(?P<microbatch>\d+))?\Z")
 
 
 def print_schedule(schedule: Schedule) -> str:
-    """The schedule as text, one host a line."""
+    """The schedule as text, one node a line."""
     head = f"schedule {schedule.policy} microbatches({schedule.microbatches}) {{"
-    lines = [f"  {host} {' '.join(schedule.of(host))}" for host in schedule.turns]
+    lines = [f"  {node} {' '.join(schedule.of(node))}" for node in schedule.turns]
     return "\n".join([head, *lines, "}"]) + "\n"
 
 
@@ -36,11 +36,11 @@ def parse_schedule(text: str, file: str = "schedule.txt") -> Schedule:
         found = _LINE.fullmatch(line)
         if found is None:
             raise _error("expected 'NODE:ID TURN TURN ...'", lines, i, file)
-        if found["host"] in turns:
-            raise _error(f"'{found['host']}' has its turns twice", lines, i, file)
+        if found["node"] in turns:
+            raise _error(f"'{found['node']}' has its turns twice", lines, i, file)
         made = tuple(_turns(found["turns"], lines, i, file))
         _check(made, count, lines, i, file)
-        turns[found["host"]] = made
+        turns[found["node"]] = made
     return Schedule(head["policy"], count, turns)
 
 

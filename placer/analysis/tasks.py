@@ -1,4 +1,4 @@
-"""What one host does in a step with microbatches: blocks that are run for each of them,
+"""What one node does in a step with microbatches: blocks that are run for each of them,
 and what comes before, between and after."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A host's step: what is run by a schedule, and the blocks around it."""
+    """A node's step: what is run by a schedule, and the blocks around it."""
 
     before: Block
     among: tuple[Block, ...]
@@ -38,7 +38,7 @@ class Blocks:
 
 
 def blocks(graph: Graph, found: Sequence[Unit], *, evaluating: bool = False) -> Blocks:
-    """The host's units, of the last pass's graph, in blocks."""
+    """The node's units, of the last pass's graph, in blocks."""
     sequence = _with_totals(graph, _sequence(graph, found))
     repeated = [i for i, block in enumerate(sequence) if block.repeated]
     if not repeated:

@@ -1,4 +1,4 @@
-"""What one host does in one graph: its ops, in order, in units to be emitted."""
+"""What one node does in one graph: its ops, in order, in units to be emitted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unit:
     """Consecutive ops that become one statement or one jitted function.
 
     `computed` units are segments: `inputs` are the values they take, `outputs` those
-    that a later unit of the host needs. `once` units of an evaluation run before its
+    that a later unit of the node needs. `once` units of an evaluation run before its
     first batch.
     """
 
@@ -50,13 +50,13 @@ class Phase:
 
     @cached_property
     def alike(self) -> Alike:
-        """Which hosts do the same in this phase."""
+        """Which nodes do the same in this phase."""
         return Alike([self.graph])
 
-    def units(self, host: str) -> tuple[Unit, ...]:
-        """The host's part of the graph, the same of all hosts that are alike. Empty when
+    def units(self, node: str) -> tuple[Unit, ...]:
+        """The node's part of the graph, the same of all nodes that are alike. Empty when
         it has none."""
-        first = self.alike.first(host)
+        first = self.alike.first(node)
         found = self._units.get(first)
         if found is None:
             found = self._units[first] = units(self.graph, first)
@@ -67,46 +67,46 @@ class Phase:
         return {}
 
 
-def units(graph: Graph, host: str) -> tuple[Unit, ...]:
-    """The host's part of a segmented graph. Empty when it has none."""
-    mine = _used(graph, host)
+def units(graph: Graph, node: str) -> tuple[Unit, ...]:
+    """The node's part of a segmented graph. Empty when it has none."""
+    mine = _used(graph, node)
     groups = list(_groups(graph, mine))
     here = {value.name for op in mine for value in op.results}
     last_use: dict[str, int] = {}
     for i, group in enumerate(groups):
         for op in group:
-            for name in taken(graph, host, op):
+            for name in taken(graph, node, op):
                 last_use[name] = i
     return tuple(
-        _unit(graph, host, group, i, here, last_use, is_once(group[0]))
+        _unit(graph, node, group, i, here, last_use, is_once(group[0]))
         for i, group in enumerate(groups)
     )
 
 
-def _used(graph: Graph, host: str) -> list[Op]:
-    """The host's ops, without those that make what nobody on it takes."""
+def _used(graph: Graph, node: str) -> list[Op]:
+    """The node's ops, without those that make what nobody on it takes."""
     used: set[str] = set()
     found: list[Op] = []
-    for op in reversed(graph.on(host)):
+    for op in reversed(graph.on(node)):
         pure = is_computed(op) or op.kind in _PURE
         if not pure or any(value.name in used for value in op.results):
             found.append(op)
-            used.update(taken(graph, host, op))
+            used.update(taken(graph, node, op))
     found.reverse()
     return found
 
 
-def taken(graph: Graph, host: str, op: Op) -> tuple[str, ...]:
-    """The operands that this host needs: a conversion may give it nothing but zeros."""
+def taken(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
+    """The operands that this node needs: a conversion may give it nothing but zeros."""
     if not is_conversion(op.kind):
         return op.operands
     operand, result = graph.values[op.operands[0]], op.result
     assert operand.layout is not None
     assert result.layout is not None
     layouts = operand.layout, result.layout
-    sources = graph.hosts(graph.producers[operand.name])
+    sources = graph.nodes(graph.producers[operand.name])
     workers = graph.cluster.workers
-    found = pieces(layouts, sources, graph.hosts(op), host, graph.batch, workers)
+    found = pieces(layouts, sources, graph.nodes(op), node, graph.batch, workers)
     return op.operands if found else ()
 
 
@@ -143,7 +143,7 @@ _IN_ONE = {"read", "parameter", "record", *TOGETHER.values()}
 
 def _unit(
     graph: Graph,
-    host: str,
+    node: str,
     group: tuple[Op, ...],
     at: int,
     here: set[str],
@@ -156,7 +156,7 @@ def _unit(
     inputs = dict.fromkeys(
         name
         for op in group
-        for name in taken(graph, host, op)
+        for name in taken(graph, node, op)
         if name not in made and name in here
     )
     outputs = tuple(

@@ -108,9 +108,9 @@ def _why(op: Op, origin: Op | None, model: Model, step: Graph) -> str | None:
 
 def _idle(step: Graph) -> Iterator[Choice]:
     """Servers that nothing is for."""
-    hosts = step.cluster.all_hosts()
-    servers = [host for host in hosts if host.startswith(f"{SERVER}:")]
-    idle = [host for host in servers if not step.on(host)]
+    nodes = step.cluster.all_nodes()
+    servers = [node for node in nodes if node.startswith(f"{SERVER}:")]
+    idle = [node for node in servers if not step.on(node)]
     if idle:
         more = f" and {len(idle) - 3:,} more" if len(idle) > 3 else ""
         yield Choice(
@@ -145,10 +145,10 @@ _ALONE = "it stands, whole, on the server whose ops alone use it"
 def _is_alone(parameter: Op, step: Graph) -> bool:
     """Whether a parameter on a server is used by ops of that server, and by no others."""
     users = filter(is_computed, step.uses.get(parameter.name, ()))
-    hosts = {step.hosts(op) for op in users if not is_optimizers(op.kind)}
+    nodes = {step.nodes(op) for op in users if not is_optimizers(op.kind)}
     assert parameter.place is not None
     on_server = parameter.place.node == SERVER
-    return on_server and hosts == {step.hosts(parameter)}
+    return on_server and nodes == {step.nodes(parameter)}
 
 
 def _unplaced(op: Op, step: Graph) -> str:

@@ -45,35 +45,35 @@ def make_plan(
     programs: Mapping[str, str],
     files: Mapping[str, str],
 ) -> Plan:
-    """The plan of a build, given the final graphs of its phases, which program each host
+    """The plan of a build, given the final graphs of its phases, which program each node
     runs, and the hashes of its files."""
     step, alike = phases[0].graph, phases[0].alike
     edges = _edges(phases[0])
     costs = step_costs(step, edges, alike)
     memory = Memory(phases[0], schedule)
-    in_step, *in_evaluation = map(_of_hosts, phases)
+    in_step, *in_evaluation = map(_of_nodes, phases)
     computes: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for host in step.cluster.all_hosts():
-        if (same := _class(phases, host)) not in computes:
-            computes[same] = _computes(phases, host, tables[host])
+    for node in step.cluster.all_nodes():
+        if (same := _class(phases, node)) not in computes:
+            computes[same] = _computes(phases, node, tables[node])
     nodes = tuple(
         Node(
-            name=host,
-            program=programs[host],
-            devices=dict(step.cluster.kind(host.split(":")[0]).devices),
-            turns=schedule.of(host),
-            computes=computes[_class(phases, host)],
-            step=in_step[host],
-            evaluation=in_evaluation[0][host] if in_evaluation else None,
-            tables=tables[host],
-            table_bytes=memory.tables(tables[host]),
-            activation_bytes=memory.activations(host),
-            device_bytes=memory.devices(host, tables[host]),
-            flops=costs[alike.first(host)].model,
-            replicated_flops=costs[alike.first(host)].replicated,
-            exchange_flops=costs[alike.first(host)].exchange,
+            name=node,
+            program=programs[node],
+            devices=dict(step.cluster.kind(node.split(":")[0]).devices),
+            turns=schedule.of(node),
+            computes=computes[_class(phases, node)],
+            step=in_step[node],
+            evaluation=in_evaluation[0][node] if in_evaluation else None,
+            tables=tables[node],
+            table_bytes=memory.tables(tables[node]),
+            activation_bytes=memory.activations(node),
+            device_bytes=memory.devices(node, tables[node]),
+            flops=costs[alike.first(node)].model,
+            replicated_flops=costs[alike.first(node)].replicated,
+            exchange_flops=costs[alike.first(node)].exchange,
         )
-        for host in step.cluster.all_hosts()
+        for node in step.cluster.all_nodes()
     )
     return Plan(
         version=VERSION,
@@ -128,53 +128,53 @@ def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
     )
 
 
-def _class(phases: Sequence[Phase], host: str) -> tuple[str, ...]:
-    """What hosts have in common that are alike in every phase."""
-    return tuple([phase.alike.first(host) for phase in phases])
+def _class(phases: Sequence[Phase], node: str) -> tuple[str, ...]:
+    """What nodes have in common that are alike in every phase."""
+    return tuple([phase.alike.first(node) for phase in phases])
 
 
 def _computes(
-    phases: Iterable[Phase], host: str, tables: Sequence[Table]
+    phases: Iterable[Phase], node: str, tables: Sequence[Table]
 ) -> tuple[str, ...]:
-    """The devices that a host computes on, and updates tables."""
+    """The devices that a node computes on, and updates tables."""
     found: dict[str, None] = {}
     for phase in phases:
-        for op in phase.graph.on(host):
+        for op in phase.graph.on(node):
             if is_computed(op):
                 found.setdefault(phase.graph.devices(op))
     found.update((table.devices, None) for table in tables if table.devices != MEMORY)
     return tuple(found)
 
 
-def _of_hosts(phase: Phase) -> dict[str, plan.Phase]:
-    """What each host reads and records."""
+def _of_nodes(phase: Phase) -> dict[str, plan.Phase]:
+    """What each node reads and records."""
     graph, workers = phase.graph, phase.graph.cluster.workers
     reads: dict[str, list[Read]] = {}
     metrics: dict[str, dict[str, Metric]] = {}
     for op in graph.of_kind("read"):
-        hosts = graph.hosts(op)
-        for i, host in enumerate(hosts):
+        nodes = graph.nodes(op)
+        for i, node in enumerate(nodes):
             split = op.result.layout == "S"
-            share = share_of(hosts, i, workers) if split else Share((0,), 1)
+            share = share_of(nodes, i, workers) if split else Share((0,), 1)
             read = Read(
                 value=op.name,
                 input=op.attrs["input"],
                 own=share.own,
                 parts=share.parts,
             )
-            reads.setdefault(host, []).append(read)
+            reads.setdefault(node, []).append(read)
     for op in graph.of_kind("record"):
         metric = Metric(
             layout=graph.values[op.operands[0]].layout or "R",
             final=op.attrs.get("final", "value"),
         )
-        for host in graph.hosts(op):
-            metrics.setdefault(host, {})[op.attrs["metric"]] = metric
+        for node in graph.nodes(op):
+            metrics.setdefault(node, {})[op.attrs["metric"]] = metric
     return {
-        host: plan.Phase(
-            reads=tuple(reads.get(host, ())), metrics=metrics.get(host, {})
+        node: plan.Phase(
+            reads=tuple(reads.get(node, ())), metrics=metrics.get(node, {})
         )
-        for host in graph.cluster.all_hosts()
+        for node in graph.cluster.all_nodes()
     }
 
 
@@ -187,7 +187,7 @@ def _edges(phase: Phase) -> tuple[Edge, ...]:
             _moved(graph, operand, result.name)
             for operand, result in zip(send.operands, listen.results, strict=True)
         )
-        sources, targets = graph.hosts(send), graph.hosts(listen)
+        sources, targets = graph.nodes(send), graph.nodes(listen)
         times = graph.microbatches if graph.is_repeated(listen) else 1
         nbytes = sum(_moved_bytes(phase, v, sources, targets, times) for v in values)
         found.append(
@@ -238,7 +238,7 @@ def _moved_bytes(
     targets: Sequence[str],
     times: int,
 ) -> int:
-    """Bytes that cross between hosts for one value in one of so many microbatches of a
+    """Bytes that cross between nodes for one value in one of so many microbatches of a
     full step. Targets that are alike take as many."""
     batch, workers = phase.graph.batch // times, phase.graph.cluster.workers
     kind = TensorType(moved.dtype, moved.shape)  # type: ignore[arg-type]

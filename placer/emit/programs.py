@@ -1,4 +1,4 @@
-"""The programs of hosts: their jitted functions, and the steps that run them."""
+"""The programs of nodes: their jitted functions, and the steps that run them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from placer.graph.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The programs of a build: `files` are their texts by path in its folder, `of_host`
-    says which of them each host runs."""
+    """The programs of a build: `files` are their texts by path in its folder, `of_node`
+    says which of them each node runs."""
 
     files: Mapping[str, str]
-    of_host: Mapping[str, str]
+    of_node: Mapping[str, str]
 
 
 def programs(
@@ -29,30 +29,30 @@ def programs(
     tables: Mapping[str, Sequence[Table]],
     schedule: Schedule,
 ) -> Programs:
-    """The program of every host of the graph's cluster. Hosts of a kind that run the
+    """The program of every node of the graph's cluster. Nodes of a kind that run the
     same share the text, which then names none of them: `worker/program.py`, and
     `worker-0/program.py` is what a person starts."""
     known: dict[object, str] = {}
     alike: dict[tuple[str, str], list[str]] = {}  # by kind and text
-    for host in graph.cluster.all_hosts():
-        key = _likeness(host, phases)
+    for node in graph.cluster.all_nodes():
+        key = _likeness(node, phases)
         if key not in known:
-            known[key] = _body(host, phases, tables[host], schedule.of(host))
-        alike.setdefault((host.split(":")[0], known[key]), []).append(host)
+            known[key] = _body(node, phases, tables[node], schedule.of(node))
+        alike.setdefault((node.split(":")[0], known[key]), []).append(node)
     hooks = ", ".join(["step", "evaluate"][: len(phases)])
     files: dict[str, str] = {}
-    of_host: dict[str, str] = {}
-    for (kind, body), hosts in alike.items():
-        if len(hosts) == 1:
-            path = own_path(hosts[0])
-            files[path] = f'"""{_title(hosts[0], graph)}"""\n{body}{_main(hooks)}'
+    of_node: dict[str, str] = {}
+    for (kind, body), nodes in alike.items():
+        if len(nodes) == 1:
+            path = own_path(nodes[0])
+            files[path] = f'"""{_title(nodes[0], graph)}"""\n{body}{_main(hooks)}'
         else:
             path = _shared_path(kind, files)
             files[path] = f'"""{_title(_plural(kind, 2), graph)}"""\n{body}'
-            for host in hosts:
-                files[own_path(host)] = _starter(host, path, graph)
-        of_host.update((host, path) for host in hosts)
-    return Programs(files, of_host)
+            for node in nodes:
+                files[own_path(node)] = _starter(node, path, graph)
+        of_node.update((node, path) for node in nodes)
+    return Programs(files, of_node)
 
 
 def _shared_path(kind: str, taken: Container[str]) -> str:
@@ -62,10 +62,10 @@ def _shared_path(kind: str, taken: Container[str]) -> str:
     return path
 
 
-def _starter(host: str, path: str, graph: Graph) -> str:
+def _starter(node: str, path: str, graph: Graph) -> str:
     """A program of which others have the same."""
     return (
-        f'"""{_title(host, graph)}\n\n'
+        f'"""{_title(node, graph)}\n\n'
         f'It runs {path}, as others do.\n"""\n\n'
         f"from placer import runtime\n{_main('')}"
     )
@@ -76,21 +76,21 @@ def _main(hooks: str) -> str:
     return f'\n\nif __name__ == "__main__":\n    runtime.main({arguments})\n'
 
 
-def _likeness(host: str, phases: Sequence[Phase]) -> object:
-    """What hosts have in common that have the same program: they are alike in every
+def _likeness(node: str, phases: Sequence[Phase]) -> object:
+    """What nodes have in common that have the same program: they are alike in every
     phase, and none of them has rows of its own to cut or to fill up."""
-    own = any(names_rows(phase.graph, phase.units(host)) for phase in phases)
-    return host if own else tuple(phase.alike.first(host) for phase in phases)
+    own = any(names_rows(phase.graph, phase.units(node)) for phase in phases)
+    return node if own else tuple(phase.alike.first(node) for phase in phases)
 
 
 def _body(
-    host: str, phases: Sequence[Phase], tables: Sequence[Table], turns: Sequence[str]
+    node: str, phases: Sequence[Phase], tables: Sequence[Table], turns: Sequence[str]
 ) -> str:
-    names = Names(_modules(host, phases))
+    names = Names(_modules(node, phases))
     functions: list[Function] = []
     bodies: list[list[str]] = []
     for phase in phases:
-        made, body = hook(host, phase, names, tables, turns)
+        made, body = hook(node, phase, names, tables, turns)
         functions += made
         bodies.append(body)
     lines = [""]
@@ -108,12 +108,12 @@ def _body(
     return "\n".join(lines)
 
 
-def _modules(host: str, phases: Sequence[Phase]) -> list[str]:
-    """The modules of the spec whose functions the host calls."""
+def _modules(node: str, phases: Sequence[Phase]) -> list[str]:
+    """The modules of the spec whose functions the node calls."""
     called = {
         op.attrs["fn"].partition(":")[0]
         for phase in phases
-        for op in phase.graph.on(host)
+        for op in phase.graph.on(node)
         if op.kind == "call"
     }
     return sorted(called)
@@ -123,9 +123,9 @@ def _import(module: str, name: str) -> str:
     return f"import {module}" if name == module else f"import {module} as {name}"
 
 
-def own_path(host: str) -> str:
-    """Where what starts a host lies in the build folder."""
-    return f"{host.replace(':', '-')}/program.py"
+def own_path(node: str) -> str:
+    """Where what starts a node lies in the build folder."""
+    return f"{node.replace(':', '-')}/program.py"
 
 
 def _title(whose: str, graph: Graph) -> str:

@@ -1,4 +1,4 @@
-"""A segment of one host as a jitted function."""
+"""A segment of one node as a jitted function."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Function:
 
 
 def function(
-    graph: Graph, host: str, unit: Unit, names: Names, phase: Phase
+    graph: Graph, node: str, unit: Unit, names: Names, phase: Phase
 ) -> Function | None:
     """The unit's ops as one jitted function of its inputs, named by its purpose. None
     where it gives nothing but operands as they are.
@@ -61,7 +61,7 @@ def function(
     if graph.is_repeated(unit.ops[0]):
         size = "rows" if full is None else str(full // graph.microbatches)
     rows = _Rows(count, size)
-    statements = [_statement(graph, host, op, names, rows) for op in unit.ops]
+    statements = [_statement(graph, node, op, names, rows) for op in unit.ops]
     body = [line for statement in statements for line in statement.lines]
     # A value that a conversion leaves as it is goes by the name that it had.
     taken = dict.fromkeys(map(names.of, unit.inputs))
@@ -101,9 +101,9 @@ class _Rows:
     size: str
 
 
-def _statement(graph: Graph, host: str, op: Op, names: Names, rows: _Rows) -> Statement:
+def _statement(graph: Graph, node: str, op: Op, names: Names, rows: _Rows) -> Statement:
     """The op as a call."""
-    operands = [names.of(n) for n in op.operands if _is_here(graph, host, op, n)]
+    operands = [names.of(n) for n in op.operands if _is_here(graph, node, op, n)]
     if op.is_gradient:
         return Statement(_gradient(graph, op, names, operands))
     if op.kind == "accumulate" and len(operands) == 1:
@@ -112,7 +112,7 @@ def _statement(graph: Graph, host: str, op: Op, names: Names, rows: _Rows) -> St
     if op.kind == "accumulate" and not operands:  # no part of the sum is here
         return _zeros(graph.tensor(op.name), names.of(op.name), rows.size)
     if is_conversion(op.kind):
-        return _conversion(graph, host, op, names, operands, rows.size)
+        return _conversion(graph, node, op, names, operands, rows.size)
     arguments = [*operands, *_keywords(op, names)]
     if counts := _counts(graph, op):
         arguments.append(f"count={rows.count}")
@@ -149,15 +149,15 @@ def _counts(graph: Graph, op: Op) -> bool:
     return declaration.counts(types, complete(declaration, declared_attrs(op.attrs)))
 
 
-def _is_here(graph: Graph, host: str, op: Op, name: str) -> bool:
-    """Whether the host has an operand: sums and conversions may do without."""
+def _is_here(graph: Graph, node: str, op: Op, name: str) -> bool:
+    """Whether the node has an operand: sums and conversions may do without."""
     if op.kind != "accumulate" and not is_conversion(op.kind):
         return True
-    return host in _hosts_of(graph, name)
+    return node in _nodes_of(graph, name)
 
 
-def _hosts_of(graph: Graph, name: str) -> tuple[str, ...]:
-    return graph.hosts(graph.producers[name])
+def _nodes_of(graph: Graph, name: str) -> tuple[str, ...]:
+    return graph.nodes(graph.producers[name])
 
 
 def _keywords(op: Op, names: Names) -> list[str]:
@@ -205,21 +205,21 @@ def _tensors(op: Op) -> int:
 
 def _conversion(
     graph: Graph,
-    host: str,
+    node: str,
     op: Op,
     names: Names,
     operands: Sequence[str],
     size: str,
 ) -> Statement:
-    """A conversion that moves nothing between hosts, as this host does it."""
+    """A conversion that moves nothing between nodes, as this node does it."""
     operand, result = graph.values[op.operands[0]], op.result
     assert operand.layout is not None
     assert result.layout is not None
-    sources = _hosts_of(graph, operand.name)
-    targets = graph.hosts(op)
+    sources = _nodes_of(graph, operand.name)
+    targets = graph.nodes(op)
     layouts = (operand.layout, result.layout)
     workers = graph.cluster.workers
-    mine = pieces(layouts, sources, targets, host, graph.batch, workers)
+    mine = pieces(layouts, sources, targets, node, graph.batch, workers)
     target = names.of(result.name)
     if not mine:
         rows = "0" if result.layout == "S" else size
@@ -228,16 +228,16 @@ def _conversion(
         names.alias(result.name, operands[0])
         return Statement()
     if result.layout == "S":
-        arguments = _share(share_of(targets, targets.index(host), workers))
+        arguments = _share(share_of(targets, targets.index(node), workers))
         return Statement(call([target], "ops.split_rows", [*operands, *arguments], 1))
-    arguments = _share(share_of(sources, sources.index(host), workers))
+    arguments = _share(share_of(sources, sources.index(node), workers))
     arguments.append(f"count={size}")
     lines = call([target], "ops.pad_rows", [*operands, *arguments], 1)
     return Statement(lines, sizes=True)
 
 
 def names_rows(graph: Graph, units: Iterable[Unit]) -> bool:
-    """Whether the function of some unit names the rows that its host has: it takes them
+    """Whether the function of some unit names the rows that its node has: it takes them
     from a whole value, or puts them into one."""
     return any(
         is_conversion(op.kind)

@@ -1,4 +1,4 @@
-"""What a host does in one phase, a statement for each unit: `step` or `evaluate`."""
+"""What a node does in one phase, a statement for each unit: `step` or `evaluate`."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from placer.types import TensorType
 
 
 def hook(
-    host: str,
+    node: str,
     phase: Phase,
     names: Names,
     tables: Sequence[Table],
     turns: Sequence[str],
 ) -> tuple[list[Function], list[str]]:
-    """The functions that the host jits in a phase, and the lines of what calls them."""
-    found = phase.units(host)
+    """The functions that the node jits in a phase, and the lines of what calls them."""
+    found = phase.units(node)
     functions: dict[int, Function] = {}
     for i, unit in enumerate(found):
         if unit.computed:
-            made = function(phase.graph, host, unit, names, phase)
+            made = function(phase.graph, node, unit, names, phase)
             if made is not None:
                 functions[i] = made
-    writer = _Writer(phase, host, names, tables, found)
+    writer = _Writer(phase, node, names, tables, found)
     made_of = {id(unit): functions[i] for i, unit in enumerate(found) if i in functions}
     if phase.graph.microbatches > 1:
         lines = writer.microbatches(made_of, found, turns)
-        return list(functions.values()), [_head(phase), *(lines or _nothing(host))]
+        return list(functions.values()), [_head(phase), *(lines or _nothing(node))]
     depth = 1
     lines = []
     batches = phase.evaluating and any(not unit.once for unit in found)
@@ -49,7 +49,7 @@ def hook(
             lines.append(f"{INDENT}for _ in node.batches():")
             depth = 2
         lines += writer.unit(made_of, unit, depth)
-    return list(functions.values()), [_head(phase), *(lines or _nothing(host))]
+    return list(functions.values()), [_head(phase), *(lines or _nothing(node))]
 
 
 def _head(phase: Phase) -> str:
@@ -57,8 +57,8 @@ def _head(phase: Phase) -> str:
     return f"def {name}(node: runtime.Node) -> None:"
 
 
-def _nothing(host: str) -> list[str]:
-    nothing = "this server holds no block" if host.startswith("ps") else "no op"
+def _nothing(node: str) -> list[str]:
+    nothing = "this server holds no block" if node.startswith("ps") else "no op"
     return [f'{INDENT}"""Nothing to do: {nothing}."""']
 
 
@@ -86,17 +86,17 @@ class _Writer:
     def __init__(
         self,
         phase: Phase,
-        host: str,
+        node: str,
         names: Names,
         tables: Sequence[Table],
         found: Sequence[Unit],
     ) -> None:
-        self.graph, self.host, self.names = phase.graph, host, names
+        self.graph, self.node, self.names = phase.graph, node, names
         self.table_of = {b.name: table for table in tables for b in table.blocks}
         self.opened: set[str] = set()
         self.gathered: dict[tuple[str, str], dict[str, Op]] = {}
         self.used = {name for unit in found for op in unit.ops for name in op.operands}
-        self.applied = applied(phase.graph, host, tables)
+        self.applied = applied(phase.graph, node, tables)
         self.later = {id(op) for found in self.applied.values() for op in found}
 
     def unit(self, made: Mapping[int, Function], unit: Unit, depth: int) -> list[str]:
@@ -217,9 +217,9 @@ class _Writer:
         return call(targets, f"node.{op.kind}", arguments, depth)
 
     def _is_computed_with(self, op: Op) -> bool:
-        """Whether a function of this host takes what is copied."""
+        """Whether a function of this node takes what is copied."""
         users = (u for value in op.results for u in self.graph.uses[value.name])
-        return any(is_computed(u) and self.host in self.graph.hosts(u) for u in users)
+        return any(is_computed(u) and self.node in self.graph.nodes(u) for u in users)
 
     def _receive(self, op: Op, depth: int) -> list[str]:
         if id(op) in self.later:
@@ -270,7 +270,7 @@ class _Writer:
 
     def _cut(self, op: Op, depth: int) -> list[str]:
         users = self.graph.uses.get(op.name, ())
-        if all(u.kind in _SENDS or self.host not in self.graph.hosts(u) for u in users):
+        if all(u.kind in _SENDS or self.node not in self.graph.nodes(u) for u in users):
             return []
         arguments = [self.names.of(op.operands[0])]
         arguments += [literal(op.attrs["start"]), literal(op.attrs["stop"])]
@@ -321,7 +321,7 @@ class _Writer:
         lines = []
         for listen in self.applied[table.name]:
             edge, origin = listen.attrs["edge"], listen.attrs["from"]
-            several = len(self.graph.hosts(self.graph.sends[edge])) > 1
+            several = len(self.graph.nodes(self.graph.sends[edge])) > 1
             how = "summed in their order and applied" if several else "applied"
             lines.append(
                 f"{INDENT * depth}# edge {edge}: from {origin}, {how} as it comes"
@@ -339,7 +339,7 @@ _SENDS = frozenset({"send", "send_and_recv"})
 
 def _how(graph: Graph, send: Op, listen: Op) -> list[str]:
     """How what came is put together, where it is not simply taken."""
-    if len(graph.hosts(send)) == 1:
+    if len(graph.nodes(send)) == 1:
         return []
     layouts = {graph.values[name].layout for name in send.operands}
     found = {"P": "sums in their order", "S": "rows put together"}

@@ -1,4 +1,4 @@
-"""The tables of every host: which parameters, or blocks of them, it holds."""
+"""The tables of every node: which parameters, or blocks of them, it holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from placer.types import TensorType
 def plan_tables(
     model: Model, step: Graph, evaluation: Graph | None
 ) -> dict[str, tuple[Table, ...]]:
-    """What each host holds: one table for each optimizer, one for what is not trained,
+    """What each node holds: one table for each optimizer, one for what is not trained,
     and of each one for every dtype."""
     recipes = {op.attrs["group"]: op for op in model.graph.of_kind("optimizer")}
     groups = {
@@ -27,7 +27,7 @@ def plan_tables(
     }
     alike = Alike([step, *([evaluation] if evaluation is not None else [])])
     held: dict[str, dict[_Held, list[Op]]] = {
-        host: defaultdict(list) for host in alike.classes
+        node: defaultdict(list) for node in alike.classes
     }
     for op in step.of_kind("parameter"):
         group = groups.get(op.name)
@@ -38,8 +38,8 @@ def plan_tables(
         name += f"_{dtype}" if dtype != model.precision else ""
         devices = step.devices(op)
         name += f"_{devices}" if devices != MEMORY else ""
-        for host in filter(held.__contains__, step.hosts(op)):
-            held[host][_Held(name, group, devices)].append(op)
+        for node in filter(held.__contains__, step.nodes(op)):
+            held[node][_Held(name, group, devices)].append(op)
     wholes = {op.name: op for op in model.graph.of_kind("parameter")}
     gradients = {
         op.operands[0]: op.operands[1]
@@ -49,20 +49,20 @@ def plan_tables(
     }
     readers = Readers(step, evaluation, alike)
 
-    def table(host: str, key: _Held) -> Table:
-        found = held[host][key]
+    def table(node: str, key: _Held) -> Table:
+        found = held[node][key]
         blocks = tuple(_block(op, wholes, gradients.get(op.name)) for op in found)
         safe = key.devices == MEMORY
-        safe = safe and readers.in_place(host, [block.name for block in blocks])
+        safe = safe and readers.in_place(node, [block.name for block in blocks])
         return _table(key, recipes, blocks, safe)
 
     found = {
-        host: tuple(
-            table(host, key) for key in sorted(of_host, key=lambda key: key.name)
+        node: tuple(
+            table(node, key) for key in sorted(of_node, key=lambda key: key.name)
         )
-        for host, of_host in held.items()
+        for node, of_node in held.items()
     }
-    return {host: found[alike.first(host)] for host in step.cluster.all_hosts()}
+    return {node: found[alike.first(node)] for node in step.cluster.all_nodes()}
 
 
 class _Held(NamedTuple):

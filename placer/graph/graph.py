@@ -165,22 +165,22 @@ class Graph:
             raise TypeError(f"'{name}' is a residual, not a tensor")
         return kind
 
-    def hosts(self, op: Op) -> tuple[str, ...]:
-        """The hosts (`worker:0`, …) of a placed op, in the order of the places."""
-        found = self._hosts.get(id(op.place))
+    def nodes(self, op: Op) -> tuple[str, ...]:
+        """The nodes (`worker:0`, …) of a placed op, in the order of the places."""
+        found = self._nodes.get(id(op.place))
         if found is None:
             assert op.place is not None, op
-            found = self._hosts[id(op.place)] = self.cluster.hosts(op.place), op.place
+            found = self._nodes[id(op.place)] = self.cluster.nodes(op.place), op.place
         return found[0]
 
     @cached_property
-    def _hosts(self) -> dict[int, tuple[tuple[str, ...], Place]]:
-        """Hosts by the identity of a place, which is kept: this is asked for often,
+    def _nodes(self) -> dict[int, tuple[tuple[str, ...], Place]]:
+        """Nodes by the identity of a place, which is kept: this is asked for often,
         and hashing a place costs more than looking."""
         return {}
 
     def devices(self, op: Op) -> str:
-        """The devices of a placed op on each of its hosts, as `gpu:0-7`."""
+        """The devices of a placed op on each of its nodes, as `gpu:0-7`."""
         found = self._devices.get(id(op.place))
         if found is None:
             assert op.place is not None, op
@@ -190,20 +190,20 @@ class Graph:
 
     @cached_property
     def _devices(self) -> dict[int, tuple[str, Place]]:
-        """Devices by the identity of a place, as `_hosts`."""
+        """Devices by the identity of a place, as `_nodes`."""
         return {}
 
-    def on(self, host: str) -> tuple[Op, ...]:
-        """The ops of a placed graph that one host runs, in program order."""
-        return self._by_host.get(host, ())
+    def on(self, node: str) -> tuple[Op, ...]:
+        """The ops of a placed graph that one node runs, in program order."""
+        return self._by_node.get(node, ())
 
     @cached_property
-    def _by_host(self) -> dict[str, tuple[Op, ...]]:
+    def _by_node(self) -> dict[str, tuple[Op, ...]]:
         found: dict[str, list[Op]] = {}
         for op in self.ops:
-            for host in self.hosts(op):
-                found.setdefault(host, []).append(op)
-        return {host: tuple(ops) for host, ops in found.items()}
+            for node in self.nodes(op):
+                found.setdefault(node, []).append(op)
+        return {node: tuple(ops) for node, ops in found.items()}
 
     @cached_property
     def sends(self) -> dict[int, Op]:

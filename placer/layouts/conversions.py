@@ -55,24 +55,24 @@ class Share:
         return sum(high - low for low, high in self.ranges(count))
 
 
-def shares(hosts: Sequence[str], workers: int) -> tuple[Share, ...]:
-    """How a batch is split over these hosts: each has a part, in their order. Of nodes
+def shares(nodes: Sequence[str], workers: int) -> tuple[Share, ...]:
+    """How a batch is split over these nodes: each has a part, in their order. Of nodes
     that compute for so many workers, the i-th of m has the parts of the workers i, i + m
     and so on, in the order of the workers."""
-    return tuple(share_of(hosts, i, workers) for i in range(len(hosts)))
+    return tuple(share_of(nodes, i, workers) for i in range(len(nodes)))
 
 
-def share_of(hosts: Sequence[str], index: int, workers: int) -> Share:
+def share_of(nodes: Sequence[str], index: int, workers: int) -> Share:
     """The share of one of them."""
-    n = len(hosts)
-    if _dealt(hosts, workers):
+    n = len(nodes)
+    if _dealt(nodes, workers):
         return Share(tuple(range(index, workers, n)), workers)
     return Share((index,), n)
 
 
-def _dealt(hosts: Sequence[str], workers: int) -> bool:
-    """Whether the hosts have the rows of workers, for whom they compute."""
-    return bool(workers) and hosts[0].startswith(f"{HETER}:")
+def _dealt(nodes: Sequence[str], workers: int) -> bool:
+    """Whether the nodes have the rows of workers, for whom they compute."""
+    return bool(workers) and nodes[0].startswith(f"{HETER}:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ class Conversion:
         workers: int,
     ) -> None:
         self._layouts = layouts
-        self._sources = _Hosts(sources, count, workers)
-        self._targets = _Hosts(targets, count, workers)
+        self._sources = _Nodes(sources, count, workers)
+        self._targets = _Nodes(targets, count, workers)
         self._count = count
 
     def pieces(self, target: str) -> tuple[Piece, ...]:
@@ -191,8 +191,8 @@ class Conversion:
         return found
 
 
-class _Hosts:
-    """Hosts over which the rows of a batch may be split, and where each stands."""
+class _Nodes:
+    """Nodes over which the rows of a batch may be split, and where each stands."""
 
     def __init__(self, names: Sequence[str], count: int, workers: int) -> None:
         self.names = names
@@ -229,14 +229,14 @@ class _Hosts:
         """Those that may have such rows."""
         if high <= low:
             return ()
-        hosts = len(self.names)
-        parts = self._workers if _dealt(self.names, self._workers) else hosts
+        nodes = len(self.names)
+        parts = self._workers if _dealt(self.names, self._workers) else nodes
         first = _part_of(low, self._count, parts)
         last = _part_of(high - 1, self._count, parts)
-        if last - first + 1 >= hosts:
+        if last - first + 1 >= nodes:
             return self.names
         return [
-            self.names[i] for i in sorted(p % hosts for p in range(first, last + 1))
+            self.names[i] for i in sorted(p % nodes for p in range(first, last + 1))
         ]
 
 
@@ -246,7 +246,7 @@ def is_local(
     targets: Sequence[str],
     workers: int,
 ) -> bool:
-    """Whether the conversion moves nothing between hosts."""
+    """Whether the conversion moves nothing between nodes."""
     count = len(sources) * len(targets) * max(1, workers)  # every part has rows
     conversion = Conversion(layouts, sources, targets, count, workers)
     return all(

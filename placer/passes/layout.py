@@ -62,7 +62,7 @@ def _layouts_of(
     known: dict[tuple[object, ...], Ways],
 ) -> Ways:
     """What layout the op needs of each operand, and what its results have."""
-    single = len(graph.hosts(op)) == 1
+    single = len(graph.nodes(op)) == 1
     if op.kind == "read":
         split = graph.tensor(op.name).has_rows and not single
         return (), ("S" if split else "R",)
@@ -100,12 +100,12 @@ def _arriving(
     graph: Graph, op: Op, name: str, kind: TensorType, layouts: Mapping[str, Layout]
 ) -> Layout:
     """The layout in which an operand comes. Rows of a value that stands on one other
-    host are dealt out, so that the work is shared."""
+    node are dealt out, so that the work is shared."""
     producer = graph.producers[name]
     if producer.place is op.place:
         return layouts[name]
-    there = graph.hosts(producer)
-    alone = len(there) == 1 and there != graph.hosts(op)
+    there = graph.nodes(producer)
+    alone = len(there) == 1 and there != graph.nodes(op)
     return "S" if alone and kind.has_rows else layouts[name]
 
 
@@ -127,7 +127,7 @@ def check_rows(graph: Graph) -> None:
             over = parts if is_computed(op) and rows else 1
             ways: list[tuple[int, str]] = []
             if value.layout == "S":
-                found = shares(graph.hosts(op), graph.cluster.workers)
+                found = shares(graph.nodes(op), graph.cluster.workers)
                 # Of a node that has the rows of several workers, all go to its devices.
                 over = lcm(
                     *(over // gcd(over, len(each.own)) for each in found if each.own)
@@ -212,13 +212,13 @@ def _satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -> b
     producer = graph.producers[name]
     if producer.place is op.place:
         return True
-    here, there = graph.hosts(op), graph.hosts(producer)
+    here, there = graph.nodes(op), graph.nodes(producer)
     if here is there:
         return True
     if have == "R":
         return set(here) <= set(there)
     if have == "P" and op.kind == "accumulate" and set(there) <= set(here):
-        return True  # a host without a part adds nothing
+        return True  # a node without a part adds nothing
     return here == there
 
 
@@ -236,7 +236,7 @@ def _plan(
         groups: dict[object, list[Place]] = {}
         for want, place in wanted:
             if want == layout:
-                kind = place.node if want == "R" else _hosts(graph, place)
+                kind = place.node if want == "R" else _nodes(graph, place)
                 groups.setdefault(kind, []).append(place)
         for places in groups.values():
             whole = joined(graph.cluster, places)
@@ -256,15 +256,15 @@ def _conversions(
     made: set[str],
 ) -> tuple[list[Op], str]:
     """The conversion ops that are still to be made for this operand, and its name."""
-    here = set(graph.hosts(op))
+    here = set(graph.nodes(op))
     chosen = next(
         n
         for n in plan
         if n.layout == need
         and (
-            here <= set(_hosts(graph, n.place))
+            here <= set(_nodes(graph, n.place))
             if need == "R"
-            else _hosts(graph, n.place) == graph.hosts(op)
+            else _nodes(graph, n.place) == graph.nodes(op)
         )
     )
     whole = next(
@@ -274,7 +274,7 @@ def _conversions(
             if n is not chosen
             and n.layout == "R"
             and need == "S"
-            and here <= set(_hosts(graph, n.place))
+            and here <= set(_nodes(graph, n.place))
         ),
         None,
     )
@@ -311,5 +311,5 @@ def _conversion(
     yield Op(kind_of, (name,), (value,), attrs, need.place, origin.source)
 
 
-def _hosts(graph: Graph, place: Place) -> tuple[str, ...]:
-    return graph.cluster.hosts(place)
+def _nodes(graph: Graph, place: Place) -> tuple[str, ...]:
+    return graph.cluster.nodes(place)

@@ -63,11 +63,11 @@ def _copy(graph: Graph, op: Op, value: Value, users: list[Op], taken: set[str]) 
     assert op.place is not None
     (devices,) = {graph.devices(user) for user in users}
     assert users[0].place is not None
-    hosts = graph.hosts(op)
+    nodes = graph.nodes(op)
     if value.layout == "R":
-        needed = {host for user in users for host in graph.hosts(user)}
-        hosts = tuple(host for host in hosts if host in needed)
-    ids = tuple(int(host.rpartition(":")[2]) for host in hosts)
+        needed = {node for user in users for node in graph.nodes(user)}
+        nodes = tuple(node for node in nodes if node in needed)
+    ids = tuple(int(node.rpartition(":")[2]) for node in nodes)
     there = users[0].place
     place = Place(op.place.node, ids, there.device, there.device_ids)
     way = _way(graph, op.place, devices)

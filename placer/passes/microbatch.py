@@ -145,7 +145,7 @@ class _State:
         self.over[total.name] = None
         if origin.kind == "read":  # the whole batch is read
             return replace(origin, results=(total,))
-        gathered = have == "S" and len(self.graph.hosts(origin)) > 1
+        gathered = have == "S" and len(self.graph.nodes(origin)) > 1
         place = user.place if gathered else origin.place
         return Op(TOGETHER[have], (name,), (total,), {}, place, origin.source)
 

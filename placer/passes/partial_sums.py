@@ -26,7 +26,7 @@ def _summed(graph: Graph, op: Op) -> Iterator[Op]:
     parts = [graph.producers[name] for name in op.operands]
     names = list(op.operands)
     count = 0
-    for way in (_place, graph.hosts):
+    for way in (_place, graph.nodes):
         groups: dict[Hashable, list[int]] = {}
         for i, part in enumerate(parts):
             groups.setdefault(way(part), []).append(i)

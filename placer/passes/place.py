@@ -70,8 +70,8 @@ def joined(cluster: Cluster, places: Iterable[Place]) -> Place | None:
     return cluster.canonical(replace(found[0], node_ids=tuple(sorted(ids))))
 
 
-def first_host(cluster: Cluster, place: Place) -> Place:
-    """The place's first host alone."""
+def first_node(cluster: Cluster, place: Place) -> Place:
+    """The place's first node alone."""
     first = cluster.resolve(place)[0]
     return cluster.canonical(replace(place, node_ids=(first.node_id,)))
 
@@ -172,14 +172,14 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
             chosen = complete(cluster, written, near)
             places[id(op)] = places[id(parameter)] = chosen
             of_group.setdefault(op.attrs["group"], chosen)
-    anywhere = first_host(cluster, complete(cluster, computing, computing))
+    anywhere = first_node(cluster, complete(cluster, computing, computing))
     for op in graph.of_kind("record"):
         source = producers[op.operands[0]]
         if id(source) in known:
             at = known[id(source)]
         else:  # a parameter or a constant
             used = users(op.operands[0])
-            at = first_host(cluster, used[0]) if used else anywhere
+            at = first_node(cluster, used[0]) if used else anywhere
         places[id(op)] = cluster.in_memory(at)
     for op in graph.ops:
         if op.kind == "parameter" and id(op) not in places:
@@ -216,11 +216,11 @@ def _optimizer_places(graph: Graph, known: Mapping[int, Place]) -> dict[int, Pla
 def _is_one_server(cluster: Cluster, written: Place, used: Sequence[Place]) -> bool:
     """Whether an optimizer that may stand on any server is of a parameter that is used
     on one alone."""
-    hosts = {host for place in used for host in cluster.hosts(place)}
+    nodes = {node for place in used for node in cluster.nodes(place)}
     return (
         written.node == SERVER
         and written.node_ids is None
-        and len(hosts) == 1
+        and len(nodes) == 1
         and used[0].node == SERVER
     )
 
@@ -252,7 +252,7 @@ def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
             at = squares[0].place
             assert at is not None
             if any(part.place != at for part in squares):
-                at = first_host(graph.cluster, at)
+                at = first_node(graph.cluster, at)
             out.append(replace(op, operands=tuple(s.name for s in squares), place=at))
         else:
             out.append(op)

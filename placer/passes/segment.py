@@ -1,7 +1,7 @@
 """segment: number the computed ops that a node compiles together.
 
 Needs a graph with its copies. Afterwards every computed op says its `segment`: the ops
-of one number on the same devices of one host are one jitted function. A new segment
+of one number on the same devices of one node are one jitted function. A new segment
 begins only where a message, or a copy of what was computed, comes in. An op runs in the
 first segment that its operands allow and that its place has other work in, else where it
 is first used, so none is cut for it alone.
@@ -60,7 +60,7 @@ def _is_fixed(op: Op) -> bool:
 def _worker(graph: Graph, op: Op) -> object:
     """Who has work when the op is best done: its devices, if it is computed there, else
     the nodes that it is on."""
-    return op.place if is_computed(op) else graph.hosts(op)
+    return op.place if is_computed(op) else graph.nodes(op)
 
 
 def _busy(
@@ -74,7 +74,7 @@ def _busy(
         fed = not fresh.isdisjoint(op.operands)
         if is_computed(op):
             repeated = graph.is_repeated(op)
-            for worker in (op.place, graph.hosts(op)):
+            for worker in (op.place, graph.nodes(op)):
                 found = busy.setdefault((worker, repeated), set())
                 found.update((first, last) if fed else (last,))
         elif op.kind == "listen_and_serv" or (fed and op.kind in (*COPIES, "assemble")):

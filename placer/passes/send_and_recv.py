@@ -64,11 +64,11 @@ def _pairs(graph: Graph) -> Iterator[_Pair]:
 
 def _pair(graph: Graph, at: int, send: Op) -> _Pair | None:
     """The answer to a message, where all that send it wait for it next."""
-    workers = set(graph.hosts(send))
+    workers = set(graph.nodes(send))
     between: list[int] = []
     for i in range(at + 1, len(graph.ops)):
         op = graph.ops[i]
-        if workers.isdisjoint(graph.hosts(op)):
+        if workers.isdisjoint(graph.nodes(op)):
             continue
         if is_once(op) != is_once(send):
             return None  # one of them runs for every batch of an evaluation

@@ -17,7 +17,7 @@ from placer.config import slicing as cutting
 from placer.config.slicing import Block
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import SCALES, is_optimizers, is_update
-from placer.passes.place import first_host, joined
+from placer.passes.place import first_node, joined
 from placer.passes.updates import owners
 from placer.place import SERVER, Place
 from placer.types import TensorType
@@ -82,7 +82,7 @@ def _sliced(graph: Graph) -> dict[str, Holding]:
     held = _held_whole(graph, stored, {op.operands[0] for op in updates})
     # What stands on one server comes first: the rest is dealt out around it.
     for place, written in sorted(
-        of_place, key=lambda key: len(graph.cluster.hosts(key[0])) > 1
+        of_place, key=lambda key: len(graph.cluster.nodes(key[0])) > 1
     ):
         found = of_place[place, written]
         slicing = recipes[found[0].attrs["group"]].attrs.get("slicing", {})
@@ -98,8 +98,8 @@ def _held_whole(
     held: Counter[str] = Counter()
     for op in graph.of_kind("parameter"):
         if op.place is not None and op.place.node == SERVER and op.name not in updated:
-            for host in graph.hosts(op):
-                held[host] += stored[op.name]
+            for node in graph.nodes(op):
+                held[node] += stored[op.name]
     return held
 
 
@@ -117,7 +117,7 @@ def _dispatched(
         graph.cluster.canonical(replace(place, node_ids=(number,)))
         for number in dict.fromkeys(at.node_id for at in graph.cluster.resolve(place))
     ]
-    hosts = graph.cluster.hosts(place)
+    nodes = graph.cluster.nodes(place)
     shapes = {op.operands[0]: graph.tensor(op.operands[0]) for op in updates}
     each = {  # bytes of an element
         name: stored[name] // max(1, kind.numel()) for name, kind in shapes.items()
@@ -140,14 +140,14 @@ def _dispatched(
         ]
         if dispatch == "balanced":
             loads = [each[block.parameter] * block.numel for block in found]
-            chosen = cutting.balanced(loads, [held[host] for host in hosts])
+            chosen = cutting.balanced(loads, [held[node] for node in nodes])
         else:
             chosen = cutting.DISPATCH[dispatch](found, len(servers))
         placed = list(zip(found, chosen, strict=True))
     holding: dict[str, list[tuple[Block, Place]]] = {name: [] for name in shapes}
     for block, server in placed:
         holding[block.parameter].append((block, servers[server]))
-        held[hosts[server]] += each[block.parameter] * block.numel
+        held[nodes[server]] += each[block.parameter] * block.numel
     return {name: tuple(found) for name, found in holding.items()}
 
 
@@ -263,21 +263,21 @@ def _squares(op: Op, held: Mapping[str, Holding]) -> Iterator[Op]:
 
 def _scale(graph: Graph, op: Op, parts: Mapping[str, Sequence[Op]]) -> Op:
     """The scale of a norm takes every partial sum, at the first of their places."""
-    order = {host: i for i, host in enumerate(graph.cluster.all_hosts())}
+    order = {node: i for i, node in enumerate(graph.cluster.all_nodes())}
     squares = [
         part
         for name in op.operands
         for part in sorted(
             parts.get(name, (graph.producers[name],)),
-            key=lambda part: order[graph.hosts(part)[0]],
+            key=lambda part: order[graph.nodes(part)[0]],
         )
     ]
     if op.kind == "clip_scale":
-        squares.sort(key=lambda part: order[graph.hosts(part)[0]])
+        squares.sort(key=lambda part: order[graph.nodes(part)[0]])
     place = squares[0].place
     assert place is not None
     if any(part.place != place for part in squares):
-        place = first_host(graph.cluster, place)
+        place = first_node(graph.cluster, place)
     return replace(op, operands=tuple(part.name for part in squares), place=place)
 
 

@@ -1,6 +1,6 @@
-"""transfer: turn conversions that cross hosts into send and listen_and_serv.
+"""transfer: turn conversions that cross nodes into send and listen_and_serv.
 
-Needs a laid-out graph. Afterwards values cross hosts only as messages, between their
+Needs a laid-out graph. Afterwards values cross nodes only as messages, between their
 memories. A message is an edge: all values that go from one place to another at the same
 level travel together (R6). A level is the number of messages, and of first halves of
 updates, that came before. Ops stand in the order of their levels, and within one first
@@ -17,7 +17,7 @@ from placer.analysis.levels import Step, levels, of_halves
 from placer.graph.graph import TOGETHER, Graph, Op, Value
 from placer.graph.kinds import is_conversion, is_once
 from placer.layouts.conversions import is_local
-from placer.passes.place import first_host
+from placer.passes.place import first_node
 from placer.place import Place
 
 
@@ -42,8 +42,8 @@ class _Move:
 
 
 def _lowered(graph: Graph) -> list[Op | _Move]:
-    """Conversions as moves; those that move nothing between hosts stay ops. A sum that
-    is wanted on several hosts is made at the first and sent on: R5 counts it once."""
+    """Conversions as moves; those that move nothing between nodes stay ops. A sum that
+    is wanted on several nodes is made at the first and sent on: R5 counts it once."""
     where: dict[str, Place] = {}
     values: dict[str, Value] = {}
     out: list[Op | _Move] = []
@@ -70,7 +70,7 @@ def _crosses(
     assert operand.layout is not None
     assert result.layout is not None
     layouts = operand.layout, result.layout
-    ways = graph.cluster.hosts(origin), graph.cluster.hosts(target)
+    ways = graph.cluster.nodes(origin), graph.cluster.nodes(target)
     return not is_local(layouts, *ways, graph.cluster.workers)
 
 
@@ -78,10 +78,10 @@ def _moves(
     graph: Graph, operand: Value, result: Value, origin: Place, target: Place, op: Op
 ) -> Sequence[_Move]:
     origin, target = map(graph.cluster.in_memory, (origin, target))
-    several = len(graph.cluster.hosts(target)) > 1
+    several = len(graph.cluster.nodes(target)) > 1
     if (operand.layout, result.layout) != ("P", "R") or not several:
         return (_Move(operand, result, origin, target, op),)
-    first = first_host(graph.cluster, target)
+    first = first_node(graph.cluster, target)
     total = Value(f"{result.name}.sum", result.type, "R", result.over)
     return (
         _Move(operand, total, origin, first, op),

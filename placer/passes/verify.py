@@ -43,7 +43,7 @@ class Stage(IntEnum):
     """Every value has a layout, and an op finds its operands where it runs, in the
     layouts that it takes."""
     TRANSFERRED = 4
-    """No value crosses hosts but through send and listen_and_serv, which are pairs."""
+    """No value crosses nodes but through send and listen_and_serv, which are pairs."""
     COPIED = 5
     """An op finds its operands on the devices that it runs on."""
 
@@ -86,7 +86,7 @@ def _check_place(graph: Graph, op: Op) -> None:
     if op.place is None:
         raise broken(op, "it has no place")
     try:
-        graph.hosts(op)
+        graph.nodes(op)
     except PlacerError as error:
         raise broken(op, error.message) from error
 
@@ -108,7 +108,7 @@ def _check_layouts(graph: Graph, stage: Stage, known: Known) -> None:
             producer = producers[name]
             if producer.place is op.place:
                 continue
-            here, there = graph.hosts(op), graph.hosts(producer)
+            here, there = graph.nodes(op), graph.nodes(producer)
             if here == there:
                 continue
             if op.kind == "accumulate" or converts or op.kind in MESSAGES:
@@ -136,7 +136,7 @@ def _check_meaning(
 
 
 def _ways(graph: Graph, op: Op, layouts: Mapping[str, Layout], known: Known) -> Ways:
-    if len(graph.hosts(op)) == 1:
+    if len(graph.nodes(op)) == 1:
         return replicated(op)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]

@@ -69,13 +69,13 @@ class Cluster:
             _said(place, device=True, span=span)
         return _resolve(self, place)
 
-    def hosts(self, place: Place) -> tuple[str, ...]:
+    def nodes(self, place: Place) -> tuple[str, ...]:
         """The distinct nodes of a place, in order, as `worker:0`.
 
         Raises PlaceError for a place that does not say a node, or one that the cluster
         does not have.
         """
-        return _hosts(self, place)
+        return _nodes(self, place)
 
     def devices(self, place: Place) -> str:
         """The devices of a place on each of its nodes, ids written out: `gpu:0-7`.
@@ -96,7 +96,7 @@ class Cluster:
         read, sent and received: the memory of its machine."""
         return _in_memory(self, place)
 
-    def all_hosts(self) -> tuple[str, ...]:
+    def all_nodes(self) -> tuple[str, ...]:
         """Every node, in the order of declaration, as `worker:0`."""
         return tuple(
             f"{kind.name}:{number}"
@@ -161,7 +161,7 @@ def _resolve(cluster: Cluster, place: Place) -> tuple[Location, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _hosts(cluster: Cluster, place: Place) -> tuple[str, ...]:
+def _nodes(cluster: Cluster, place: Place) -> tuple[str, ...]:
     node = Place(_said(place, device=False).node, place.node_ids)
     check(cluster.kinds, node, None)
     assert node.node is not None

@@ -25,7 +25,7 @@ HETER = "heter"
 class NodeKind:
     """Nodes of one name: how many, and how many devices of each kind every one has.
 
-    A node that declares other devices has one CPU beside them: the host's own.
+    A node that declares other devices has one CPU beside them: the node's own.
 
     Prints as in the text of a graph, the devices in braces unless they are one CPU:
     `worker: 2`, `worker: 2 {cpu: 1, gpu: 8}`. Raises PlaceError for names and numbers
@@ -55,7 +55,7 @@ class NodeKind:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many devices of each kind a node has, the CPU of the host too."""
+        """How many devices of each kind a node has, the CPU of the node too."""
         return {CPU: 1, **dict(self.devices)}
 
     def __str__(self) -> str:
@@ -75,12 +75,12 @@ class Location:
     device_id: int
 
     @property
-    def host(self) -> str:
+    def node_name(self) -> str:
         """The node, as `worker:0`."""
         return f"{self.node}:{self.node_id}"
 
     def __str__(self) -> str:
-        return f"/node:{self.host}/{self.device}:{self.device_id}"
+        return f"/node:{self.node_name}/{self.device}:{self.device_id}"
 
 
 def _check_count(what: str, count: int) -> None:

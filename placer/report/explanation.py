@@ -138,8 +138,8 @@ def _op(build: Build, op: Op, name: str) -> Iterator[str]:
     assert op.place is not None
     chosen = list(_choices(build.plan, {op.name}))
     why = "; ".join(choice.why for choice in chosen) or _default_reason(op)
-    hosts = ", ".join(graph.hosts(op))
-    yield f"  stands at {op.place} ({hosts}): {why}"
+    nodes = ", ".join(graph.nodes(op))
+    yield f"  stands at {op.place} ({nodes}): {why}"
     again = explained(graph, op.name)
     if again is not None:
         yield f"  {again}"
@@ -160,14 +160,14 @@ def _op(build: Build, op: Op, name: str) -> Iterator[str]:
 
 def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
     """How a value lies on its nodes, and over microbatches."""
-    hosts = graph.hosts(op)
-    if value.layout is not None and len(hosts) > 1:
+    nodes = graph.nodes(op)
+    if value.layout is not None and len(nodes) > 1:
         yield f"  {value.name} is {LAYOUTS[value.layout]}"
-        if value.layout == "S" and hosts[0].startswith(f"{HETER}:"):
-            found = zip(hosts, shares(hosts, graph.cluster.workers), strict=True)
-            for host, share in found:
+        if value.layout == "S" and nodes[0].startswith(f"{HETER}:"):
+            found = zip(nodes, shares(nodes, graph.cluster.workers), strict=True)
+            for node, share in found:
                 workers = ", ".join(f"worker:{i}" for i in share.own)
-                yield f"    {host} has those of {workers}"
+                yield f"    {node} has those of {workers}"
     if value.over is not None:
         yield f"  {value.name} is {OVER[value.over]}"
 

@@ -34,13 +34,13 @@ def drawn(schedule: Schedule, width: int) -> Iterator[Text]:
 
 def _rows(schedule: Schedule) -> Iterator[tuple[str, Sequence[Turn]]]:
     """The turns of each node, or where it has several devices, of each of them."""
-    for host, turns in schedule.turns.items():
+    for node, turns in schedule.turns.items():
         devices = dict.fromkeys(each for turn in turns for each in turn.devices)
         if len(devices) < 2:
-            yield host, turns
+            yield node, turns
             continue
         for each in devices:
-            yield f"{host} {each}", [turn for turn in turns if each in turn.devices]
+            yield f"{node} {each}", [turn for turn in turns if each in turn.devices]
 
 
 def _row(

@@ -37,7 +37,7 @@ def explained(graph: Graph, name: str) -> str | None:
         if each.op.name == name:
             hint = _hint(each)
             return (
-                f"each of {each.hosts} nodes computes it for the whole batch:"
+                f"each of {each.nodes} nodes computes it for the whole batch:"
                 f" {flops(each.flops)} a step are computed again, with its gradient"
                 + (f" (hint: {hint})" if hint else "")
             )

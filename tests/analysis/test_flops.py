@@ -113,13 +113,13 @@ def test_an_op_has_one_forward_and_one_backward_in_a_program(placement, tmp_path
     assert seen >= 3
 
 
-def local(graph, value, host, hosts):
-    """The shape of what one host holds of a value."""
+def local(graph, value, node, nodes):
+    """The shape of what one node holds of a value."""
     kind = value.type
     assert isinstance(kind, TensorType)
     rows = graph.batch
     if value.layout == "S":
-        low, high = part(graph.batch, hosts.index(host), len(hosts))
+        low, high = part(graph.batch, nodes.index(node), len(nodes))
         rows = high - low
     return jax.ShapeDtypeStruct(kind.sizes(rows), np.dtype(kind.dtype))
 
@@ -127,14 +127,14 @@ def local(graph, value, host, hosts):
 def counted(graph, folder, plan, node):
     """What XLA counts for the functions of one program, one after the other."""
     module = load_program(folder, plan, node)[0].__globals__
-    host = node.name
+    node = node.name
     named = iter(
         value
         for value in module.values()
         if callable(value) and hasattr(value, "lower") and hasattr(value, "trace")
     )
     held, total = {}, 0.0
-    for unit in units(graph, host):
+    for unit in units(graph, node):
         if unit.computed:
             function = next(named)
             arguments = [held[name] for name in unit.inputs]
@@ -147,7 +147,7 @@ def counted(graph, folder, plan, node):
         for op in unit.ops:
             for value in op.results:
                 if isinstance(value.type, TensorType):
-                    held[value.name] = local(graph, value, host, graph.hosts(op))
+                    held[value.name] = local(graph, value, node, graph.nodes(op))
     return total
 
 

@@ -21,7 +21,7 @@ def graphs(place):
 
 def in_place(place, *, evaluates=True):
     step, evaluation = graphs(place)
-    (holder,) = step.hosts(step.producers["h.w"])
+    (holder,) = step.nodes(step.producers["h.w"])
     return Readers(step, evaluation if evaluates else None).in_place(holder, ["h.w"])
 
 
@@ -39,5 +39,5 @@ def test_without_an_evaluation_only_the_step_counts():
 
 def test_what_is_never_stored_may_lie_where_others_look():
     step, evaluation = graphs(OTHER)
-    (holder,) = step.hosts(step.producers["h.w"])
+    (holder,) = step.nodes(step.producers["h.w"])
     assert Readers(step, evaluation).in_place(holder, ["frozen"])

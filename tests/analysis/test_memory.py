@@ -55,7 +55,7 @@ def test_the_peak_counts_values_while_they_are_used(tmp_path):
         )
 
 
-def test_a_message_that_a_host_sends_to_itself_dies_in_its_turn(tmp_path):
+def test_a_message_that_a_node_sends_to_itself_dies_in_its_turn(tmp_path):
     """worker:1 gathers what it and worker:2 compute, and does nothing once a step."""
     file = tmp_path / "stages.yaml"
     file.write_text(

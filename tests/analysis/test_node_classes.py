@@ -1,4 +1,4 @@
-"""What is found of the first of several hosts that are alike holds of each of them."""
+"""What is found of the first of several nodes that are alike holds of each of them."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,7 +70,7 @@ def model(case: str) -> Model:
 
 @pytest.fixture
 def nobody_alike(monkeypatch):
-    """A context in which no two hosts are alike."""
+    """A context in which no two nodes are alike."""
 
     @contextmanager
     def context():
@@ -89,12 +89,12 @@ def plan_of(spec):
     found = phases(spec, step, evaluation)
     schedule = make_schedule(step, spec.schedule)
     tables = plan_tables(spec, step, evaluation)
-    programs = dict.fromkeys(step.cluster.all_hosts(), "program.py")
+    programs = dict.fromkeys(step.cluster.all_nodes(), "program.py")
     return make_plan(spec, found, tables, schedule, programs, {})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_plan_is_the_same_as_when_every_host_is_looked_at(case, nobody_alike):
+def test_a_plan_is_the_same_as_when_every_node_is_looked_at(case, nobody_alike):
     spec = model(case)
     with nobody_alike():
         every = plan_of(spec)
@@ -102,12 +102,12 @@ def test_a_plan_is_the_same_as_when_every_host_is_looked_at(case, nobody_alike):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_tables_are_updated_in_place_as_when_every_host_is_looked_at(
+def test_tables_are_updated_in_place_as_when_every_node_is_looked_at(
     case, nobody_alike
 ):
     step, evaluation = lowered(model(case))
     held = [
-        (host, op.name) for op in step.of_kind("parameter") for host in step.hosts(op)
+        (node, op.name) for op in step.of_kind("parameter") for node in step.nodes(op)
     ]
 
     def found():
@@ -129,7 +129,7 @@ def test_workers_but_the_first_are_alike():
 
 def test_workers_of_different_stages_are_not_alike():
     step, _ = lowered(model("two_stages"))
-    assert all(len(hosts) == 1 for hosts in Alike([step]).classes.values())
+    assert all(len(nodes) == 1 for nodes in Alike([step]).classes.values())
 
 
 def test_servers_that_hold_nothing_are_alike():

@@ -1,4 +1,4 @@
-"""In what order hosts run their blocks for the microbatches of a step."""
+"""In what order nodes run their blocks for the microbatches of a step."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -38,7 +38,7 @@ train:
 
 def turns(stages, microbatches, policy, wide=1):
     found = make_schedule(chain(stages, microbatches, wide), policy)
-    return {host: found.of(host) for host in found.turns}
+    return {node: found.of(node) for node in found.turns}
 
 
 def test_gpipe_sends_all_forwards_and_then_all_backwards():
@@ -51,7 +51,7 @@ def test_gpipe_sends_all_forwards_and_then_all_backwards():
 
 
 def in_flight(order, first="forward", last="backward"):
-    """How many microbatches a host holds at most."""
+    """How many microbatches a node holds at most."""
     held = most = 0
     for turn in order:
         held += turn.startswith(f"{first}.") - turn.startswith(f"{last}.")
@@ -166,7 +166,7 @@ def test_the_memory_of_a_step_is_that_of_the_microbatches_in_flight():
 def test_nodes_that_wait_for_each_other_are_an_error():
     graph = chain(3, 2)
     ways = {
-        (graph.hosts(op), graph.hosts(graph.listens[edge])): edge
+        (graph.nodes(op), graph.nodes(graph.listens[edge])): edge
         for edge, op in graph.sends.items()
     }
     there, back = ways[("worker:0",), ("worker:1",)], ways[("worker:2",), ("worker:1",)]

@@ -44,8 +44,8 @@ def held(text):
     step, _ = lowered(model(text))
     found = Counter({f"ps:{i}": 0 for i in range(step.cluster.kind("ps").count)})
     for op in step.of_kind("parameter"):
-        for host in step.hosts(op):
-            found[host] += step.tensor(op.name).numel()
+        for node in step.nodes(op):
+            found[node] += step.tensor(op.name).numel()
     return found
 
 

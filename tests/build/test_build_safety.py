@@ -479,9 +479,9 @@ def test_a_build_with_a_file_that_is_not_of_it_is_left_as_it_is(build):
 KILLED = """
 import os, signal, sys
 from placer.compiler import compile
-from placer.emit import written
+from placer.build import write
 spec, out, name, calls = sys.argv[1:]
-whole, made = getattr(written, name), []
+whole, made = getattr(write, name), []
 def cut(folder, path, *content):
     made.append(path)
     if len(made) > int(calls):
@@ -489,7 +489,7 @@ def cut(folder, path, *content):
             whole(folder, path, content[0][: len(content[0]) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
     whole(folder, path, *content)
-setattr(written, name, cut)
+setattr(write, name, cut)
 compile(spec, out)
 """
 

@@ -14,9 +14,9 @@ HOSTS = (*(f"worker:{i}" for i in range(4)), *(f"heter:{i}" for i in range(3)))
 COLUMNS = 3
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
-some_hosts = st.sampled_from(("worker", "heter")).flatmap(
+some_nodes = st.sampled_from(("worker", "heter")).flatmap(
     lambda kind: st.lists(
-        st.sampled_from([host for host in HOSTS if host.startswith(kind)]),
+        st.sampled_from([node for node in HOSTS if node.startswith(kind)]),
         min_size=1,
         unique=True,
     ).map(sorted)
@@ -24,23 +24,23 @@ some_hosts = st.sampled_from(("worker", "heter")).flatmap(
 some_workers = st.integers(0, 5)
 
 
-def rows_of(hosts, index, count, workers):
-    """The numbers of the rows that one of these hosts holds."""
-    ranges = shares(hosts, workers)[index].ranges(count)
+def rows_of(nodes, index, count, workers):
+    """The numbers of the rows that one of these nodes holds."""
+    ranges = shares(nodes, workers)[index].ranges(count)
     return [row for low, high in ranges for row in range(low, high)]
 
 
-def held(layout, value, hosts, rng, workers):
-    """What each host holds of a global value that lies in this layout."""
+def held(layout, value, nodes, rng, workers):
+    """What each node holds of a global value that lies in this layout."""
     if layout == "R":
-        return dict.fromkeys(hosts, value)
+        return dict.fromkeys(nodes, value)
     if layout == "S":
         return {
-            host: value[rows_of(hosts, i, len(value), workers)]
-            for i, host in enumerate(hosts)
+            node: value[rows_of(nodes, i, len(value), workers)]
+            for i, node in enumerate(nodes)
         }
-    parts = [rng.integers(-9, 9, value.shape) for _ in hosts[1:]]
-    return dict(zip(hosts, [value - sum(parts), *parts], strict=True))
+    parts = [rng.integers(-9, 9, value.shape) for _ in nodes[1:]]
+    return dict(zip(nodes, [value - sum(parts), *parts], strict=True))
 
 
 def joined(layouts, found, of_sources, size, count):
@@ -90,8 +90,8 @@ def together(layout, results, count, workers=0):
 @SETTINGS
 @given(
     st.tuples(st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS)),
-    some_hosts,
-    some_hosts,
+    some_nodes,
+    some_nodes,
     st.integers(0, 17),
     some_workers,
 )
@@ -117,7 +117,7 @@ SETS = {
 @pytest.mark.parametrize("sets", SETS)
 @pytest.mark.parametrize("need", LAYOUTS)
 @pytest.mark.parametrize("have", LAYOUTS)
-def test_conversions_between_sets_of_hosts(have, need, sets):
+def test_conversions_between_sets_of_nodes(have, need, sets):
     sources, targets = SETS[sets]
     for count in (0, 1, 2, 7, 12):
         value, results = moved((have, need), sources, targets, count)
@@ -138,11 +138,11 @@ def test_parts_are_contiguous_and_even_with_the_first_longer(count, parts):
 @SETTINGS
 @given(
     st.tuples(st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS)),
-    some_hosts,
-    some_hosts,
+    some_nodes,
+    some_nodes,
     some_workers,
 )
-def test_a_local_conversion_takes_nothing_from_another_host(
+def test_a_local_conversion_takes_nothing_from_another_node(
     layouts, sources, targets, workers
 ):
     count = 60
@@ -155,7 +155,7 @@ def test_a_local_conversion_takes_nothing_from_another_host(
     assert is_local(layouts, sources, targets, workers) == (not crossing)
 
 
-def test_rows_stay_where_they_are_when_the_hosts_do():
+def test_rows_stay_where_they_are_when_the_nodes_do():
     assert is_local(("S", "S"), ("a", "b"), ("a", "b"), 0)
     assert not is_local(("S", "S"), ("a", "b"), ("b", "a"), 0)
     assert is_local(("R", "S"), ("a", "b"), ("a", "b"), 0)

@@ -92,7 +92,7 @@ def test_a_value_goes_to_any_set_of_nodes_in_any_layout(way, to):
     have, _, need = way.partition(" to ")
     there = laid_out.producers["t"]
     (taken,) = [v for v in there.operands if v == name or v.partition(".")[0] == name]
-    one = len(laid_out.hosts(there)) == 1
+    one = len(laid_out.nodes(there)) == 1
     if taken == name:  # nothing to do
         assert laid_out.values[taken].layout in (need, "R" if one else need)
         return
@@ -103,12 +103,12 @@ def test_a_value_goes_to_any_set_of_nodes_in_any_layout(way, to):
         assert conversion.result.layout == "R"
     else:
         assert (conversion.kind, conversion.result.layout) == (kind, need)
-    assert set(laid_out.hosts(there)) <= set(laid_out.hosts(conversion))
+    assert set(laid_out.nodes(there)) <= set(laid_out.nodes(conversion))
     sent = [op for op in step.of_kind("send") if name in op.operands]
     local = is_local(
         (have, conversion.result.layout),
-        laid_out.hosts(laid_out.producers[name]),
-        laid_out.hosts(conversion),
+        laid_out.nodes(laid_out.producers[name]),
+        laid_out.nodes(conversion),
         laid_out.cluster.workers,
     )
     assert len(sent) == (0 if local else 1)
@@ -119,7 +119,7 @@ def test_a_value_goes_to_any_set_of_nodes_in_any_layout(way, to):
 def test_its_cotangent_comes_back_by_the_way_of_the_dual_layouts(way, to):
     laid_out, _ = step_of(USES[way], SETS[to])
     _, name = INSERTED[way]
-    here, there = (laid_out.hosts(laid_out.producers[n]) for n in (name, "t"))
+    here, there = (laid_out.nodes(laid_out.producers[n]) for n in (name, "t"))
     kinds = {
         op.kind
         for op in laid_out.ops

@@ -18,11 +18,11 @@ def step(text):
     return lowered(model(text))[0]
 
 
-def copies(graph, host="worker:0"):
-    """Of every copy on a host: its kind, what goes, and to where."""
+def copies(graph, node="worker:0"):
+    """Of every copy on a node: its kind, what goes, and to where."""
     return [
         (op.kind, op.operands, graph.devices(op))
-        for op in graph.on(host)
+        for op in graph.on(node)
         if op.kind in COPIES
     ]
 

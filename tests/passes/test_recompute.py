@@ -95,7 +95,7 @@ def test_a_block_on_two_places_sends_nothing_for_its_second_time():
 
 def test_a_place_holds_what_came_to_it_until_its_own_gradients():
     step = step_of(ACROSS)
-    holds = {(*op.operands, step.hosts(op)) for op in step.of_kind("hold")}
+    holds = {(*op.operands, step.nodes(op)) for op in step.of_kind("hold")}
     assert holds == {
         ("x", "a.grad.copy", ("worker:0",)),
         ("x.1", "c.grad", ("worker:1",)),

@@ -21,23 +21,23 @@ def step_of(name, **options):
     return lowered(spec(name, **options))[0]
 
 
-def at(graph, host):
-    """The ops of one host, in order."""
-    return [op for op in graph.ops if host in graph.hosts(op)]
+def at(graph, node):
+    """The ops of one node, in order."""
+    return [op for op in graph.ops if node in graph.nodes(op)]
 
 
 def test_worker_0_sends_and_worker_1_listens():
     graph = step_of("two_workers")
     forward, backward = graph.of_kind("send")
-    assert (forward.operands, graph.hosts(forward)) == (("h1",), ("worker:0",))
+    assert (forward.operands, graph.nodes(forward)) == (("h1",), ("worker:0",))
     assert str(forward.attrs["to"]) == "/node:worker:1/cpu"
     assert backward.operands == ("h1.grad",)
-    assert graph.hosts(backward) == ("worker:1",)
+    assert graph.nodes(backward) == ("worker:1",)
     first, second = graph.of_kind("listen_and_serv")
-    assert graph.hosts(first) == ("worker:1",)
+    assert graph.nodes(first) == ("worker:1",)
     assert str(first.attrs["from"]) == "/node:worker:0/cpu"
     assert first.attrs["edge"] == forward.attrs["edge"]
-    assert graph.hosts(second) == ("worker:0",)
+    assert graph.nodes(second) == ("worker:0",)
     assert second.attrs["edge"] == backward.attrs["edge"]
     (fc,) = (op for op in graph.of_kind("fc") if op.name == "h2")
     assert fc.operands[0] == first.result.name
@@ -46,7 +46,7 @@ def test_worker_0_sends_and_worker_1_listens():
 @pytest.mark.parametrize("nodes", [{}, {"worker": 2, "ps": 2}])
 def test_a_worker_holds_no_optimizer_and_ends_in_sends(nodes):
     graph = step_of("seed_ctr", nodes=nodes)
-    for worker in (h for h in graph.cluster.all_hosts() if h.startswith("worker")):
+    for worker in (h for h in graph.cluster.all_nodes() if h.startswith("worker")):
         mine = at(graph, worker)
         assert not [op for op in mine if is_update(op.kind) or op.kind == "store"]
         kinds = [op.kind for op in mine]
@@ -106,8 +106,8 @@ def test_a_server_updates_the_blocks_it_holds_when_gradients_come(dispatch, serv
     )  # fmt: skip
     graph = lowered(model(text, nodes={"ps": servers}))[0]
     held = 0
-    for host in (f"ps:{i}" for i in range(servers)):
-        mine = at(graph, host)
+    for node in (f"ps:{i}" for i in range(servers)):
+        mine = at(graph, node)
         assert not [op for op in mine if is_computed(op)]
         parameters = [op for op in mine if op.kind == "parameter"]
         updates = [op for op in mine if is_update(op.kind)]
@@ -176,7 +176,7 @@ train:
 
 def test_w1_and_b1_have_two_blocks_and_w2_and_b2_one():
     graph = lowered(model(DECLARED))[0]
-    blocks = {op.name: graph.hosts(op) for op in graph.of_kind("parameter")}
+    blocks = {op.name: graph.nodes(op) for op in graph.of_kind("parameter")}
     assert [*blocks] == ["w1.block0", "w1.block1", "b1.block0", "b1.block1", "w2", "b2"]
     sizes = {name: graph.tensor(name).numel() for name in blocks}
     assert sizes == {
@@ -202,8 +202,8 @@ def test_round_robin_goes_on_from_parameter_to_parameter():
         "optimizer:", "slicing: {dispatch: round_robin}\n  optimizer:"
     )
     graph = lowered(model(text))[0]
-    hosts = [graph.hosts(op)[0] for op in graph.of_kind("parameter")]
-    assert hosts == ["ps:0", "ps:1", "ps:2", "ps:0", "ps:1", "ps:2"]
+    nodes = [graph.nodes(op)[0] for op in graph.of_kind("parameter")]
+    assert nodes == ["ps:0", "ps:1", "ps:2", "ps:0", "ps:1", "ps:2"]
 
 
 def test_a_server_without_a_block_says_so(tmp_path):

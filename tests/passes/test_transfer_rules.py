@@ -29,8 +29,8 @@ def check(graph):
     for send in graph.of_kind("send"):
         listen = listens[send.attrs["edge"]]
         for operand, result in zip(send.operands, listen.results, strict=True):
-            for host in graph.hosts(listen):
-                key = operand, result.layout, graph.hosts(listen), host
+            for node in graph.nodes(listen):
+                key = operand, result.layout, graph.nodes(listen), node
                 assert key not in arrived, key
                 arrived.add(key)
         depends = level(graph, send)
@@ -54,24 +54,24 @@ def level(graph, send):
 
 
 def runs_to_its_end(graph):
-    """Each host runs its ops in order; a receive waits for every sender it needs."""
+    """Each node runs its ops in order; a receive waits for every sender it needs."""
     queues = {
-        host: [op for op in graph.ops if host in graph.hosts(op)]
-        for host in graph.cluster.all_hosts()
+        node: [op for op in graph.ops if node in graph.nodes(op)]
+        for node in graph.cluster.all_nodes()
     }
     sent = set()
     while any(queues.values()):
         moved = False
-        for host, queue in queues.items():
+        for node, queue in queues.items():
             while queue:
                 op = queue[0]
                 if op.kind == "listen_and_serv":
                     edge = op.attrs["edge"]
-                    senders = graph.cluster.hosts(op.attrs["from"])
+                    senders = graph.cluster.nodes(op.attrs["from"])
                     if not all((edge, sender) in sent for sender in senders):
                         break
                 if op.kind == "send":
-                    sent.add((op.attrs["edge"], host))
+                    sent.add((op.attrs["edge"], node))
                 queue.pop(0)
                 moved = True
         if not moved:

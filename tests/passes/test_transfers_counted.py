@@ -33,7 +33,7 @@ def moved(graph):
     found = Counter()
     for listen in graph.of_kind("listen_and_serv"):
         send = graph.sends[listen.attrs["edge"]]
-        sources, targets = graph.hosts(send), graph.hosts(listen)
+        sources, targets = graph.nodes(send), graph.nodes(listen)
         times = graph.microbatches if graph.is_repeated(listen) else 1
         for operand, result in zip(send.operands, listen.results, strict=True):
             ways = graph.values[operand].layout, result.layout

@@ -131,7 +131,7 @@ def test_a_parameter_of_some_servers_is_sliced_over_exactly_these():
             optimizer="{op: sgd, learning_rate: 0.1, place: '/node:ps:1,3'}",
         ),
     )
-    found = {graph.hosts(op) for op in graph.of_kind("parameter")}
+    found = {graph.nodes(op) for op in graph.of_kind("parameter")}
     assert found == {("ps:1",), ("ps:3",)}
     blocks = [op.name for op in graph.of_kind("parameter") if ".block" in op.name]
     assert blocks == ["h.w.block0", "h.w.block1"]
@@ -183,7 +183,7 @@ def test_a_parameter_of_one_server_alone_is_whole_there():
         optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps}",
     )
     graph = after("slice", text)
-    held = {op.name: graph.hosts(op) for op in graph.of_kind("parameter")}
+    held = {op.name: graph.nodes(op) for op in graph.of_kind("parameter")}
     assert held["h.w"] == held["h.b"] == ("ps:1",)
     assert "h.w.block0" not in held
 

@@ -264,7 +264,7 @@ BROKEN = {
             f"%q: float32[4] R = copy(%p) {W}",
         ],
     ),
-    "a conversion that crosses hosts": (
+    "a conversion that crosses nodes": (
         Stage.TRANSFERRED,
         f"'p' never reaches it:\n    %q: float32[3] R = copy(%p) {W}",
         [
@@ -330,7 +330,7 @@ OF_A_STAGE = (
     "a gradient in another layout",
     "a sum of wholes as a gradient",
     "a conversion that is another one",
-    "a conversion that crosses hosts",
+    "a conversion that crosses nodes",
     *MESSAGES,
 )
 

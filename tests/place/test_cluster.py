@@ -26,19 +26,19 @@ def test_a_place_is_its_devices_by_node_id_and_then_device_id() -> None:
     assert len(resolved("/node:worker:*/gpu:*")) == 16
 
 
-def test_a_location_knows_its_host() -> None:
-    assert Location("worker", 1, "gpu", 3).host == "worker:1"
+def test_a_location_knows_its_node() -> None:
+    assert Location("worker", 1, "gpu", 3).node_name == "worker:1"
 
 
-def test_hosts_are_the_distinct_nodes_of_a_place_in_order() -> None:
-    hosts = CLUSTER.hosts
-    assert hosts(Place.parse("/node:worker/gpu:0-3")) == ("worker:0", "worker:1")
-    assert hosts(Place.parse("/node:ps:0,2/cpu")) == ("ps:0", "ps:2")
-    assert hosts(Place.parse("/node:ps")) == ("ps:0", "ps:1", "ps:2")
+def test_nodes_are_the_distinct_ones_of_a_place_in_order() -> None:
+    nodes = CLUSTER.nodes
+    assert nodes(Place.parse("/node:worker/gpu:0-3")) == ("worker:0", "worker:1")
+    assert nodes(Place.parse("/node:ps:0,2/cpu")) == ("ps:0", "ps:2")
+    assert nodes(Place.parse("/node:ps")) == ("ps:0", "ps:1", "ps:2")
 
 
-def test_all_hosts_are_in_the_order_of_declaration() -> None:
-    assert CLUSTER.all_hosts() == ("worker:0", "worker:1", "ps:0", "ps:1", "ps:2")
+def test_all_nodes_are_in_the_order_of_declaration() -> None:
+    assert CLUSTER.all_nodes() == ("worker:0", "worker:1", "ps:0", "ps:1", "ps:2")
 
 
 @pytest.mark.parametrize(
@@ -135,11 +135,11 @@ def test_a_part_of_a_place_is_checked_by_itself() -> None:
         CLUSTER.check(Place.parse("/tpu"))
 
 
-def test_hosts_of_a_place_that_the_cluster_lacks_are_an_error() -> None:
+def test_nodes_of_a_place_that_the_cluster_lacks_are_an_error() -> None:
     with pytest.raises(PlaceError, match="no 'ps:3'"):
-        CLUSTER.hosts(Place.parse("/node:ps:3/cpu"))
+        CLUSTER.nodes(Place.parse("/node:ps:3/cpu"))
     with pytest.raises(PlaceError, match="says no node"):
-        CLUSTER.hosts(Place.parse("/cpu"))
+        CLUSTER.nodes(Place.parse("/cpu"))
 
 
 def test_kind_finds_by_name_and_names_the_nearest() -> None:

@@ -219,8 +219,8 @@ def test_a_place_is_an_ordered_set_of_devices_that_exist(
         for number in range(count)
     }
     assert set(locations) <= every
-    hosts = tuple(dict.fromkeys(location.host for location in locations))
-    assert cluster.hosts(place) == hosts
+    nodes = tuple(dict.fromkeys(location.node_name for location in locations))
+    assert cluster.nodes(place) == nodes
 
 
 @drawn

@@ -160,8 +160,8 @@ def test_an_edited_build_is_refused_before_anything_runs(
 
 def test_a_port_in_use_is_named_with_the_node(build: Path) -> None:
     (address,) = free_endpoints(["ps:0"]).values()
-    host, port = address.split(":")
-    with socket.create_server((host, int(port))):
+    node, port = address.split(":")
+    with socket.create_server((node, int(port))):
         ended = launch(build, f"--base-port={int(port) - 1}", "--carrier=zeromq")
     check_failed(
         ended,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-Hosts = tuple[str, ...]
+Nodes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Layout:
         return kinds
 
     @property
-    def everywhere(self) -> Hosts:
+    def everywhere(self) -> Nodes:
         return tuple(f"worker:{i}" for i in range(self.workers))
 
 
@@ -63,10 +63,10 @@ def clusters(draw: Any) -> Layout:
     )
 
 
-def places_of_ops(cluster: Layout) -> dict[str, Hosts]:
+def places_of_ops(cluster: Layout) -> dict[str, Nodes]:
     """Places of some nodes that a forward op can have, by their text: of all node
     kinds, in numbers that share the batch evenly."""
-    found: dict[str, Hosts] = {}
+    found: dict[str, Nodes] = {}
     counts = {
         "worker": cluster.workers,
         "ps": cluster.servers,
@@ -78,21 +78,21 @@ def places_of_ops(cluster: Layout) -> dict[str, Hosts]:
                 continue
             for ids in combinations(range(count), size):
                 text = ",".join(map(str, ids))
-                hosts = tuple(f"{kind}:{i}" for i in ids)
+                nodes = tuple(f"{kind}:{i}" for i in ids)
                 for device in _devices(cluster, kind, size):
-                    found[f"/node:{kind}:{text}{device}"] = hosts
+                    found[f"/node:{kind}:{text}{device}"] = nodes
     if cluster.servers:
         found["/node:ps"] = ("ps",)  # one that the compiler chooses
     return found
 
 
-def _devices(cluster: Layout, kind: str, hosts: int) -> list[str]:
+def _devices(cluster: Layout, kind: str, nodes: int) -> list[str]:
     """What a place of so many nodes may say of devices; nothing is the CPU of servers,
     and of others the best kind, and all of it."""
     if kind == cluster.third or not cluster.gpus:
         return [""]
     found = ["", "/cpu", *(f"/gpu:{i}" for i in range(cluster.gpus))]
-    if cluster.batch % (hosts * cluster.gpus) == 0:
+    if cluster.batch % (nodes * cluster.gpus) == 0:
         found.append("/gpu")
     return found
 

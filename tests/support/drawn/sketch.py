@@ -14,7 +14,7 @@ from placer.ops.attributes import complete, condense
 from placer.ops.composites import COMPOSITES
 from placer.ops.declaration import LayerParameter
 from placer.types import BATCH, Dim, TensorType
-from support.drawn.clusters import Hosts, Layout, places_of_ops
+from support.drawn.clusters import Layout, Nodes, places_of_ops
 
 Shape = tuple[Dim, ...]
 INPUTS: dict[str, TensorType] = {
@@ -47,7 +47,7 @@ class Value:
 
     name: str
     type: TensorType
-    hosts: Hosts | None = None
+    nodes: Nodes | None = None
     bound: float = 1.0
     apart: bool = False
 
@@ -101,17 +101,17 @@ class Sketch:
         self.ops.append({**entry, "init": "zeros"})
         return self.parameter(name, shape)
 
-    def place(self, operands: list[Value]) -> tuple[str | None, Hosts]:
-        """A place for an op: its text, or None, and its hosts."""
-        given = [v.hosts for v in operands if v.hosts is not None]
+    def place(self, operands: list[Value]) -> tuple[str | None, Nodes]:
+        """A place for an op: its text, or None, and its nodes."""
+        given = [v.nodes for v in operands if v.nodes is not None]
         near = given[0] if given and not self.block else self.cluster.everywhere
         everywhere = (
             self.pick(("/node:worker", "/node:worker/cpu", "/node:worker:*")),
         )
-        choices: list[tuple[str | None, Hosts]] = [(None, near)] * 4
+        choices: list[tuple[str | None, Nodes]] = [(None, near)] * 4
         choices += [(text, self.cluster.everywhere) for text in everywhere * 3]
         choices += places_of_ops(self.cluster).items()
-        found: tuple[str | None, Hosts] = self.pick(choices)
+        found: tuple[str | None, Nodes] = self.pick(choices)
         return found
 
     def op(self, kind: str, operands: list[Value], **how: Any) -> Value:
@@ -170,7 +170,7 @@ class Sketch:
     ) -> list[Value]:
         """Add an op as it is written, with the parameters that it makes."""
         name = f"h{len(self.ops)}"
-        text, hosts = self.place(operands)
+        text, nodes = self.place(operands)
         for parameter in own:
             full = f"{name}.{parameter.operand}"
             self.parameter(full, parameter.type.sizes(1))
@@ -185,7 +185,7 @@ class Sketch:
             entry["place"] = text
         self.ops.append(entry)
         self.used |= {v.name for v in operands}
-        found = [Value(n, t, hosts, bound, apart) for n, t in results.items()]
+        found = [Value(n, t, nodes, bound, apart) for n, t in results.items()]
         if bound > 8:
             return [self._smaller(value) for value in found]
         self.values += [v for v in found if v.type.is_float]

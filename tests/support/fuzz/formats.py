@@ -104,7 +104,7 @@ def read_spec(content: bytes, work: Path) -> None:
     text = text_of(content)
     model = load_text(text, "model.yaml", find("specs"))
     cluster = model.graph.cluster
-    if len(cluster.all_hosts()) > MOST_NODES or model.graph.of_kind("call"):
+    if len(cluster.all_nodes()) > MOST_NODES or model.graph.of_kind("call"):
         return
     out = work / "compiled"
     plan = placer.compile(model, out)
@@ -381,7 +381,7 @@ def read_place(content: bytes, work: Path) -> None:
     place = Place.parse(text)
     assert Place.parse(str(place)) == place
     cluster = Cluster.parse("nodes(worker: 4, ps: 2 {cpu: 1, gpu: 8})")
-    assert cluster.all_hosts()
+    assert cluster.all_nodes()
 
 
 def text_of(content: bytes) -> str:
