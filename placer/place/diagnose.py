@@ -82,7 +82,8 @@ def _part(
         message = f"'/{word}' is followed by ':' and what it names"
         return Explanation(message, slash, end, EXAMPLE)
     if word == "replica" and text[end + 1 : end + 2] != "0":
-        return Explanation("only '/replica:0' is read", slash, end + 2)
+        after = min(end + 2, len(text))
+        return Explanation("only '/replica:0' is read", slash, after)
     message = f"'/{word}:' stands once, and only after '/job:NAME'"
     hint = "as in /job:ps/replica:0/task:1, which is /node:ps:1"
     return Explanation(message, slash, end + 1, hint)

@@ -99,6 +99,7 @@ WRONG = [
         "'/task:' stands once, and only after '/job:NAME'",
         "as in",
     ),
+    ("/job:ps/replica:", 8, 16, "only '/replica:0' is read", None),
     ("/job:ps/replica:1", 8, 17, "only '/replica:0' is read", None),
     ("/job:ps/replica:01", 17, 18, "only '/replica:0' is read", None),
     ("/job:ps/task:0-1", 15, 15, "unexpected '-'", "a task is one number or *"),
