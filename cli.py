@@ -1,4 +1,5 @@
-"""Runs the command line from a bare checkout: `python cli.py compile …`."""
+"""Runs the command line from a checkout without installing it: `python cli.py compile
+…`."""
 
 from placer.command import main
 

@@ -1,9 +1,9 @@
-"""Packages of the wheel; all else is in pyproject.toml.
+"""Lists the packages of the wheel; everything else is in pyproject.toml.
 
-`grammar/` and `specs/` stand at the top of the checkout, where a reader looks for them,
-and go into the wheel as `placer/_data/grammar` and `placer/_data/specs`, where
-`placer.resources.find` looks first. pyproject.toml cannot say both that packages are to be
-found and that two more come from other folders.
+`grammar/` and `specs/` are at the top of the checkout, where readers look for them. The
+wheel contains them as `placer/_data/grammar` and `placer/_data/specs`, where
+`placer.resources.find_file` looks first. pyproject.toml cannot combine the discovery of
+packages with packages from other folders.
 """
 
 from setuptools import find_packages, setup
@@ -11,7 +11,7 @@ from setuptools import find_packages, setup
 FOLDERS = ("grammar", "specs")
 
 setup(
-    # Not `build/`, which is where a reader of the README lets placer compile to.
+    # Not `build/`, which the README uses as the folder for builds of placer.
     options={"build": {"build_base": ".setuptools"}},
     packages=[
         *find_packages(include=["placer", "placer.*"]),

@@ -1,8 +1,8 @@
-"""Every shipped spec compiles and trains a few steps where only the wheel is installed.
+"""Checks that every shipped spec compiles and trains with only the wheel installed.
 
-Run by the Python of an environment that has the wheel and nothing of the test
-dependencies. A spec that needs a package of the user's must say so, with the command
-that installs it; then the package is installed as that command says, and the spec runs.
+Run this with the Python of an environment that has the wheel and no test dependencies.
+For a spec that needs another package, the error must name the command that installs it.
+Then the package is installed with that command, and the spec is trained.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ EXTRAS = {
     "flax_block.py:build": "flax",
     "flax_block_gpus.py:build": "flax",
 }
-"""The specs that need a package of the user's: the extra of placer that brings it."""
+"""The specs that need another package, and the extra of placer that installs it."""
 STEPS = 3
 PLACER = Path(sys.executable).with_name("placer")
 WITHOUT = ("pytest", "hypothesis", *EXTRAS.values())
 
 
 def main() -> None:
-    """Raise SystemExit at the first spec that does not do as it should."""
+    """Check all specs; raise SystemExit or AssertionError at the first failure."""
     for package in WITHOUT:
         assert find_spec(package) is None, f"{package} is installed"
     wheel = Path(find_module("placer")).parent
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def find_module(name: str) -> str:
-    """The file of a module, which is not imported here."""
+    """Return the file of a module without importing it."""
     found = find_spec(name)
     assert found is not None, f"{name} is not installed"
     assert found.origin is not None
@@ -56,7 +56,7 @@ def find_module(name: str) -> str:
 
 
 def train(spec: Path) -> None:
-    """Compile a spec and train `STEPS` steps of it, each node a process."""
+    """Compile a spec and train it for `STEPS` steps, with nodes as processes."""
     with tempfile.TemporaryDirectory() as folder:
         build = Path(folder) / "build"
         placer("compile", spec, "--out", build)
@@ -66,7 +66,7 @@ def train(spec: Path) -> None:
 
 
 def check_says_what_to_install(spec: Path, extra: str) -> None:
-    """The error of a package that is missing ends with the command that brings it."""
+    """Check that the error for a missing package names the command that installs it."""
     with tempfile.TemporaryDirectory() as folder:
         done = placer("compile", spec, "--out", Path(folder) / "build", status=2)
     assert f"pip install 'placer[{extra}]'" in done.stderr, done.stderr
@@ -74,8 +74,8 @@ def check_says_what_to_install(spec: Path, extra: str) -> None:
 
 
 def placer(*arguments: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run the command that a user runs; it must end with this exit status."""
-    # Not from here: the checkout's package would be found first.
+    """Run a `placer` command; exit if its status is not `status`."""
+    # Not in the checkout, whose package would be imported instead of the installed one.
     done = subprocess.run(
         [str(PLACER), *map(str, arguments)],
         capture_output=True,

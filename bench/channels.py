@@ -1,8 +1,8 @@
-"""Channels between two processes, against a plain copy and plain sockets, in one run.
+"""Measures channels between two processes, and a plain copy and plain sockets.
 
-Ways alternate within a round, so that all meet the same machine; medians over the rounds
-are printed, and the best round beside them. A plain copy goes between buffers that were
-not touched for a while, as gradients are, and so does everything else here.
+All cases alternate within a round, so that they run under the same conditions. The
+median of the rounds is printed, and the best round in brackets. All cases copy between
+buffers that were not used for a while, as gradients are.
 
     python bench/channels.py
     python bench/channels.py --rounds 21
@@ -32,44 +32,44 @@ from placer.memory import aligned
 from placer.memory.allocator import keep_memory
 
 LARGE = 16 << 20
-TURNS = 6
-"""Buffers of that size that are used in turn, more than a cache holds."""
+BUFFERS = 6
+"""Buffers of `LARGE` bytes that are used in turn: more than a cache holds."""
 SMALL = [np.zeros(1024, np.float32)]
 ROUND_TRIPS = 400
 COPIED = {"shared, mapped": 0, "shared, in pieces": 1, "shared, into out": 2}
 COPIED |= {"zeromq, into the arena": 3, "plain sockets": 2}
-"""Bytes copied for each byte exchanged, in the kernel too: how each way is made."""
+"""Bytes copied for each byte exchanged, including those in the kernel."""
 
 
 def buffers() -> list[np.ndarray]:
-    made = [aligned.empty((LARGE,), np.uint8) for _ in range(TURNS)]
-    for i, array in enumerate(made):
+    arrays = [aligned.empty((LARGE,), np.uint8) for _ in range(BUFFERS)]
+    for i, array in enumerate(arrays):
         array[...] = i
-    return made
+    return arrays
 
 
-# The other process. A message of any edge asks it to play a part, once.
+# The other process. A message of edge 0 asks it to play a role, once.
 
 
-def peer(carrier: str, addresses: dict[str, str], job: str) -> None:
-    channel = open_channel("b:0", addresses, job, carrier=carrier)
+def peer(transport: str, addresses: dict[str, str], job: str) -> None:
+    channel = open_channel("b:0", addresses, job, transport=transport)
     channel.join()
     out = buffers()
-    part = {"echo": 1, "out": 2, "pieces": 3, "any": 4}
+    role = {"echo": 1, "out": 2, "pieces": 3, "any": 4}
     for turn in range(1_000_000):
-        (asked,) = channel.receive("a:0", Key(0, turn))
-        if asked[0] == part["echo"]:
+        (requested,) = channel.receive("a:0", Key(0, turn))
+        if requested[0] == role["echo"]:
             with on_core(-1):
                 for step in range(ROUND_TRIPS):
                     arrays = channel.receive("a:0", Key(1, step))
                     channel.send("a:0", Key(1, step), arrays)
-        elif asked[0] in part.values():
-            begin = time.process_time()
-            for step in range(TURNS):
-                take(channel, asked[0], Key(1, step), out[step])
+        elif requested[0] in role.values():
+            start = time.process_time()
+            for step in range(BUFFERS):
+                receive_message(channel, requested[0], Key(1, step), out[step])
                 channel.send("a:0", Key(1, step), [])
-            used = time.process_time() - begin
-            channel.send("a:0", Key(2, turn), [np.array(used)])
+            cpu_seconds = time.process_time() - start
+            channel.send("a:0", Key(2, turn), [np.array(cpu_seconds)])
         else:
             break
     channel.close()
@@ -77,7 +77,7 @@ def peer(carrier: str, addresses: dict[str, str], job: str) -> None:
 
 @contextmanager
 def on_core(index: int) -> Iterator[None]:
-    """Keep this process on one of its cores meanwhile."""
+    """Pin this process to one of its cores inside the block."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {sorted(cores)[index]})
     try:
@@ -86,10 +86,10 @@ def on_core(index: int) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def take(channel: Channel, part: int, key: Key, out: np.ndarray) -> None:
-    if part == 2:
+def receive_message(channel: Channel, role: int, key: Key, out: np.ndarray) -> None:
+    if role == 2:
         channel.receive("a:0", key, out=[out])
-    elif part == 3:
+    elif role == 3:
         for _ in channel.pieces("a:0", key):
             pass
     else:
@@ -97,11 +97,11 @@ def take(channel: Channel, part: int, key: Key, out: np.ndarray) -> None:
 
 
 def sockets_peer(port: int) -> None:
-    """Receives into one buffer that it uses again and again."""
+    """Receive into one buffer, again and again."""
     buffer = memoryview(bytearray(LARGE))
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        begin = time.process_time()
+        start = time.process_time()
         while True:
             at = 0
             while at < LARGE:
@@ -109,13 +109,13 @@ def sockets_peer(port: int) -> None:
                 if not got:
                     return
                 at += got
-            used = time.process_time() - begin
-            connection.sendall(np.float64(used).tobytes())
-            begin = time.process_time()
+            cpu_seconds = time.process_time() - start
+            connection.sendall(np.float64(cpu_seconds).tobytes())
+            start = time.process_time()
 
 
 def bare_peer(path: str) -> None:
-    """Sends back what comes, with nothing of ours between: what waking costs."""
+    """Send back what arrives, without a channel: the cost of waking a process."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(path)
         with on_core(-1):
@@ -126,8 +126,8 @@ def bare_peer(path: str) -> None:
 # This process.
 
 
-class Ways:
-    """The ways to move bytes, each with a method that takes one round of it."""
+class Benchmarks:
+    """The cases, each a method that measures one round."""
 
     def __init__(self) -> None:
         self.children: list[subprocess.Popen[bytes]] = []
@@ -136,10 +136,10 @@ class Ways:
         self.connection = self._connection()
         self.bare = self._bare()
         self.sources, self.targets = buffers(), buffers()
-        memory = self.channels["shared"].share(TURNS * LARGE)
-        self.mapped = [memory[i * LARGE : (i + 1) * LARGE] for i in range(TURNS)]
+        memory = self.channels["shared"].share(BUFFERS * LARGE)
+        self.mapped = [memory[i * LARGE : (i + 1) * LARGE] for i in range(BUFFERS)]
         hub = MemoryHub(["a:0", "b:0"])
-        self.own = hub.channel("a:0"), hub.channel("b:0")
+        self.memory_channels = hub.channel("a:0"), hub.channel("b:0")
 
     def close(self) -> None:
         for name, channel in self.channels.items():
@@ -151,11 +151,11 @@ class Ways:
             child.wait()
 
     def copy(self) -> tuple[float, float]:
-        """Wall and CPU seconds for each large plain copy."""
+        """Return the wall and CPU seconds of a large plain copy."""
         return self._each(lambda i: np.copyto(self.targets[i], self.sources[i]))
 
     def map(self) -> tuple[float, float]:
-        """Written into shared memory, which the peer is given."""
+        """Copy into shared memory, and send it to the peer without a copy."""
 
         def once(step: int) -> None:
             np.copyto(self.mapped[step], self.sources[step])
@@ -163,10 +163,10 @@ class Ways:
 
         return self._with_peer("shared", 4, once)
 
-    def ring(self, part: int) -> tuple[float, float]:
-        """From private memory into private memory, or in pieces."""
+    def ring(self, role: int) -> tuple[float, float]:
+        """Send from private memory; the peer receives into `out`, or in pieces."""
         return self._with_peer(
-            "shared", part, lambda step: self._send("shared", step, self.sources[step])
+            "shared", role, lambda step: self._send("shared", step, self.sources[step])
         )
 
     def zeromq(self) -> tuple[float, float]:
@@ -175,23 +175,23 @@ class Ways:
         )
 
     def sockets(self) -> tuple[float, float]:
-        used = []
+        cpu_seconds = []
 
         def once(step: int) -> None:
             self.connection.sendall(self.sources[step].data)
             answer = self.connection.recv(8, socket.MSG_WAITALL)
-            used.append(float(np.frombuffer(answer)[0]))
+            cpu_seconds.append(float(np.frombuffer(answer)[0]))
 
         wall, cpu = self._each(once)
-        return wall, cpu + statistics.mean(used)
+        return wall, cpu + statistics.mean(cpu_seconds)
 
     def round_trip(self) -> float:
-        """Seconds for 4 KB to the other process and back: the median of many.
+        """Return the median seconds of 4 KB to the other process and back.
 
-        Each process has a core, as nodes have that compute.
+        Each process is pinned to a core, like nodes that compute.
         """
         channel = self.channels["shared"]
-        self._ask("shared", 1)
+        self._request("shared", 1)
 
         def once(step: int) -> None:
             channel.send("b:0", Key(1, step), SMALL)
@@ -201,7 +201,8 @@ class Ways:
             return statistics.median(times(once, ROUND_TRIPS))
 
     def bare_trip(self) -> float:
-        """Seconds for 64 bytes there and back over a bare socket of the same kind."""
+        """Return the median seconds of 64 bytes to the other process and back, over a
+        socket of the same kind without a channel."""
 
         def once(step: int) -> None:
             self.bare.send(bytes(64))
@@ -211,8 +212,8 @@ class Ways:
             return statistics.median(times(once, ROUND_TRIPS))
 
     def own_call(self) -> float:
-        """The same calls over the memory channel, empty, in this process alone."""
-        a, b = self.own
+        """Return the median seconds of the same calls over the memory channel."""
+        a, b = self.memory_channels
 
         def once(step: int) -> None:
             a.send("b:0", Key(1, step), [])
@@ -222,11 +223,11 @@ class Ways:
 
         return statistics.median(times(once, ROUND_TRIPS))
 
-    def _channel(self, carrier: str) -> Channel:
+    def _channel(self, transport: str) -> Channel:
         addresses = free_endpoints(["a:0", "b:0"])
-        job = f"bench {os.getpid()} {carrier}"
-        self._start("--peer", carrier, json.dumps(addresses), job)
-        channel = open_channel("a:0", addresses, job, carrier=carrier)
+        job = f"bench {os.getpid()} {transport}"
+        self._start("--peer", transport, json.dumps(addresses), job)
+        channel = open_channel("a:0", addresses, job, transport=transport)
         channel.join()
         return channel
 
@@ -249,37 +250,37 @@ class Ways:
     def _start(self, *arguments: str) -> None:
         self.children.append(subprocess.Popen([sys.executable, __file__, *arguments]))
 
-    def _ask(self, carrier: str, part: int) -> int:
-        turn = self.turn[carrier]
-        self.turn[carrier] += 1
-        self.channels[carrier].send("b:0", Key(0, turn), [np.array([part])])
+    def _request(self, transport: str, role: int) -> int:
+        turn = self.turn[transport]
+        self.turn[transport] += 1
+        self.channels[transport].send("b:0", Key(0, turn), [np.array([role])])
         return turn
 
-    def _send(self, carrier: str, step: int, array: np.ndarray) -> None:
-        """Send and wait until the peer has it."""
-        channel = self.channels[carrier]
+    def _send(self, transport: str, step: int, array: np.ndarray) -> None:
+        """Send, and wait until the peer has received it."""
+        channel = self.channels[transport]
         channel.send("b:0", Key(1, step), [array])
         channel.receive("b:0", Key(1, step))
 
     def _with_peer(
-        self, carrier: str, part: int, once: Callable[[int], None]
+        self, transport: str, role: int, once: Callable[[int], None]
     ) -> tuple[float, float]:
-        turn = self._ask(carrier, part)
+        turn = self._request(transport, role)
         wall, cpu = self._each(once)
-        (used,) = self.channels[carrier].receive("b:0", Key(2, turn))
-        return wall, cpu + float(used) / TURNS
+        (cpu_seconds,) = self.channels[transport].receive("b:0", Key(2, turn))
+        return wall, cpu + float(cpu_seconds) / BUFFERS
 
     def _each(self, once: Callable[[int], None]) -> tuple[float, float]:
-        begin = time.process_time()
-        wall = statistics.median(times(once, TURNS))
-        return wall, (time.process_time() - begin) / TURNS
+        start = time.process_time()
+        wall = statistics.median(times(once, BUFFERS))
+        return wall, (time.process_time() - start) / BUFFERS
 
 
 def times(once: Callable[[int], None], count: int) -> Iterator[float]:
     for step in range(count):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         once(step)
-        yield time.perf_counter() - begin
+        yield time.perf_counter() - start
 
 
 def main() -> None:
@@ -289,10 +290,10 @@ def main() -> None:
     parser.add_argument("--sockets-peer", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--bare-peer", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    keep_memory(2 * TURNS * LARGE)  # as a node of so much memory
+    keep_memory(2 * BUFFERS * LARGE)  # as a node that needs so much memory does
     if arguments.peer:
-        carrier, addresses, job = arguments.peer
-        peer(carrier, json.loads(addresses), job)
+        transport, addresses, job = arguments.peer
+        peer(transport, json.loads(addresses), job)
         return
     if arguments.sockets_peer:
         sockets_peer(arguments.sockets_peer)
@@ -300,42 +301,42 @@ def main() -> None:
     if arguments.bare_peer:
         bare_peer("\0" + arguments.bare_peer)
         return
-    ways = Ways()
-    moved: dict[str, Callable[[], tuple[float, float]]] = {
-        "plain copy": ways.copy,
-        "shared, mapped": ways.map,
-        "shared, in pieces": lambda: ways.ring(3),
-        "shared, into out": lambda: ways.ring(2),
-        "zeromq, into the arena": ways.zeromq,
-        "plain sockets": ways.sockets,
+    benchmarks = Benchmarks()
+    cases: dict[str, Callable[[], tuple[float, float]]] = {
+        "plain copy": benchmarks.copy,
+        "shared, mapped": benchmarks.map,
+        "shared, in pieces": lambda: benchmarks.ring(3),
+        "shared, into out": lambda: benchmarks.ring(2),
+        "zeromq, into the arena": benchmarks.zeromq,
+        "plain sockets": benchmarks.sockets,
     }
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in moved}
-    trips, bare, calls = [], [], []
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
+    round_trips, bare, calls = [], [], []
     for number in range(arguments.rounds + 1):
-        for name, way in moved.items():
-            found[name].append(way())
-        trips.append(ways.round_trip())
-        bare.append(ways.bare_trip())
-        calls.append(ways.own_call())
-        if number == 0:  # what is made once
-            for kept in (*found.values(), trips, bare, calls):
-                kept.clear()
-    ways.close()
-    show(found, trips, bare, calls)
+        for name, benchmark in cases.items():
+            results[name].append(benchmark())
+        round_trips.append(benchmarks.round_trip())
+        bare.append(benchmarks.bare_trip())
+        calls.append(benchmarks.own_call())
+        if number == 0:  # warm-up
+            for values in (*results.values(), round_trips, bare, calls):
+                values.clear()
+    benchmarks.close()
+    show(results, round_trips, bare, calls)
 
 
 def show(
-    found: dict[str, list[tuple[float, float]]],
-    trips: list[float],
+    results: dict[str, list[tuple[float, float]]],
+    round_trips: list[float],
     bare: list[float],
     calls: list[float],
 ) -> None:
-    control = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-    tcp = control.read_text().strip() if control.exists() else "?"
-    print(f"{os.cpu_count()} cores, TCP with {tcp}; {len(trips)} rounds of 16 MB")
+    tcp_setting = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    tcp = tcp_setting.read_text().strip() if tcp_setting.exists() else "?"
+    print(f"{os.cpu_count()} cores, TCP with {tcp}; {len(round_trips)} rounds of 16 MB")
     print(f"{'':24}{'GB/s (best)':>16}{'of a copy (best)':>20}{'CPU s/GB (best)':>20}")
-    copies = [wall for wall, _ in found["plain copy"]]
-    for name, rounds in found.items():
+    copies = [wall for wall, _ in results["plain copy"]]
+    for name, rounds in results.items():
         walls = [wall for wall, _ in rounds]
         cpus = [cpu / LARGE * 1e9 for _, cpu in rounds]
         ratios = [copy / wall for copy, wall in zip(copies, walls, strict=True)]
@@ -344,14 +345,14 @@ def show(
         cost = f"{statistics.median(cpus):.3f} ({min(cpus):.3f})"
         line = f"{name:24}{speed:>16}{ratio:>20}{cost:>20}"
         print(line + (f"  {COPIED[name]} copied" if name in COPIED else ""))
-    cpu = {name: [c for _, c in rounds] for name, rounds in found.items()}
+    cpu = {name: [c for _, c in rounds] for name, rounds in results.items()}
     pairs = zip(cpu["zeromq, into the arena"], cpu["plain sockets"], strict=True)
     ratio = statistics.median(z / s for z, s in pairs)
     best = min(cpu["zeromq, into the arena"]) / min(cpu["plain sockets"])
     print(f"zeromq takes {ratio:.2f}x ({best:.2f}x) the CPU time of plain sockets")
     print(
-        f"round trip of 4 KB over shared {statistics.median(trips) * 1e6:.0f} us "
-        f"({min(trips) * 1e6:.0f}), the calls alone {statistics.median(calls) * 1e6:.0f}"
+        f"round trip of 4 KB over shared {statistics.median(round_trips) * 1e6:.0f} us "
+        f"({min(round_trips) * 1e6:.0f}), the calls alone {statistics.median(calls) * 1e6:.0f}"
         f" ({min(calls) * 1e6:.0f}), a bare socket {statistics.median(bare) * 1e6:.0f}"
         f" ({min(bare) * 1e6:.0f})"
     )

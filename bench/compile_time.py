@@ -1,11 +1,11 @@
-"""How long a spec takes to become a build folder, in a cold process.
+"""Measures the time from a spec to a build folder, in a cold process.
 
-Prints one line a size: ops of the spec and of the placed graph, seconds of the whole
-process, ops of the spec per second, peak memory. The spec is a chain of small layers (a
-quarter of its ops are fc, each with two parameters) over 2 workers and 2 servers, or cut
-into equal parts over `--devices` GPUs, eight on each node; every pass is verified, as
-always. Each size is compiled several times; the fastest counts, because the machine is
-shared.
+Prints one line per size: ops of the spec and of the placed graph, seconds of the whole
+process, ops of the spec per second, CPU seconds, peak memory. The spec is a chain of
+small layers (a quarter of its ops are fc, each with two parameters) on 2 workers and 2
+servers, or divided into equal parts over `--devices` GPUs, eight on each node. Every
+pass is verified. Each size is compiled several times, and the fastest is printed,
+because the machine is shared.
 
     python bench/compile_time.py            # 1,000 and 20,000 ops
     python bench/compile_time.py 1000 5000 20000 --runs 5
@@ -45,7 +45,7 @@ train:
 
 
 def spec(ops: int, devices: int = 0) -> str:
-    """A chain of `ops` ops: fc, tanh, scale, add with what went into the fc, again."""
+    """Return a spec with a chain of `ops` ops: fc, tanh, scale, add the input of fc."""
     nodes = "{worker: {count: 2}, ps: {count: 2}}"
     if devices:
         nodes = f"{{worker: {{count: {devices // 8}, devices: {{cpu: 1, gpu: 8}}}}}}"
@@ -67,7 +67,7 @@ def spec(ops: int, devices: int = 0) -> str:
 
 
 def compile_once(file: Path, out: Path) -> tuple[float, float, float]:
-    """Seconds, CPU seconds and peak MiB of `placer compile` on this spec."""
+    """Return seconds, CPU seconds and peak MiB of `placer compile` of a spec."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     command = ["-m", "placer.command", "compile", str(file), "--out", str(out)]
@@ -79,7 +79,7 @@ def compile_once(file: Path, out: Path) -> tuple[float, float, float]:
 
 
 def graph_ops(build: Path) -> int:
-    """How many ops the graph of a training step has."""
+    """Return the number of ops in the graph of a training step."""
     step = (build / "graph.txt").read_text(encoding="utf-8").split("\n}\n")[0]
     return step.count("\n")
 

@@ -1,14 +1,14 @@
-"""A pipeline of two stages on two workers, beside torch's pipelining of the same model.
+"""Measures a pipeline of two stages on two workers against torch's pipelining.
 
-Microbatches of 256 x 1024, eight a step, forward and backward, 1f1b; each stage a process
-held to a core of its own and to one thread. Rounds alternate; each round's microbatches per
-second are printed, and the medians.
+Both train the same model with microbatches of 256 x 1024, eight per step, with the
+schedule 1F1B; each stage is a process with one core and one thread. Rounds alternate.
+Prints the microbatches per second of each round, and the medians.
 
-Then the memory that the activations of a step take, as `activation_bytes` of the plan says
-it and as it is: how much more is in use at most, once the first step is over, than in the
-same run with one row a microbatch.
+Then it measures the memory of the activations of a step, and compares it with
+`activation_bytes` of the plan: the peak memory after the first step, minus the peak of
+the same run with one row per microbatch.
 
-    python bench/pipeline.py --setup FOLDER     # installs torch there, once
+    python bench/pipeline.py --setup FOLDER     # installs torch into FOLDER, once
     python bench/pipeline.py FOLDER
 """
 
@@ -31,7 +31,7 @@ SPEC = ROOT / "bench" / "specs" / "pipeline.yaml"
 TORCH = "torch==2.13.0"
 MICROBATCHES, ROWS = 8, 256
 LARGE = 2048
-"""Rows of a microbatch whose activations are measured."""
+"""The rows of a microbatch when the memory of activations is measured."""
 CORES = (0, 1)
 STAGES = ("worker:0", "worker:1")
 
@@ -52,7 +52,7 @@ train:
 
 
 def setup(folder: Path) -> None:
-    """An environment of its own: torch is nothing that placer needs."""
+    """Create a virtual environment for torch, which placer does not need."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     pip = [str(folder / "bin" / "pip"), "install", "--quiet", TORCH, "numpy"]
     subprocess.run(pip, check=True)
@@ -77,7 +77,7 @@ def free_port() -> int:
 
 
 def start(command: list[str], options: list[str]) -> list[subprocess.Popen[str]]:
-    """Each stage as a process on its own core."""
+    """Start each stage as a process on its own core."""
     return [
         subprocess.Popen(
             ["taskset", "--cpu-list", str(core), *command, node, *options],
@@ -89,19 +89,19 @@ def start(command: list[str], options: list[str]) -> list[subprocess.Popen[str]]
 
 
 def run_placed(build: Path, steps: int) -> float:
-    """Microbatches per second, the first step left out, as the first node tells."""
+    """Return microbatches per second, as the first node prints them."""
     command = [sys.executable, "-m", "placer.command", "run", str(build)]
     options = ["--steps", str(steps), "--base-port", str(free_port())]
     nodes = start([*command, "--node"], options)
-    told = [node.communicate()[0] for node in nodes]
-    assert not any(node.returncode for node in nodes), told
-    found = re.search(r"([\d,]+) samples/s", told[0])
-    assert found is not None, told[0]
-    return float(found[1].replace(",", "")) / ROWS
+    outputs = [node.communicate()[0] for node in nodes]
+    assert not any(node.returncode for node in nodes), outputs
+    match = re.search(r"([\d,]+) samples/s", outputs[0])
+    assert match is not None, outputs[0]
+    return float(match[1].replace(",", "")) / ROWS
 
 
 def compile_spec(spec: Path, build: Path) -> dict[str, int]:
-    """Compile it; what its plan says of activations, by node."""
+    """Compile a spec; return `activation_bytes` of the plan by node."""
     command = [sys.executable, "-m", "placer.command", "compile", str(spec)]
     subprocess.run(
         [*command, "--out", str(build)], check=True, stdout=subprocess.DEVNULL
@@ -111,7 +111,7 @@ def compile_spec(spec: Path, build: Path) -> dict[str, int]:
 
 
 def peaks(build: Path, folder: Path) -> dict[str, int]:
-    """The most bytes in use in each node from its second step on."""
+    """Run a build; return the peak bytes in use by node, after the first step."""
     history = folder / "history"
     history.unlink(missing_ok=True)
     os.mkfifo(history)
@@ -122,12 +122,12 @@ def peaks(build: Path, folder: Path) -> dict[str, int]:
         for node in nodes:
             node.send_signal(signal.SIGUSR1)
         lines.read()
-    told = [node.communicate()[0] for node in nodes]
-    return {name: int(each) for name, each in zip(STAGES, told, strict=True)}
+    outputs = [node.communicate()[0] for node in nodes]
+    return {name: int(each) for name, each in zip(STAGES, outputs, strict=True)}
 
 
 def memory(folder: Path) -> None:
-    """Print what activations take, by each schedule, as planned and as measured."""
+    """Print the planned and the measured memory of activations for each schedule."""
     rows = "random_rows.py"
     (folder / rows).write_bytes((SPEC.parent / rows).read_bytes())
     layers = "\n".join(
@@ -147,7 +147,7 @@ def memory(folder: Path) -> None:
             measured.append(peaks(build, folder))
         for node in STAGES:
             plan, real = (
-                found[1][node] - found[0][node] for found in (planned, measured)
+                sizes[1][node] - sizes[0][node] for sizes in (planned, measured)
             )
             print(
                 f"  {schedule:6} {node}  {plan / 2**20:7.1f}  {real / 2**20:7.1f}"

@@ -1,10 +1,11 @@
-"""The model of `specs/pipeline.yaml` by torch's own pipelining, over gloo: 1f1b, a process
-a stage. Run by `pipeline.py`, in an environment that has torch.
+"""The model of `specs/pipeline.yaml` with torch's pipelining, over gloo, schedule 1F1B.
+
+`pipeline.py` runs this in an environment with torch; each stage is a process.
 
     python bench/torch_pipeline.py STEPS [CORES]
 
-Prints microbatches per second, the first two steps left out. With CORES, as `0,1`, each
-process stays on its own.
+Prints microbatches per second, without the first two steps. With CORES, such as `0,1`,
+each process is pinned to one core.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 WIDTH, ROWS, MICROBATCHES = 1024, 256, 8
-BEFORE = 2
+UNTIMED_STEPS = 2
 
 
-def stage(rank: int, steps: int, cores: list[int], store: str, told) -> None:
+def stage(rank: int, steps: int, cores: list[int], store: str, results) -> None:
     if cores:
         os.sched_setaffinity(0, {cores[rank]})
     torch.set_num_threads(1)
@@ -37,8 +38,8 @@ def stage(rank: int, steps: int, cores: list[int], store: str, told) -> None:
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
     x = torch.randn(ROWS * MICROBATCHES, WIDTH)
     begin = 0.0
-    for number in range(BEFORE + steps):
-        if number == BEFORE:
+    for number in range(UNTIMED_STEPS + steps):
+        if number == UNTIMED_STEPS:
             dist.barrier()
             begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
@@ -46,7 +47,7 @@ def stage(rank: int, steps: int, cores: list[int], store: str, told) -> None:
         optimizer.step()
     dist.barrier()
     if rank == 0:
-        told.put(steps * MICROBATCHES / (time.perf_counter() - begin))
+        results.put(steps * MICROBATCHES / (time.perf_counter() - begin))
     dist.destroy_process_group()
 
 
@@ -54,15 +55,15 @@ def main() -> None:
     steps = int(sys.argv[1])
     cores = [int(core) for core in sys.argv[2].split(",")] if len(sys.argv) > 2 else []
     mp.set_start_method("spawn")
-    told = mp.SimpleQueue()
+    results = mp.SimpleQueue()
     store = os.path.join(os.environ["STORE"], "store")
     processes = [
-        mp.Process(target=stage, args=(rank, steps, cores, store, told))
+        mp.Process(target=stage, args=(rank, steps, cores, store, results))
         for rank in range(2)
     ]
     for process in processes:
         process.start()
-    rate = told.get()
+    rate = results.get()
     for process in processes:
         process.join()
     print(rate)

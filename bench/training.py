@@ -1,11 +1,12 @@
-"""Synchronous training over a parameter server, against one process under `jax.jit`.
+"""Measures synchronous training with a parameter server against one `jax.jit` process.
 
-`w1` is seed 001's network (Adam, batch 512 a worker), `w3` an MLP 1024-4096-4096-1000
-(SGD, batch 64 a worker, 100 MB of parameters); `mesh` is an MLP 256-512-512-10 on 4096
-rows over two emulated devices of one node, which is to be run with `--nodes worker=1`. The reference is the same model as plain
-JAX and optax, the whole step under one `jax.jit` with its state donated, on the same rows
-in the same order, with the same allocator settings. Rounds alternate, so that both meet
-the same machine; each round's figures and ratio are printed, and the medians.
+`w1` is the network of specs/seed_ctr.yaml (Adam, batch 512), `w3` an MLP
+1024-4096-4096-1000 (SGD, batch 64, 100 MB of parameters), and `mesh` an MLP
+256-512-512-10 on 4096 rows over two emulated devices of one node; run it with `--nodes
+worker=1`. The reference is the same model in plain JAX and optax: the whole step is one
+`jax.jit` with donated state, on the same rows in the same order, with the same
+allocator settings. Rounds alternate, so that both see the same load of the machine.
+Prints the times and the ratio of each round, and the medians.
 
     python bench/training.py w1
     python bench/training.py w3 --carrier zeromq
@@ -32,7 +33,7 @@ ROOT = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Workload:
-    """A spec, and what plain JAX needs to be the same model."""
+    """A spec, and the data for the same model in plain JAX."""
 
     spec: Path
     source: str
@@ -83,9 +84,9 @@ WORKLOADS = {
 
 
 def plain(work: Workload, batch: int, steps: int) -> tuple[float, float]:
-    """Samples per second, and CPU seconds a step, of the model as one jitted step.
+    """Return samples per second and CPU seconds per step of the model in plain JAX.
 
-    The first step is left out.
+    The first step is not counted.
     """
     from placer.memory.allocator import keep_memory
 
@@ -139,13 +140,13 @@ def plain(work: Workload, batch: int, steps: int) -> tuple[float, float]:
     begin = used = 0.0
     for number in range(steps):
         epoch, index = divmod(number, order.steps_per_epoch)
-        taken = rows.take(order.indices(epoch + 1, index))
-        parameters, state, loss = step(parameters, state, *(taken[n] for n in names))
+        local = rows.take(order.indices(epoch + 1, index))
+        parameters, state, loss = step(parameters, state, *(local[n] for n in names))
         if number == 0:
             jax.block_until_ready(parameters)
             begin, used = time.perf_counter(), time.process_time()
         else:
-            float(loss)  # as a training loop that shows its loss does
+            float(loss)  # as in a training loop that prints its loss
     jax.block_until_ready(parameters)
     rate = batch * (steps - 1) / (time.perf_counter() - begin)
     return rate, (time.process_time() - used) / (steps - 1)
@@ -188,7 +189,7 @@ def main() -> None:
         print(json.dumps(plain(work, *arguments.plain)))
         return
     steps = arguments.steps or work.steps
-    batch = work.batch  # of all workers together: the reference does the same work
+    batch = work.batch  # of all workers together, so that the reference does the same
     with tempfile.TemporaryDirectory() as folder:
         build = Path(folder) / "build"
         command = [sys.executable, "-m", "placer.command", "compile", str(work.spec)]
@@ -197,9 +198,9 @@ def main() -> None:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        told = f"{arguments.nodes} over {arguments.carrier}"
-        print(f"{os.cpu_count()} cores; {arguments.workload}, {batch} rows a step")
-        print(f"  ms a step: one process, {told}, ratio")
+        setup = f"{arguments.nodes} over {arguments.carrier}"
+        print(f"{os.cpu_count()} cores; {arguments.workload}, {batch} rows per step")
+        print(f"  ms per step: one process, {setup}, ratio")
         ratios, ones, placeds = [], [], []
         for _ in range(arguments.rounds):
             one, _ = run_plain(arguments.workload, batch, steps)

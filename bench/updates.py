@@ -1,9 +1,9 @@
-"""What an update of 100 MB of float32 costs on one core: a table's kernels, in place,
-beside numpy and jitted optax.
+"""The cost of an update of 100 MB of float32 on one core: a table in place, compared
+with numpy and jitted optax.
 
-Prints CPU milliseconds an update, medians over the rounds and the best round. Ways
-alternate within a round. Optax donates everything, or keeps the old values, as it must
-where somebody may still look at them.
+Prints CPU milliseconds per update, the median and the minimum of all rounds. A round
+runs each implementation once. Optax either donates all arrays, or keeps the old values,
+as it must if there may still be readers.
 
     python bench/updates.py
     python bench/updates.py --rounds 21
@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from placer.memory.allocator import keep_memory
-from placer.tables.block import Block
+from placer.tables.block import ParameterBlock
 from placer.tables.dense import Table
 
 SIZE = 25_000_000
@@ -28,7 +28,7 @@ RATE, B1, B2, EPS = 1e-3, 0.9, 0.999, 1e-8
 
 
 def by_table(rule: str, gradient: np.ndarray) -> Callable[[], object]:
-    block = Block("w", "w", (SIZE,), 0, SIZE, (SIZE,))
+    block = ParameterBlock("w", "w", (SIZE,), 0, SIZE, (SIZE,))
     table = Table(
         "t",
         [block],
@@ -36,7 +36,7 @@ def by_table(rule: str, gradient: np.ndarray) -> Callable[[], object]:
         {},
         dtype="float32",
         seed=0,
-        inits={"w": "zeros"},
+        initializers={"w": "zeros"},
         in_place=True,
     )
     return lambda: table.update([gradient], learning_rate=RATE)
@@ -70,11 +70,13 @@ def by_optax(rule: str, gradient: np.ndarray, keep: bool) -> Callable[[], object
         return optax.apply_updates(value, change), state
 
     jitted = jax.jit(step, donate_argnums=() if keep else (0, 1))
-    value, given = jax.device_put((np.zeros(SIZE, np.float32), gradient))
-    held = [value, transform.init(value)]
+    value, gradient_on_device = jax.device_put((np.zeros(SIZE, np.float32), gradient))
+    values_and_state = [value, transform.init(value)]
 
     def update() -> None:
-        held[:] = jax.block_until_ready(jitted(*held, given))
+        values_and_state[:] = jax.block_until_ready(
+            jitted(*values_and_state, gradient_on_device)
+        )
 
     return update
 
@@ -87,22 +89,22 @@ def main() -> None:
     keep_memory(4 * SIZE)
     gradient = np.random.default_rng(0).normal(size=SIZE).astype(np.float32)
     for rule in ("sgd", "adam"):
-        ways = {
+        implementations = {
             "table, in place": by_table(rule, gradient),
             "numpy": by_numpy(rule, gradient),
             "optax, donated": by_optax(rule, gradient, keep=False),
             "optax, kept": by_optax(rule, gradient, keep=True),
         }
-        spent: dict[str, list[float]] = {name: [] for name in ways}
+        milliseconds: dict[str, list[float]] = {name: [] for name in implementations}
         for _ in range(rounds + 1):
-            for name, update in ways.items():
+            for name, update in implementations.items():
                 begin = time.process_time()
                 update()
-                spent[name].append(1000 * (time.process_time() - begin))
-        for name, found in spent.items():
-            found = found[1:]  # the first compiles
+                milliseconds[name].append(1000 * (time.process_time() - begin))
+        for name, times in milliseconds.items():
+            times = times[1:]  # the first round compiles
             print(
-                f"{rule:5} {name:16} {statistics.median(found):7.1f} ms ({min(found):.1f})"
+                f"{rule:5} {name:16} {statistics.median(times):7.1f} ms ({min(times):.1f})"
             )
 
 

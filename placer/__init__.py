@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Looked up when first asked for: `import placer` and the command line's help need
-# neither JAX nor numpy.
+# Names are imported when they are first used, so that `import placer` and the help of
+# the command line load neither JAX nor numpy.
 _HOMES = {
     "BuildError": "placer.errors",
     "Cluster": "placer.place",
@@ -125,9 +125,9 @@ def __getattr__(name: str) -> object:
         return import_module(f"placer.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'placer' has no attribute '{name}'")
-    found = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
-"""One lock for whoever has Python build syntax trees, as numpy does for a header.
+"""A lock for code that builds Python syntax trees, as numpy does to read a header.
 
-Nodes may be threads of one process, and CPython 3.11 raises a SystemError now and then
-when two threads build trees at once (python/cpython issue 106905).
+Nodes may be threads of one process, and CPython 3.11 occasionally raises a SystemError
+if two threads build syntax trees at the same time (python/cpython issue 106905).
 """
 
 from threading import Lock

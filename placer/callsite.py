@@ -1,4 +1,4 @@
-"""Which line outside of placer called into it: where an error of Python code points."""
+"""The line outside of placer that called into it, for errors in Python models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from types import CodeType, FrameType
 from placer.errors import Span
 
 
-def caller() -> Span:
-    """The call, in code that is not placer's, that led here."""
+def caller_span() -> Span:
+    """Return the span of the innermost call in code outside of placer."""
     frame: FrameType = sys._getframe(1)
     while frame.f_back is not None and _is_placer(frame):
         frame = frame.f_back
@@ -21,8 +21,10 @@ def caller() -> Span:
 
 
 def span_of(code: CodeType, instruction: int, line: int) -> Span:
-    """What an instruction of a function was written as; the whole line where Python
-    keeps no columns (`python -X no_debug_ranges`)."""
+    """Return the source span of an instruction of a code object.
+
+    It is the whole line if Python has no columns (`python -X no_debug_ranges`).
+    """
     file = code.co_filename
     text = linecache.getline(file, line).rstrip("\r\n")
     start, length = len(text) - len(text.lstrip()), len(text.strip())
@@ -36,22 +38,24 @@ def span_of(code: CodeType, instruction: int, line: int) -> Span:
         start = _characters(text, left)
         end = _characters(text, right) if last == first else len(text)
         length = end - start
-    return Span(shown(file), line, start + 1, max(1, length), text)
+    return Span(display_path(file), line, start + 1, max(1, length), text)
 
 
-def shown(file: str) -> str:
-    """A path as a message shows it: relative where it lies in the working folder."""
+def display_path(file: str) -> str:
+    """Return a path as it is shown in messages: relative if in the working folder."""
     try:
         here = os.getcwd()
-    except OSError:  # the folder is gone
+    except OSError:  # the folder was deleted
         return file
     inside = file.startswith(here + os.sep)
     return file[len(here) + 1 :] if inside else file
 
 
 def is_cell(file: str) -> bool:
-    """Whether code of this file name stands in no file: in a cell of a notebook, or
-    typed in. ipykernel names a cell by a file that it may or may not write."""
+    """Whether code with this file name is in no file: a notebook cell, or typed in.
+
+    ipykernel gives cells the names of files, which it may or may not write.
+    """
     folder = os.path.basename(os.path.dirname(file))
     return _KERNEL.fullmatch(folder) is not None or not os.path.isfile(file)
 
@@ -65,5 +69,5 @@ def _is_placer(frame: FrameType) -> bool:
 
 
 def _characters(text: str, count: int) -> int:
-    """How many characters the first `count` bytes of a line are."""
+    """Return the number of characters in the first `count` bytes of a line."""
     return len(text.encode()[:count].decode(errors="replace"))

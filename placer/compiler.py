@@ -1,4 +1,4 @@
-"""The compiler from one end to the other: a spec in, a build folder out."""
+"""The compiler as a whole: from a spec to a build folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import msgspec
 from placer.analysis.memory import check_memory
 from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
-from placer.analysis.units import Phase
-from placer.build.modules import LARGEST_MODULE
-from placer.build.plan import FILE, SOURCES, Plan, sealed, sha256, to_json
+from placer.analysis.units import LoweredGraph
+from placer.build.modules import MAX_MODULE_BYTES
+from placer.build.plan import FILE, SOURCES, Plan, sha256, to_json, with_digest
 from placer.build.plan_check import check_plan
 from placer.build.write import write_build
 from placer.config.initializers import file_of
 from placer.emit.plan import make_plan
-from placer.emit.programs import Programs, programs, sources
+from placer.emit.programs import Programs, emit_programs, op_sources
 from placer.emit.tables import plan_tables
 from placer.errors import BuildError, SpecError, SpecErrors
 from placer.files.regular import open_regular, read_regular
@@ -36,7 +36,8 @@ from placer.reentry import refuse_at_import, refuse_in_node
 if TYPE_CHECKING:
     from placer.front.program import Program
 
-Watch = Callable[[str, Graph], None]
+PassObserver = Callable[[str, Graph], None]
+"""A function that is called with the name of each pass and the graph after it."""
 
 
 def compile(
@@ -46,19 +47,35 @@ def compile(
     nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
     code: bool = True,
-    after_pass: Watch | None = None,
+    after_pass: PassObserver | None = None,
 ) -> Plan:
     """Compile a spec into a build folder, and return its plan.
 
-    A spec is a YAML file, a Program, or `FILE.py:FUNCTION` whose function returns one.
-    `nodes` overrides how many there are of each node kind; `single_process` compiles
-    the same spec for one process, the reference of R1. With `code=False` no Python of
-    the spec is run, and a spec that needs that is refused. `after_pass` is shown every
-    pass's name and graph. Raises SpecError, PlaceError or GraphError for a mistake in
-    the spec, BuildError when the folder cannot be written, PlacerError where a node
-    would compile it again as it imports the caller.
+    Args:
+        spec: a YAML file, a Program, or `FILE.py:FUNCTION` with a function that returns
+            a Program.
+        out: the build folder. It is created, or must be empty or contain a build, which
+            is replaced.
+        nodes: overrides the number of nodes of each node kind.
+        single_process: compile the spec for one process, without places. It computes
+            the same as all nodes together, and is the reference for them.
+        code: whether Python files of the spec may be run. If False, a spec that needs
+            them is an error.
+        after_pass: called with the name of each pass and the graph after it.
+
+    Returns:
+        The plan of the build.
+
+    Raises:
+        SpecError, PlaceError, GraphError: a mistake in the spec.
+        BuildError: the folder cannot be written.
+        PlacerError: the caller is a module that nodes import, so that each node would
+            compile the spec again.
+
+    Example:
+        plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
     """
-    made = compiled(
+    build = compile_in_memory(
         spec,
         out,
         nodes=nodes,
@@ -66,77 +83,88 @@ def compile(
         code=code,
         after_pass=after_pass,
     )
-    write_build(Path(out), made.files)
-    return made.plan
+    write_build(Path(out), build.files)
+    return build.plan
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """A build that is not written yet: its plan, and each file's path and content."""
+class CompiledBuild:
+    """A build before it is written: its plan, and its files by path."""
 
     plan: Plan
     files: Mapping[str, bytes]
 
 
-def compiled(
+def compile_in_memory(
     spec: str | Path | Model | Program,
     out: str | Path,
     *,
     nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
     code: bool = True,
-    after_pass: Watch | None = None,
-) -> Compiled:
-    """As `compile`, and nothing is written; `out` is where the build would lie."""
-    refuse_in_node("placer.compile")
-    with _without_collection():
-        if not isinstance(spec, Model):
-            from placer.front.read import read
+    after_pass: PassObserver | None = None,
+) -> CompiledBuild:
+    """Compile a spec as `compile` does, but write nothing.
 
-            spec = read(spec, nodes=nodes, single_process=single_process, code=code)
+    `out` is the folder of the build, which sources.json depends on.
+    """
+    refuse_in_node("placer.compile")
+    with _garbage_collection_off():
+        if not isinstance(spec, Model):
+            from placer.front.read import read_model
+
+            spec = read_model(
+                spec, nodes=nodes, single_process=single_process, code=code
+            )
         refuse_at_import("placer.compile", spec.folder, spec.modules)
         if calls := spec.graph.of_kind("call"):
             if not code:
                 raise _code_needed(calls)
-            # It imports JAX, which nothing else in the compiler needs.
-            from placer.tracing import traced
+            # This imports JAX, which the rest of the compiler does not need.
+            from placer.tracing import complete_calls
 
-            spec = traced(spec)
-        step, evaluation = lowered(spec, after_pass)
+            spec = complete_calls(spec)
+        step, evaluation = lower_model(spec, after_pass)
         tables = plan_tables(spec, step, evaluation)
         schedule = make_schedule(step, spec.schedule)
         step = send_and_recv(step)
         evaluation = evaluation and send_and_recv(evaluation)
-        found = phases(spec, step, evaluation)
-        made = programs(step, found, tables, schedule)
-        texts = build_files(spec, found, schedule, made)
+        graphs = lowered_graphs(spec, step, evaluation)
+        programs = emit_programs(step, graphs, tables, schedule)
+        texts = text_files(spec, graphs, schedule, programs)
         files = {path: text.encode() for path, text in texts.items()}
-        files |= weight_files(spec)
+        files |= read_weight_files(spec)
         hashes = {path: sha256(content) for path, content in files.items()}
-        plan = make_plan(spec, found, tables, schedule, made.of_node, hashes)
-        plan = sealed(plan)
+        plan = make_plan(spec, graphs, tables, schedule, programs.of_node, hashes)
+        plan = with_digest(plan)
         check_memory(plan, spec)
         check_plan(plan, FILE)
         files[FILE] = to_json(plan).encode()
-        files[SOURCES] = _sources(spec, step, Path(out)).encode()
-    return Compiled(plan, files)
+        files[SOURCES] = _sources_json(spec, step, Path(out)).encode()
+    return CompiledBuild(plan, files)
 
 
 def _code_needed(calls: Sequence[Op]) -> SpecErrors:
-    """An error at each op, as the spec has them, whose function would be traced."""
-    written = {op.source: op for op in reversed(calls)}
+    """An error at each `call` of the spec, in order; one may be several ops."""
+    by_source = {op.source: op for op in reversed(calls)}
     return SpecErrors(
         SpecError(
             f"op '{op.name}' calls {op.attrs['fn']}, which has to be run to compile it",
             span=span,
-            hint="without --no-code it is: docs/security.md",
+            hint="leave --no-code out to run it, see docs/security.md",
         )
-        for span, op in reversed(written.items())
+        for span, op in reversed(by_source.items())
     )
 
 
-def lowered(model: Model, watch: Watch | None = None) -> tuple[Graph, Graph | None]:
-    """The final graphs: of a training step, and of an evaluation if there is one."""
+def lower_model(
+    model: Model, watch: PassObserver | None = None
+) -> tuple[Graph, Graph | None]:
+    """Run all passes; return the graphs of a step and, if there is one, an evaluation.
+
+    `watch` is called with the name of each pass and the graph after it. Raises
+    PlaceError or GraphError for a mistake in the spec.
+    """
     step: Graph | None = None
     evaluation: Graph | None = None
     for name, graph in lower(model.graph, model.eval.batch if model.eval else None):
@@ -150,67 +178,74 @@ def lowered(model: Model, watch: Watch | None = None) -> tuple[Graph, Graph | No
     return step, evaluation
 
 
-def phases(model: Model, step: Graph, evaluation: Graph | None) -> list[Phase]:
-    """What is emitted of a model: its training step and, where there is one, its
-    evaluation."""
+def lowered_graphs(
+    model: Model, step: Graph, evaluation: Graph | None
+) -> list[LoweredGraph]:
+    """Return the graphs to emit: the step and, if there is one, the evaluation."""
     full = model.train.remainder == "drop"
-    found = [Phase(step, step.batch if full else None, evaluating=False)]
+    graphs = [LoweredGraph(step, step.batch if full else None, evaluating=False)]
     if evaluation is not None:
         assert model.eval is not None
         full = model.eval.remainder == "drop"
         rows = evaluation.batch if full else None
-        found.append(Phase(evaluation, rows, evaluating=True))
-    return found
+        graphs.append(LoweredGraph(evaluation, rows, evaluating=True))
+    return graphs
 
 
-def build_files(
-    model: Model, found: Sequence[Phase], schedule: Schedule, made: Programs
+def text_files(
+    model: Model,
+    graphs: Sequence[LoweredGraph],
+    schedule: Schedule,
+    programs: Programs,
 ) -> dict[str, str]:
-    """The programs, the text of the graphs and of the schedule, and the spec's modules:
-    path in the folder, and text."""
-    files = {"graph.txt": "\n".join(print_graph(phase.graph) for phase in found)}
-    if schedule.turns:
+    """Return the text files of a build by path: programs, graphs, schedule, modules."""
+    files = {"graph.txt": "\n".join(print_graph(lowered.graph) for lowered in graphs)}
+    if schedule.tasks:
         files["schedule.txt"] = print_schedule(schedule)
-    files.update(made.files)
+    files.update(programs.files)
     for module in model.modules:
-        files[f"{module}.py"] = _module(model.folder / f"{module}.py")
+        files[f"{module}.py"] = _read_module(model.folder / f"{module}.py")
     return files
 
 
-def weight_files(model: Model) -> dict[str, bytes]:
-    """The files that parameters begin with: path in the folder, and content."""
-    named = (file_of(op.attrs["init"]) for op in model.graph.of_kind("parameter"))
+def read_weight_files(model: Model) -> dict[str, bytes]:
+    """Return the files of initial values: path in the build folder, and content.
+
+    Raises BuildError if one cannot be read.
+    """
+    names = (file_of(op.attrs["init"]) for op in model.graph.of_kind("parameter"))
     files = {}
-    for name in filter(None, dict.fromkeys(named)):
+    for name in filter(None, dict.fromkeys(names)):
         try:
-            files[name] = model.files.get(name) or _weights(model.folder / name)
+            files[name] = model.files.get(name) or _read_weights(model.folder / name)
         except OSError as error:
             raise BuildError(f"'{name}' cannot be read: {error}") from error
     return files
 
 
-def _weights(path: Path) -> bytes:
+def _read_weights(path: Path) -> bytes:
     with open_regular(path) as file:
         return file.read()
 
 
-def _sources(model: Model, step: Graph, out: Path) -> str:
-    """Where each op was written, and the spec's own place, relative to the build."""
+def _sources_json(model: Model, step: Graph, out: Path) -> str:
+    """The text of sources.json: the spec's path relative to the build, and the position
+    of each op in the spec."""
     spec = model.folder / Path(model.file).name
-    place = Path(os.path.relpath(spec, out)).as_posix()
-    places = {
+    path = Path(os.path.relpath(spec, out)).as_posix()
+    positions = {
         name: [line, column]
-        for name, file, line, column in sources(step)
-        if file == model.file  # and not a module that it imports
+        for name, file, line, column in op_sources(step)
+        if file == model.file  # not for ops of a Python module that the spec names
     }
-    found = msgspec.json.encode({"spec": place, "ops": places})
-    return msgspec.json.format(found, indent=1).decode() + "\n"
+    encoded = msgspec.json.encode({"spec": path, "ops": positions})
+    return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 
-def _module(path: Path) -> str:
-    """A module of the spec, with its line ends as they are."""
+def _read_module(path: Path) -> str:
+    """Return the text of a module, with its line ends unchanged."""
     try:
-        return read_regular(path, LARGEST_MODULE).decode()
+        return read_regular(path, MAX_MODULE_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BuildError(
             f"the spec's module '{path}' cannot be read: {error}"
@@ -218,8 +253,9 @@ def _module(path: Path) -> str:
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
-    """A compilation makes many small objects and no cycles worth collecting."""
+def _garbage_collection_off() -> Iterator[None]:
+    """Turn the garbage collector off: a compilation creates many small objects, which
+    make each collection slow, and few cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

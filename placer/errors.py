@@ -1,4 +1,4 @@
-"""The one error family. Every error can point into a file and carries one hint."""
+"""The exceptions of placer. Each one can have a position in a file, and a hint."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of one line of a text: where an error points.
+    """A range of characters in one line of a file: the position of an error.
 
-    `line` and `column` count from 1; `text` is the whole source line.
+    `line` and `column` count from 1; `length` is in characters; `text` is the whole
+    source line, without its line break.
     """
 
     file: str
@@ -23,7 +24,7 @@ class Span:
         return f"{self.file}:{self.line}:{self.column}"
 
     def caret(self) -> str:
-        """The source line with a caret under the span, ready to print."""
+        """Return the source line with carets under the span, ready to print."""
         number = str(self.line)
         gutter = " " * len(number)
         pad = "".join("\t" if c == "\t" else " " for c in self.text[: self.column - 1])
@@ -32,11 +33,20 @@ class Span:
 
 
 class PlacerError(Exception):
-    """A mistake a person can mend.
+    """Base class of the errors that a user can correct.
 
-    `message` says what is wrong, `span` where, `hint` what to do about it.
-    `exit_status` is what the command line ends with: 2 for a user's mistake, 1 for a
-    failure at run time.
+    Args:
+        message: What is wrong.
+        span: Where it is wrong, if that is in a file.
+        hint: What to do about it.
+
+    `exit_status` is the exit status of the command line: 2 for a mistake of the user,
+    1 for a failure at run time.
+
+    Example:
+        >>> print(PlacerError("unknown op 'fx'", hint="did you mean 'fc'?"))
+        unknown op 'fx'
+          hint: did you mean 'fc'?
     """
 
     exit_status = 2
@@ -59,7 +69,7 @@ class PlacerError(Exception):
 
 
 class PlaceError(PlacerError):
-    """A place string that cannot be read, or that the cluster does not have."""
+    """A place string that cannot be parsed, or that does not exist in the cluster."""
 
 
 class SpecError(PlacerError):
@@ -67,7 +77,10 @@ class SpecError(PlacerError):
 
 
 class SpecErrors(SpecError):  # noqa: N818 - several errors, not one
-    """Several independent mistakes of one spec, told together in the file's order."""
+    """Several independent errors of one spec, in the order of the file.
+
+    `errors` holds them one by one.
+    """
 
     def __init__(self, errors: Iterable[PlacerError]) -> None:
         self.errors = tuple(errors)
@@ -77,7 +90,8 @@ class SpecErrors(SpecError):  # noqa: N818 - several errors, not one
 class OpError(PlacerError):
     """An op that does not fit its operands or attributes.
 
-    `operand` or `attr` names the culprit, so that a front end can point at it.
+    `operand` (an index) or `attr` (a name) is the one at fault, so that a front end can
+    point at it.
     """
 
     def __init__(
@@ -95,58 +109,69 @@ class OpError(PlacerError):
 
 
 class GraphError(PlacerError):
-    """A graph that breaks a rule of the verifier, or graph text that cannot be read."""
+    """A graph that the verifier rejects, or graph text that cannot be parsed."""
 
 
 class DataError(PlacerError):
-    """A source of rows, or a file of parameters, that cannot be read or does not fit."""
+    """A source of rows or a file of parameters that cannot be read or does not fit."""
 
 
 class BuildError(PlacerError):
-    """A build folder that is missing, edited, or of another version."""
+    """A build folder that is missing, edited, or from another version of placer."""
 
 
 class RunError(PlacerError):
-    """A failure while nodes run. The message is the root cause: which node, what."""
+    """A failure of a run. The message names the root cause: the node and its error."""
 
     exit_status = 1
 
 
 class RunWarning(RuntimeWarning):
-    """A node failed when the run already had its result."""
+    """A node failed after the run had produced its result."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name closest to `name`, or None when nothing is close."""
+    """Return the valid name closest to `name`, or None if none is close.
+
+    Names that differ in case only come first, then those of `difflib` with a ratio of
+    at least 0.6.
+    """
     from difflib import get_close_matches
 
     names = sorted(valid)
     same = [each for each in names if each.casefold() == name.casefold()]
-    found = same or get_close_matches(name, names, n=1, cutoff=0.6)
-    return found[0] if found else None
+    closest = same or get_close_matches(name, names, n=1, cutoff=0.6)
+    return closest[0] if closest else None
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str | None:
-    """A hint for a misspelt name: the nearest valid one, else all of a few."""
+    """Return a hint for a misspelt name: the closest valid name, else the list of valid
+    names if there are at most `MAX_LISTED_NAMES`, else None."""
     names = sorted(valid)
     close = nearest(name, names)
     if close is not None:
         return f"did you mean '{close}'?"
-    return f"one of: {', '.join(names)}" if 0 < len(names) <= FEW else None
+    return f"one of: {', '.join(names)}" if 0 < len(names) <= MAX_LISTED_NAMES else None
 
 
-def missing_package(error: BaseException) -> str | None:
-    """The hint for a package that a user's module imports and that is not installed."""
+def missing_package_hint(error: BaseException) -> str | None:
+    """Return a hint for an ImportError of a user's module: how to install the package.
+
+    None if `error` is not a ModuleNotFoundError, or if the package is installed and
+    lacks a submodule.
+    """
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     package = error.name.partition(".")[0]
     if _is_installed(package):
-        return None  # what is missing is a module within it
+        return None  # the package lacks a submodule
     if package in EXTRAS:
         return f"pip install 'placer[{package}]'"
     if package in _PIP:
         return f"pip install {_PIP[package]}"
-    return f"pip install {package}; a module of your own has to be beside the spec"
+    return (
+        f"pip install {package}; a module of your own must be in the folder of the spec"
+    )
 
 
 def _is_installed(package: str) -> bool:
@@ -154,12 +179,13 @@ def _is_installed(package: str) -> bool:
 
     try:
         return find_spec(package) is not None
-    except (ImportError, ValueError):  # of a finder; of a module that is half loaded
+    # A finder raises ImportError; a module that is partly loaded, ValueError.
+    except (ImportError, ValueError):
         return False
 
 
 EXTRAS = ("flax", "equinox")
-"""Packages that a model may be written with: extras of placer's own package."""
+"""Packages that a model may use, which are extras of the package `placer`."""
 
 _PIP = {
     "PIL": "pillow",
@@ -167,7 +193,7 @@ _PIP = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""Packages that are installed by another name than they are imported by."""
+"""The distributions of packages whose import name differs, by import name."""
 
-FEW = 40
-"""Beyond it a list of names is no hint."""
+MAX_LISTED_NAMES = 40
+"""The most names that a hint lists."""

@@ -1,7 +1,7 @@
-"""Refuses to compile or launch a model where that would start itself again and again.
+"""Refuse to compile or launch a model inside a node, which would recurse forever.
 
-Nodes import the modules of a spec. One that compiles or launches while it is imported
-would do so in every node, whose nodes would do it again.
+Nodes import the modules of a spec. A module that compiles or launches while it is
+imported would do so again in every node, and in the nodes of that run.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from types import FrameType
 
 from placer.ast_lock import AST_LOCK
-from placer.callsite import caller, shown, span_of
+from placer.callsite import caller_span, display_path, span_of
 from placer.errors import PlacerError
 
-VARIABLE = "PLACER_NODE"
-"""Set in a node's process, and so in every process that it starts, to its name."""
+NODE_VARIABLE = "PLACER_NODE"
+"""The environment variable with a node's name, in its process and its subprocesses."""
 
 _HINT = "put the call into a function, or under if __name__ == '__main__'"
 
@@ -31,8 +31,8 @@ _changing = threading.Lock()
 
 
 @contextmanager
-def in_thread(node: str) -> Iterator[None]:
-    """This thread is a node meanwhile."""
+def node_in_thread(node: str) -> Iterator[None]:
+    """Mark this thread as a node."""
     before = _thread.set(node)
     try:
         yield
@@ -41,37 +41,40 @@ def in_thread(node: str) -> Iterator[None]:
 
 
 @contextmanager
-def in_process(node: str) -> Iterator[None]:
-    """This process, whatever thread of it, is a node meanwhile."""
+def node_in_process(node: str) -> Iterator[None]:
+    """Mark this process as a node, with all its threads."""
     with _changing:
         _processes.append(node)
-        os.environ[VARIABLE] = node
+        os.environ[NODE_VARIABLE] = node
     try:
         yield
     finally:
         with _changing:
             _processes.remove(node)
             if _processes:
-                os.environ[VARIABLE] = _processes[-1]
+                os.environ[NODE_VARIABLE] = _processes[-1]
             else:
-                del os.environ[VARIABLE]
+                del os.environ[NODE_VARIABLE]
 
 
-def refuse_in_node(what: str) -> None:
-    """PlacerError where a node, or a process that it has started, calls `what`."""
-    node = _thread.get() or os.environ.get(VARIABLE)
+def refuse_in_node(call: str) -> None:
+    """Raise PlacerError if a node, or a process that it started, makes this call."""
+    node = _thread.get() or os.environ.get(NODE_VARIABLE)
     if node is not None:
         raise PlacerError(
-            f"{what} is called in node {node} of a run: a node imports the modules of"
-            " its spec, and must start nothing itself",
-            span=caller(),
+            f"{call} is called in node {node} of a run: a node imports the modules of"
+            " its spec, and must not start a run itself",
+            span=caller_span(),
             hint=_HINT,
         )
 
 
-def refuse_at_import(what: str, folder: Path, modules: Collection[str]) -> None:
-    """PlacerError where `what` is called by the top-level code of one of these modules
-    of `folder`, which every node imports, outside of an `if` on `__name__`."""
+def refuse_at_import(call: str, folder: Path, modules: Collection[str]) -> None:
+    """Raise PlacerError if top-level code of a module makes this call.
+
+    `modules` are the modules of `folder` that every node imports. Code inside an `if`
+    that tests `__name__` is allowed.
+    """
     files = {(folder / f"{module}.py").resolve() for module in modules}
     frame: FrameType | None = sys._getframe(1)
     while files and frame is not None:
@@ -82,7 +85,7 @@ def refuse_at_import(what: str, folder: Path, modules: Collection[str]) -> None:
             and not _is_guarded(Path(file), frame.f_lineno)
         ):
             raise PlacerError(
-                f"{what} is called while {shown(file)} is imported, and every node"
+                f"{call} is called while {display_path(file)} is imported, and every node"
                 " imports it: each would start the run again",
                 span=span_of(frame.f_code, frame.f_lasti, frame.f_lineno),
                 hint=_HINT,
@@ -91,12 +94,12 @@ def refuse_at_import(what: str, folder: Path, modules: Collection[str]) -> None:
 
 
 def _is_guarded(file: Path, line: int) -> bool:
-    """Whether the line is in an `if` that asks for `__name__`."""
+    """Whether the line is inside an `if` that tests `__name__`."""
     try:
         with AST_LOCK:
             nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (OSError, ValueError, SyntaxError):
-        return True  # not the code that runs; the nodes look at it again
+        return True  # not the source of the code that runs; nodes will check again
     return any(
         isinstance(node, ast.If)
         and node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -1,4 +1,4 @@
-"""Where the files stand that are not Python: `grammar/` and `specs/`."""
+"""Find the files of placer that are not Python modules: `grammar/` and `specs/`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from placer.errors import PlacerError, did_you_mean
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def find(relative: str) -> Path:
-    """The path of a file such as `grammar/place.lark`, or of a folder such as `specs`.
+def find_file(relative: str) -> Path:
+    """Return the path of a file such as `grammar/place.lark`, or of a folder: `specs`.
 
-    An installed package carries these folders in `placer/_data`; in a checkout, and in
-    an editable install, they stand beside the package. Raises PlacerError for a file
-    that is in neither, with the nearest name there is.
+    An installed package has these folders in `placer/_data`. In a checkout, and in an
+    editable install, they are next to the package. Raises PlacerError, with the nearest
+    name as hint, if there is no such file.
     """
     installed = _PACKAGE / "_data"
     root = installed if installed.is_dir() else _PACKAGE.parent
     path = root / relative
     if path.exists():
         return path
-    beside = path.parent.iterdir() if path.parent.is_dir() else ()
-    names = [entry.relative_to(root).as_posix() for entry in beside]
+    entries = path.parent.iterdir() if path.parent.is_dir() else ()
+    names = [entry.relative_to(root).as_posix() for entry in entries]
     raise PlacerError(
         f"placer has no file '{relative}'", hint=did_you_mean(relative, names)
     )

@@ -1,9 +1,9 @@
-"""What JAX alone knows of the functions that a spec calls, found when it is compiled.
+"""Trace the functions that a spec calls, when the spec is compiled.
 
-This is the one part of a compilation that imports JAX, and only for specs with `call`.
-Each function is traced, never compiled: its result types are checked, and what its
-backward keeps and what both cost are written into the graph. One that says `batch:
-rows` is run on a few rows, together and apart.
+This is the only part of a compilation that imports JAX, and only for specs with `call`
+ops. Each function is traced and never compiled: its result types are checked, and the
+residuals of its backward pass and the FLOPs of both passes are written into the graph.
+A function with `batch: rows` is run on a few rows, all together and in two halves.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from placer.build.modules import Modules, being_traced, modules_of
-from placer.errors import PlacerError, SpecError, missing_package
+from placer.build.modules import Modules, being_traced, modules_in
+from placer.errors import PlacerError, SpecError, missing_package_hint
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs
 from placer.graph.model import Model
@@ -26,32 +26,39 @@ from placer.ops.attributes import complete, condense
 from placer.ops.function import Function
 from placer.ops.special.call import CALL
 from placer.ops.special.call_jax import call
-from placer.regions.batch_types import PROOF, SIZES, result_type
-from placer.regions.function import Traced, likeness_of
-from placer.regions.function import traced as traced_for
+from placer.regions.batch_types import PROOF_BATCHES, TRACE_BATCHES, result_type
+from placer.regions.function import TracedFunction, fingerprint_of, trace_function
 from placer.regions.row_proof import is_by_rows
 from placer.types import BATCH, TensorType
 
 
-def traced(model: Model) -> Model:
-    """The model with every `call` filled in; SpecError at one that does not fit."""
+def complete_calls(model: Model) -> Model:
+    """Return the model with the attributes of every `call` that need a trace.
+
+    Raises SpecError at the op if its function does not agree with the spec.
+    """
     graph = model.graph
     with (
         jax.enable_x64(model.precision == "float64"),
-        modules_of(model.folder, built=False) as found,
+        modules_in(model.folder, built=False) as modules,
     ):
-        known: dict[str, Any] = {}
-        batches = _batches(model)
+        loaded: dict[str, Any] = {}
+        batches = _batch_sizes(model)
         ops = tuple(
-            _filled(graph, op, found, known, batches) if op.kind == CALL.kind else op
+            _complete_call(graph, op, modules, loaded, batches)
+            if op.kind == CALL.kind
+            else op
             for op in graph.ops
         )
     return replace(model, graph=graph.with_ops(ops))
 
 
-def _batches(model: Model) -> Sequence[int]:
-    """The numbers of rows that functions of the model may run with: of the batches of
-    training and of evaluation, whole and as nodes of each kind share them."""
+def _batch_sizes(model: Model) -> Sequence[int]:
+    """Return the numbers of rows with which functions of the model may run.
+
+    These are the batches of training and of evaluation, and the local rows of a node of
+    each kind.
+    """
     graph = model.graph
     wholes = [graph.batch // graph.microbatches, graph.batch]
     if model.eval is not None:
@@ -67,75 +74,77 @@ def _batches(model: Model) -> Sequence[int]:
     )
 
 
-def _filled(
+def _complete_call(
     graph: Graph,
     op: Op,
     modules: Modules,
-    known: dict[str, Any],
+    loaded: dict[str, Any],
     batches: Sequence[int],
 ) -> Op:
-    given = declared_attrs(op.attrs)
-    attrs = complete(CALL, given)
-    types = [graph.tensor(name) for name in op.operands]
+    written = declared_attrs(op.attrs)
+    attrs = complete(CALL, written)
+    types = [graph.tensor_type(name) for name in op.operands]
     try:
-        fn = _function(attrs["fn"], modules, known)
-        found = _found(fn, types, attrs)
+        fn = _load_function(attrs["fn"], modules, loaded)
+        traced = _traced_attributes(fn, types, attrs)
         if attrs["batch"] == "rows" and not _is_proven(fn, attrs, batches):
             _check_rows(fn, types, attrs)
     except PlacerError as error:
-        raise _at(op, error.message, error.hint) from error
+        raise _error_at(op, error.message, error.hint) from error
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {error}".strip()
-        message = f"{attrs['fn']} raised {said}{_line(error, modules)}"
-        raise _at(op, message, missing_package(error)) from error
-    filled = condense(CALL, {**given, **found})
-    return replace(op, attrs={**op.attrs, **filled})
+        raised = f"{type(error).__name__}: {error}".strip()
+        message = f"{attrs['fn']} raised {raised}{_deepest_line(error, modules)}"
+        raise _error_at(op, message, missing_package_hint(error)) from error
+    completed = condense(CALL, {**written, **traced})
+    return replace(op, attrs={**op.attrs, **completed})
 
 
-def _at(op: Op, message: str, hint: str | None = None) -> SpecError:
+def _error_at(op: Op, message: str, hint: str | None = None) -> SpecError:
     return SpecError(f"op '{op.name}' (call): {message}", span=op.source, hint=hint)
 
 
-def _line(error: BaseException, modules: Modules) -> str:
-    """The deepest line of the spec's modules that an error went through."""
-    found, trace = "", error.__traceback__
+def _deepest_line(error: BaseException, modules: Modules) -> str:
+    """Return the innermost traceback line of an error in the modules of the spec."""
+    line, trace = "", error.__traceback__
     folder = str(modules.folder.absolute())
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if file.startswith(folder):
-            found = f" ({file.removeprefix(folder).lstrip('/')}:{trace.tb_lineno})"
+            line = f" ({file.removeprefix(folder).lstrip('/')}:{trace.tb_lineno})"
         trace = trace.tb_next
-    return found
+    return line
 
 
-def _function(text: str, modules: Modules, known: dict[str, Any]) -> Callable[..., Any]:
+def _load_function(
+    text: str, modules: Modules, loaded: dict[str, Any]
+) -> Callable[..., Any]:
     module, _, name = text.partition(":")
-    if module not in known:
+    if module not in loaded:
         before = being_traced.set(module)
         try:
-            known[module] = modules.load(module, module)
+            loaded[module] = modules.load(module, module)
         finally:
             being_traced.reset(before)
-    fn = getattr(known[module], name, None)
+    fn = getattr(loaded[module], name, None)
     if not callable(fn):
         raise PlacerError(f"{module}.py has no function '{name}'")
     return fn  # type: ignore[no-any-return]
 
 
 def _keywords(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    passed = {a.name: attrs[a.name] for a in CALL.attrs if not a.known}
+    passed = {a.name: attrs[a.name] for a in CALL.attrs if not a.compiler_only}
     return {**passed, "fn": fn}
 
 
 def _structs(types: Sequence[TensorType], batch: int) -> list[Any]:
-    struct: Any = jax.ShapeDtypeStruct  # which has no types
+    struct: Any = jax.ShapeDtypeStruct  # it has no type hints
     return [struct(t.sizes(batch), t.dtype) for t in types]
 
 
-def _found(
+def _traced_attributes(
     fn: Callable[..., Any], types: Sequence[TensorType], attrs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The attributes that a trace tells."""
+    """Return the attributes of a `call` that a trace of its function determines."""
     function = Function(CALL.kind, call)
     everything = tuple(range(len(types)))
     keywords = {**_keywords(fn, attrs), "saves": everything}
@@ -144,44 +153,50 @@ def _found(
         return function.forward(*xs, **keywords)
 
     args = attrs["args"]
-    traces = [jax.eval_shape(forward, *_structs(types, size)) for size in SIZES]
+    traces = [jax.eval_shape(forward, *_structs(types, size)) for size in TRACE_BATCHES]
     outs = [jax.tree.leaves(out) for out, _ in traces]
     pairs = enumerate(zip(*outs, strict=True))
     results = [
         result_type(f"result {index} of {attrs['fn']}", *pair) for index, pair in pairs
     ]
-    wanted = list(CALL.infer(types, attrs))
-    if results != wanted:
+    declared = list(CALL.infer(types, attrs))
+    if results != declared:
         shown = ", ".join(map(str, results))
-        meant = ", ".join(map(str, wanted))
-        hint = "say the types that the function gives under 'out', the state's apart"
+        expected = ", ".join(map(str, declared))
+        hint = (
+            "write the result types under 'out', and those of the state under 'state'"
+        )
         if args:
-            hint = "its file, imported with 64-bit types or without, makes other arrays"
+            hint = "its file creates other arrays if it is imported with 64-bit types"
         raise PlacerError(
-            f"{attrs['fn']} gives {shown}, and the spec says {meant}", hint=hint
+            f"{attrs['fn']} returns {shown}, but the spec has {expected}", hint=hint
         )
-    # An evaluation runs it too, and must not meet its first trace there.
+    # Evaluation runs the function with training=False: find errors of that trace now.
     predict = partial(function, **{**keywords, "training": False})
-    jax.eval_shape(predict, *_structs(types, SIZES[0]))
-    kept = [residuals for _, residuals in traces]
-    if len(kept[0].extra) != len(kept[1].extra):
+    jax.eval_shape(predict, *_structs(types, TRACE_BATCHES[0]))
+    residuals = [each for _, each in traces]
+    if len(residuals[0].extra) != len(residuals[1].extra):
         raise PlacerError(
-            f"{attrs['fn']} is another function for {SIZES[0]} rows than for {SIZES[1]}",
-            hint="what a function does may not depend on how many rows there are",
+            f"{attrs['fn']} is another function for {TRACE_BATCHES[0]} rows than for"
+            f" {TRACE_BATCHES[1]}",
+            hint="the function must do the same for any number of rows",
         )
-    extra = zip(kept[0].extra, kept[1].extra, strict=True)
-    saves = sorted({leaf.index for leaf in kept[0].leaves if leaf.operand})
+    extra = zip(residuals[0].extra, residuals[1].extra, strict=True)
+    saves = sorted({leaf.index for leaf in residuals[0].leaves if leaf.operand})
     return {
         "saves": tuple(saves),
-        "keeps": tuple(str(_kept_type(*pair)) for pair in extra),
+        "keeps": tuple(str(_residual_type(*pair)) for pair in extra),
         **_costs(function, types, keywords),
-        **({"same": likeness_of(fn, args, attrs["region"])} if args else {}),
+        **({"same": fingerprint_of(fn, args, attrs["region"])} if args else {}),
     }
 
 
-def _kept_type(small: Any, large: Any) -> TensorType:
-    """The type of what backward keeps: only its memory is counted by it, so what
-    changes with the batch may pass for the batch."""
+def _residual_type(small: Any, large: Any) -> TensorType:
+    """Return the type of a residual of the backward pass.
+
+    It is only used to count memory, so every dimension that changes with the batch is
+    taken as the batch.
+    """
     shape = tuple(
         a if a == b else BATCH for a, b in zip(small.shape, large.shape, strict=True)
     )
@@ -191,7 +206,11 @@ def _kept_type(small: Any, large: Any) -> TensorType:
 def _costs(
     function: Function, types: Sequence[TensorType], keywords: Mapping[str, Any]
 ) -> dict[str, tuple[int, int]]:
-    """FLOPs as XLA counts them before it optimizes: of no row, and of each."""
+    """Return the FLOPs as XLA counts them before it optimizes.
+
+    `cost` is for forward and `grad_cost` for backward, each as the FLOPs for zero rows
+    and the FLOPs for each row. They are extrapolated from `TRACE_BATCHES`.
+    """
 
     def forward(*xs: jax.Array) -> Any:
         return function(*xs, **keywords)
@@ -206,12 +225,12 @@ def _costs(
 
     counted = {}
     for name, fn in (("cost", forward), ("both", both)):
-        small, large = (_flops(fn, _structs(types, size)) for size in SIZES)
-        each = (large - small) // (SIZES[1] - SIZES[0])
-        counted[name] = (max(0, small - each * SIZES[0]), each)
-    cost, whole = counted["cost"], counted["both"]
-    beside = max(0, whole[0] - cost[0]), max(0, whole[1] - cost[1])
-    return {"cost": cost, "grad_cost": beside}
+        small, large = (_flops(fn, _structs(types, size)) for size in TRACE_BATCHES)
+        each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
+        counted[name] = (max(0, small - each * TRACE_BATCHES[0]), each)
+    cost, total = counted["cost"], counted["both"]
+    difference = max(0, total[0] - cost[0]), max(0, total[1] - cost[1])
+    return {"cost": cost, "grad_cost": difference}
 
 
 def _flops(fn: Callable[..., Any], structs: Sequence[Any]) -> int:
@@ -223,22 +242,24 @@ def _is_proven(
     fn: Callable[..., Any], attrs: Mapping[str, Any], batches: Sequence[int]
 ) -> bool:
     """Whether the equations of a traced function prove that it works row by row.
-    PlacerError where they do, and are others for one of the model's own batches."""
+
+    Raises PlacerError if they do, but differ for one of the model's own batch sizes.
+    """
     args = attrs["args"]
 
-    def trace(rows: int) -> Traced:
-        return traced_for(fn, args, rows)
+    def trace(rows: int) -> TracedFunction:
+        return trace_function(fn, args, rows)
 
     if not args or not is_by_rows(trace):
         return False
     for rows in batches:
-        # Of a single row, JAX itself leaves some equations out.
-        if rows not in (0, 1, *PROOF) and not is_by_rows(trace, rows):
+        # For one row JAX omits some equations, so that such a trace proves nothing.
+        if rows not in (0, 1, *PROOF_BATCHES) and not is_by_rows(trace, rows):
             raise PlacerError(
-                f"{attrs['fn']} works row by row for {PROOF[0]} and {PROOF[1]} rows, and"
-                f" is another function for {rows}",
-                hint='give placer.trace batch="whole", or let it do the same for any'
-                " number of rows",
+                f"{attrs['fn']} works row by row for {PROOF_BATCHES[0]} and"
+                f" {PROOF_BATCHES[1]} rows, but is another function for {rows}",
+                hint='pass batch="whole" to placer.trace, or let the function do the'
+                " same for any number of rows",
             )
     return True
 
@@ -246,12 +267,16 @@ def _is_proven(
 def _check_rows(
     fn: Callable[..., Any], types: Sequence[TensorType], attrs: Mapping[str, Any]
 ) -> None:
-    """Run a few rows together, and in two halves: the same must come out."""
+    """Run the function on a few rows, and on two halves of them.
+
+    Raises PlacerError if the results differ.
+    """
     rng = np.random.default_rng(0)
     rows = 4
     wide = jax.dtypes.canonicalize_dtype("float64") == np.float64
     close = {"rtol": 1e-6, "atol": 1e-7} if wide else {"rtol": 1e-4, "atol": 1e-5}
-    arrays = [_array(rng, t, t.sizes(rows)) for t in types]
+    arrays = [_random_array(rng, t, t.sizes(rows)) for t in types]
+    # The last operand is the position: the number of the step, and of each row.
     arrays[-1] = np.stack([np.full(rows, 1), np.arange(rows)], -1).astype(np.uint32)
     for training in (True, False):
         keywords = {**_keywords(fn, attrs), "training": training}
@@ -272,13 +297,15 @@ def _check_rows(
             apart = np.concatenate([first, second])
             if not np.allclose(one, apart, equal_nan=True, **close):
                 raise PlacerError(
-                    f"{attrs['fn']} says batch: rows, and gives other rows when it has"
-                    " half of them",
+                    f"{attrs['fn']} has batch: rows, but returns other rows when it is"
+                    " called with half of them",
                     hint="write batch: whole, or let no row depend on another",
                 )
 
 
-def _array(rng: np.random.Generator, kind: TensorType, sizes: tuple[int, ...]) -> Any:
+def _random_array(
+    rng: np.random.Generator, kind: TensorType, sizes: tuple[int, ...]
+) -> Any:
     if kind.is_float:
         return rng.normal(size=sizes).astype(kind.dtype)
     high = 2 if kind.dtype == "bool" else 3

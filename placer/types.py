@@ -26,9 +26,9 @@ ITEM_BYTES = {
     "float64": 8,
     "key": 8,
 }
-LARGEST = 2**31 - 1
-"""The largest dimension: XLA counts rows and columns in 32 bits."""
-HALVES = frozenset({"float16", "bfloat16"})
+MAX_DIM = 2**31 - 1
+"""The largest dimension: XLA counts rows and columns with 32 bits."""
+HALF_FLOATS = frozenset({"float16", "bfloat16"})
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 _TYPE = re.compile(r"([a-z]+[0-9]*)\[([^\[\]]*)\]\Z")
@@ -42,11 +42,11 @@ class TensorType:
     shape: tuple[Dim, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, largest: int = 2**63 - 1) -> TensorType:
-        """Read `float32[batch, 64]`; ValueError says what is wrong with it.
+    def parse(cls, text: str, max_dim: int = 2**63 - 1) -> TensorType:
+        """Read a type such as `float32[batch, 64]`. Raises ValueError if it is not one.
 
-        `largest` bounds a dimension: LARGEST in a model, while a block of a parameter is
-        flat and may be longer.
+        `max_dim` is the largest allowed dimension. It is MAX_DIM for the types in a
+        spec; a block of a parameter is flat and may be longer.
         """
         match = _TYPE.match(text.strip())
         if not match:
@@ -62,7 +62,7 @@ class TensorType:
             if word == BATCH:
                 shape.append(BATCH)
             elif word.isdecimal():
-                shape.append(_dimension(word, largest))
+                shape.append(_parse_dimension(word, max_dim))
             else:
                 raise ValueError(f"'{word}' is not a dimension; write an int or batch")
         return cls(dtype, tuple(shape))
@@ -80,7 +80,8 @@ class TensorType:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the leading dimension is the batch: only such a value can be split."""
+        """Whether the first dimension is the batch. Only such values can have layout
+        S."""
         return bool(self.shape) and self.shape[0] == BATCH
 
     @property
@@ -88,39 +89,43 @@ class TensorType:
         """Whether any dimension is the batch."""
         return BATCH in self.shape
 
-    def at(self, batch: int, rows: int | None = None) -> TensorType:
-        """This type with `batch` written out, as `sizes` does."""
+    def with_batch(self, batch: int, rows: int | None = None) -> TensorType:
+        """Return the type with numbers in place of `batch`, as in `sizes`."""
         if BATCH not in self.shape:
             return self
         return TensorType(self.dtype, self.sizes(batch, rows))
 
     def sizes(self, batch: int, rows: int | None = None) -> tuple[int, ...]:
-        """The shape as ints, for a batch of that many rows.
+        """Return the shape as ints, for a batch of `batch` rows.
 
-        A part of a split value has only `rows` of them: its leading dimension, while
-        any other that is the batch stays whole.
+        With `rows`, return the shape of the local rows of a split value: the first
+        dimension is `rows`, and any other batch dimension is still `batch`.
         """
-        found = tuple(batch if d == BATCH else d for d in self.shape)
-        return (rows, *found[1:]) if rows is not None and self.has_rows else found
+        sizes = tuple(batch if d == BATCH else d for d in self.shape)
+        return (rows, *sizes[1:]) if rows is not None and self.has_rows else sizes
 
     def numel(self, batch: int = 1, rows: int | None = None) -> int:
+        """Return the number of elements; the arguments are those of `sizes`."""
         return prod(self.sizes(batch, rows))
 
     def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
+        """Return the number of bytes; the arguments are those of `sizes`."""
         return self.numel(batch, rows) * ITEM_BYTES[self.dtype]
 
 
-def _dimension(word: str, largest: int) -> int:
-    # Python reads no more than a few thousand digits, and says so in its own words.
-    if len(word) > len(str(largest)) or int(word) > largest:
+def _parse_dimension(word: str, max_dim: int) -> int:
+    # The length is checked first: `int` raises a different error for thousands of
+    # digits.
+    if len(word) > len(str(max_dim)) or int(word) > max_dim:
         short = word if len(word) <= 32 else f"{word[:29]}..."
-        raise ValueError(f"a dimension is at most {largest}, not {short}")
+        raise ValueError(f"a dimension is at most {max_dim}, not {short}")
     return int(word)
 
 
 @dataclass(frozen=True, slots=True)
 class ResidualType:
-    """What a forward op keeps for its backward beside its operands: a flat tuple."""
+    """The type of a residual: the tensors that a forward op keeps for its gradient op
+    besides its operands and results."""
 
     parts: tuple[TensorType, ...] = ()
 
@@ -128,6 +133,7 @@ class ResidualType:
         return f"({', '.join(map(str, self.parts))})"
 
     def nbytes(self, batch: int = 1, rows: int | None = None) -> int:
+        """Return the number of bytes; the arguments are those of `TensorType.sizes`."""
         return sum(part.nbytes(batch, rows) for part in self.parts)
 
 

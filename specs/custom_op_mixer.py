@@ -1,7 +1,7 @@
-"""The block that custom_op.yaml calls, as a module of Equinox.
+"""The block that custom_op.yaml calls, as an Equinox module.
 
-The lines of an image look at each other, then each at its own features (MLP-Mixer,
-Tolstikhin et al. 2021).
+It mixes the lines of an image, then the features of each line (MLP-Mixer, Tolstikhin et
+al. 2021).
 """
 
 import equinox
@@ -9,7 +9,7 @@ import jax
 
 
 class Mixer(equinox.Module):
-    """The block, for one image; its fields are the parameters that the spec names."""
+    """The block, for one image; its fields are the parameters in the spec."""
 
     lines_in: jax.Array
     lines_out: jax.Array
@@ -17,7 +17,7 @@ class Mixer(equinox.Module):
     features_out: jax.Array
 
     def __call__(self, x: jax.Array, key: jax.Array, training: bool) -> jax.Array:
-        """[lines, features] to as many."""
+        """Map [lines, features] to the same shape."""
         norm = equinox.nn.LayerNorm(x.shape[-1], use_weight=False, use_bias=False)
         dropout = equinox.nn.Dropout(0.5, inference=not training)
         between = jax.nn.gelu(jax.vmap(norm)(x).T @ self.lines_in) @ self.lines_out
@@ -33,6 +33,6 @@ def mixer(
     rng: jax.Array,
     training: bool,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Apply the block to each row of a batch, with a random key of its own."""
+    """Apply the block to each row of a batch, with one random key per row."""
     block = Mixer(**params)
     return jax.vmap(lambda row, key: block(row, key, training))(x, rng), state

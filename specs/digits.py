@@ -1,4 +1,4 @@
-"""The model of digits.yaml in Python. Both are compiled to the same programs.
+"""The model of digits.yaml in Python. Both compile to the same programs.
 
 placer compile specs/digits.py:build --out build/
 placer launch build/
@@ -13,7 +13,7 @@ def build() -> Program:
         name="digits",
         # The cluster. A node has one CPU unless `devices` says otherwise.
         nodes={"worker": {"count": 2, "devices": {"cpu": 1}}, "ps": {"count": 2}},
-        # Of the 128 rows of a batch each of the two workers reads 64.
+        # Each of the two workers reads 64 of the 128 rows of a batch.
         data={
             "train": {
                 "source": "sklearn:digits",
@@ -30,7 +30,7 @@ def build() -> Program:
         clip={"global_norm": 1.0},
     )
     with program:
-        # What is called here runs on every worker, on that worker's rows.
+        # These ops run on every worker, on the rows of that worker.
         with place_guard("/node:worker/cpu"):
             image = layers.data("image", "float32[batch, 64]")
             label = layers.data("label", "int32[batch]")
@@ -40,7 +40,7 @@ def build() -> Program:
             layers.accuracy(logits, label, name="accuracy")
             append_backward(loss)
 
-        # The optimizer's place decides how gradients meet: on servers.
+        # The place of the optimizer decides how gradients are summed: on servers.
         with place_guard("/node:ps/cpu"):
             rate = {"cosine": {"init": 1.0e-2, "steps": 220}}
             optimizer.Adam(rate).minimize(loss)

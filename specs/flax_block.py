@@ -1,5 +1,5 @@
-"""A transformer block of Flax, placed from inside: attention on one worker, the MLP on
-the other. It reads a digit as eight lines of eight pixels. pip install 'placer[flax]'.
+"""A transformer block in Flax with guards: attention runs on one worker, the MLP on the
+other. It reads a digit as eight lines of eight pixels. pip install 'placer[flax]'.
 
 placer compile specs/flax_block.py:build --out build/
 placer launch build/
@@ -15,7 +15,7 @@ FEATURES = 32
 
 
 class Block(nnx.Module):
-    """A block that is normalised before its parts, and a head over what it gives."""
+    """A transformer block with pre-normalization, and a classification head."""
 
     def __init__(self, rngs: nnx.Rngs) -> None:
         self.lines = nnx.Linear(8, FEATURES, rngs=rngs)
@@ -30,23 +30,23 @@ class Block(nnx.Module):
         self.head = nnx.Linear(8 * FEATURES, 10, rngs=rngs)
 
     def attend(self, image: Array) -> Array:
-        """Each line of an image looks at the others: [batch, 64] to [batch, 8, 32]."""
+        """Attention between the lines of an image: [batch, 64] to [batch, 8, 32]."""
         x = self.lines(image.reshape(-1, 8, 8) / 16) + self.places.embedding
         return x + self.attention(self.norm(x))
 
     def judge(self, x: Array) -> Array:
-        """Each line by itself, then all together: [batch, 8, 32] to [batch, 10]."""
+        """The MLP of each line, then the head: [batch, 8, 32] to [batch, 10]."""
         x = x + self.narrow(nnx.gelu(self.wide(self.norm_2(x))))
         return self.head(x.reshape(-1, 8 * FEATURES))
 
 
 def block() -> Block:
-    """The block as it begins. A node makes it again, by its types alone."""
+    """Return the initial block. A node calls this again, for its types only."""
     return Block(nnx.Rngs(0))
 
 
 def apply(model: Block, image: Array) -> Array:
-    """The block with its places; without placer it runs just as well."""
+    """Apply the block with places; outside of placer the guards have no effect."""
     with place_guard("/node:worker:0"):
         x = model.attend(image)
     with place_guard("/node:worker:1"):

@@ -1,5 +1,5 @@
-"""The block of flax_block.py over two GPUs of one node, each of which takes half of the
-rows. There need be none: a CPU device stands for each. pip install 'placer[flax]'.
+"""The block of flax_block.py on two GPUs of one node, each of which computes half of
+the rows. The GPUs are emulated by CPU devices. pip install 'placer[flax]'.
 
 placer compile specs/flax_block_gpus.py:build --out build/
 placer launch build/
@@ -38,13 +38,13 @@ def build() -> Program:
     with program, place_guard("/node:worker"):
         image = layers.data("image", "float32[batch, 64]")
         label = layers.data("label", "int32[batch]")
-        # What a row comes to depends on that row alone, which placer proves by the
-        # equations: each GPU takes its own rows.
+        # The result of a row depends on that row only, which placer proves from the
+        # equations of the function: each GPU computes its own rows.
         logits = placer.trace(apply, block, image, name="logits")
         with place_guard("/gpu:0-1"):
             loss = layers.softmax_cross_entropy(logits, label, name="loss")
             layers.accuracy(logits, label, name="accuracy")
-        # Parameters are updated in the node's memory, as those of cnn_gpus.yaml are.
+        # Parameters are updated in host memory, as in cnn_gpus.yaml.
         with place_guard("/cpu"):
             optimizer.Adam({"cosine": {"init": 3.0e-3, "steps": 440}}).minimize(loss)
     return program

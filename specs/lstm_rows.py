@@ -1,10 +1,11 @@
-"""Rows for lstm.yaml: strings that an automaton writes, half of them with a mistake.
+"""Rows for lstm.yaml: strings that an automaton writes, half of them with an error.
 
-The automaton is that of Reber (1967): from each state one of two letters leads on, drawn
-at random, until the last; strings of 10 to 24 letters are kept. In every second one a
-letter, not the last, is exchanged such that no run of the automaton gives the string. A
-row has 24 numbers, one a letter, how many of them count, and whether the automaton could
-have written it. All is drawn from fixed seeds: each call yields the same rows.
+The automaton is that of Reber (1967): in each state it writes one of two letters at
+random and moves on, until the last state; only strings of 10 to 24 letters are used. In
+every second string, one letter except the last is replaced so that the automaton cannot
+write the string. A row has 24 numbers, one per letter, the number of letters, and
+whether the automaton could have written the string. The seeds are fixed: each call
+yields the same rows.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def train() -> Iterator[dict[str, object]]:
 
 
 def test() -> Iterator[dict[str, object]]:
-    """Yield the rows to evaluate on: other draws."""
+    """Yield the rows to evaluate on, with another seed."""
     return _rows(seed=2, count=TEST_ROWS)
 
 
@@ -46,7 +47,7 @@ def _rows(seed: int, count: int) -> Iterator[dict[str, object]]:
 
 
 def _written(random: Random) -> str:
-    """What a run of the automaton gives; too short or long a one is begun again."""
+    """Run the automaton until it writes a string of the right length."""
     while True:
         text, state = "", 0
         while state != LAST:

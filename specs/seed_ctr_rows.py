@@ -1,8 +1,8 @@
 """Rows for seed_ctr.yaml: ids, and whether each was clicked.
 
-Every id in [0, 1000) has a random bit that never changes, its label; one row in ten has
-the other. So the best a model can do is a loss of 0.325 and an accuracy of 0.9. All is
-drawn from fixed seeds: each call yields the same rows.
+Every id in [0, 1000) has a fixed random bit, its label; one row in ten has the other
+bit. So the optimum is a loss of 0.325 and an accuracy of 0.9. The seeds are fixed: each
+call yields the same rows.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def train() -> Iterator[dict[str, int]]:
 
 
 def test() -> Iterator[dict[str, int]]:
-    """Yield the rows to evaluate on: the same bits, other draws."""
+    """Yield the rows to evaluate on: the same labels, with another seed."""
     return _rows(seed=2, count=TEST_ROWS)
 
 

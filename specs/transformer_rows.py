@@ -1,9 +1,9 @@
-"""Rows for transformer.yaml: text in a made-up language, one number a character.
+"""Rows for transformer.yaml: text in a made-up language, one number per character.
 
-It has 32 words of two or three syllables. A sentence is three of them, drawn at random,
-and then the first again: "kula supu romata kula.". So its last word is known to whoever
-remembers the first: the best a model can do is a loss of 0.447, and 0.590 without
-memory. All is drawn from fixed seeds: each call yields the same rows.
+The language has 32 words of two or three syllables. A sentence has three random words
+and then the first again: "kula supu romata kula.". So a model that remembers the first
+word can predict the last: the optimum is a loss of 0.447, and 0.590 without memory. The
+seeds are fixed: each call yields the same rows.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def test() -> Iterator[dict[str, list[int]]]:
 
 
 def _rows(seed: int, count: int) -> Iterator[dict[str, list[int]]]:
-    """Rows of text that begin with a sentence, and the character after each."""
+    """Yield rows of text that start with a sentence, and the next characters."""
     words = _words(Random(0))
     random = Random(seed)
     for _ in range(count):

@@ -1,9 +1,10 @@
-"""Rows for wide_deep.yaml: a user, an item, what was measured of both, and a click.
+"""Rows for wide_deep.yaml: a user, an item, four measurements, and a click.
 
-How likely a click is depends on three things: how near the user and the item lie to each
-other in a plane, which whoever has learned vectors of both can tell; four measurements;
-and a like or dislike of this very pair, which one has to know by heart. With all of it
-known the loss is 0.365. All is drawn from fixed seeds: each call yields the same rows.
+The probability of a click depends on three things: the angle between the user and the
+item on a circle, which a model can learn with vectors of both; three of the
+measurements; and a preference for this pair of user and item, which a model has to
+memorize. A model that knows all of this has a loss of 0.365. The seeds are fixed: each
+call yields the same rows.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
-"""Rows for word2vec.yaml: pairs of words that stand in one sentence.
+"""Rows for word2vec.yaml: pairs of words from the same sentence.
 
-A sentence is of one of 20 topics, and each topic has 50 words of its own, of which the
-k-th is used 1 / k as often as the first. Words are numbered by falling frequency. So
-whoever knows a word knows the topic and nothing more of the word beside it: the best a
-model can do is a loss over all words of 3.20, and 6.19 without looking at the word. All
-is drawn from fixed seeds: each call yields the same rows.
+A sentence has one of 20 topics, and each topic has 50 words of its own, of which the
+k-th is used 1 / k as often as the first. Words are numbered by decreasing frequency. A
+word reveals the topic, and nothing else about the word next to it: the optimum is a
+loss over all words of 3.20, and 6.19 without the input word. The seeds are fixed: each
+call yields the same rows.
 """
 
 from collections.abc import Iterator

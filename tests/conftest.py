@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings and fixtures of all tests."""
 
 import functools
 import signal
@@ -7,28 +7,31 @@ from importlib.metadata import version
 import jax
 import pytest
 
-# Checks that several tests share show the values that an `assert` of theirs compares.
+# So that a failed `assert` in a shared check shows the values that it compares.
 pytest.register_assert_rewrite("support")
 
-# Two to emulate others by; more would make everything slower.
+# Two of these emulate other devices; more devices would make all tests slower.
 jax.config.update("jax_num_cpu_devices", 3)
 
 
 def pytest_collection_modifyitems(items):
-    """The longest first: of several processes none is left with it at the end."""
+    """Run the longest test first, so that no process runs it alone at the end."""
     items.sort(key=lambda item: "test_drawn_placements" not in item.nodeid)
 
 
-# A shell that starts the tests in the background has its children ignore interrupts:
-# then those that test interrupts would wait for ever.
+# A shell that starts the tests in the background makes them ignore SIGINT; tests of
+# interrupts would then wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
 def quick_compilation():
-    """Small programs, as XLA finds them: they compile for longer than they run, and
-    optimizing takes most of it. Half of the rest is what makes code of fusions; jaxlib
-    0.10 can do without."""
+    """Turn off most optimizations of XLA for the tests of a module.
+
+    Small programs compile for longer than they run, and most of that time is spent on
+    optimization. Half of the rest is spent on the fusion emitters, which jaxlib 0.10
+    can do without.
+    """
     before, jit = jax.config.read("jax_disable_most_optimizations"), jax.jit
     jax.config.update("jax_disable_most_optimizations", True)
     if version("jaxlib").startswith("0.10."):

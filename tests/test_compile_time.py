@@ -1,7 +1,7 @@
-"""Compiling is linear in the ops of a model and in the nodes of a cluster.
+"""Compile time is linear in the number of ops and in the number of nodes.
 
-Python's calls are counted, which are the same in every run, as seconds are not;
-bench/compile_time.py has the seconds.
+The tests count Python function calls, which, unlike seconds, are the same in every run;
+bench/compile_time.py measures seconds.
 """
 
 import cProfile
@@ -12,10 +12,10 @@ from itertools import pairwise
 import pytest
 
 from placer.compiler import compile as compile_model
-from placer.resources import find
+from placer.resources import find_file
 from placer.spec import load
 
-chain = runpy.run_path(find("bench/compile_time.py"))["spec"]
+chain = runpy.run_path(find_file("bench/compile_time.py"))["spec"]
 
 
 def digits(n):
@@ -28,7 +28,7 @@ def digits(n):
 
 
 def servers(n):
-    """Every server holds a block of each weight."""
+    """Every server stores a block of each weight."""
     return spec(
         nodes=f"worker: {{count: 2}}, ps: {{count: {n}}}",
         places=("/node:worker", "/node:worker"),
@@ -58,7 +58,7 @@ def microbatches(n):
 
 
 def stages(n):
-    """A pipeline of two stages, whose workers are each different from the others."""
+    """A pipeline of two stages, each worker of which has a class of its own."""
     return spec(
         nodes=f"worker: {{count: {2 * n}}}",
         places=(f"/node:worker:0-{n - 1}", f"/node:worker:{n}-{2 * n - 1}"),
@@ -105,7 +105,7 @@ def calls_to_compile(folder, text):
 
 
 @pytest.mark.parametrize(
-    ("written", "size"),
+    ("write_spec", "size"),
     [
         (chain, 100),
         (digits, 40),
@@ -116,9 +116,9 @@ def calls_to_compile(folder, text):
         (heter, 20),
     ],
 )
-def test_what_is_added_costs_as_much_as_what_was_there(tmp_path, written, size):
-    calls_to_compile(tmp_path, written(size))  # imports are made, patterns compiled
+def test_compile_time_is_linear(tmp_path, write_spec, size):
+    calls_to_compile(tmp_path, write_spec(size))  # imports, and compiles patterns
     sizes = size, 2 * size, 4 * size
-    found = [calls_to_compile(tmp_path, written(n)) for n in sizes]
-    few, many = (b - a for a, b in pairwise(found))
+    calls = [calls_to_compile(tmp_path, write_spec(n)) for n in sizes]
+    few, many = (b - a for a, b in pairwise(calls))
     assert many < 1.03 * 2 * few

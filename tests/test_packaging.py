@@ -1,4 +1,4 @@
-"""placer's files are found from a wheel, an editable install and a bare checkout."""
+"""Files of placer are found in a wheel, an editable install and a plain checkout."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from placer.errors import PlacerError
-from placer.resources import find
+from placer.resources import find_file
 
 CHECKOUT = Path(__file__).parents[1]
 FOLDERS = ("grammar", "specs")
 
-# What a user does first: find a file that ships with placer, and read one through it.
+# Code of a user that finds the files of placer, and reads one of them.
 USE = """
 import sys
 from pathlib import Path
@@ -30,12 +30,12 @@ from placer.place import Place
 print(Path(placer.resources.__file__).parent)
 print(Place.parse("/gpu:0,1"))
 for name in sys.argv[1:]:
-    print(placer.resources.find(name).read_bytes().hex())
+    print(placer.resources.find_file(name).read_bytes().hex())
 """
 
 
 def shipped() -> list[str]:
-    """The files of the checkout that ship beside the modules."""
+    """The files of the checkout that are distributed with the modules."""
     return sorted(
         path.relative_to(CHECKOUT).as_posix()
         for folder in FOLDERS
@@ -46,7 +46,7 @@ def shipped() -> list[str]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checkout: building leaves files beside what it builds."""
+    """A copy of the checkout, because a build writes files into it."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("placer", *FOLDERS):
         ignored = shutil.ignore_patterns("__pycache__")
@@ -58,7 +58,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """An environment of its own with all that this one has, apart from placer."""
+    """A virtual environment with the packages of this one, except placer."""
     venv = tmp_path / "venv"
     run(sys.executable, "-m", "venv", "--without-pip", str(venv), cwd=tmp_path)
     packages = site_packages(venv / "bin" / "python")
@@ -86,7 +86,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def uses(python: Path, cwd: Path) -> Path:
-    """Read every shipped file by name; where the package that did so stands."""
+    """Read every distributed file by name, and return the folder of the package."""
     names = shipped()
     package, place, *contents = run(python, "-c", USE, *names, cwd=cwd).splitlines()
     assert place == "/gpu:0-1"
@@ -94,12 +94,12 @@ def uses(python: Path, cwd: Path) -> Path:
     return Path(package)
 
 
-def test_a_wheel_carries_the_package_and_its_files_and_nothing_else(
+def test_a_wheel_contains_only_the_package_and_its_files(
     checkout: Path, python: Path, tmp_path: Path
 ) -> None:
     build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path)
     run(sys.executable, *build, cwd=checkout)
-    assert not (checkout / "build").exists()  # where the README compiles to
+    assert not (checkout / "build").exists()  # the README compiles to this folder
     (wheel,) = tmp_path.glob("placer-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -117,10 +117,10 @@ def test_a_wheel_carries_the_package_and_its_files_and_nothing_else(
     assert uses(python, tmp_path) == site_packages(python).resolve() / "placer"
 
 
-def test_an_editable_install_reads_the_files_of_the_checkout(
+def test_an_editable_install_uses_the_files_of_the_checkout(
     checkout: Path, python: Path, tmp_path: Path
 ) -> None:
-    # What `pip install -e .` asks of the build backend, and installs.
+    # `pip install -e .` calls this function of the build backend.
     build = "import setuptools.build_meta as b, sys; b.build_editable(sys.argv[1])"
     run(sys.executable, "-c", build, tmp_path, cwd=checkout)
     (wheel,) = tmp_path.glob("placer-*.whl")
@@ -136,21 +136,21 @@ def test_a_bare_checkout_needs_no_install(checkout: Path, python: Path) -> None:
 
 def test_a_file_that_does_not_ship_is_an_error_with_the_nearest_name() -> None:
     with pytest.raises(PlacerError) as caught:
-        find("grammar/palce.lark")
+        find_file("grammar/palce.lark")
     assert caught.value.hint == "did you mean 'grammar/place.lark'?"
 
 
 NAMED = {
-    "jaxlib": "jax",  # which requires it
+    "jaxlib": "jax",  # jax requires it
     "ml_dtypes": "ml-dtypes",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }
-"""Packages that are installed by another name than they are imported by."""
+"""Names of packages by the names of their modules, where these differ."""
 
 
-def test_a_plain_install_has_all_that_the_package_imports() -> None:
+def test_a_plain_install_has_all_imported_packages() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     required = {re.split(r"[<>=\[]", text)[0] for text in project["dependencies"]}
     imported: set[str] = set()

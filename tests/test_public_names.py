@@ -1,4 +1,4 @@
-"""The public names are these, and no module takes one of them away."""
+"""The public names of the package, which no submodule shadows."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_these_are_the_public_names() -> None:
     assert set(NAMES) <= set(dir(placer))
 
 
-def test_each_public_name_says_what_it_is() -> None:
-    found = {name: getattr(placer, name) for name in NAMES if name != "__version__"}
-    assert all(inspect.getdoc(thing) for thing in found.values())
-    functions = [name for name, thing in found.items() if inspect.isfunction(thing)]
+def test_each_public_name_has_a_docstring() -> None:
+    values = {name: getattr(placer, name) for name in NAMES if name != "__version__"}
+    assert all(inspect.getdoc(value) for value in values.values())
+    functions = [name for name, value in values.items() if inspect.isfunction(value)]
     assert functions == [
         "append_backward",
         "compile",
@@ -68,7 +68,9 @@ def test_each_public_name_says_what_it_is() -> None:
         "slice_sizes",
         "trace",
     ]
-    assert {name for name, thing in found.items() if inspect.ismodule(thing)} == MODULES
+    assert {
+        name for name, value in values.items() if inspect.ismodule(value)
+    } == MODULES
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -81,13 +83,13 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
     assert modules & set(NAMES) == set(MODULES)
 
 
-def test_importing_placer_brings_neither_jax_nor_numpy() -> None:
+def test_importing_placer_imports_neither_jax_nor_numpy() -> None:
     code = (
         "import sys, placer; placer.Place, placer.compile, placer.launch; "
         "placer.layers.fc, placer.optimizer.SGD, placer.Program, placer.data_folder; "
         "print({'jax', 'numpy'} & set(sys.modules))"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert told.stdout == "set()\n"
+    assert result.stdout == "set()\n"

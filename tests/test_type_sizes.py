@@ -1,8 +1,8 @@
-"""A type's sizes, of a whole batch and of a part of its rows."""
+"""The sizes of a type for a batch, and for a part of its rows."""
 
 import pytest
 
-from placer.types import LARGEST, ResidualType, TensorType
+from placer.types import MAX_DIM, ResidualType, TensorType
 
 
 @pytest.mark.parametrize(
@@ -14,14 +14,14 @@ from placer.types import LARGEST, ResidualType, TensorType
         ("float32[]", ()),
     ],
 )
-def test_a_part_has_fewer_rows_and_is_otherwise_whole(text, sizes):
+def test_a_part_has_fewer_rows_and_the_same_other_sizes(text, sizes):
     kind = TensorType.parse(text)
     assert kind.sizes(8, rows=2) == sizes
-    assert kind.at(8, rows=2) == TensorType("float32", sizes)
+    assert kind.with_batch(8, rows=2) == TensorType("float32", sizes)
     assert kind.sizes(8, rows=8) == kind.sizes(8)
 
 
-def test_a_residual_counts_the_parts_rows():
+def test_a_residual_counts_the_rows_of_the_part():
     pairs = TensorType.parse("float64[batch, batch]")
     assert ResidualType((pairs, pairs)).nbytes(8, rows=2) == 2 * 2 * 8 * 8
 
@@ -30,4 +30,4 @@ def test_a_flat_block_may_be_longer_than_a_dimension_of_a_model():
     kind = TensorType("float32", (2**40,))
     assert TensorType.parse(str(kind)) == kind
     with pytest.raises(ValueError, match="a dimension is at most 2147483647, not 1099"):
-        TensorType.parse(str(kind), LARGEST)
+        TensorType.parse(str(kind), MAX_DIM)

@@ -1,7 +1,7 @@
-"""What `train` and `evaluate` have in common: one side of each `if_training`.
+"""Choose one side of each `if_training` op, for a training step or an evaluation.
 
-An op of that kind stands for its first operand in a training step and for its second
-in an evaluation; its gradient is that of the first.
+An `if_training` op is its first operand in a training step and its second operand in an
+evaluation; its gradient is that of the first operand.
 """
 
 from __future__ import annotations
@@ -10,31 +10,37 @@ from collections.abc import Callable
 
 from placer.graph.graph import Graph, Op
 
-CHOICE = "if_training"
+IF_TRAINING = "if_training"
 
 
-def resolved(graph: Graph, side: int, is_root: Callable[[Op], bool]) -> tuple[Op, ...]:
-    """The ops that the roots need, every choice replaced by its operand `side`."""
-    names: dict[str, str] = {}
-    found: list[Op] = []
+def resolve_if_training(
+    graph: Graph, operand_index: int, is_root: Callable[[Op], bool]
+) -> tuple[Op, ...]:
+    """Replace each `if_training` by one of its operands, and remove unneeded ops.
+
+    `operand_index` is 0 for a training step and 1 for an evaluation. Returns the ops
+    for which `is_root` is true and all ops that these need, in program order.
+    """
+    replacements: dict[str, str] = {}
+    resolved: list[Op] = []
     for op in graph.ops:
-        operands = tuple(names.get(name, name) for name in op.operands)
-        if op.kind == CHOICE:
-            names[op.results[0].name] = operands[side]
+        operands = tuple(replacements.get(name, name) for name in op.operands)
+        if op.kind == IF_TRAINING:
+            replacements[op.results[0].name] = operands[operand_index]
             continue
-        if op.kind == f"{CHOICE}.grad":
-            names[op.results[0].name] = operands[-1]
+        if op.kind == f"{IF_TRAINING}.grad":
+            replacements[op.results[0].name] = operands[-1]
             continue
         if operands != op.operands:
-            op = op.of(operands, op.results)
-        if op.attrs.get("of") in names:
-            op = op.with_attrs(of=names[op.attrs["of"]])
-        found.append(op)
+            op = op.with_values(operands, op.results)
+        if op.attrs.get("of") in replacements:
+            op = op.with_attrs(of=replacements[op.attrs["of"]])
+        resolved.append(op)
     needed: set[str] = set()
-    kept: list[Op] = []
-    for op in reversed(found):
+    needed_ops: list[Op] = []
+    for op in reversed(resolved):
         if is_root(op) or any(value.name in needed for value in op.results):
             needed.update(op.operands)
-            kept.append(op)
-    kept.reverse()
-    return tuple(kept)
+            needed_ops.append(op)
+    needed_ops.reverse()
+    return tuple(needed_ops)

@@ -1,213 +1,243 @@
-"""Which tables may be updated where their readers look, so that nobody pulls a copy.
+"""Which tables may be updated in place, so that readers need no copy of the parameters.
 
-An update may write over values that other nodes read only when they are done reading
-for this step. They are when every segment that takes a value of a parameter is one that
-the parameter's gradient waits for: the results of a segment are ready all at once.
+An update may overwrite a parameter that other nodes read only if all of them have
+finished reading it for this step. The proof: the update waits for the parameter's
+gradient, and the gradient waits for every segment, on any node, that uses the
+parameter. A segment has read all its inputs when any of its results exists, because a
+jitted function produces its results together.
 
-An evaluation ends on a node when all that it computes there is there (`Node.batches`),
-so a node that does something in the next step has read the parameters before. A node
-whose next step no gradient waits for may still evaluate while others train: where it
-reads a parameter, an update may not write over it.
+An evaluation between two steps reads parameters, too. A node leaves it only when all
+that it computes there has finished (`Node.batches`), so a node that computes anything
+for the gradient of the next step has finished reading before. A node that the gradient
+does not wait for may still evaluate while others train: a parameter that it reads
+cannot be updated in place.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 
-from placer.analysis.node_classes import Alike
-from placer.analysis.units import taken
-from placer.graph.graph import APART, TOGETHER, Graph, Op
+from placer.analysis.node_classes import NodeClasses
+from placer.analysis.units import operands_on
+from placer.graph.graph import MICROBATCH_REDUCTIONS, MICROBATCH_SCATTERS, Graph, Op
 from placer.graph.kinds import (
     COPIES,
     is_computed,
     is_conversion,
-    is_direction,
     is_update,
+    is_update_direction,
 )
 from placer.layouts.conversions import Conversion
 from placer.types import ResidualType
 
-Run = tuple[str, int, str]
-"""A node, the segment that it runs, and on which devices."""
+SegmentRun = tuple[str, int, str]
+"""One run of a segment: its node, the segment's number and the devices."""
 
 
-class Readers:
-    """Who reads the parameters of a transferred, segmented step, and when.
+class InPlaceAnalysis:
+    """Which parameters of a training step may be updated in place.
 
-    `evaluation` is the graph of what follows some of the steps, if anything does.
+    Args:
+        graph: the step, after the `transfer` and `segment` passes.
+        evaluation: the graph of the evaluation that follows some steps, if there is
+            one.
+        node_classes: the classes of nodes of both graphs, if they are known.
 
-    What is over when a value is there is a number with a bit for each node and run.
-    Ops stand in an order in which each comes after what it waits for, so one look at
-    each is enough. What runs for every microbatch is over when it is for all of them, as
-    it is when what they have summed up or put together is there.
+    The analysis computes, for each value on each node, the set of what has finished
+    before the value exists. A set is an integer: one bit for each segment run, and one
+    for each node that has started to compute for this step. Ops are in an order in
+    which each comes after all that it waits for, so one pass over them is enough. A
+    segment that runs for every microbatch has finished when the last microbatch has;
+    the sums and joins over microbatches wait for that.
 
-    Of nodes that are alike only the first two are looked at. What one of them waits for
-    on another of them, it waits for on each of the others.
+    Only the first two nodes of each class are analysed. Nodes of a class are
+    interchangeable: what one of them waits for on another one, it waits for on all
+    others.
     """
 
     def __init__(
         self,
         graph: Graph,
         evaluation: Graph | None = None,
-        alike: Alike | None = None,
+        node_classes: NodeClasses | None = None,
     ) -> None:
         self._graph = graph
         both = [graph, *([evaluation] if evaluation is not None else [])]
-        self._alike = alike or Alike(both)
-        self._looked_at = {
-            node for nodes in self._alike.classes.values() for node in nodes[:2]
+        self._node_classes = node_classes or NodeClasses(both)
+        self._analysed = {
+            node for nodes in self._node_classes.classes.values() for node in nodes[:2]
         }
         self._nodes_of: dict[int, tuple[str, ...]] = {}  # by the identity of a place
-        self._evaluation: Readers | None = None
+        self._evaluation: InPlaceAnalysis | None = None
         if evaluation is not None:
-            self._evaluation = Readers(evaluation, alike=self._alike)
-        self._bits: dict[str | Run, int] = {}
-        for i, node in enumerate(sorted(self._looked_at)):
+            self._evaluation = InPlaceAnalysis(
+                evaluation, node_classes=self._node_classes
+            )
+        self._bits: dict[str | SegmentRun, int] = {}
+        for i, node in enumerate(sorted(self._analysed)):
             self._bits[node] = 1 << i
-        self._ready: dict[Run, int] = {}  # before the results of a run
-        self._sent: dict[tuple[int, str], int] = {}  # before a message of an edge
-        self._there: dict[tuple[str, str], int] = {}  # before a value that no run makes
-        self._ways: dict[tuple[int, int], Conversion] = {}  # of each value of an edge
-        self._same: dict[tuple[str, str], str] = {}  # a value that is its operand
+        # What has finished before the results of a segment run exist,
+        self._before_run: dict[SegmentRun, int] = {}
+        # before a node sends the message of an edge,
+        self._before_message: dict[tuple[int, str], int] = {}
+        # and before a value on a node that no segment computes.
+        self._before_value: dict[tuple[str, str], int] = {}
+        self._conversions: dict[tuple[int, int], Conversion] = {}  # by edge and index
+        self._unchanged: dict[tuple[str, str], str] = {}  # a value that is its operand
         for op in graph.ops:
             for node in self._nodes(op):
-                self._follow(op, node)
+                self._visit(op, node)
 
     def _nodes(self, op: Op) -> tuple[str, ...]:
-        """The nodes of an op that are looked at, in their order."""
-        found = self._nodes_of.get(id(op.place))
-        if found is None:
-            nodes = filter(self._looked_at.__contains__, self._graph.nodes(op))
-            found = self._nodes_of[id(op.place)] = tuple(nodes)
-        return found
+        """The analysed nodes of an op, in its order."""
+        nodes = self._nodes_of.get(id(op.place))
+        if nodes is None:
+            nodes = tuple(filter(self._analysed.__contains__, self._graph.nodes(op)))
+            self._nodes_of[id(op.place)] = nodes
+        return nodes
 
-    def in_place(self, node: str, blocks: list[str]) -> bool:
-        """Whether these parameters of the node, if they change, may do so in place."""
-        node = self._alike.first(node)
+    def can_update_in_place(self, node: str, parameters: list[str]) -> bool:
+        """Whether all of these parameters may be updated in place on the node.
+
+        Parameters that the step does not store never change, and do not count.
+        """
+        node = self._node_classes.representative(node)
         return all(
             name in self._gradients
-            and self._are_over(name, self._gradients[name], node)
-            for name in self._stored.intersection(blocks)
+            and self._has_no_reader(name, self._gradients[name], node)
+            for name in self._stored.intersection(parameters)
         )
 
-    def _are_over(self, parameter: str, gradient: str, node: str) -> bool:
-        """Whether nobody reads what `node` holds once it has the gradient."""
-        before = self._before(gradient, node)
-        uses = self._uses(parameter, node)
-        if not all(before & self._bits.get(run, 0) for run in uses):
+    def _has_no_reader(self, parameter: str, gradient: str, node: str) -> bool:
+        """Whether every reader of the parameter on `node` has finished before the
+        gradient exists there."""
+        finished = self._finished_before(gradient, node)
+        readers = self._readers(parameter, node)
+        if not all(finished & self._bits.get(run, 0) for run in readers):
             return False
         if self._evaluation is None:
             return True
-        evaluate = {each for each, *_ in self._evaluation._uses(parameter, node)}
-        return all(before & self._bits[each] for each in evaluate - {node})
+        evaluating = {each for each, *_ in self._evaluation._readers(parameter, node)}
+        return all(finished & self._bits[each] for each in evaluating - {node})
 
-    def _uses(self, parameter: str, node: str) -> set[Run]:
-        """Every segment, on any node, that takes the values that `node` holds."""
-        found: set[Run] = set()
-        ahead = [(parameter, frozenset({node}))]
-        while ahead:
-            name, nodes = ahead.pop()
+    def _readers(self, parameter: str, node: str) -> set[SegmentRun]:
+        """The segment runs, on any node, that read the parameter's memory on `node`.
+
+        Follows the parameter through messages, views and copies, any of which may pass
+        the memory on instead of copying it.
+        """
+        readers: set[SegmentRun] = set()
+        pending = [(parameter, frozenset({node}))]
+        while pending:
+            name, nodes = pending.pop()
             for op in self._graph.uses.get(name, ()):
                 if op.kind == "send":
-                    listen = self._graph.listens[op.attrs["edge"]]
-                    at = self._positions[op.attrs["edge"], name]
+                    listen = self._graph.receives[op.attrs["edge"]]
+                    index = self._positions[op.attrs["edge"], name]
                     reached = frozenset(
                         target
                         for target in self._nodes(listen)
-                        if nodes & {*self._sources(op, listen, at, target)}
+                        if nodes & {*self._sources(op, listen, index, target)}
                     )
-                    ahead.append((listen.results[at].name, reached))
+                    pending.append((listen.results[index].name, reached))
                 elif op.kind in _VIEWS:
-                    ahead.append((op.name, nodes))
+                    pending.append((op.name, nodes))
                 elif op.kind in COPIES:
-                    here = nodes & {*self._nodes(op)}
-                    at = op.operands.index(name)
-                    ahead.append((op.results[at].name, here))
-                elif op.kind == "record":  # at a time that no gradient waits for
-                    found.update((each, -1, "") for each in nodes)
+                    local = nodes & {*self._nodes(op)}
+                    index = op.operands.index(name)
+                    pending.append((op.results[index].name, local))
+                elif op.kind == "record":
+                    # A recorded value is read when the metrics are, which no gradient
+                    # waits for: a run without a bit, so that the proof fails.
+                    readers.update((each, -1, "") for each in nodes)
                 elif is_computed(op):
-                    here = nodes & {*self._nodes(op)}
-                    found.update(self._run(op, each) for each in here)
-                    if _may_be_same(op):
-                        ahead.append((op.name, here))
-        return found
+                    local = nodes & {*self._nodes(op)}
+                    readers.update(self._run_of(op, each) for each in local)
+                    if _may_return_operand(op):
+                        pending.append((op.name, local))
+        return readers
 
-    def _before(self, value: str, node: str) -> int:
-        """What is over when the node has the value, of an op that was followed."""
-        while (value, node) in self._same:
-            value = self._same[value, node]
+    def _finished_before(self, value: str, node: str) -> int:
+        """What has finished before the value of a visited op exists on the node."""
+        while (value, node) in self._unchanged:
+            value = self._unchanged[value, node]
         op = self._graph.producers[value]
         if node not in self._nodes(op):
-            return 0  # of which a conversion makes zeros here
+            return 0  # a conversion gives the node zeros: it waits for nothing
         if is_computed(op):
-            return self._ready[self._run(op, node)]
-        return self._there[value, node]
+            return self._before_run[self._run_of(op, node)]
+        return self._before_value[value, node]
 
-    def _run(self, op: Op, node: str) -> Run:
+    def _run_of(self, op: Op, node: str) -> SegmentRun:
         return node, op.attrs["segment"], self._graph.devices(op)
 
-    def _follow(self, op: Op, node: str) -> None:
-        """Learn what is over before the op's results are on the node."""
-        if op.kind == "send":  # it goes when all that is in it is there
+    def _visit(self, op: Op, node: str) -> None:
+        """Compute what has finished before the op's results exist on the node."""
+        if op.kind == "send":  # a message is sent when all its values exist
             edge = op.attrs["edge"], node
-            self._sent[edge] = self._before_all(op.operands, node)
+            self._before_message[edge] = self._finished_before_all(op.operands, node)
         elif op.kind == "listen_and_serv":
             edge = op.attrs["edge"]
             send = self._graph.sends[edge]
-            for at, value in enumerate(op.results):
-                over = 0
-                for source in self._sources(send, op, at, node):
-                    over |= self._sent[edge, source]
-                self._there[value.name, node] = over
+            for index, value in enumerate(op.results):
+                finished = 0
+                for source in self._sources(send, op, index, node):
+                    finished |= self._before_message[edge, source]
+                self._before_value[value.name, node] = finished
         elif is_computed(op):
-            self._follow_computed(op, node)
-        elif op.kind == TOGETHER["R"]:
-            self._there[op.name, node] = (
-                0  # the first microbatch has it before the rest
-            )
+            self._visit_computed(op, node)
+        elif op.kind == MICROBATCH_REDUCTIONS["R"]:
+            # The value is that of the first microbatch: it exists while the others
+            # still run, so it proves nothing.
+            self._before_value[op.name, node] = 0
         elif op.kind in COPIES:
             for name, value in zip(op.operands, op.results, strict=True):
-                self._there[value.name, node] = self._before(name, node)
+                finished = self._finished_before(name, node)
+                self._before_value[value.name, node] = finished
         elif op.results:
-            over = self._before_all(op.operands, node)
-            self._there.update(((value.name, node), over) for value in op.results)
+            finished = self._finished_before_all(op.operands, node)
+            for value in op.results:
+                self._before_value[value.name, node] = finished
 
-    def _follow_computed(self, op: Op, node: str) -> None:
-        """Its run waits for what the op takes, and so do the results of all others."""
-        graph, run = self._graph, self._run(op, node)
+    def _visit_computed(self, op: Op, node: str) -> None:
+        """Add what the op waits for to its segment run, all of whose results wait."""
+        graph, run = self._graph, self._run_of(op, node)
         bit = self._bits.setdefault(run, 1 << len(self._bits))
         names = [
             name
-            for name in taken(graph, node, op)
+            for name in operands_on(graph, node, op)
             if node in self._nodes(graph.producers[name])
         ]
-        if _may_be_same(op) and len(names) == 1:
-            self._same[op.name, node] = names[0]  # which is there before the run
-        over = self._ready.get(run, bit | self._bits[node])
+        if _may_return_operand(op) and len(names) == 1:
+            # The result may be the operand itself, which exists before the run does.
+            self._unchanged[op.name, node] = names[0]
+        finished = self._before_run.get(run, bit | self._bits[node])
         for name in names:
             kind = graph.values[name].type
+            # An empty residual has no array, so nothing waits for it at run time.
             if not (isinstance(kind, ResidualType) and not kind.parts):
-                over |= self._before(name, node)
-        self._ready[run] = over
+                finished |= self._finished_before(name, node)
+        self._before_run[run] = finished
 
-    def _before_all(self, names: tuple[str, ...], node: str) -> int:
-        over = 0
+    def _finished_before_all(self, names: tuple[str, ...], node: str) -> int:
+        finished = 0
         for name in names:
-            over |= self._before(name, node)
-        return over
+            finished |= self._finished_before(name, node)
+        return finished
 
-    def _sources(self, send: Op, listen: Op, at: int, node: str) -> list[str]:
-        key = send.attrs["edge"], at
-        if key not in self._ways:
+    def _sources(self, send: Op, listen: Op, index: int, node: str) -> list[str]:
+        """The analysed nodes whose pieces of a message's value `node` receives."""
+        key = send.attrs["edge"], index
+        if key not in self._conversions:
             graph = self._graph
-            operand, result = graph.values[send.operands[at]], listen.results[at]
+            operand, result = graph.values[send.operands[index]], listen.results[index]
             assert operand.layout is not None
             assert result.layout is not None
             layouts = operand.layout, result.layout
             nodes = self._nodes(send), self._nodes(listen)
             workers = graph.cluster.workers
-            self._ways[key] = Conversion(layouts, *nodes, graph.batch, workers)
-        return [piece.source for piece in self._ways[key].pieces(node)]
+            self._conversions[key] = Conversion(layouts, *nodes, graph.batch, workers)
+        return [piece.source for piece in self._conversions[key].pieces_for(node)]
 
     @cached_property
     def _stored(self) -> set[str]:
@@ -215,28 +245,29 @@ class Readers:
 
     @cached_property
     def _gradients(self) -> dict[str, str]:
-        """What the update of each parameter takes."""
+        """The gradient that the update of each parameter uses."""
         return {
             op.operands[0]: op.operands[1]
             for op in self._graph.ops
-            if is_update(op.kind) or is_direction(op.kind)
+            if is_update(op.kind) or is_update_direction(op.kind)
         }
 
     @cached_property
     def _positions(self) -> dict[tuple[int, str], int]:
-        """Where the values of a message stand in it, as sent and as received."""
-        found: dict[tuple[int, str], int] = {}
+        """The index of each value in the message of an edge, by its name as sent and by
+        its name as received."""
+        positions: dict[tuple[int, str], int] = {}
         for edge, send in self._graph.sends.items():
-            received = (value.name for value in self._graph.listens[edge].results)
+            received = (value.name for value in self._graph.receives[edge].results)
             for names in (send.operands, received):
-                found.update(((edge, name), at) for at, name in enumerate(names))
-        return found
+                positions.update(((edge, name), i) for i, name in enumerate(names))
+        return positions
 
 
-_VIEWS = frozenset({"assemble", "cut", *APART.values()})
-"""Kinds whose result may lie where their operand does, on the same node."""
+_VIEWS = frozenset({"assemble", "cut", *MICROBATCH_SCATTERS.values()})
+"""Kinds whose result may share the memory of their operand, on the same node."""
 
 
-def _may_be_same(op: Op) -> bool:
-    """Whether the op may leave an operand as it is, for whoever takes its result."""
+def _may_return_operand(op: Op) -> bool:
+    """Whether the op's result may be one of its operands, unchanged."""
     return is_conversion(op.kind) or op.kind == "accumulate"

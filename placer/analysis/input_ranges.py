@@ -1,11 +1,11 @@
-"""Which values an input may have: those that the ops which take it as an index allow."""
+"""The range of valid values of each input that ops use as an index."""
 
 from __future__ import annotations
 
 import re
 
 from placer import ops
-from placer.analysis.if_training import resolved
+from placer.analysis.if_training import resolve_if_training
 from placer.build.plan import Range
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import STRUCTURAL, declared_attrs
@@ -16,31 +16,36 @@ _REARRANGED = frozenset(
     {"reshape", "flatten", "transpose", "squeeze", "expand_dims", "tile", "concat"}
     | {"stop_gradient"}
 )
-"""Ops whose result has all values of each operand. A slice has some only: what takes it
-says nothing of the others."""
+"""Kinds whose result has all elements of each operand. A slice has only some of them,
+so an op that uses a slice as an index does not restrict the others."""
 
 
 def index_ranges(graph: Graph, *, evaluating: bool) -> dict[str, Range]:
-    """The range of each input that a step, or an evaluation, uses as an index.
+    """Return the range of each input that a step, or an evaluation, uses as an index.
 
-    `graph` is as written. Where several ops take an input, the least range counts.
+    `graph` is the graph before the first pass. If several ops use an input, the
+    smallest range counts.
     """
-    found: dict[str, Range] = {}
-    inputs: dict[str, frozenset[str]] = {}  # by value: the inputs that it is made of
-    for op in resolved(graph, int(evaluating), lambda op: _is_root(op, evaluating)):
+    ranges: dict[str, Range] = {}
+    inputs: dict[
+        str, frozenset[str]
+    ] = {}  # of each value: the inputs that it rearranges
+    for op in resolve_if_training(
+        graph, int(evaluating), lambda op: _is_root(op, evaluating)
+    ):
         if op.kind == "read":
             inputs[op.result.name] = frozenset({op.attrs["input"]})
         if op.kind in STRUCTURAL:
             continue
-        if _keeps(op, graph):
+        if _keeps_values(op, graph):
             inputs[op.result.name] = frozenset[str]().union(
                 *(inputs.get(name, frozenset()) for name in op.operands)
             )
-        for index, size in _indexes(op, graph).items():
+        for index, size in _index_bounds(op, graph).items():
             for name in inputs.get(op.operands[index], ()):
-                if name not in found or size <= found[name].high:
-                    found[name] = Range(low=0, high=size - 1, op=op.name, kind=op.kind)
-    return found
+                if name not in ranges or size <= ranges[name].high:
+                    ranges[name] = Range(low=0, high=size - 1, op=op.name, kind=op.kind)
+    return ranges
 
 
 def _is_root(op: Op, evaluating: bool) -> bool:
@@ -49,25 +54,24 @@ def _is_root(op: Op, evaluating: bool) -> bool:
     return op.kind in ("record", "minimize")
 
 
-def _indexes(op: Op, graph: Graph) -> dict[int, int]:
+def _index_bounds(op: Op, graph: Graph) -> dict[int, int]:
+    """The operands that the op uses as indices, with the number of valid indices."""
     declaration = ops.find(op.kind)
-    types = [graph.tensor(name) for name in op.operands]
+    types = [graph.tensor_type(name) for name in op.operands]
     attrs = complete(declaration, declared_attrs(op.attrs))
-    return dict(declaration.indexes(types, attrs))
+    return dict(declaration.index_bounds(types, attrs))
 
 
-def _keeps(op: Op, graph: Graph) -> bool:
-    """Whether every value of its operands is a value of its result."""
+def _keeps_values(op: Op, graph: Graph) -> bool:
+    """Whether the op's result has every element of its operands, unchanged."""
     if op.kind != "cast":
         return op.kind in _REARRANGED
-    given, made = (
-        _bits(graph.tensor(op.operands[0])),
-        _bits(graph.tensor(op.result.name)),
-    )
-    return given is not None and made is not None and given <= made
+    before = _bits(graph.tensor_type(op.operands[0]))
+    after = _bits(graph.tensor_type(op.result.name))
+    return before is not None and after is not None and before <= after
 
 
 def _bits(kind: TensorType) -> int | None:
-    """How large the numbers of an integer type can be, in bits; None of any other."""
+    """The bits of the largest value of an integer type; None for other types."""
     match = re.fullmatch(r"(u?)int(\d+)", kind.dtype)
     return int(match[2]) - (not match[1]) if match else None

@@ -1,8 +1,19 @@
-"""What layout a computed op needs of each operand, and what layouts its results have.
+"""The layouts that a computed op needs of its operands, and those of its results.
 
-These are the batch rules of design 4. `lay_out` asks with the layouts in which operands
-come, and converts them to what is needed; the verifier asks with those that stand in
-the graph, which need nothing more.
+Two callers ask. The layout pass passes the layouts in which operands arrive, and
+converts them to those that the op needs. The verifier passes the layouts in the graph,
+which then must be the needed ones.
+
+Partial values. A P value is a sum over nodes. An op that is linear in an operand can be
+applied to each part of the sum, so it takes P and gives P; every other op needs the
+whole sum, R. An op that is linear only in several operands at once, such as `add`,
+needs P for all of them: if one were R, the sum would count it once per node.
+
+Cotangents. The gradient of a value is summed over all its uses. A replicated value has
+one use on each node, so its gradient is the sum of what the nodes compute: R has the
+dual P. A partial value goes into one sum, so the cotangent of the sum is that of every
+part: P has the dual R. Rows of a split value have their own gradients: S has the dual
+S.
 """
 
 from __future__ import annotations
@@ -14,95 +25,109 @@ from placer.graph.graph import Op
 from placer.graph.kinds import declared_attrs
 from placer.layouts import Layout
 from placer.ops.attributes import complete
-from placer.ops.declaration import Rule
+from placer.ops.declaration import BatchRule
 from placer.types import TensorType
 
 DUAL: Mapping[Layout, Layout] = {"R": "P", "P": "R", "S": "S"}
-"""The layout of a cotangent: of R is P, of P is R, of S is S."""
+"""The layout of a cotangent, by the layout of its value."""
 
 Layouts = tuple[Layout, ...]
-Ways = tuple[Layouts, Layouts]
-"""What is needed of the operands, and what the results have."""
+LayoutSignature = tuple[Layouts, Layouts]
+"""The layouts that an op needs of its operands, and the layouts of its results."""
 
 
-def replicated(op: Op) -> Ways:
-    """Everything whole, as on a single node."""
-    return alike("R", len(op.operands)), alike("R", len(op.results))
+def replicated_signature(op: Op) -> LayoutSignature:
+    """Return the signature in which everything is R, as on a single node."""
+    return repeat_layout("R", len(op.operands)), repeat_layout("R", len(op.results))
 
 
-def by_rule(op: Op, types: Sequence[TensorType], have: Sequence[Layout]) -> Ways:
-    """Of a forward op on several nodes, by the types of its operands and the layouts
-    in which they come."""
-    if op.kind == "hold":  # as it is, whatever it waits for
+def forward_signature(
+    op: Op, types: Sequence[TensorType], have: Sequence[Layout]
+) -> LayoutSignature:
+    """Return the signature of a forward op that runs on several nodes.
+
+    `types` are those of its operands, `have` the layouts in which they arrive.
+    """
+    if op.kind == "hold":  # passes its first operand on and only waits for the second
         return tuple(have), tuple(have[:1])
     declaration = ops.find(op.kind)
     attrs = complete(declaration, declared_attrs(op.attrs))
     tensors = [v for v in op.results if isinstance(v.type, TensorType)]
     residuals = len(op.results) - len(tensors)
     if "S" in have:
-        rule = declaration.batch(types, attrs)
+        rule = declaration.batch_rule(types, attrs)
         if rule != "whole":
-            need: Layouts = tuple("S" if kind.has_rows else "R" for kind in types)
-            return need, _of_rows(op, rule) + alike("S", residuals)
+            need: Layouts = tuple("S" if each.has_rows else "R" for each in types)
+            return need, _row_result_layouts(op, rule) + repeat_layout("S", residuals)
     elif "P" in have:
         partial = {i for i, layout in enumerate(have) if layout == "P"}
         if any(types[i].dtype == "float16" for i in partial):
-            return replicated(op)  # a part may overflow where the sum does not
+            # A part of a sum can overflow float16 where the sum itself does not.
+            return replicated_signature(op)
         for group in declaration.linear(types, attrs):
             if partial <= set(group):
                 need = tuple("P" if i in group else "R" for i in range(len(types)))
-                given = alike("P", len(tensors)) + alike("R", residuals)
-                return need, given
-    return replicated(op)
+                gives = repeat_layout("P", len(tensors)) + repeat_layout("R", residuals)
+                return need, gives
+    return replicated_signature(op)
 
 
-def of_gradient(
+def gradient_signature(
     op: Op,
     forward: Op,
     types: Sequence[TensorType],
     needed: Layouts,
     layouts: Mapping[str, Layout],
-) -> Ways:
-    """Of a gradient op on several nodes: it needs what its forward op `needed`, and the
-    dual of what that gave. `types` are those of the forward op's operands, `layouts`
-    those of its results."""
+) -> LayoutSignature:
+    """Return the signature of a gradient op that runs on several nodes.
+
+    It needs the saved operands in the layouts that the forward op `needed`, and the
+    cotangents in the duals of the layouts of the forward results. It gives the duals of
+    the layouts that the forward op needed. `types` are the types of the forward
+    operands, `layouts` contains the layouts of the forward results.
+    """
     tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
-    of_loss = op.attrs.get("cotangents", range(len(tensors)))
-    saved = op.operands[1 : len(op.operands) - len(of_loss)]
+    cotangents = op.attrs.get("cotangents", range(len(tensors)))
+    saved = op.operands[1 : len(op.operands) - len(cotangents)]
     position = {name: i for i, name in enumerate(forward.operands)}
     if position.keys() >= {*saved}:
-        of_saved = tuple(needed[position[name]] for name in saved)
-    else:  # some were made again, under names of their own
-        of_saved = tuple(needed[i] for i in _saved(forward, types))
-    of_cotangents = tuple(DUAL[layouts[tensors[i].name]] for i in of_loss)
+        saved_layouts = tuple(needed[position[name]] for name in saved)
+    else:  # recomputed operands have other names than in the forward op
+        saved_layouts = tuple(needed[i] for i in _saved_indices(forward, types))
+    cotangent_layouts = tuple(DUAL[layouts[tensors[i].name]] for i in cotangents)
     gives = tuple(DUAL[needed[i]] for i in op.attrs["wrt"])
-    return (layouts[op.operands[0]], *of_saved, *of_cotangents), gives
+    return (layouts[op.operands[0]], *saved_layouts, *cotangent_layouts), gives
 
 
-def _saved(forward: Op, types: Sequence[TensorType]) -> Sequence[int]:
+def _saved_indices(forward: Op, types: Sequence[TensorType]) -> Sequence[int]:
     declaration = ops.find(forward.kind)
     return declaration.saves(
         types, complete(declaration, declared_attrs(forward.attrs))
     )
 
 
-def of_accumulation(op: Op, layouts: Mapping[str, Layout]) -> Ways:
-    """Of a sum of gradients on several nodes: the dual of the value's own layout. A part
-    of it, that goes elsewhere afterwards, stays as it is made where all is made alike."""
-    made = DUAL[layouts.get(op.attrs["of"], "R")]
+def accumulation_signature(op: Op, layouts: Mapping[str, Layout]) -> LayoutSignature:
+    """Return the signature of a sum of gradients that runs on several nodes.
+
+    The sum and its operands have the dual of the layout of the value that the gradients
+    are of. A partial sum of one place (`part`), which another place adds up, keeps the
+    layout of its operands if they have one layout: nothing is converted before the sum.
+    """
+    layout = DUAL[layouts.get(op.attrs["of"], "R")]
     have = {layouts[name] for name in op.operands}
     if op.attrs.get("part") and len(have) == 1:
-        (made,) = have
-    return alike(made, len(op.operands)), (made,)
+        (layout,) = have
+    return repeat_layout(layout, len(op.operands)), (layout,)
 
 
-def alike(layout: Layout, count: int) -> Layouts:
+def repeat_layout(layout: Layout, count: int) -> Layouts:
+    """Return the layout `count` times."""
     return (layout,) * count
 
 
-def _of_rows(op: Op, rule: Rule) -> Layouts:
-    """The layouts of the results that ops make of split rows: what has rows of its own
-    is split, the rest is a sum over the rows."""
+def _row_result_layouts(op: Op, rule: BatchRule) -> Layouts:
+    """Return the layouts of the tensors that an op computes from split rows: S for
+    those with rows of their own, P for sums over rows."""
     return tuple(
         "S" if rule == "rows" and value.type.has_rows else "P"
         for value in op.results

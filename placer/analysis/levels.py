@@ -1,4 +1,4 @@
-"""Levels: how many messages, and first halves of updates, come before an op."""
+"""Levels: how many messages, or first phases of updates, an op has to wait for."""
 
 from __future__ import annotations
 
@@ -6,40 +6,56 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from placer.graph.graph import Op
-from placer.graph.kinds import is_direction
+from placer.graph.kinds import is_update_direction
 
 
-class Step(NamedTuple):
-    """What is known after it has run: `gives`, and `cost` levels later. Steps of one
-    `group` run together, at one level."""
+class LevelItem(NamedTuple):
+    """An item of a program, as far as levels depend on it.
 
-    takes: Sequence[str]
-    gives: Sequence[str]
-    cost: int = 0
+    The names that it `defines` are available `delay` levels after the item. Items of
+    one `group` run at the same level; an item without a group is independent.
+    """
+
+    uses: Sequence[str]
+    defines: Sequence[str]
+    delay: int = 0
     group: Hashable = None
 
 
-def levels(steps: Sequence[Step]) -> list[int]:
-    """The level at which each step, in program order, can run at the earliest."""
-    floor: dict[Hashable, int] = {}
+def compute_levels(items: Sequence[LevelItem]) -> list[int]:
+    """Return the earliest level of each item. The items are in program order.
+
+    Without groups, one pass over the items gives the longest path in levels. A group
+    has the level of its latest member, which delays the users of all its members and
+    thereby possibly other groups. So the passes repeat, each with the group levels of
+    the pass before as lower bounds, until these do not change: a fixpoint. Bounds only
+    grow, so this ends, as long as no group depends on itself; it is the least fixpoint,
+    so every item has its earliest level.
+    """
+    group_levels: dict[Hashable, int] = {}
     while True:
-        known: dict[str, int] = {}
-        found: list[int] = []
+        available_at: dict[str, int] = {}
+        levels: list[int] = []
         highest: dict[Hashable, int] = {}
-        for takes, gives, cost, group in steps:
-            level = max([known[name] for name in takes], default=0)
+        for uses, defines, delay, group in items:
+            level = max([available_at[name] for name in uses], default=0)
             if group is not None:
-                level = max(level, floor.get(group, 0))
+                level = max(level, group_levels.get(group, 0))
                 highest[group] = max(level, highest.get(group, 0))
-            found.append(level)
-            for name in gives:
-                known[name] = level + cost
-        if highest == floor:
-            return found
-        floor = highest
+            levels.append(level)
+            for name in defines:
+                available_at[name] = level + delay
+        if highest == group_levels:
+            return levels
+        group_levels = highest
 
 
-def of_halves(op: Op) -> tuple[int, Hashable]:
-    """The cost and the group of an op: the directions of an optimizer, whose parameters
-    share a table on each node, are found at once."""
-    return (1, op.attrs["group"]) if is_direction(op.kind) else (0, None)
+def delay_and_group(op: Op) -> tuple[int, Hashable]:
+    """Return the delay and the group of an op in a `LevelItem`.
+
+    The parameters of an optimizer share one table on each node, which computes all
+    their update directions in one call: these ops are a group. The call comes after the
+    jitted functions of its level, so the norms of the directions are computed a level
+    later.
+    """
+    return (1, op.attrs["group"]) if is_update_direction(op.kind) else (0, None)

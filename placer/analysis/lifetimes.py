@@ -1,4 +1,4 @@
-"""What each node runs in a step, in order, and from when to when its values live."""
+"""The time slots of each node's step, and the slots in which its values are alive."""
 
 from __future__ import annotations
 
@@ -9,129 +9,150 @@ from functools import cached_property
 from math import inf
 
 from placer.analysis.schedule import Schedule
-from placer.analysis.tasks import Block, Blocks, blocks
-from placer.analysis.units import Phase, Unit
+from placer.analysis.tasks import NodeStep, Task, split_into_tasks
+from placer.analysis.units import LoweredGraph, Unit
 from placer.graph.graph import Op, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Units that a node runs before it lets anything go, for one microbatch or once a
-    step; `begin` is when, in declared FLOPs since the microbatches began."""
+class TimeSlot:
+    """Units that a node runs without freeing any of their values in between.
+
+    A slot is one scheduled task, for one microbatch or once a step, or one unit outside
+    of the schedule. `start` is its time, in declared FLOPs since the first task: -1
+    before all tasks, infinite after them.
+    """
 
     units: Sequence[Unit]
     microbatch: int | None
-    begin: float
+    start: float
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """A value of a node, from its run `born` to its run `dies`, by their numbers."""
+class Lifetime:
+    """A value of a node, alive from slot number `first` to `last`, both included."""
 
     op: Op
     value: Value
-    born: int
-    dies: int
+    first: int
+    last: int
 
 
 class Lifetimes:
-    """Of the values of a step, on each node.
+    """The lifetimes of the values of a step, on each node.
 
-    What a jitted function takes and gives lives as long as its call. What is made for
-    each microbatch lives as often as the schedule has it alive; what is sent for one
-    lives until the turn in which it is taken, and what comes in is there a turn ahead.
+    The operands and results of a jitted function are alive for all of its call. A value
+    that each microbatch has is counted once for each microbatch for which the schedule
+    keeps it alive. A message of a microbatch is alive at its sender until its last
+    receiver's task starts, and at a receiver from one slot before the task that uses
+    it, since messages arrive ahead of their use.
     """
 
-    def __init__(self, step: Phase, schedule: Schedule) -> None:
+    def __init__(self, step: LoweredGraph, schedule: Schedule) -> None:
         self.step = step
         self.graph = step.graph
         self.schedule = schedule
-        self._takers: dict[tuple[int, int], list[tuple[int, str]]] = {}
-        """Who takes a message of a microbatch, and when, the last first."""
+        self._receive_times: dict[tuple[int, int], list[tuple[int, str]]] = {}
+        """When each receiver's task starts, with the receiver, the latest first: by
+        edge and microbatch."""
 
-    def runs(self, node: str) -> list[Run]:
-        if node not in self.schedule.turns:
-            return [Run((u,), None, i) for i, u in enumerate(self.step.units(node))]
-        step = self._blocks[node]
-        among = {block.name: block.units for block in step.among}
-        found = [Run((unit,), None, -1) for unit in step.before.units]
-        for turn in self.schedule.turns[node]:
-            found.append(Run(among[turn.block], turn.microbatch, turn.begin))
-        return [*found, *(Run((unit,), None, inf) for unit in step.after.units)]
+    def slots_of(self, node: str) -> list[TimeSlot]:
+        """Return the time slots of a node's step, in order."""
+        if node not in self.schedule.tasks:
+            return [
+                TimeSlot((u,), None, i) for i, u in enumerate(self.step.units_on(node))
+            ]
+        step = self._node_steps[node]
+        units_of = {task.name: task.units for task in step.tasks}
+        slots = [TimeSlot((unit,), None, -1) for unit in step.before.units]
+        for run in self.schedule.tasks[node]:
+            slots.append(TimeSlot(units_of[run.task], run.microbatch, run.start))
+        return [*slots, *(TimeSlot((unit,), None, inf) for unit in step.after.units)]
 
-    def of(self, node: str, runs: Sequence[Run]) -> Iterator[Life]:
-        """The lives of what the node's functions give, and of all else that it makes."""
-        begins = [run.begin for run in runs]  # in order
-        last: dict[tuple[str, int | None], int] = {}
-        for i, run in enumerate(runs):
-            for op in _ops(run):
+    def lifetimes_in(self, node: str, slots: Sequence[TimeSlot]) -> Iterator[Lifetime]:
+        """Yield the lifetime of every value that the node's ops produce, except those
+        inside a jitted function."""
+        starts = [slot.start for slot in slots]  # ascending
+        last_use: dict[tuple[str, int | None], int] = {}
+        for i, slot in enumerate(slots):
+            for op in _ops(slot):
                 end = i
-                if op.kind == "send" and run.microbatch is not None:
-                    until = self._taken(op, node, run.microbatch)
-                    end = max(i, bisect_right(begins, until) - 1)
+                if op.kind == "send" and slot.microbatch is not None:
+                    # The message is alive until its last receiver starts on it: to the
+                    # last slot of this node that starts no later than that.
+                    until = self._last_receive(op, node, slot.microbatch)
+                    end = max(i, bisect_right(starts, until) - 1)
                 for name in op.operands:
-                    key = name, self._number(name, run)
-                    last[key] = max(last.get(key, 0), end)
-        sums: set[str] = set()
-        for i, run in enumerate(runs):
-            for unit in run.units:
+                    key = name, self._microbatch_of(name, slot)
+                    last_use[key] = max(last_use.get(key, 0), end)
+        counted: set[str] = set()
+        for i, slot in enumerate(slots):
+            for unit in slot.units:
                 outputs = set(unit.outputs)
                 for op in unit.ops:
-                    ahead = op.kind == "listen_and_serv" and run.microbatch is not None
+                    received = op.kind == "listen_and_serv"
+                    ahead = received and slot.microbatch is not None
                     for value in op.results:
                         if unit.computed and value.name not in outputs:
                             continue
-                        if op.kind in _IN_ONE_PLACE and value.name in sums:
+                        # Alive from the first microbatch on, and counted only there.
+                        if op.kind in _ACCUMULATED and value.name in counted:
                             continue
-                        sums.add(value.name)
-                        dies = last.get((value.name, self._number(value.name, run)), i)
-                        yield Life(op, value, max(0, i - ahead), max(i, dies))
+                        counted.add(value.name)
+                        key = value.name, self._microbatch_of(value.name, slot)
+                        last = last_use.get(key, i)
+                        yield Lifetime(op, value, max(0, i - ahead), max(i, last))
 
     @cached_property
-    def _blocks(self) -> Mapping[str, Blocks]:
-        first = self.step.alike.first
+    def _node_steps(self) -> Mapping[str, NodeStep]:
+        first = self.step.node_classes.representative
         of_class = {
-            node: blocks(self.graph, self.step.units(node))
-            for node in dict.fromkeys(map(first, self.schedule.turns))
+            node: split_into_tasks(self.graph, self.step.units_on(node))
+            for node in dict.fromkeys(map(first, self.schedule.tasks))
         }
-        return {node: of_class[first(node)] for node in self.schedule.turns}
+        return {node: of_class[first(node)] for node in self.schedule.tasks}
 
     @cached_property
-    def _listening(self) -> Mapping[int, Sequence[tuple[str, Block]]]:
-        """Which nodes take an edge's message, and in which block."""
-        found: dict[int, list[tuple[str, Block]]] = {}
-        for node, step in self._blocks.items():
-            for block in step.among:
-                for op in block.ops:
+    def _receivers(self) -> Mapping[int, Sequence[tuple[str, Task]]]:
+        """The nodes that receive each edge's message, and the task in which they do."""
+        receivers: dict[int, list[tuple[str, Task]]] = {}
+        for node, step in self._node_steps.items():
+            for task in step.tasks:
+                for op in task.ops:
                     if op.kind == "listen_and_serv":
-                        found.setdefault(op.attrs["edge"], []).append((node, block))
-        return found
+                        receivers.setdefault(op.attrs["edge"], []).append((node, task))
+        return receivers
 
-    def _taken(self, send: Op, node: str, microbatch: int) -> float:
-        """When the last of the others takes a microbatch's message."""
+    def _last_receive(self, send: Op, node: str, microbatch: int) -> float:
+        """When the last other node starts on a microbatch's message; -1 without one."""
         key = send.attrs["edge"], microbatch
-        if key not in self._takers:
-            found = [
-                (self._begin[other, block.name, microbatch], other)
-                for other, block in self._listening.get(key[0], ())
+        if key not in self._receive_times:
+            times = [
+                (self._starts[other, task.name, microbatch], other)
+                for other, task in self._receivers.get(key[0], ())
             ]
-            self._takers[key] = sorted(found, reverse=True)
-        return next((at for at, other in self._takers[key] if other != node), -1)
+            self._receive_times[key] = sorted(times, reverse=True)
+        return next((t for t, other in self._receive_times[key] if other != node), -1)
 
     @cached_property
-    def _begin(self) -> Mapping[tuple[str, str, int | None], int]:
+    def _starts(self) -> Mapping[tuple[str, str, int | None], int]:
+        """When each scheduled task starts, by node, task and microbatch."""
         return {
-            (node, turn.block, turn.microbatch): turn.begin
-            for node, turns in self.schedule.turns.items()
-            for turn in turns
+            (node, run.task, run.microbatch): run.start
+            for node, runs in self.schedule.tasks.items()
+            for run in runs
         }
 
-    def _number(self, name: str, run: Run) -> int | None:
-        return None if self.graph.values[name].over is None else run.microbatch
+    def _microbatch_of(self, name: str, slot: TimeSlot) -> int | None:
+        """The microbatch of the slot, or None for a value of which a step has one."""
+        if self.graph.values[name].microbatch_layout is None:
+            return None
+        return slot.microbatch
 
 
-_IN_ONE_PLACE = frozenset({"sum_microbatches", "one_microbatch"})
+_ACCUMULATED = frozenset({"sum_microbatches", "one_microbatch"})
+"""Kinds whose result has one buffer for all microbatches."""
 
 
-def _ops(run: Run) -> Iterator[Op]:
-    return (op for unit in run.units for op in unit.ops)
+def _ops(slot: TimeSlot) -> Iterator[Op]:
+    return (op for unit in slot.units for op in unit.ops)

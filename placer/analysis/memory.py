@@ -1,4 +1,4 @@
-"""How much memory a step needs on a node, and whether the spec's devices have it."""
+"""The memory that a step needs on each node, checked against the spec's devices."""
 
 from __future__ import annotations
 
@@ -8,209 +8,225 @@ from itertools import accumulate
 from math import prod
 from operator import add
 
-from placer.analysis.lifetimes import Life, Lifetimes
-from placer.analysis.schedule import Schedule, Turn
-from placer.analysis.units import Phase, Unit
+from placer.analysis.lifetimes import Lifetime, Lifetimes
+from placer.analysis.schedule import Schedule, ScheduledTask
+from placer.analysis.units import LoweredGraph, Unit
 from placer.build.plan import Plan, Table
 from placer.config import optimizers
 from placer.errors import SpecError
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import FLAT
+from placer.graph.kinds import FLAT_VIEWS
 from placer.graph.model import Model
-from placer.layouts.conversions import share_of
-from placer.types import HALVES, ITEM_BYTES, TensorType
+from placer.layouts.partition import row_shard
+from placer.types import HALF_FLOATS, ITEM_BYTES, TensorType
 
 
-class Memory:
-    """Of a step: what its values and its tables take on each node.
+class MemoryEstimate:
+    """The memory that the values and the tables of a step need on each node, in bytes.
 
-    What XLA does inside a jitted function, such as fusing or reusing a buffer, is not
-    counted.
+    Does not count what XLA does inside a jitted function, such as fusing ops or reusing
+    a buffer.
     """
 
-    def __init__(self, step: Phase, schedule: Schedule) -> None:
+    def __init__(self, step: LoweredGraph, schedule: Schedule) -> None:
         self._graph = step.graph
-        self._alike = step.alike
+        self._node_classes = step.node_classes
         self._schedule = schedule
         self._lifetimes = Lifetimes(step, schedule)
-        self._found: dict[str, _Peaks] = {}
+        self._peaks: dict[str, _Peaks] = {}
 
-    def activations(self, node: str) -> int:
-        """Bytes of the values of a step that live at once on the node, at most."""
-        return self._peaks(node)[None]
+    def activation_bytes(self, node: str) -> int:
+        """Return the peak of the bytes of all values of a step on the node."""
+        return self._peaks_of(node)[None]
 
-    def tables(self, tables: Sequence[Table]) -> int:
-        """Bytes of tables: values, and what their optimizers keep."""
+    def table_bytes(self, tables: Sequence[Table]) -> int:
+        """Return the bytes of tables: their values and their optimizers' slots."""
         return sum(_table_bytes(self._graph, table) for table in tables)
 
-    def devices(self, node: str, tables: Sequence[Table]) -> dict[str, int]:
-        """Both of each device that something is on. Devices that compute together have
-        each a share of the rows, and all of the rest."""
+    def device_bytes(self, node: str, tables: Sequence[Table]) -> dict[str, int]:
+        """Return the peak of values and tables together on each device in use.
+
+        Devices that compute together each have a part of the rows, and a copy of what
+        has no rows.
+        """
         graph = self._graph
-        found: dict[str, int] = {}
-        places = {graph.devices(op): op.place for op in graph.on(node)}
-        peaks = self._peaks(node)
+        device_bytes: dict[str, int] = {}
+        places = {graph.devices(op): op.place for op in graph.ops_on(node)}
+        peaks = self._peaks_of(node)
         for devices, place in places.items():
             assert place is not None
             needed = peaks[devices]
-            needed += self.tables([t for t in tables if t.devices == devices])
+            needed += self.table_bytes([t for t in tables if t.devices == devices])
             for number in graph.cluster.device_ids(place):
                 device = f"{place.device}:{number}"
-                found[device] = found.get(device, 0) + needed
-        return found
+                device_bytes[device] = device_bytes.get(device, 0) + needed
+        return device_bytes
 
-    def _peaks(self, node: str) -> _Peaks:
-        if self._is_even:
-            node = self._alike.first(node)
-        if node not in self._found:
-            self._found[node] = self._looked_for(node)
-        return self._found[node]
+    def _peaks_of(self, node: str) -> _Peaks:
+        if self._is_same_in_class:
+            node = self._node_classes.representative(node)
+        if node not in self._peaks:
+            self._peaks[node] = self._compute_peaks(node)
+        return self._peaks[node]
 
     @cached_property
-    def _is_even(self) -> bool:
-        """Whether nodes that are alike take their turns at the same times, too."""
+    def _is_same_in_class(self) -> bool:
+        """Whether nodes of a class also run their tasks at the same times."""
         return all(
             _times(self._schedule, node) == _times(self._schedule, first)
-            for first, nodes in self._alike.classes.items()
+            for first, nodes in self._node_classes.classes.items()
             for node in nodes
         )
 
-    def _looked_for(self, node: str) -> _Peaks:
-        graph, runs = self._graph, self._lifetimes.runs(node)
-        whole = _Alive(graph, node, None, len(runs))
-        groups = {graph.devices(op): op for op in graph.on(node)}
-        counted = {
-            each: (whole, _Alive(graph, node, each, len(runs))) for each in groups
+    def _compute_peaks(self, node: str) -> _Peaks:
+        graph, slots = self._graph, self._lifetimes.slots_of(node)
+        whole = _LiveBytes(graph, node, None, len(slots))
+        groups = {graph.devices(op): op for op in graph.ops_on(node)}
+        counters = {
+            each: (whole, _LiveBytes(graph, node, each, len(slots))) for each in groups
         }
-        if len(groups) == 1 and all(_is_on_one(graph, op) for op in groups.values()):
-            counted = dict.fromkeys(groups, (whole, whole))
-        for life in self._lifetimes.of(node, runs):
-            for alive in set(counted[graph.devices(life.op)]):
-                alive.add(life)
-        for i, run in enumerate(runs):
-            for unit in run.units:
+        if len(groups) == 1 and all(
+            _has_one_device(graph, op) for op in groups.values()
+        ):
+            counters = dict.fromkeys(groups, (whole, whole))
+        for lifetime in self._lifetimes.lifetimes_in(node, slots):
+            for counter in set(counters[graph.devices(lifetime.op)]):
+                counter.add(lifetime)
+        for i, slot in enumerate(slots):
+            for unit in slot.units:
                 if unit.computed:
-                    for alive in set(counted[graph.devices(unit.ops[0])]):
-                        alive.within(i, unit)
-        found: dict[str | None, int] = {None: whole.peak()}
-        found.update((each, alive.peak()) for each, (_, alive) in counted.items())
-        return found
+                    for counter in set(counters[graph.devices(unit.ops[0])]):
+                        counter.add_temporaries(i, unit)
+        peaks: dict[str | None, int] = {None: whole.peak()}
+        peaks.update((each, counter.peak()) for each, (_, counter) in counters.items())
+        return peaks
 
 
-def _times(schedule: Schedule, node: str) -> list[tuple[Turn, int]]:
-    return [(turn, turn.begin) for turn in schedule.turns.get(node, ())]
+def _times(schedule: Schedule, node: str) -> list[tuple[ScheduledTask, int]]:
+    return [(task, task.start) for task in schedule.tasks.get(node, ())]
 
 
 _Peaks = Mapping[str | None, int]
-"""The most bytes that are alive at once of what is made on some devices of a node, or,
-by None, on any."""
+"""The peak of the bytes of values on each set of devices of a node; by None, of all
+values of the node."""
 
 
-class _Alive:
-    """What is alive in every run of a node, of what is made on the `devices`."""
+class _LiveBytes:
+    """The bytes that are alive in each time slot of a node, of values on `devices`."""
 
-    def __init__(self, graph: Graph, node: str, devices: str | None, runs: int) -> None:
+    def __init__(
+        self, graph: Graph, node: str, devices: str | None, slots: int
+    ) -> None:
         self._sizes = _Sizes(graph, node, devices)
-        self._changes = [0] * (runs + 1)
-        self._within = [0] * runs
+        self._changes = [0] * (slots + 1)  # from the slot before to this one
+        self._temporaries = [0] * slots
 
-    def add(self, life: Life) -> None:
-        size = self._sizes.of(life.op, life.value)
-        self._changes[life.born] += size
-        self._changes[life.dies + 1] -= size
+    def add(self, lifetime: Lifetime) -> None:
+        """Count a value in the slots of its lifetime."""
+        size = self._sizes.size_of(lifetime.op, lifetime.value)
+        self._changes[lifetime.first] += size
+        self._changes[lifetime.last + 1] -= size
 
-    def within(self, run: int, unit: Unit) -> None:
-        """Count what a function of the run computes and does not give."""
-        self._within[run] = max(self._within[run], _within(unit, self._sizes))
+    def add_temporaries(self, slot: int, unit: Unit) -> None:
+        """Count the values that a function of the slot computes but does not return."""
+        temporaries = _peak_of_temporaries(unit, self._sizes)
+        self._temporaries[slot] = max(self._temporaries[slot], temporaries)
 
     def peak(self) -> int:
-        return max(map(add, accumulate(self._changes), self._within), default=0)
+        return max(map(add, accumulate(self._changes), self._temporaries), default=0)
 
 
-def _is_on_one(graph: Graph, op: Op) -> bool:
+def _has_one_device(graph: Graph, op: Op) -> bool:
     """Whether the op is on one device of each of its nodes."""
     assert op.place is not None
     return len(graph.cluster.device_ids(op.place)) == 1
 
 
-def _within(unit: Unit, sizes: _Sizes) -> int:
-    """The most that is alive at once of what a function computes and does not give."""
-    last = {name: i for i, op in enumerate(unit.ops) for name in op.operands}
+def _peak_of_temporaries(unit: Unit, sizes: _Sizes) -> int:
+    """The peak of the bytes that a function computes but does not return."""
+    last_use = {name: i for i, op in enumerate(unit.ops) for name in op.operands}
     outputs = set(unit.outputs)
-    ends: dict[int, int] = {}
+    freed: dict[int, int] = {}  # bytes that each op is the last to use
     alive = peak = 0
     for i, op in enumerate(unit.ops):
         for value in op.results:
             if value.name in outputs:
                 continue
-            size = sizes.of(op, value)
+            size = sizes.size_of(op, value)
             alive += size
-            end = max(last.get(value.name, i), i)
-            ends[end] = ends.get(end, 0) + size
+            last = max(last_use.get(value.name, i), i)
+            freed[last] = freed.get(last, 0) + size
         peak = max(peak, alive)
-        alive -= ends.pop(i, 0)
+        alive -= freed.pop(i, 0)
     return peak
 
 
 class _Sizes:
-    """How many bytes a value takes on a node, or on each of the `devices` of it."""
+    """The bytes of values on a node, or on each of its `devices`."""
 
     def __init__(self, graph: Graph, node: str, devices: str | None) -> None:
         self._graph = graph
         self._node = node
         self._devices = devices
-        # By the identity of a type and of a place: few there are, and equal is slow.
+        # By the identity of a type and of a place: a graph has few of them, and
+        # comparing them by value is slow.
         self._known: dict[tuple[int, str | None, bool, int], int] = {}
 
-    def of(self, op: Op, value: Value) -> int:
-        """One microbatch's, of what is made or joined for each. None of what is a view:
-        blocks are, and parameters are the tables'."""
-        if op.kind in FLAT or op.kind == "parameter":
+    def size_of(self, op: Op, value: Value) -> int:
+        """Return the bytes of a result of the op.
+
+        Those of one microbatch, if each has its own. 0 for views: blocks of other
+        values, and parameters, which the tables store.
+        """
+        if op.kind in FLAT_VIEWS or op.kind == "parameter":
             return 0
-        repeated = value.over == "S" or op.kind == "join_microbatches"
+        repeated = value.microbatch_layout == "S" or op.kind == "join_microbatches"
         key = id(value.type), value.layout, repeated, id(op.place)
         size = self._known.get(key)
         if size is None:
-            size = self._known[key] = self._size(op, value, repeated)
-        return 2 * size if _is_sum_of_halves(op) else size
+            size = self._known[key] = self._compute_size(op, value, repeated)
+        return 2 * size if _is_sum_of_half_floats(op) else size
 
-    def _size(self, op: Op, value: Value, repeated: bool) -> int:
+    def _compute_size(self, op: Op, value: Value, repeated: bool) -> int:
         graph = self._graph
         batch = graph.batch // graph.microbatches if repeated else graph.batch
         nodes = graph.nodes(op)
         rows = batch
         if value.layout == "S":
-            number = nodes.index(self._node)
-            rows = share_of(nodes, number, graph.cluster.workers).size(batch)
+            index = nodes.index(self._node)
+            rows = row_shard(nodes, index, graph.cluster.workers).num_rows(batch)
         if self._devices is not None:
             assert op.place is not None
             rows //= len(graph.cluster.device_ids(op.place))
         return value.type.nbytes(batch, rows)
 
 
-def _is_sum_of_halves(op: Op) -> bool:
-    """Whether the runtime adds up its result over microbatches in float32."""
+def _is_sum_of_half_floats(op: Op) -> bool:
+    """Whether the runtime sums the op's half floats over microbatches in float32."""
     if op.kind != "sum_microbatches":
         return False
     kind = op.result.type
-    return isinstance(kind, TensorType) and kind.dtype in HALVES
+    return isinstance(kind, TensorType) and kind.dtype in HALF_FLOATS
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:
-    """Values, those of the step before unless they are written over, and what the
-    optimizer keeps: its state, and the directions of a rule that has them."""
+    """The bytes of a table: its values, the values of the step before unless they are
+    updated in place, the slots, and the update directions of a two-phase rule."""
     copies = 1 if table.in_place else 2
     if table.rule is not None:
         copies += len(optimizers.slots(table.rule, table.hyper))
-        copies += optimizers.find(table.rule).direction
+        copies += optimizers.find(table.rule).is_two_phase
     return copies * sum(
-        prod(block.shape) * ITEM_BYTES[graph.tensor(block.name).dtype]
+        prod(block.shape) * ITEM_BYTES[graph.tensor_type(block.name).dtype]
         for block in table.blocks
     )
 
 
 def check_memory(plan: Plan, model: Model) -> None:
-    """Raise SpecError at the device's memory that a step does not fit into."""
+    """Raise SpecError if a step does not fit the memory that the spec gives a device.
+
+    The error points at that `memory` in the spec.
+    """
     for node in plan.nodes:
         kind = node.name.split(":")[0]
         for device, needed in node.device_bytes.items():
@@ -218,7 +234,7 @@ def check_memory(plan: Plan, model: Model) -> None:
             if memory is not None and needed > memory.nbytes:
                 raise SpecError(
                     f"a step on {node.name} needs {needed:,} bytes of {device}, which "
-                    f"holds {memory.nbytes:,}",
+                    f"has {memory.nbytes:,}",
                     span=memory.span,
                     hint="use a smaller batch, or more nodes",
                 )

@@ -1,9 +1,10 @@
-"""Nodes that do the same, so that what is found of one of them holds of all.
+"""Group nodes that run identical ops, so that one analysis serves the whole group.
 
-Nodes are alike when they run the same ops of the given graphs, with as many rows, and
-are alike to every other node, too: exchanging two of them changes nothing. The first
-node of a place is not like the rest, since it makes sums and gives what all have; nor
-are nodes that take rows of some others and not of all.
+Nodes are in one class if they run the same ops of the given graphs on the same number
+of rows, and exchange messages in the same way with every other node: swapping two of
+them changes nothing. Some nodes of a place differ from the others: the first, which
+computes sums and sends what all nodes have, and nodes that exchange rows with some
+other nodes only.
 """
 
 from __future__ import annotations
@@ -13,84 +14,89 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from placer.graph.graph import Graph
 from placer.graph.kinds import is_conversion
 from placer.layouts import Layout
-from placer.layouts.conversions import share_of
+from placer.layouts.partition import row_shard
 
 
-class Alike:
-    """The classes of nodes that are alike in all of these graphs, of one cluster."""
+class NodeClasses:
+    """The classes of interchangeable nodes, for some graphs of one cluster."""
 
     def __init__(self, graphs: Iterable[Graph]) -> None:
         graphs = tuple(graphs)
-        marks: dict[str, list[Hashable]] = {
+        # Nodes with equal signatures are one class: all features of a node, in order.
+        signatures: dict[str, list[Hashable]] = {
             node: [node.split(":")[0]] for node in graphs[0].cluster.all_nodes()
         }
         for graph in graphs:
             for number, nodes in enumerate(_node_tuples(graph)):
-                for i, mark in enumerate(_marks(graph, nodes)):
-                    marks[nodes[i]].append((number, mark))
-            for node in _alone(graph):
-                marks[node].append(node)
-        self.classes: Mapping[str, Sequence[str]] = _classes(marks)
-        """The nodes of each class, in their order, by the first of them."""
-        self._first = {
+                for i, role in enumerate(_roles(graph, nodes)):
+                    signatures[nodes[i]].append((number, role))
+            for node in _unique_nodes(graph):
+                signatures[node].append(node)
+        self.classes: Mapping[str, Sequence[str]] = _group_nodes(signatures)
+        """The nodes of each class, in order, by the first of them."""
+        self._representatives = {
             node: first for first, nodes in self.classes.items() for node in nodes
         }
 
-    def first(self, node: str) -> str:
-        """The first of the nodes that are like this one: itself, where it is that."""
-        return self._first[node]
+    def representative(self, node: str) -> str:
+        """Return the first node of the node's class, which may be the node itself."""
+        return self._representatives[node]
 
 
-def _classes(marks: Mapping[str, Sequence[Hashable]]) -> dict[str, list[str]]:
-    found: dict[Hashable, list[str]] = {}
-    for node, mark in marks.items():
-        found.setdefault(tuple(mark), []).append(node)
-    return {nodes[0]: nodes for nodes in found.values()}
+def _group_nodes(signatures: Mapping[str, Sequence[Hashable]]) -> dict[str, list[str]]:
+    groups: dict[Hashable, list[str]] = {}
+    for node, signature in signatures.items():
+        groups.setdefault(tuple(signature), []).append(node)
+    return {nodes[0]: nodes for nodes in groups.values()}
 
 
 def _node_tuples(graph: Graph) -> Iterable[tuple[str, ...]]:
-    """Every set of nodes that runs some op, once."""
+    """Return every tuple of nodes that runs some op, once each."""
     of_place = {id(op.place): graph.nodes(op) for op in graph.ops}
     return dict.fromkeys(of_place.values())
 
 
-def _marks(graph: Graph, nodes: Sequence[str]) -> Iterator[Hashable]:
-    """What tells nodes of one place apart: which is the first, and how many rows each
-    has. Heter nodes have rows of different workers, each its own."""
+def _roles(graph: Graph, nodes: Sequence[str]) -> Iterator[Hashable]:
+    """Yield the role of each node of one place: whether it is the first, and whether it
+    has a row more than others, of a batch and of a microbatch. Heter nodes have the
+    rows of different workers, so each has a role of its own."""
     workers = graph.cluster.workers
-    if share_of(nodes, 0, workers).parts != len(nodes):
+    if row_shard(nodes, 0, workers).num_parts != len(nodes):
         yield from nodes
         return
     batches = graph.batch, graph.batch // graph.microbatches
-    longer = [batch % len(nodes) for batch in batches]
+    longer_parts = [batch % len(nodes) for batch in batches]
     for i in range(len(nodes)):
-        yield i == 0, *(i < some for some in longer)
+        yield i == 0, *(i < count for count in longer_parts)
 
 
-def _alone(graph: Graph) -> Iterator[str]:
-    """Nodes that are like no other because of what they send or take."""
-    for (have, need), sources, targets in dict.fromkeys(_ways(graph)):
+def _unique_nodes(graph: Graph) -> Iterator[str]:
+    """Yield the nodes that are like no other node, because of what they exchange."""
+    for (have, need), sources, targets in dict.fromkeys(_conversions(graph)):
         if sources == targets:
             continue
         if (have, need) == ("S", "S") and len(sources) > 1 and len(targets) > 1:
             yield from (*sources, *targets)
-        if (have, need) == ("R", "P"):  # the one that holds the value
-            there = set(sources)
-            yield from [node for node in targets if node in there][:1]
+        if (have, need) == ("R", "P"):  # the only target that gets the value
+            source_set = set(sources)
+            yield from [node for node in targets if node in source_set][:1]
 
 
-_Way = tuple[tuple[Layout | None, Layout | None], tuple[str, ...], tuple[str, ...]]
+_Conversion = tuple[
+    tuple[Layout | None, Layout | None], tuple[str, ...], tuple[str, ...]
+]
 
 
-def _ways(graph: Graph) -> Iterator[_Way]:
-    """Every change of layout or of nodes: the layouts, who has and who needs the value."""
+def _conversions(graph: Graph) -> Iterator[_Conversion]:
+    """Yield every change of layout or nodes: the layouts, the source and target
+    nodes."""
     values = graph.values
     for op in graph.ops:
         if is_conversion(op.kind):
             layouts = values[op.operands[0]].layout, op.result.layout
             yield layouts, graph.nodes(graph.producers[op.operands[0]]), graph.nodes(op)
-    for edge, listen in graph.listens.items():
+    for edge, receive in graph.receives.items():
         send = graph.sends[edge]
-        for name, result in zip(send.operands, listen.results, strict=True):
+        for name, result in zip(send.operands, receive.results, strict=True):
             layouts = values[name].layout, result.layout
-            yield layouts, graph.nodes(send), graph.nodes(listen)
+            yield layouts, graph.nodes(send), graph.nodes(receive)

@@ -1,9 +1,12 @@
-"""In what order each node runs its blocks for the microbatches of a step.
+"""The order in which each node runs its tasks for the microbatches of a step.
 
-Found by going through a step as if every block took as long as its declared FLOPs say,
-and the devices of a node worked side by side, each on one block at a time. `gpipe` runs what comes first for all microbatches (Huang et al. 2019); `1f1b` goes on
-with the microbatch that has come furthest, and holds no more of them than are needed to
-keep all at work (PipeDream: Narayanan et al. 2019, 2021).
+The schedule comes from a simulation of one step. It assumes that a task takes as long
+as its declared FLOPs, and that the devices of a node work side by side, each on one
+task at a time. Of the tasks that are ready, `gpipe` runs the first task of the step, so
+that it runs all forward tasks before the backward tasks (Huang et al. 2019). `1f1b`
+runs the last task, which goes on with the microbatch that has come furthest, and starts
+no more microbatches than are needed to keep all devices busy (PipeDream: Narayanan et
+al. 2019, 2021).
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
-from placer.analysis.costs import turn_cost
-from placer.analysis.flops import Known
-from placer.analysis.node_classes import Alike
-from placer.analysis.tasks import Block, Blocks, blocks
-from placer.analysis.units import units
+from placer.analysis.costs import task_cost
+from placer.analysis.flops import FlopsCache
+from placer.analysis.node_classes import NodeClasses
+from placer.analysis.tasks import NodeStep, Task, split_into_tasks
+from placer.analysis.units import units_on
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_computed, is_conversion
@@ -24,325 +27,375 @@ from placer.place import Location
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """A block of a node for one microbatch, None where it runs once a step; and when it
-    begins and ends, in declared FLOPs, and on which devices, where that is known."""
+class ScheduledTask:
+    """One run of a task, for a microbatch, or once a step if `microbatch` is None.
 
-    block: str
+    `start` and `end` are the times of the simulation, in declared FLOPs, and `devices`
+    are those that it uses. All are unknown, and not compared, for a schedule that was
+    parsed from text.
+    """
+
+    task: str
     microbatch: int | None
-    begin: int = field(default=0, compare=False)
+    start: int = field(default=0, compare=False)
     end: int = field(default=0, compare=False)
     devices: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         number = "" if self.microbatch is None else f".{self.microbatch}"
-        return f"{self.block}{number}"
+        return f"{self.task}{number}"
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The turns of every node that has any, in the order in which they begin."""
+    """The scheduled tasks of each node that has any, in the order of their start."""
 
     policy: str
     microbatches: int
-    turns: Mapping[str, tuple[Turn, ...]]
+    tasks: Mapping[str, tuple[ScheduledTask, ...]]
 
-    def of(self, node: str) -> tuple[str, ...]:
-        """A node's turns, as `forward.0` or, of a block that runs once, its name."""
-        return tuple(map(str, self.turns.get(node, ())))
+    def task_names(self, node: str) -> tuple[str, ...]:
+        """Return a node's tasks as text: `forward.0`, or `totals` if it runs once."""
+        return tuple(map(str, self.tasks.get(node, ())))
 
 
 def make_schedule(graph: Graph, policy: str) -> Schedule:
-    """The schedule of a step, from the last pass's graph."""
+    """Return the schedule of a step, given its graph after the last pass.
+
+    `policy` is `1f1b` or `gpipe`. The schedule of a step without microbatches is empty.
+    Raises GraphError if tasks of different nodes wait for each other.
+    """
     if graph.microbatches == 1:
         return Schedule(policy, 1, {})
-    alike = Alike([graph])
-    of_class = {node: blocks(graph, units(graph, node)) for node in alike.classes}
+    node_classes = NodeClasses([graph])
+    of_class = {
+        node: split_into_tasks(graph, units_on(graph, node))
+        for node in node_classes.classes
+    }
     nodes = graph.cluster.all_nodes()
-    steps = {node: of_class[alike.first(node)] for node in nodes}
-    state = _Simulation(graph, alike, steps, policy)
-    state.run()
-    turns = {node: tuple(found) for node, found in state.turns.items()}
-    return Schedule(policy, graph.microbatches, turns)
+    steps = {node: of_class[node_classes.representative(node)] for node in nodes}
+    simulation = _Simulation(graph, node_classes, steps, policy)
+    simulation.run()
+    tasks = {node: tuple(runs) for node, runs in simulation.runs.items()}
+    return Schedule(policy, graph.microbatches, tasks)
 
 
 _Rank = tuple[int, int]
-_Key = tuple[str, int, int | None]
-"""A node, a block of it by its number, and the microbatch; or a message by its edge."""
+_Run = tuple[str, int, int | None]
+"""A run of a task: the node, the task's number and the microbatch. Or a message, which
+has _MESSAGE in place of the node, and the edge in place of the task."""
 _MESSAGE = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a turn of a block takes: so long, of all of these devices."""
+    """What one run of a task needs: `cost` FLOPs of time on all of `locations`."""
 
     cost: int
     devices: tuple[str, ...]
-    at: frozenset[Location]
+    locations: frozenset[Location]
 
     def on(self, node: str) -> _Work:
-        """The same on a node that is alike."""
+        """Return the same work on another node of the class."""
         number = int(node.partition(":")[2])
-        at = frozenset(replace(device, node_id=number) for device in self.at)
-        return _Work(self.cost, self.devices, at)
+        locations = frozenset(replace(each, node_id=number) for each in self.locations)
+        return _Work(self.cost, self.devices, locations)
 
 
 @dataclass(slots=True)
 class _Stage:
-    """Blocks of a node, or of some devices of it, by the first and the last that are run
-    for each microbatch; and of how many the first has been run and the last has not.
-    `most` are needed to keep all at work."""
+    """A pipeline stage, a node or some of its devices, with its limit of microbatches.
+
+    `first` and `last` are the numbers of its first and last repeated tasks. `in_flight`
+    is the number of microbatches for which the first has run and the last has not;
+    `limit` is how many of them are enough to keep all stages busy.
+    """
 
     first: int
     last: int
-    most: int
-    held: int = 0
+    limit: int
+    in_flight: int = 0
 
 
 @dataclass(slots=True)
 class _Simulation:
     graph: Graph
-    alike: Alike
-    steps: Mapping[str, Blocks]
+    node_classes: NodeClasses
+    steps: Mapping[str, NodeStep]
     policy: str
-    among: dict[str, Sequence[Block]] = field(default_factory=dict)
-    """The blocks that take turns, of the nodes that have any."""
+    tasks: dict[str, Sequence[Task]] = field(default_factory=dict)
+    """The tasks to schedule, of each node that has repeated tasks."""
     stages: dict[str, Sequence[_Stage]] = field(default_factory=dict)
-    """Of each node those that hold back."""
-    turns: dict[str, list[Turn]] = field(default_factory=dict)
+    """The stages of each node that limit microbatches in flight."""
+    runs: dict[str, list[ScheduledTask]] = field(default_factory=dict)
+    """The result: the runs of each node so far, in the order in which they start."""
     work: dict[str, Sequence[_Work]] = field(default_factory=dict)
     free: dict[Location, int] = field(default_factory=dict)
-    """When each device has ended all that it began."""
-    ready: dict[str, dict[_Key, int]] = field(default_factory=dict)
-    """The turns that wait for nothing any more, and since when."""
-    missing: dict[_Key, int] = field(default_factory=dict)
-    """How many turns each turn still waits for."""
-    users: dict[_Key, list[_Key]] = field(default_factory=dict)
-    since: dict[_Key, int] = field(default_factory=dict)
-    """When the last of those ended that a turn waits for."""
+    """When each device finishes its last run so far."""
+    ready: dict[str, dict[_Run, int]] = field(default_factory=dict)
+    """The runs of each node that wait for no other run, and since when."""
+    missing: dict[_Run, int] = field(default_factory=dict)
+    """The number of runs that each run still waits for."""
+    waiting: dict[_Run, list[_Run]] = field(default_factory=dict)
+    """The runs that wait for each run."""
+    since: dict[_Run, int] = field(default_factory=dict)
+    """When the latest run ended that each run has waited for."""
 
     def run(self) -> None:
+        """Simulate the step. Raises GraphError if runs wait for each other."""
         for node, step in self.steps.items():
-            if any(block.repeated for block in step.among):
-                self.among[node] = step.among
-        for node, found in self.among.items():
-            first = self.alike.first(node)
+            if any(task.repeated for task in step.tasks):
+                self.tasks[node] = step.tasks
+        for node, tasks in self.tasks.items():
+            first = self.node_classes.representative(node)
             if node == first:
-                known: Known = {}
-                self.work[node] = [self._work(node, block, known) for block in found]
+                cache: FlopsCache = {}
+                self.work[node] = [self._work_of(node, task, cache) for task in tasks]
             else:
                 self.work[node] = [work.on(node) for work in self.work[first]]
-            self.stages[node] = self._stages(node) if self.policy == "1f1b" else ()
-            self.turns[node], self.ready[node] = [], {}
+            self.stages[node] = self._stages_of(node) if self.policy == "1f1b" else ()
+            self.runs[node], self.ready[node] = [], {}
         self._link()
-        best = {node: self._best(node, hold=True) for node in self.among}
-        begun = [each for each in best.values() if each is not None]
-        heapify(begun)  # with some that are no node's best any more
+        best = {node: self._best_run(node, limit=True) for node in self.tasks}
+        # The heap keeps outdated entries: only those equal to `best` count.
+        heap = [candidate for candidate in best.values() if candidate is not None]
+        heapify(heap)
         while True:
-            while begun and best[begun[0][2][0]] != begun[0]:
-                heappop(begun)
-            if begun:
-                chosen = heappop(begun)
-            else:  # all hold back, and one begins nevertheless
-                held = [self._best(node, hold=False) for node in best]
-                waiting = [each for each in held if each is not None]
-                if not waiting:
+            while heap and best[heap[0][2][0]] != heap[0]:
+                heappop(heap)
+            if heap:
+                chosen = heappop(heap)
+            else:
+                # All nodes are at their limits, or nothing is ready. In the first case
+                # the limits would stop the step for ever, so one run ignores them.
+                unlimited = [self._best_run(node, limit=False) for node in best]
+                candidates = [each for each in unlimited if each is not None]
+                if not candidates:
                     break
-                chosen = min(waiting)
-            begin, _, key = chosen
-            for node in self._take(key, begin):
-                best[node] = new = self._best(node, hold=True)
+                chosen = min(candidates)
+            start, _, run = chosen
+            for node in self._start(run, start):
+                best[node] = new = self._best_run(node, limit=True)
                 if new is not None:
-                    heappush(begun, new)
+                    heappush(heap, new)
         for (node, number, microbatch), missing in self.missing.items():
             if missing and node != _MESSAGE:
-                raise self._circle(node, number, microbatch)
+                raise self._deadlock(node, number, microbatch)
 
-    def _circle(self, node: str, number: int, microbatch: int | None) -> GraphError:
-        """A turn that waits for something that waits for it."""
-        block = self.among[node][number]
-        op = next((op for op in block.ops if op.source is not None), None)
+    def _deadlock(self, node: str, number: int, microbatch: int | None) -> GraphError:
+        """The error for a run that waits for a run that waits for it."""
+        task = self.tasks[node][number]
+        op = next((op for op in task.ops if op.source is not None), None)
         return GraphError(
-            f"{node} cannot run '{Turn(block.name, microbatch)}': it waits for nodes that"
-            " wait for it",
+            f"{node} cannot run '{ScheduledTask(task.name, microbatch)}': it waits for"
+            " nodes that wait for it",
             span=op.source if op is not None else None,
             hint="place the ops so that microbatches pass each node once, or leave"
             " train.microbatches out",
         )
 
-    def _take(self, key: _Key, begin: int) -> set[str]:
-        """Run a turn; gives the nodes for which something is new."""
-        node, number, microbatch = key
+    def _start(self, run: _Run, start: int) -> set[str]:
+        """Start a run at a time; return the nodes whose best next run may change."""
+        node, number, microbatch = run
         work = self.work[node][number]
-        end = begin + work.cost
-        del self.ready[node][key]
-        name = self.among[node][number].name
-        self.turns[node].append(Turn(name, microbatch, begin, end, work.devices))
-        self.free.update(dict.fromkeys(work.at, end))
+        end = start + work.cost
+        del self.ready[node][run]
+        name = self.tasks[node][number].name
+        self.runs[node].append(
+            ScheduledTask(name, microbatch, start, end, work.devices)
+        )
+        self.free.update(dict.fromkeys(work.locations, end))
         for stage in self.stages[node]:
-            stage.held += (number == stage.first) - (number == stage.last)
+            stage.in_flight += (number == stage.first) - (number == stage.last)
         changed = {node}
-        ahead = [key]
-        while ahead:
-            for user in self.users.get(ahead.pop(), ()):
+        finished = [run]
+        while finished:
+            for user in self.waiting.get(finished.pop(), ()):
                 self.since[user] = max(self.since.get(user, 0), end)
                 self.missing[user] -= 1
                 if self.missing[user]:
                     continue
                 if user[0] == _MESSAGE:
-                    ahead.append(user)  # `end` is when the last of its senders ends
+                    finished.append(user)  # at `end`, when its last sender ends
                 else:
                     self.ready[user[0]][user] = self.since[user]
                     changed.add(user[0])
         return changed
 
-    def _best(self, node: str, *, hold: bool) -> tuple[int, _Rank, _Key] | None:
-        """What the node does next, and when: of what is ready first, the first by its
-        policy."""
-        free, work = self.free, self.work[node]
-        found = [
-            (
-                max(since, *(free.get(d, 0) for d in work[key[1]].at)),
-                self._rank(key),
-                key,
-            )
-            for key, since in self.ready[node].items()
-            if not (hold and self._is_held(key))
-        ]
-        return min(found, default=None)
+    def _best_run(self, node: str, *, limit: bool) -> tuple[int, _Rank, _Run] | None:
+        """The node's next run, with its time and rank: the earliest, then by policy.
 
-    def _rank(self, key: _Key) -> _Rank:
-        _, number, microbatch = key
+        With `limit`, starts no microbatch in a stage that has enough in flight.
+        """
+        free, work = self.free, self.work[node]
+        candidates = [
+            (
+                max(since, *(free.get(d, 0) for d in work[run[1]].locations)),
+                self._rank(run),
+                run,
+            )
+            for run, since in self.ready[node].items()
+            if not (limit and self._is_at_limit(run))
+        ]
+        return min(candidates, default=None)
+
+    def _rank(self, run: _Run) -> _Rank:
+        """What the policy prefers of runs that can start at once: the least."""
+        _, number, microbatch = run
         first = number if self.policy == "gpipe" else -number
         return first, -1 if microbatch is None else microbatch
 
-    def _is_held(self, key: _Key) -> bool:
-        """Whether as many microbatches have begun as should be held at once."""
-        node, number, _ = key
+    def _is_at_limit(self, run: _Run) -> bool:
+        """Whether the run would start a microbatch in a stage with enough in flight."""
+        node, number, _ = run
         return any(
-            number == stage.first and stage.held >= stage.most
+            number == stage.first and stage.in_flight >= stage.limit
             for stage in self.stages[node]
         )
 
-    def _stages(self, node: str) -> list[_Stage]:
-        """The node as a whole, and each set of devices."""
-        found, work = self.among[node], self.work[node]
-        repeated = [i for i, block in enumerate(found) if block.repeated]
+    def _stages_of(self, node: str) -> list[_Stage]:
+        """The stages of a node: the whole node, and each set of its devices."""
+        tasks, work = self.tasks[node], self.work[node]
+        repeated = [i for i, task in enumerate(tasks) if task.repeated]
         groups = [repeated]
-        for at in dict.fromkeys(work[i].at for i in repeated):
-            groups.append([i for i in repeated if work[i].at == at])
+        for locations in dict.fromkeys(work[i].locations for i in repeated):
+            groups.append([i for i in repeated if work[i].locations == locations])
+        # A level is a number of messages that a task waits for. Between the forward and
+        # the backward task of a stage, a microbatch passes every later stage twice: it
+        # takes one message to each on the way forward, and one from each on the way
+        # back. So half of the difference of their levels is the number of later stages.
+        # All stages are busy if each of them has a microbatch, and this one, too.
         return [
-            _Stage(g[0], g[-1], 1 + (found[g[-1]].level - found[g[0]].level) // 2)
+            _Stage(g[0], g[-1], 1 + (tasks[g[-1]].level - tasks[g[0]].level) // 2)
             for g in groups
             if g[0] != g[-1]
         ]
 
-    def _work(self, node: str, block: Block, known: Known) -> _Work:
-        """What a turn takes. Ops of a block on different devices do not wait for each
-        other."""
+    def _work_of(self, node: str, task: Task, cache: FlopsCache) -> _Work:
+        """What a run of the task needs.
+
+        The ops of a task on different devices of the node run at the same time, so the
+        slowest devices count; those that share an op each compute a part of it.
+        """
         graph = self.graph
         computed = [
-            op for op in block.ops if is_computed(op) and not is_conversion(op.kind)
+            op for op in task.ops if is_computed(op) and not is_conversion(op.kind)
         ]
         costs: dict[str, int] = {}
-        at: set[Location] = set()
-        for op in computed or [*block.ops, *block.totals]:
+        locations: set[Location] = set()
+        for op in computed or [*task.ops, *task.totals]:
             assert op.place is not None
             kind, _, number = node.partition(":")
-            found = [
+            op_locations = [
                 Location(kind, int(number), str(op.place.device), each)
                 for each in graph.cluster.device_ids(op.place)
             ]
-            cost = turn_cost(graph, op, node, known) if computed else 0
+            cost = task_cost(graph, op, node, cache) if computed else 0
             devices = graph.devices(op)
-            costs[devices] = costs.get(devices, 0) + -(-cost // len(found))
-            at.update(found)
-        return _Work(1 + max(costs.values()), tuple(costs), frozenset(at))
+            costs[devices] = costs.get(devices, 0) + -(-cost // len(op_locations))
+            locations.update(op_locations)
+        # At least 1, so that a task without declared FLOPs takes time, too.
+        return _Work(1 + max(costs.values()), tuple(costs), frozenset(locations))
 
     def _link(self) -> None:
-        """What each turn waits for: the block before it on its node, for the same
-        microbatch, its own for the one before, and who sends it something."""
-        sources = self._sources()
-        sending = {edge: {node for node, _ in found} for edge, found in sources.items()}
-        for node, found in self.among.items():
-            for number, block in enumerate(found):
-                edges = _edges(block.ops, "listen_and_serv")
-                if number == 0:  # what is taken once, ahead of all microbatches
+        """Set what each run waits for.
+
+        That is the task before it on its node for the same microbatch, its own task for
+        the microbatch before, and the tasks that send it messages.
+        """
+        sources = self._message_sources()
+        senders = {edge: {node for node, _ in tasks} for edge, tasks in sources.items()}
+        for node, tasks in self.tasks.items():
+            for number, task in enumerate(tasks):
+                edges = _edges(task.ops, "listen_and_serv")
+                if number == 0:  # messages received once, before all microbatches
                     edges += _edges(self.steps[node].before.ops, "listen_and_serv")
-                comes = [edge for edge in edges if sources.get(edge)]
-                mine = {edge for edge in comes if node in sending[edge]}
+                received = [edge for edge in edges if sources.get(edge)]
+                own = {edge for edge in received if node in senders[edge]}
                 before = {(node, number - 1)} if number else set()
-                for edge in mine:  # of its own what it does before, and of others
+                # Of a message that the node itself also sends, the run waits for other
+                # nodes and for the node's earlier tasks, but not for itself.
+                for edge in own:
                     before |= {
                         source
                         for source in sources[edge]
                         if source < (node, number) or source[0] != node
                     }
-                for m in self._parts(block):
-                    key = node, number, m
-                    waits = [w for each in before for w in self._of(each, m)]
+                for m in self._microbatches_of(task):
+                    run = node, number, m
+                    waits = [w for each in before for w in self._runs_of(each, m)]
                     waits += (
-                        self._all_of(e, m, sources) for e in comes if e not in mine
+                        self._message(e, m, sources) for e in received if e not in own
                     )
                     if m:
                         waits.append((node, number, m - 1))
-                    self.missing[key] = len(waits)
+                    self.missing[run] = len(waits)
                     for wait in waits:
-                        self.users.setdefault(wait, []).append(key)
+                        self.waiting.setdefault(wait, []).append(run)
                     if not waits:
-                        self.ready[node][key] = 0
+                        self.ready[node][run] = 0
 
-    def _all_of(
+    def _message(
         self,
         edge: int,
         microbatch: int | None,
         sources: Mapping[int, Iterable[tuple[str, int]]],
-    ) -> _Key:
-        """What stands for all turns that a message waits for: every node that takes it
-        waits for this one, and not for each of them."""
-        key = _MESSAGE, edge, microbatch
-        if key not in self.missing:
-            waits = [w for block in sources[edge] for w in self._of(block, microbatch)]
-            self.missing[key] = len(waits)
-            for wait in waits:
-                self.users.setdefault(wait, []).append(key)
-        return key
+    ) -> _Run:
+        """Return the message that stands for the runs of all its senders.
 
-    def _sources(self) -> dict[int, set[tuple[str, int]]]:
-        """The blocks that come before each message: those that send it, and where it is
-        sent before or after the microbatches of a node, what comes before that."""
-        found: dict[int, set[tuple[str, int]]] = {}
-        behind: dict[int, set[int]] = {}  # messages that were taken before one is sent
+        n receivers of m senders wait for one message, which takes n + m links instead
+        of n * m.
+        """
+        message = _MESSAGE, edge, microbatch
+        if message not in self.missing:
+            waits = [
+                w for task in sources[edge] for w in self._runs_of(task, microbatch)
+            ]
+            self.missing[message] = len(waits)
+            for wait in waits:
+                self.waiting.setdefault(wait, []).append(message)
+        return message
+
+    def _message_sources(self) -> dict[int, set[tuple[str, int]]]:
+        """The tasks, as (node, number), that come before each edge's message.
+
+        Those are the tasks that send it. A message that a node sends outside of its
+        tasks comes after the messages that the node has received by then, and, if it is
+        sent after the tasks, after the last of them.
+        """
+        sources: dict[int, set[tuple[str, int]]] = {}
+        behind: dict[int, set[int]] = {}  # edges received before each edge is sent
         for node, step in self.steps.items():
-            for number, block in enumerate(step.among):
-                for edge in _edges(block.ops, "send"):
-                    found.setdefault(edge, set()).add((node, number))
-            last = {(node, len(step.among) - 1)} if step.among else set()
-            for ops, come in ((step.before.ops, set()), (step.after.ops, last)):
-                taken: set[int] = set()
+            for number, task in enumerate(step.tasks):
+                for edge in _edges(task.ops, "send"):
+                    sources.setdefault(edge, set()).add((node, number))
+            last = {(node, len(step.tasks) - 1)} if step.tasks else set()
+            for ops, tasks in ((step.before.ops, set()), (step.after.ops, last)):
+                received: set[int] = set()
                 for op in ops:
                     if op.kind == "send":
-                        found.setdefault(op.attrs["edge"], set()).update(come)
-                        behind.setdefault(op.attrs["edge"], set()).update(taken)
+                        sources.setdefault(op.attrs["edge"], set()).update(tasks)
+                        behind.setdefault(op.attrs["edge"], set()).update(received)
                     elif op.kind == "listen_and_serv":
-                        taken.add(op.attrs["edge"])
-        # A message has a greater number than those that come before it.
+                        received.add(op.attrs["edge"])
+        # Ascending, since an edge has a greater number than the edges before it: their
+        # sources are complete when it is their turn to be added.
         for edge in sorted(behind):
             for before in behind[edge]:
-                found[edge] |= found.get(before, set())
-        return found
+                sources[edge] |= sources.get(before, set())
+        return sources
 
-    def _of(self, block: tuple[str, int], microbatch: int | None) -> Iterator[_Key]:
-        """The turns of a block that one of this microbatch waits for."""
-        node, number = block
-        for m in self._parts(self.among[node][number]):
+    def _runs_of(self, task: tuple[str, int], microbatch: int | None) -> Iterator[_Run]:
+        """The runs of a task that a run for this microbatch waits for."""
+        node, number = task
+        for m in self._microbatches_of(self.tasks[node][number]):
             if microbatch is None or m is None or m == microbatch:
                 yield node, number, m
 
-    def _parts(self, block: Block) -> Sequence[int | None]:
-        return range(self.graph.microbatches) if block.repeated else (None,)
+    def _microbatches_of(self, task: Task) -> Sequence[int | None]:
+        return range(self.graph.microbatches) if task.repeated else (None,)
 
 
 def _edges(ops: Iterable[Op], kind: str) -> list[int]:
-    """The messages of the ops of a kind."""
+    """The edges of the ops of a kind."""
     return [op.attrs["edge"] for op in ops if op.kind == kind]

@@ -1,12 +1,15 @@
-"""Which server runs the forward ops that are placed on servers without saying which.
+"""Choose servers for the forward ops whose place is `/node:ps` without a number.
 
-Ops of which one takes what another makes stand together: nothing is sent between them.
-Each such group is given to a server by three loads: the bytes of the parameters that
-stand with it, the state of their optimizers included; the bytes that it receives and
-sends in a step; and its declared FLOPs. A load counts as its share of the sum over all
-groups. The group with the largest shares comes first, and goes where the largest of the
-server's three shares is then the smallest; the first server wins a tie. Ops that name
-one server are counted there.
+Ops that use each other's results form a group and run on the same server, so that
+nothing is sent between them. A group has three loads: the bytes of the parameters that
+only its ops use, with the state of their optimizers; the bytes that it receives and
+sends in a step; and its declared FLOPs. To compare them, each load is divided by the
+sum over all groups.
+
+The choice is greedy, as in longest-processing-time scheduling: the group with the
+largest sum of relative loads comes first, and each group goes to the server whose
+largest relative load is smallest afterwards. Ties go to the smaller sum, then to the
+first server. Ops with a given server are part of that server's load from the beginning.
 """
 
 from __future__ import annotations
@@ -16,143 +19,164 @@ from dataclasses import dataclass
 from operator import add
 from typing import Any
 
-from placer.analysis.flops import Known, flops
-from placer.analysis.stored_bytes import stored_bytes, update_of
+from placer.analysis.flops import FlopsCache, op_flops
+from placer.analysis.stored_bytes import find_update, stored_bytes
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_optimizers
+from placer.graph.kinds import is_optimizer_part
 from placer.place import SERVER
 
 Load = tuple[int, ...]
-"""Bytes that are stored, bytes that are moved in a step, FLOPs of a step."""
-NOTHING: Load = (0, 0, 0)
-_WHOLE = 1 << 40
-"""A share of 1."""
+"""Stored bytes, bytes moved in a step, FLOPs of a step; or all three relative to their
+sums over all groups, in units of 1 / _ONE."""
+NO_LOAD: Load = (0, 0, 0)
+_ONE = 1 << 40  # fixed point: integers give the same choice on every machine
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The server of a group, what the group loads it with, and what it had before."""
+class ServerChoice:
+    """The server of a group, the load of the group, and that of the server before
+    it."""
 
     server: int
-    brings: Load
-    had: Load
+    group_load: Load
+    previous_load: Load
 
-    def attr(self) -> Mapping[str, Any]:
-        """What decided, as the attribute `server` of the ops."""
-        return {"brings": [*self.brings], "had": [*self.had]}
+    def as_attribute(self) -> Mapping[str, Any]:
+        """Return the loads as the attribute `server` of the ops of the group."""
+        return {"brings": [*self.group_load], "had": [*self.previous_load]}
 
 
-def servers_of(graph: Graph, forward: Sequence[Op]) -> dict[int, Chosen]:
-    """The server of each of these ops, forward ops in program order, that stands on some
-    server: by the identity of the op."""
-    member = _members(forward)
-    if not member:
+def choose_servers(graph: Graph, forward: Sequence[Op]) -> dict[int, ServerChoice]:
+    """Return the chosen server of each op that `is_on_any_server`, by `id(op)`.
+
+    `forward` are the forward ops in program order.
+    """
+    group_of_op = _find_groups(forward)
+    if not group_of_op:
         return {}
-    open_ = set(member.values())
-    fixed = max(open_) + 1  # groups of ops that name their server follow
+    open_groups = set(group_of_op.values())
+    # The ops with a given server form one more group per server, after the open ones.
+    first_fixed = max(open_groups) + 1
     for op in forward:
-        if (server := _named(op)) is not None:
-            member[id(op)] = fixed + server
-    loads = _loads(graph, forward, member)
-    there = {group - fixed: load for group, load in loads.items() if group >= fixed}
-    groups = {group: load for group, load in loads.items() if group < fixed}
-    chosen = _dealt(groups, there, graph.cluster.kind(SERVER).count)
-    return {at: chosen[group] for at, group in member.items() if group < fixed}
+        if (server := _given_server(op)) is not None:
+            group_of_op[id(op)] = first_fixed + server
+    loads = _group_loads(graph, forward, group_of_op)
+    server_loads = {
+        group - first_fixed: load
+        for group, load in loads.items()
+        if group >= first_fixed
+    }
+    groups = {group: load for group, load in loads.items() if group < first_fixed}
+    choices = _assign(groups, server_loads, graph.cluster.kind(SERVER).count)
+    return {
+        op_id: choices[group]
+        for op_id, group in group_of_op.items()
+        if group < first_fixed
+    }
 
 
-def is_open(op: Op) -> bool:
-    """Whether the op is placed on some server, and does not say on which."""
+def is_on_any_server(op: Op) -> bool:
+    """Whether the place of the op is the node kind of servers without a number."""
     place = op.place
     return place is not None and place.node == SERVER and place.node_ids is None
 
 
-def _named(op: Op) -> int | None:
-    """The id of the one server that the op is placed on, if it says one."""
+def _given_server(op: Op) -> int | None:
+    """Return the number of the one server that the op's place names, if it does."""
     place = op.place
     if place is None or place.node != SERVER or not isinstance(place.node_ids, tuple):
         return None
     return place.node_ids[0] if len(place.node_ids) == 1 else None
 
 
-def _members(forward: Iterable[Op]) -> dict[int, int]:
-    """The group of each op that stands on some server, by the identity of the op."""
-    groups = _Groups()
-    member: dict[int, int] = {}
-    group_of: dict[str, int | None] = {}  # by value; None where it stands elsewhere
+def _find_groups(forward: Iterable[Op]) -> dict[int, int]:
+    """Return the group of each op that `is_on_any_server`, by `id(op)`."""
+    groups = _DisjointSets()
+    group_of_op: dict[int, int] = {}
+    group_of: dict[str, int | None] = {}  # by value; None if computed elsewhere
     for op in forward:
-        near = [group_of[name] for name in op.operands if name in group_of]
+        operand_groups = [group_of[name] for name in op.operands if name in group_of]
         group = None
-        if is_open(op):
-            met = (group for group in near if group is not None)
-            group = member[id(op)] = groups.joined(met)
-        elif op.place is None and near:
-            group = near[0]  # it stands with what it takes first
+        if is_on_any_server(op):
+            open_groups = (group for group in operand_groups if group is not None)
+            group = group_of_op[id(op)] = groups.union(open_groups)
+        elif op.place is None and operand_groups:
+            # The place pass puts the op with its first operand, so its users are
+            # connected with the group of that operand.
+            group = operand_groups[0]
         group_of.update((value.name, group) for value in op.results)
-    return {at: groups.first(group) for at, group in member.items()}
+    return {op_id: groups.find(group) for op_id, group in group_of_op.items()}
 
 
-def _loads(
-    graph: Graph, forward: Iterable[Op], member: Mapping[int, int]
+def _group_loads(
+    graph: Graph, forward: Iterable[Op], group_of_op: Mapping[int, int]
 ) -> dict[int, Load]:
-    """What each group loads a server with, in the order of their first ops."""
-    of_op = dict(member)  # with the gradient ops, which stand with their forward ops
+    """Return the load of each group, in the order of their first ops."""
+    with_gradients = dict(group_of_op)  # a gradient op runs where its forward op does
     for op in graph.ops:
         if op.is_gradient:
-            at = id(graph.producers[op.operands[0]])
-            if at in member:
-                of_op[id(op)] = member[at]
-    known: Known = {}
-    found: dict[int, Load] = {}
+            forward_id = id(graph.producers[op.operands[0]])
+            if forward_id in group_of_op:
+                with_gradients[id(op)] = group_of_op[forward_id]
+    cache: FlopsCache = {}
+    loads: dict[int, Load] = {}
     for op in forward:
-        if id(op) in member:
-            spent = flops(graph, op, graph.batch, known)
-            _count(found, member[id(op)], (0, 0, spent))
+        if id(op) in group_of_op:
+            flops = op_flops(graph, op, graph.batch, cache)
+            _add_load(loads, group_of_op[id(op)], (0, 0, flops))
     stored = stored_bytes(graph)
     for op in graph.of_kind("parameter"):
-        group = _alone(graph, op, member)
+        group = _only_user(graph, op, group_of_op)
         if group is not None:
-            _count(found, group, (stored[op.name], 0, 0))
+            _add_load(loads, group, (stored[op.name], 0, 0))
     for op in graph.ops:
         for value in op.results:
-            for group in _crossed(graph, op, value.name, of_op):
-                _count(found, group, (0, value.type.nbytes(graph.batch), 0))
-    return found
+            for group in _senders_and_receivers(graph, op, value.name, with_gradients):
+                _add_load(loads, group, (0, value.type.nbytes(graph.batch), 0))
+    return loads
 
 
-def _count(found: dict[int, Load], group: int, load: Load) -> None:
-    found[group] = tuple(map(add, found.get(group, NOTHING), load))
+def _add_load(loads: dict[int, Load], group: int, load: Load) -> None:
+    loads[group] = tuple(map(add, loads.get(group, NO_LOAD), load))
 
 
-def _alone(graph: Graph, parameter: Op, member: Mapping[int, int]) -> int | None:
-    """The group that a parameter stands with: its ops alone use it, and its optimizer
-    may be on any server."""
+def _only_user(
+    graph: Graph, parameter: Op, group_of_op: Mapping[int, int]
+) -> int | None:
+    """Return the group whose ops alone use a parameter, if its optimizer may be on any
+    server: then the group's server will store the parameter."""
     users = [
         op
         for op in graph.uses.get(parameter.name, ())
-        if not (op.is_gradient or is_optimizers(op.kind) or op.kind == "store")
+        if not (op.is_gradient or is_optimizer_part(op.kind) or op.kind == "store")
     ]
-    groups = {member.get(id(op)) for op in users}
-    update = update_of(graph, parameter.name)
-    free = update is None or update.place is None or is_open(update)
-    return groups.pop() if len(groups) == 1 and free else None
+    groups = {group_of_op.get(id(op)) for op in users}
+    update = find_update(graph, parameter.name)
+    is_free = update is None or update.place is None or is_on_any_server(update)
+    return groups.pop() if len(groups) == 1 and is_free else None
 
 
-def _crossed(graph: Graph, op: Op, value: str, of_op: Mapping[int, int]) -> set[int]:
-    """The groups that receive or send a value: inputs are read where they are used, and
-    parameters, their gradients and constants stay where they are."""
-    if op.kind in ("read", "parameter", "constant") or is_optimizers(op.kind):
+def _senders_and_receivers(
+    graph: Graph, op: Op, value: str, group_of_op: Mapping[int, int]
+) -> set[int]:
+    """Return the groups that send or receive a value.
+
+    Inputs, parameters, their gradients and constants are not counted: inputs are read
+    where they are used, and the others stay on the server.
+    """
+    if op.kind in ("read", "parameter", "constant") or is_optimizer_part(op.kind):
         return set()
-    here = of_op.get(id(op))
+    producer = group_of_op.get(id(op))
     users = [
         user
         for user in graph.uses.get(value, ())
-        if not is_optimizers(user.kind) and user.kind != "record"
+        if not is_optimizer_part(user.kind) and user.kind != "record"
     ]
     if op.is_gradient:
         users = [user for user in users if not _sums_for_parameter(graph, user)]
-    there = {of_op.get(id(user)) for user in users} - {here}
-    crossed = {here, *there} if there else set()
-    return {group for group in crossed if group is not None}
+    others = {group_of_op.get(id(user)) for user in users} - {producer}
+    groups = {producer, *others} if others else set()
+    return {group for group in groups if group is not None}
 
 
 def _sums_for_parameter(graph: Graph, op: Op) -> bool:
@@ -161,54 +185,63 @@ def _sums_for_parameter(graph: Graph, op: Op) -> bool:
     )
 
 
-def _dealt(
-    groups: Mapping[int, Load], there: Mapping[int, Load], servers: int
-) -> dict[int, Chosen]:
-    """A server for each group. Of the servers that have nothing yet only the first is
-    looked at."""
-    totals = [sum(load) for load in zip(*groups.values(), *there.values(), strict=True)]
+def _assign(
+    groups: Mapping[int, Load], server_loads: Mapping[int, Load], servers: int
+) -> dict[int, ServerChoice]:
+    """Assign a server to each group, as the module's docstring says.
 
-    def shares(load: Load) -> Load:
+    All servers without a load are equal, so only the first of them is a candidate.
+    """
+    totals = [
+        sum(load) for load in zip(*groups.values(), *server_loads.values(), strict=True)
+    ]
+
+    def relative(load: Load) -> Load:
         return tuple(
-            _WHOLE * a // b if b else 0 for a, b in zip(load, totals, strict=True)
+            _ONE * part // total if total else 0
+            for part, total in zip(load, totals, strict=True)
         )
 
-    held = dict(there)
-    shared = {server: shares(load) for server, load in there.items()}
-    weight = {group: shares(load) for group, load in groups.items()}
-    chosen: dict[int, Chosen] = {}
-    for group in sorted(groups, key=lambda group: (-sum(weight[group]), group)):
-        idle = next((i for i in range(servers) if i not in held), None)
+    current = dict(server_loads)
+    current_relative = {server: relative(load) for server, load in server_loads.items()}
+    weights = {group: relative(load) for group, load in groups.items()}
+    choices: dict[int, ServerChoice] = {}
+    for group in sorted(groups, key=lambda group: (-sum(weights[group]), group)):
+        idle = next((i for i in range(servers) if i not in current), None)
         after = {
-            server: tuple(map(add, shared.get(server, NOTHING), weight[group]))
-            for server in (*held, *(() if idle is None else (idle,)))
+            server: tuple(
+                map(add, current_relative.get(server, NO_LOAD), weights[group])
+            )
+            for server in (*current, *(() if idle is None else (idle,)))
         }
         best = min(after, key=lambda i: (max(after[i]), sum(after[i]), i))
-        had = held.get(best, NOTHING)
-        chosen[group] = Chosen(best, groups[group], had)
-        held[best] = tuple(map(add, had, groups[group]))
-        shared[best] = after[best]
-    return chosen
+        previous_load = current.get(best, NO_LOAD)
+        choices[group] = ServerChoice(best, groups[group], previous_load)
+        current[best] = tuple(map(add, previous_load, groups[group]))
+        current_relative[best] = after[best]
+    return choices
 
 
-class _Groups:
-    """Sets of ops that become one where they meet; each is known by its first."""
+class _DisjointSets:
+    """Union-find. The number of a set is its smallest element."""
 
     def __init__(self) -> None:
-        self._before: list[int] = []
+        self._parents: list[int] = []
 
-    def joined(self, groups: Iterable[int]) -> int:
-        """One group of all of these; a new one of none."""
-        firsts = sorted({self.first(group) for group in groups})
-        if not firsts:
-            firsts = [len(self._before)]
-            self._before.append(firsts[0])
-        for other in firsts[1:]:
-            self._before[other] = firsts[0]
-        return firsts[0]
+    def union(self, elements: Iterable[int]) -> int:
+        """Join the sets of these elements, or add an element if there are none. Returns
+        the number of the set."""
+        roots = sorted({self.find(element) for element in elements})
+        if not roots:
+            roots = [len(self._parents)]
+            self._parents.append(roots[0])
+        for other in roots[1:]:
+            self._parents[other] = roots[0]
+        return roots[0]
 
-    def first(self, group: int) -> int:
-        while self._before[group] != group:
-            self._before[group] = self._before[self._before[group]]
-            group = self._before[group]
-        return group
+    def find(self, element: int) -> int:
+        """Return the number of the element's set."""
+        while self._parents[element] != element:
+            self._parents[element] = self._parents[self._parents[element]]
+            element = self._parents[element]
+        return element

@@ -1,4 +1,4 @@
-"""How many bytes parameters take where they are stored and updated."""
+"""The bytes of memory that parameters need where they are stored and updated."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_update
 
 
-def update_of(graph: Graph, parameter: str) -> Op | None:
-    """The op that makes the parameter's new value, if it is trained."""
+def find_update(graph: Graph, parameter: str) -> Op | None:
+    """Return the op that computes the parameter's new value; None if it is frozen."""
     users = graph.uses.get(parameter, ())
     return next((op for op in users if is_update(op.kind)), None)
 
 
 def stored_bytes(graph: Graph) -> dict[str, int]:
-    """Of each parameter: bytes of its values and of what its optimizer keeps of each."""
-    recipes = {op.attrs["group"]: op.attrs for op in graph.of_kind("optimizer")}
-    slots = {
-        group: len(optimizers.slots(given["rule"], _hyper(given)))
-        for group, given in recipes.items()
+    """Return the bytes of each parameter and of the slots of its optimizer, by name."""
+    optimizer_attrs = {op.attrs["group"]: op.attrs for op in graph.of_kind("optimizer")}
+    slot_counts = {
+        group: len(optimizers.slots(attrs["rule"], _hyperparameters(attrs)))
+        for group, attrs in optimizer_attrs.items()
     }
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for op in graph.of_kind("parameter"):
-        update = update_of(graph, op.name)
-        kept = 0 if update is None else slots[update.attrs["group"]]
-        found[op.name] = (1 + kept) * graph.tensor(op.name).nbytes(1)
-    return found
+        update = find_update(graph, op.name)
+        slots = 0 if update is None else slot_counts[update.attrs["group"]]
+        sizes[op.name] = (1 + slots) * graph.tensor_type(op.name).nbytes(1)
+    return sizes
 
 
-def _hyper(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyperparameters among the attributes of an optimizer."""
-    declared = optimizers.find(given["rule"]).hyper
-    return {name: given[name] for name in declared if name in given}
+def _hyperparameters(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyperparameters among the attributes of an optimizer."""
+    declared = optimizers.find(attrs["rule"]).hyper
+    return {name: attrs[name] for name in declared if name in attrs}

@@ -1,4 +1,4 @@
-"""Which tables apply gradients as they come in, from where they lie."""
+"""Which tables apply gradients chunk by chunk, as their messages arrive."""
 
 from __future__ import annotations
 
@@ -10,45 +10,47 @@ from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_update
 
 
-def applied(
+def find_streamed_updates(
     graph: Graph, node: str, tables: Sequence[Table]
 ) -> dict[str, tuple[Op, ...]]:
-    """For each such table of the node, the messages that bring all its gradients.
+    """Return the node's tables with streamed updates, each with the messages
+    (`listen_and_serv` ops) that bring its gradients, in the order of their edges.
 
-    Nothing else takes what they bring, and nothing scales it: then no gradient is ever
-    put together, and the sum over the workers is made as it is applied.
+    An update is streamed if those messages bring nothing else, if nothing but the
+    update uses the gradients, without a scale, and if the rule has one phase. The
+    update then sums the senders' parts as it applies them: no whole gradient is stored.
     """
-    brings = {
+    listen_of = {
         value.name: op
-        for op in graph.on(node)
+        for op in graph.ops_on(node)
         if op.kind == "listen_and_serv"
         for value in op.results
     }
-    found: dict[str, tuple[Op, ...]] = {}
+    streamed: dict[str, tuple[Op, ...]] = {}
     for table in tables:
-        names = {block.gradient for block in table.blocks if block.gradient in brings}
-        messages = {brings[name].attrs["edge"]: brings[name] for name in names}
-        brought = {v.name for op in messages.values() for v in op.results}
+        names = {b.gradient for b in table.blocks if b.gradient in listen_of}
+        listens = {listen_of[name].attrs["edge"]: listen_of[name] for name in names}
+        received = {v.name for op in listens.values() for v in op.results}
         if (
             len(names) == len(table.blocks)
-            and names == brought
+            and names == received
             and table.rule is not None
-            and not optimizers.find(table.rule).direction
-            and all(_taken_alone(graph, node, name) for name in brought)
-            and all(_from_all(graph, node, graph.sends[edge]) for edge in messages)
+            and not optimizers.find(table.rule).is_two_phase
+            and all(_has_one_update(graph, node, name) for name in received)
+            and all(_has_all_parts(graph, node, graph.sends[edge]) for edge in listens)
         ):
-            found[table.name] = tuple(messages[edge] for edge in sorted(messages))
-    return found
+            streamed[table.name] = tuple(listens[edge] for edge in sorted(listens))
+    return streamed
 
 
-def _taken_alone(graph: Graph, node: str, gradient: str) -> bool:
-    """Whether one update is all that takes it here, without a scale."""
+def _has_one_update(graph: Graph, node: str, gradient: str) -> bool:
+    """Whether one update without a scale is the gradient's only use on the node."""
     users = [op for op in graph.uses.get(gradient, ()) if node in graph.nodes(op)]
     return len(users) == 1 and is_update(users[0].kind) and len(users[0].operands) == 2
 
 
-def _from_all(graph: Graph, node: str, send: Op) -> bool:
-    """Whether every sender has a part of every value, and none of them is the node."""
+def _has_all_parts(graph: Graph, node: str, send: Op) -> bool:
+    """Whether every sender has a part of every value, and the node is not a sender."""
     sources = graph.nodes(send)
     layouts = {graph.values[name].layout for name in send.operands}
     return node not in sources and (len(sources) == 1 or layouts == {"P"})

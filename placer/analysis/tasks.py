@@ -1,5 +1,8 @@
-"""What one node does in a step with microbatches: blocks that are run for each of them,
-and what comes before, between and after."""
+"""One node's step with microbatches, split into tasks.
+
+A schedule runs the tasks, most of them once for each microbatch; the units before and
+after them run once a step.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from placer.analysis.units import Unit, purpose
-from placer.graph.graph import TOGETHER, Graph, Op
+from placer.analysis.units import Unit, purpose_of
+from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op
 
 
 @dataclass(slots=True)
-class Block:
-    """Units that run one after the other: for a microbatch, where they are `repeated`,
-    else once. `totals` are what the microbatches have made together that this block is
-    the first to take. Among the microbatches a block is of one `level`."""
+class Task:
+    """Units of a node that run one after the other, at one `level`.
+
+    A `repeated` task runs for each microbatch, any other once a step. `totals` are the
+    ops whose results, summed or joined over the microbatches, this task is the first to
+    use.
+    """
 
     repeated: bool
     level: int = 0
@@ -25,74 +31,89 @@ class Block:
 
     @property
     def ops(self) -> Iterator[Op]:
+        """The ops of all units, in order."""
         return (op for unit in self.units for op in unit.ops)
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """A node's step: what is run by a schedule, and the blocks around it."""
+class NodeStep:
+    """A node's step: the tasks that the schedule orders, and what runs around them."""
 
-    before: Block
-    among: tuple[Block, ...]
-    after: Block
+    before: Task
+    tasks: tuple[Task, ...]
+    after: Task
 
 
-def blocks(graph: Graph, found: Sequence[Unit], *, evaluating: bool = False) -> Blocks:
-    """The node's units, of the last pass's graph, in blocks."""
-    sequence = _with_totals(graph, _sequence(graph, found))
-    repeated = [i for i, block in enumerate(sequence) if block.repeated]
+def split_into_tasks(
+    graph: Graph, units: Sequence[Unit], *, evaluating: bool = False
+) -> NodeStep:
+    """Split a node's units into tasks, and name those that the schedule orders.
+
+    `graph` is the graph after the last pass. Tasks are named by their purpose, such as
+    `forward`; a second task of that purpose is `forward_2`.
+    """
+    sequence = _add_totals(graph, _split_by_level(graph, units))
+    repeated = [i for i, task in enumerate(sequence) if task.repeated]
     if not repeated:
-        return Blocks(_joined(sequence), (), Block(repeated=False))
+        return NodeStep(_join(sequence), (), Task(repeated=False))
     first, last = repeated[0], repeated[-1] + 1
-    among = tuple(sequence[first:last])
+    tasks = tuple(sequence[first:last])
     counts: Counter[str] = Counter()
-    for block in among:
-        wish = _purpose(block, evaluating)
-        counts[wish] += 1
-        block.name = wish if counts[wish] == 1 else f"{wish}_{counts[wish]}"
-    return Blocks(_joined(sequence[:first]), among, _joined(sequence[last:]))
+    for task in tasks:
+        name = _purpose_of(task, evaluating)
+        counts[name] += 1
+        task.name = name if counts[name] == 1 else f"{name}_{counts[name]}"
+    return NodeStep(_join(sequence[:first]), tasks, _join(sequence[last:]))
 
 
-def _sequence(graph: Graph, found: Sequence[Unit]) -> list[Block]:
-    sequence: list[Block] = []
-    for unit in found:
+def _split_by_level(graph: Graph, units: Sequence[Unit]) -> list[Task]:
+    tasks: list[Task] = []
+    for unit in units:
         op = unit.ops[0]
         repeated = graph.is_repeated(op)
         level = op.attrs.get("segment", 0)
-        last = sequence[-1] if sequence else None
+        last = tasks[-1] if tasks else None
         if last is None or (last.repeated, last.level) != (repeated, level):
-            sequence.append(Block(repeated, level))
-        sequence[-1].units.append(unit)
-    return sequence
+            tasks.append(Task(repeated, level))
+        tasks[-1].units.append(unit)
+    return tasks
 
 
-def _with_totals(graph: Graph, sequence: Sequence[Block]) -> list[Block]:
-    """The same, in which every block finds what microbatches have made together."""
-    made: dict[str, Op] = {}
-    found: list[Block] = []
-    for block in sequence:
-        needed = dict.fromkeys(name for op in block.ops for name in op.operands)
-        totals = [made.pop(name) for name in needed if name in made]
-        if block.repeated and totals:
-            found.append(Block(repeated=False, totals=totals))
+def _add_totals(graph: Graph, sequence: Sequence[Task]) -> list[Task]:
+    """Add to each task the totals over microbatches that it is the first to use.
+
+    A total is complete after the last microbatch. A repeated task that uses one gets a
+    task of its own ahead, which runs once.
+    """
+    pending: dict[str, Op] = {}
+    tasks: list[Task] = []
+    for task in sequence:
+        needed = dict.fromkeys(name for op in task.ops for name in op.operands)
+        totals = [pending.pop(name) for name in needed if name in pending]
+        if task.repeated and totals:
+            tasks.append(Task(repeated=False, totals=totals))
         else:
-            block.totals = totals
-        made.update((op.name, op) for op in block.ops if op.kind in TOGETHER.values())
-        found.append(block)
-    return found
+            task.totals = totals
+        pending.update(
+            (op.name, op)
+            for op in task.ops
+            if op.kind in MICROBATCH_REDUCTIONS.values()
+        )
+        tasks.append(task)
+    return tasks
 
 
-def _joined(sequence: Sequence[Block]) -> Block:
-    """Blocks that are not repeated as one."""
-    whole = Block(repeated=False)
-    for block in sequence:
-        whole.units += block.units
-        whole.totals += block.totals
-    return whole
+def _join(tasks: Sequence[Task]) -> Task:
+    """Join tasks that run once a step into one."""
+    joined = Task(repeated=False)
+    for task in tasks:
+        joined.units += task.units
+        joined.totals += task.totals
+    return joined
 
 
-def _purpose(block: Block, evaluating: bool) -> str:
-    computed = [op for unit in block.units if unit.computed for op in unit.ops]
+def _purpose_of(task: Task, evaluating: bool) -> str:
+    computed = [op for unit in task.units if unit.computed for op in unit.ops]
     if not computed:
-        return "exchange" if block.units else "totals"
-    return purpose(Unit(tuple(computed), computed=True, once=False), evaluating)
+        return "exchange" if task.units else "totals"
+    return purpose_of(Unit(tuple(computed), computed=True, once=False), evaluating)

@@ -1,4 +1,4 @@
-"""What one node does in one graph: its ops, in order, in units to be emitted."""
+"""The ops of one node in one graph, in program order, grouped into emitted units."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from placer.analysis.node_classes import Alike
-from placer.graph.graph import TOGETHER, Graph, Op
+from placer.analysis.node_classes import NodeClasses
+from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op
 from placer.graph.kinds import (
     COPIES,
-    FLAT,
-    OVER,
+    FLAT_VIEWS,
+    MICROBATCH_CONVERSIONS,
     is_computed,
     is_conversion,
     is_once,
-    is_optimizers,
+    is_optimizer_part,
 )
-from placer.layouts.conversions import pieces
+from placer.layouts.conversions import pieces_for
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Consecutive ops that become one statement or one jitted function.
+    """Consecutive ops of a node, emitted as one statement or one jitted function.
 
-    `computed` units are segments: `inputs` are the values they take, `outputs` those
-    that a later unit of the node needs. `once` units of an evaluation run before its
-    first batch.
+    A `computed` unit is a segment, and becomes a jitted function: `inputs` are the
+    values that it uses, `outputs` its results that a later unit of the node uses. A
+    `once` unit of an evaluation runs before its first batch.
     """
 
     ops: tuple[Op, ...]
@@ -37,11 +37,11 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Phase:
-    """What is emitted of one graph: the step of training, or of evaluation.
+class LoweredGraph:
+    """The graph of a training step or an evaluation after the last pass, to be emitted.
 
-    `rows` is the number of rows of every global batch, None where the last of an epoch
-    may be short.
+    `rows` is the number of rows of every global batch, or None if the last batch of an
+    epoch may have fewer.
     """
 
     graph: Graph
@@ -49,55 +49,64 @@ class Phase:
     evaluating: bool
 
     @cached_property
-    def alike(self) -> Alike:
-        """Which nodes do the same in this phase."""
-        return Alike([self.graph])
+    def node_classes(self) -> NodeClasses:
+        """The nodes of the graph, grouped by the ops that they run."""
+        return NodeClasses([self.graph])
 
-    def units(self, node: str) -> tuple[Unit, ...]:
-        """The node's part of the graph, the same of all nodes that are alike. Empty when
-        it has none."""
-        first = self.alike.first(node)
-        found = self._units.get(first)
-        if found is None:
-            found = self._units[first] = units(self.graph, first)
-        return found
+    def units_on(self, node: str) -> tuple[Unit, ...]:
+        """Return the units of a node; nodes of one class share them.
+
+        Empty if the node runs no op.
+        """
+        first = self.node_classes.representative(node)
+        units = self._units.get(first)
+        if units is None:
+            units = self._units[first] = units_on(self.graph, first)
+        return units
 
     @cached_property
     def _units(self) -> dict[str, tuple[Unit, ...]]:
         return {}
 
 
-def units(graph: Graph, node: str) -> tuple[Unit, ...]:
-    """The node's part of a segmented graph. Empty when it has none."""
-    mine = _used(graph, node)
-    groups = list(_groups(graph, mine))
-    here = {value.name for op in mine for value in op.results}
+def units_on(graph: Graph, node: str) -> tuple[Unit, ...]:
+    """Group a node's ops of a segmented graph into units.
+
+    Empty if the node runs no op.
+    """
+    ops = _used_ops(graph, node)
+    groups = list(_group(graph, ops))
+    local = {value.name for op in ops for value in op.results}
     last_use: dict[str, int] = {}
     for i, group in enumerate(groups):
         for op in group:
-            for name in taken(graph, node, op):
+            for name in operands_on(graph, node, op):
                 last_use[name] = i
     return tuple(
-        _unit(graph, node, group, i, here, last_use, is_once(group[0]))
+        _make_unit(graph, node, group, i, local, last_use, is_once(group[0]))
         for i, group in enumerate(groups)
     )
 
 
-def _used(graph: Graph, node: str) -> list[Op]:
-    """The node's ops, without those that make what nobody on it takes."""
+def _used_ops(graph: Graph, node: str) -> list[Op]:
+    """The node's ops, without pure ops whose results are unused on the node."""
     used: set[str] = set()
-    found: list[Op] = []
-    for op in reversed(graph.on(node)):
+    ops: list[Op] = []
+    for op in reversed(graph.ops_on(node)):
         pure = is_computed(op) or op.kind in _PURE
         if not pure or any(value.name in used for value in op.results):
-            found.append(op)
-            used.update(taken(graph, node, op))
-    found.reverse()
-    return found
+            ops.append(op)
+            used.update(operands_on(graph, node, op))
+    ops.reverse()
+    return ops
 
 
-def taken(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
-    """The operands that this node needs: a conversion may give it nothing but zeros."""
+def operands_on(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
+    """Return the operands of `op` that it needs on this node.
+
+    All of them, except for a conversion of which the node gets no piece: its result
+    there is zeros.
+    """
     if not is_conversion(op.kind):
         return op.operands
     operand, result = graph.values[op.operands[0]], op.result
@@ -106,18 +115,18 @@ def taken(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
     layouts = operand.layout, result.layout
     sources = graph.nodes(graph.producers[operand.name])
     workers = graph.cluster.workers
-    found = pieces(layouts, sources, graph.nodes(op), node, graph.batch, workers)
-    return op.operands if found else ()
+    needed = pieces_for(layouts, sources, graph.nodes(op), node, graph.batch, workers)
+    return op.operands if needed else ()
 
 
-_PURE = COPIES | OVER | FLAT | {"read"}
-"""Kinds, beside what is computed, that do nothing but make their results."""
+_PURE = COPIES | MICROBATCH_CONVERSIONS | FLAT_VIEWS | {"read"}
+"""Kinds of structural ops without side effects."""
 
 
-def _groups(graph: Graph, mine: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
+def _group(graph: Graph, ops: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
     group: list[Op] = []
-    for op in mine:
-        if group and not _together(graph, group[-1], op):
+    for op in ops:
+        if group and not _is_same_unit(graph, group[-1], op):
             yield tuple(group)
             group = []
         group.append(op)
@@ -125,7 +134,7 @@ def _groups(graph: Graph, mine: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
         yield tuple(group)
 
 
-def _together(graph: Graph, a: Op, b: Op) -> bool:
+def _is_same_unit(graph: Graph, a: Op, b: Op) -> bool:
     if is_once(a) != is_once(b):
         return False
     if is_computed(a) and is_computed(b):
@@ -134,45 +143,49 @@ def _together(graph: Graph, a: Op, b: Op) -> bool:
         return same and graph.devices(a) == graph.devices(b)
     if a.attrs.get("segment") != b.attrs.get("segment"):
         return False
-    return a.kind == b.kind and a.kind in _IN_ONE
+    return a.kind == b.kind and a.kind in _MERGED
 
 
-_IN_ONE = {"read", "parameter", "record", *TOGETHER.values()}
-"""Kinds of which several make one statement."""
+_MERGED = {"read", "parameter", "record", *MICROBATCH_REDUCTIONS.values()}
+"""Kinds of structural ops of which several are emitted as one statement."""
 
 
-def _unit(
+def _make_unit(
     graph: Graph,
     node: str,
     group: tuple[Op, ...],
-    at: int,
-    here: set[str],
+    number: int,
+    local: set[str],
     last_use: dict[str, int],
     once: bool,
 ) -> Unit:
     if not is_computed(group[0]):
         return Unit(group, computed=False, once=once)
-    made = {value.name for op in group for value in op.results}
+    own = {value.name for op in group for value in op.results}
     inputs = dict.fromkeys(
         name
         for op in group
-        for name in taken(graph, node, op)
-        if name not in made and name in here
+        for name in operands_on(graph, node, op)
+        if name not in own and name in local
     )
     outputs = tuple(
         value.name
         for op in group
         for value in op.results
-        if last_use.get(value.name, -1) > at
+        if last_use.get(value.name, -1) > number
     )
     return Unit(group, True, once, tuple(inputs), outputs)
 
 
-def purpose(unit: Unit, evaluating: bool) -> str:
-    """What to call a segment: by what is in it."""
+def purpose_of(unit: Unit, evaluating: bool) -> str:
+    """Return the name of a segment's function, by the ops in it.
+
+    In an evaluation `predict` or `prepare`, in a training step `forward`, `backward`,
+    `forward_backward`, or `combine` if it only converts and updates.
+    """
     backward = any(op.is_gradient for op in unit.ops)
     forward = any(
-        not (op.is_gradient or is_conversion(op.kind) or is_optimizers(op.kind))
+        not (op.is_gradient or is_conversion(op.kind) or is_optimizer_part(op.kind))
         and op.kind not in ("accumulate", "constant")
         for op in unit.ops
     )

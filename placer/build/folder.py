@@ -1,8 +1,8 @@
-"""The files of a build folder: read whole and checked, each written whole.
+"""Reading and writing the files of a build folder.
 
-What lies in a build folder is run, so nothing of it is read through a link, nothing is
-run that is not hashed in the plan, and nothing is written outside of it. Nor is
-anything read that other users can change (`placer/files/owners.py`).
+A build folder contains code that is run. So no file is read through a link below the
+folder or if other users can change it (`placer/files/owners.py`), no file is run whose
+hash is not in the plan, and no file is written outside of the folder.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ CACHE = "__pycache__"
 def read_file(
     folder: Path, path: str, sha256: str | None = None, *, limit: int | None = None
 ) -> bytes:
-    """The bytes of a file of a build, the very ones that were checked.
+    """Read a file of a build, and return the bytes that were checked.
 
-    Raises BuildError when the path leaves the folder, when the file is missing, has
-    more than `limit` bytes, is reached through a link below the folder, can be changed
-    by other users, or does not have the hash that is given.
+    Raises BuildError if the path leaves the folder, or if the file is missing, has more
+    than `limit` bytes, is reached through a link below the folder, can be changed by
+    other users, or does not have the hash `sha256`.
     """
     if not is_inside(path):
         raise BuildError(f"'{path}' is outside of the build '{folder}'")
     file = folder / path
     try:
         for place in (*_parents(file, folder), file):
-            _check_kept(place)
+            _check_place(place)
         with open_regular(file, follow=False) as opened:
             content = opened.read() if limit is None else read_at_most(opened, limit)
     except FileNotFoundError as error:
@@ -47,17 +47,17 @@ def read_file(
     except OSError as error:
         raise BuildError(f"'{file}' cannot be read: {error}") from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise edited(file)
+        raise edited_error(file)
     return content
 
 
 def write_unfinished(folder: Path, path: str, content: bytes) -> None:
-    """Write a file of a build beside its place, which `finish_file` puts it in.
+    """Write a file of a build under a temporary name; `finish_file` renames it.
 
-    Only its owner may write it. Raises BuildError for a folder on the way that is a
-    link, OSError.
+    Only the owner may write to it. Raises BuildError if a folder on the path is a link,
+    and OSError.
     """
-    file = folder / unfinished(path)
+    file = folder / unfinished_path(path)
     check_parents(folder, path)
     file.parent.mkdir(mode=0o755, exist_ok=True)
     file.unlink(missing_ok=True)
@@ -67,18 +67,18 @@ def write_unfinished(folder: Path, path: str, content: bytes) -> None:
 
 
 def finish_file(folder: Path, path: str) -> None:
-    """Put a file that is written in its place. A link there is replaced, not followed.
+    """Rename a file that `write_unfinished` wrote; a link at `path` is replaced.
 
-    Raises BuildError for a folder on the way that is a link, OSError.
+    Raises BuildError if a folder on the path is a link, and OSError.
     """
     check_parents(folder, path)
-    (folder / unfinished(path)).replace(folder / path)
+    (folder / unfinished_path(path)).replace(folder / path)
 
 
 def remove_file(folder: Path, path: str) -> None:
-    """Take a file of a build away, and the folders that it leaves empty.
+    """Remove a file of a build, and the folders that are empty then.
 
-    Raises BuildError for a folder on the way that is a link, OSError.
+    Raises BuildError if a folder on the path is a link, and OSError.
     """
     check_parents(folder, path)
     file = folder / path
@@ -88,63 +88,65 @@ def remove_file(folder: Path, path: str) -> None:
             parent.rmdir()
 
 
-def unfinished(path: str) -> str:
-    """What a file is called while it is written."""
+def unfinished_path(path: str) -> str:
+    """Return the temporary path of a file while it is written."""
     return f"{path}.unfinished"
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path of a plan is a plain relative one."""
-    plain = PurePosixPath(path)
-    parts_known = not plain.is_absolute() and ".." not in plain.parts
-    is_text = bool(plain.parts) and path.isprintable()
-    return parts_known and is_text and plain.as_posix() == path
+    """Whether a path of a plan is relative, normalized and printable."""
+    pure = PurePosixPath(path)
+    is_relative = not pure.is_absolute() and ".." not in pure.parts
+    is_text = bool(pure.parts) and path.isprintable()
+    return is_relative and is_text and pure.as_posix() == path
 
 
-def added(folder: Path, known: Collection[str]) -> list[str]:
-    """The files and links in a build folder that are not known, in order.
+def find_unknown_files(folder: Path, known: Collection[str]) -> list[str]:
+    """Return the files and links in a build folder that are not in `known`, sorted.
 
-    Folders named __pycache__ are passed over: no program and no module of a build is
-    run from one, and Python looks into one only for a source file beside it.
+    Ignores folders named __pycache__: programs and modules of a build are not run from
+    there, and Python reads a cached file only for a source file beside the folder.
+    Raises OSError.
     """
-    found: list[str] = []
+    paths: list[str] = []
 
-    def failed(error: OSError) -> None:
+    def raise_error(error: OSError) -> None:
         raise error
 
-    for at, folders, files in os.walk(folder, onerror=failed):
-        links = [name for name in folders if (Path(at) / name).is_symlink()]
+    for parent, folders, files in os.walk(folder, onerror=raise_error):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
         folders[:] = [name for name in folders if name != CACHE]
-        within = Path(at).relative_to(folder)
-        found += [(within / name).as_posix() for name in (*files, *links)]
-    return sorted(set(found) - set(known))
+        within = Path(parent).relative_to(folder)
+        paths += [(within / name).as_posix() for name in (*files, *links)]
+    return sorted(set(paths) - set(known))
 
 
-def edited(file: Path) -> BuildError:
+def edited_error(file: Path) -> BuildError:
+    """Return the error for a file that differs from the plan's hash."""
     return BuildError(
-        f"'{file}' is not as it was compiled",
+        f"'{file}' was changed after it was compiled",
         hint="change the spec, not the build, and compile again",
     )
 
 
 def check_parents(folder: Path, path: str) -> None:
-    """Raise BuildError for a folder on the way to a file that is a link."""
+    """Raise BuildError if a folder between the build and a file is a link."""
     for parent in _parents(folder / path, folder):
         if parent.is_symlink():
-            raise _link(parent)
+            raise _link_error(parent)
 
 
-def _check_kept(place: Path) -> None:
+def _check_place(place: Path) -> None:
     if place.is_symlink():
-        raise _link(place)
+        raise _link_error(place)
     check_owner(place)
 
 
-def _link(place: Path) -> BuildError:
-    return BuildError(f"'{place}' is a link; a build folder holds plain files")
+def _link_error(place: Path) -> BuildError:
+    return BuildError(f"'{place}' is a link, which a build folder must not contain")
 
 
 def _parents(file: Path, folder: Path) -> list[Path]:
-    """The folders between the build's own and the file, from the outside in."""
+    """The folders between the build folder and the file, the outermost first."""
     between = file.relative_to(folder).parents
     return [folder / parent for parent in reversed(between) if parent.parts]

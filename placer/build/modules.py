@@ -1,4 +1,4 @@
-"""Python modules that lie in one folder, beside a spec or in a build: run from their source alone."""
+"""Import Python modules of one folder, a spec's or a build's, from source only."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from placer.callsite import is_cell
-from placer.errors import BuildError
 from placer.build.folder import read_file
 from placer.build.plan import FILE, Plan, read_plan, read_sources
+from placer.callsite import is_cell
+from placer.errors import BuildError
 from placer.files.regular import read_regular
 
 being_traced: ContextVar[str | None] = ContextVar("placer.being_traced", default=None)
-"""The module that is imported for a function that is traced."""
+"""The name of the module that is imported to trace one of its functions."""
 
-LARGEST_MODULE = 16 << 20
-"""Bytes that a module beside a spec may have."""
+MAX_MODULE_BYTES = 16 << 20
+"""The largest size of a module beside a spec, in bytes."""
 
-_importing = threading.RLock()  # sys.meta_path and sys.modules are the whole process's
+# Held while sys.meta_path and sys.modules are changed, which all threads share.
+_import_lock = threading.RLock()
 
 
 @dataclass(frozen=True, eq=False)
 class Modules(MetaPathFinder, Loader):
-    """Finds and loads modules of one folder by name; of a build, those of its plan.
+    """A finder and loader for the modules of one folder.
 
-    No bytecode is read or written: what runs is the source that was checked.
+    Of a build (`plan` is not None) it finds the modules of its plan, and checks their
+    hashes. No bytecode is read or written: the source that was checked is what runs.
     """
 
     folder: Path
@@ -43,22 +45,22 @@ class Modules(MetaPathFinder, Loader):
 
     @property
     def data_folder(self) -> Path:
-        """The folder of the spec, whose modules a build has copies of."""
+        """The folder of the spec; for a build, of the spec that was compiled."""
         if self.plan is None:
             return self.folder.resolve()
         return (self.folder / read_sources(self.folder).spec).parent.resolve()
 
     @contextmanager
-    def reachable(self) -> Iterator[None]:
-        """Let them import each other meanwhile.
+    def importable(self) -> Iterator[None]:
+        """Return a context in which the modules can be imported by their names.
 
-        Nothing of them is left behind: another build's module of the same name is
-        another.
+        They are removed from `sys.modules` at its end, since another build may have
+        different modules of the same names.
         """
-        with _importing:
+        with _import_lock:
             others = {n: sys.modules[n] for n in self.loaded if n in sys.modules}
             sys.modules.update(self.loaded)
-            # A new list each time: another thread may be in the midst of the old one.
+            # A new list, since another thread may be iterating over the old one.
             sys.meta_path = [self, *sys.meta_path]
             try:
                 yield
@@ -70,14 +72,17 @@ class Modules(MetaPathFinder, Loader):
                 sys.modules.update(others)
 
     def load(self, module: str, name: str) -> ModuleType:
-        """Run `module` from its file as `name`; raises what it raises."""
+        """Run `module` from its file, and return it under `name`.
+
+        Raises BuildError if the folder has no such module, and what the module raises.
+        """
         spec = self._spec(module, name)
         if spec is None:
             raise BuildError(f"there is no module {module}.py in '{self.folder}'")
-        made = module_from_spec(spec)
-        sys.modules[name] = made  # dataclasses look their module up there
-        self.exec_module(made)
-        return made
+        loaded = module_from_spec(spec)
+        sys.modules[name] = loaded  # dataclasses look their module up there
+        self.exec_module(loaded)
+        return loaded
 
     def find_spec(
         self, fullname: str, path: object, target: object = None
@@ -104,16 +109,22 @@ class Modules(MetaPathFinder, Loader):
 
     def _source(self, file: str) -> bytes:
         if self.plan is None:
-            return read_regular(self.folder / file, LARGEST_MODULE)
+            return read_regular(self.folder / file, MAX_MODULE_BYTES)
         return read_file(self.folder, file, self.plan.files[file])
 
 
 def data_folder() -> Path:
-    """The folder of the spec, or of the Python file that stands for it: an absolute path.
+    """Return the folder of the spec, or of the Python file that defines the model.
 
-    For modules beside a spec, which nodes import from the build: `__file__` is a file of
-    the build there. In a module that is imported in any other way it is the folder of
-    the file that calls this, in a notebook the working folder.
+    For modules beside a spec that read data files. A node imports such a module from
+    the build, so that its `__file__` is a file of the build.
+
+    Returns:
+        An absolute path. In a module that placer did not import it is the folder of the
+        file that calls this function, and in a notebook the working folder.
+
+    Example:
+        rows = np.load(placer.data_folder() / "rows.npy")
     """
     first = frame = sys._getframe(1)
     while frame is not None:
@@ -126,13 +137,13 @@ def data_folder() -> Path:
 
 
 @contextmanager
-def modules_of(folder: Path, *, built: bool = True) -> Iterator[Modules]:
-    """The modules of a build, or of a folder that is none, `reachable` meanwhile. With
-    `built=False` the folder is a spec's, whatever lies there.
+def modules_in(folder: Path, *, built: bool = True) -> Iterator[Modules]:
+    """Return a context in which the modules of a folder are `importable`.
 
-    Raises BuildError for a build that is not as it was compiled.
+    A folder with a plan is a build, unless `built` is False. Raises BuildError for a
+    build that was changed after it was compiled.
     """
     plan = read_plan(folder) if built and (folder / FILE).is_file() else None
     modules = Modules(folder, plan)
-    with modules.reachable():
+    with modules.importable():
         yield modules

@@ -1,6 +1,6 @@
-"""plan.json: all that the runtime needs to know of a build, and all that was chosen.
+"""plan.json: all that the runtime has to know of a build, and the compiler's choices.
 
-The one thing that crosses from the compiler to the runtime beside the programs.
+Besides the node programs and graph.txt, it is all that the compiler passes on.
 """
 
 from __future__ import annotations
@@ -12,37 +12,38 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from placer.errors import BuildError
-from placer.build.folder import added, edited, read_file
-from placer.config.csv import Csv
-from placer.config.metrics import Final
-from placer.layouts import Layout
-from placer.layouts.conversions import Share
-from placer.files.owners import check_folder
-from placer.place import WORKER
+from placer.build.folder import edited_error, find_unknown_files, read_file
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
+from placer.config.csv import Csv
+from placer.config.metrics import Finalizer
+from placer.errors import BuildError
+from placer.files.owners import check_folder
+from placer.layouts import Layout
+from placer.layouts.partition import RowShard
+from placer.place import WORKER
 
 VERSION = 1
 FILE = "plan.json"
 SOURCES = "sources.json"
-LARGEST = 1 << 28
-"""Bytes that either of them may have."""
+MAX_PLAN_BYTES = 1 << 28
+"""The largest size of plan.json and of sources.json, in bytes."""
 BASE_PORT = 27600
-"""Node k of a plan listens on this port + k unless it is told otherwise. It is below
-the ports that systems give to outgoing connections."""
+"""Node k of a plan listens on this port + k by default. The port is below the range
+that operating systems use for outgoing connections."""
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of the plan; reading one refuses unknown fields."""
+class PlanStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of all parts of the plan; decoding one rejects unknown fields."""
 
 
-class Moved(Struct, frozen=True):
-    """One value of an edge: its name on both sides, its global type, and how it lies.
+class EdgeValue(PlanStruct, frozen=True):
+    """One value of an edge: its names as sent and received, global type and layouts.
 
-    `start` and `stop` are a flat range of elements of the operand, when only a block
-    of it goes; `whole` is the value that the result is a flat range of on the target,
-    from `at` on, so that blocks are received where they belong.
+    `start` and `stop` are the range of the operand's elements to send, if that is only
+    a block of it. If the receiver joins blocks, `whole` is the joined value, which has
+    `numel` elements, and `at` is the first element that the result has in it. Ranges
+    are of elements flattened in C order.
     """
 
     operand: str
@@ -57,22 +58,24 @@ class Moved(Struct, frozen=True):
     numel: int = 0
 
 
-class Edge(Struct, frozen=True):
-    """A message of every step (or evaluation batch; `once`: of every evaluation).
+class Edge(PlanStruct, frozen=True):
+    """The messages of a step, or of an evaluation batch, from `sources` to `targets`.
 
-    `nbytes` is what all its messages of one step carry together.
+    `once` edges of an evaluation have messages before the first batch only. `nbytes` is
+    the number of bytes of all messages of one step or batch together.
     """
 
     id: int
     sources: tuple[str, ...]
     targets: tuple[str, ...]
-    values: tuple[Moved, ...]
+    values: tuple[EdgeValue, ...]
     nbytes: int
     once: bool = False
 
 
-class Read(Struct, frozen=True):
-    """An input as one node reads it: the parts `own` of `parts` of the global batch."""
+class Read(PlanStruct, frozen=True):
+    """An input that a node reads: the rows of the parts `own`, of `parts` parts of
+    the global batch."""
 
     value: str
     input: str
@@ -80,38 +83,39 @@ class Read(Struct, frozen=True):
     parts: int = 1
 
     @property
-    def share(self) -> Share:
-        """Which rows that are."""
-        return Share(self.own, self.parts)
+    def shard(self) -> RowShard:
+        """The rows that the node reads."""
+        return RowShard(self.own, self.parts)
 
 
-class Metric(Struct, frozen=True):
-    """What one node records: its part of a statistic, and what is told of the whole.
+class Metric(PlanStruct, frozen=True):
+    """A metric that a node records: its part of a statistic, and its finalizer.
 
-    Partial ones (P) are summed over the nodes that record them, in their order, any
-    other is taken from the first; `final` is how the number is made (`graph.finals`).
+    Partial statistics (P) are summed over the nodes that record them, in node order;
+    any other statistic is that of the first node. `final` names the finalizer
+    (`placer.config.metrics`).
     """
 
     layout: Layout
-    final: Final
+    final: Finalizer
 
 
-class Phase(Struct, frozen=True):
-    """What one node does in a training step, or in an evaluation.
+class NodePhase(PlanStruct, frozen=True):
+    """The inputs and metrics of one node in a training step, or in an evaluation.
 
-    Of a training step `metrics` has the minimized loss, too, which is watched even
-    where the spec does not list it.
+    `metrics` of a training step include the minimized loss, even if the spec does not
+    list it: the runtime checks it for NaN and infinity.
     """
 
     reads: tuple[Read, ...] = ()
     metrics: dict[str, Metric] = {}
 
 
-class TableBlock(Struct, frozen=True):
-    """Elements [start, stop) of a parameter, in a table.
+class TableBlock(PlanStruct, frozen=True):
+    """The elements [start, stop) of a parameter, in a table.
 
-    `gradient` is the value that an update takes, None where there is none; `decays`
-    says whether the optimizer's weight decay is for it.
+    `gradient` is the value that the update uses, or None if there is no update;
+    `decays` says whether the optimizer's weight decay applies.
     """
 
     parameter: str
@@ -123,13 +127,14 @@ class TableBlock(Struct, frozen=True):
     decays: bool = True
 
 
-class Table(Struct, frozen=True):
+class Table(PlanStruct, frozen=True):
     """The parameters, or blocks of them, of one optimizer on one node.
 
-    `rule` is None for parameters that are not trained. `in_place` says that an update
-    may write over the values while others have views of them: their readers are done.
-    That follows from the graph, which only the compiler knows: a node takes the plan's
-    word for it, and the digest is what keeps it from being changed by accident.
+    `rule` is None for parameters that are not trained. `in_place` says that updates may
+    overwrite the values while other nodes have views of them, since all readers have
+    finished. The compiler proves that from the graph (`placer.analysis.in_place`); a
+    node cannot check it, and only the plan's digest protects it from accidental
+    changes.
     """
 
     name: str
@@ -139,22 +144,26 @@ class Table(Struct, frozen=True):
     blocks: tuple[TableBlock, ...]
     in_place: bool = False
     devices: str = MEMORY
-    """Where it lies: in the node's memory, or on these (`gpu:0-7`)."""
+    """Where the table is stored: `cpu:0` for host memory, or devices (`gpu:0-7`)."""
 
 
-class Node(Struct, frozen=True):
-    """One process of the run. `program` is what it runs, which others may too. `turns` is the order in which it runs the blocks of its
-    program for the microbatches of a step (`forward.0`). `computes` are the devices that
-    work together (`cpu:0`, `gpu:0-7`), none where it computes nothing. FLOPs are
-    declared, of one training step; `table_bytes` is what its tables take,
-    `activation_bytes` what the values of a step that are alive at once take at most, and
-    `device_bytes` what of both each device holds."""
+class NodePlan(PlanStruct, frozen=True):
+    """One node: a process of the run.
+
+    `program` is the path of the file that it runs, which other nodes may share. `turns`
+    is the order in which it runs the tasks of its program for the microbatches of a
+    step (`forward.0`). `computes` are the sets of devices that compute together
+    (`cpu:0`, `gpu:0-7`); it is empty if the node computes nothing. FLOPs are declared,
+    for one training step. `table_bytes` is the size of the tables, `activation_bytes`
+    the peak of the values of a step, and `device_bytes` the peak of both on each
+    device.
+    """
 
     name: str
     program: str
     devices: dict[str, int]
-    step: Phase
-    evaluation: Phase | None
+    step: NodePhase
+    evaluation: NodePhase | None
     tables: tuple[Table, ...]
     computes: tuple[str, ...]
     turns: tuple[str, ...]
@@ -166,9 +175,11 @@ class Node(Struct, frozen=True):
     exchange_flops: int
 
 
-class Parameter(Struct, frozen=True):
-    """A whole parameter. `holders` have all its blocks together; replicas are left
-    out."""
+class Parameter(PlanStruct, frozen=True):
+    """A whole parameter.
+
+    `holders` are the tables that together store all its blocks, without replicas.
+    """
 
     name: str
     dtype: str
@@ -176,11 +187,11 @@ class Parameter(Struct, frozen=True):
     init: Any
     trainable: bool
     holders: tuple[tuple[str, str, int], ...]
-    """(node, table, index of the block in the table), in the order of the blocks."""
+    """(node, table, index of the block in the table), in the order of the elements."""
 
 
-class Range(Struct, frozen=True):
-    """The least and the greatest value that an input may have, and the op that says so."""
+class Range(PlanStruct, frozen=True):
+    """The least and greatest valid value of an input, and the op that requires it."""
 
     low: int
     high: int
@@ -188,10 +199,10 @@ class Range(Struct, frozen=True):
     kind: str
 
 
-class Data(Struct, frozen=True):
-    """Where rows come from; as in the spec.
+class Data(PlanStruct, frozen=True):
+    """A source of rows, as the spec describes it.
 
-    `ranges` are those of inputs that number something, such as ids and labels.
+    `ranges` are the valid values of inputs that are used as indices: ids and labels.
     """
 
     source: str
@@ -205,23 +216,23 @@ class Data(Struct, frozen=True):
     ranges: dict[str, Range] = {}
 
 
-class Column(Struct, frozen=True):
-    """One input: its dtype and the shape of one row."""
+class Column(PlanStruct, frozen=True):
+    """An input: its dtype, and the shape of one row."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
 
 
-class Choice(Struct, frozen=True):
-    """Something that placer chose or put in, and why (R3)."""
+class Choice(PlanStruct, frozen=True):
+    """Something that the compiler chose or inserted, and why."""
 
     what: str
     why: str
 
 
-class Plan(Struct, frozen=True):
-    """Everything of a build but its programs."""
+class Plan(PlanStruct, frozen=True):
+    """The content of plan.json."""
 
     version: int
     placer: str
@@ -238,19 +249,19 @@ class Plan(Struct, frozen=True):
     columns: tuple[Column, ...]
     train: Data
     evaluation: Data | None
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodePlan, ...]
     step_edges: tuple[Edge, ...]
     evaluation_edges: tuple[Edge, ...]
     parameters: tuple[Parameter, ...]
     choices: tuple[Choice, ...]
     modules: tuple[str, ...]
     files: dict[str, str]
-    """The sha256 of every other file of the folder but sources.json, by its path."""
+    """The sha256 of each file of the build but plan.json and sources.json, by path."""
     digest: str = ""
-    """The sha256 of this plan as JSON with an empty digest."""
+    """The sha256 of this plan as JSON, with an empty digest."""
 
-    def node(self, name: str) -> Node:
-        """The node of that name; BuildError names the valid ones."""
+    def node(self, name: str) -> NodePlan:
+        """Return the node of that name. Raises BuildError if there is none."""
         for node in self.nodes:
             if node.name == name:
                 return node
@@ -259,86 +270,88 @@ class Plan(Struct, frozen=True):
 
     @property
     def control(self) -> str:
-        """The node that keeps the others in step and sums metrics: the first."""
+        """The name of the control node: the first."""
         return self.nodes[0].name
 
     @property
     def workers(self) -> int:
-        """How many nodes of kind `worker` there are."""
+        """The number of nodes of kind `worker`."""
         return sum(node.name.startswith(f"{WORKER}:") for node in self.nodes)
 
 
 def to_json(plan: Plan) -> str:
-    """The plan as it is written: indented, fields in their order, the same every time."""
+    """Return the text of plan.json: indented, with the fields in their declared order.
+
+    Equal plans have equal text.
+    """
     return msgspec.json.format(msgspec.json.encode(plan), indent=1).decode() + "\n"
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of plan.json, in the 2020-12 dialect."""
+    """Return the JSON Schema of plan.json, in the 2020-12 dialect."""
     schema = msgspec.json.schema(Plan)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def sealed(plan: Plan) -> Plan:
-    """The plan with its digest."""
+def with_digest(plan: Plan) -> Plan:
+    """Return the plan with its digest."""
     bare = msgspec.structs.replace(plan, digest="")
     return msgspec.structs.replace(plan, digest=sha256(to_json(bare).encode()))
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan of a build folder, after all of it has been checked: who may change it,
-    the hashes of its files, and what the plan says.
+    """Read and check the plan of a build folder, and check the folder's files.
 
-    Raises BuildError when the folder is no build, was edited or added to, holds links,
-    can be changed by other users, or is of another version of placer.
+    Raises BuildError if the folder is not a build, has changed or unknown files or
+    links, can be changed by other users, has a plan of another version, or has a plan
+    that is inconsistent (`check_plan`).
     """
     file = folder / FILE
-    if not os.path.isfile(file):  # False for a name that is too long, too
+    if not os.path.isfile(file):  # False, and no error, for a name that is too long
         raise BuildError(
             f"'{folder}' is not a build folder: it has no {FILE}",
-            hint="make one with: placer compile SPEC --out FOLDER",
+            hint="create one with: placer compile SPEC --out FOLDER",
         )
     check_folder(folder)
-    data = read_file(folder, FILE, limit=LARGEST)
+    data = read_file(folder, FILE, limit=MAX_PLAN_BYTES)
     try:
         head = msgspec.json.decode(data)
         version = head.get("version") if isinstance(head, dict) else None
         if version != VERSION:
             raise BuildError(
-                f"'{folder}' is of plan version {version}, this placer reads {VERSION}",
+                f"'{folder}' has plan version {version}, this placer reads {VERSION}",
                 hint="compile the spec again",
             )
         plan = msgspec.convert(head, Plan, strict=True)
-        if sealed(plan).digest != plan.digest:
-            raise edited(file)
+        if with_digest(plan).digest != plan.digest:
+            raise edited_error(file)
         check_plan(plan, str(file))
-    except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
+    except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
         raise BuildError(f"'{file}' cannot be read: {error}") from error
     check_files(folder, plan)
     return plan
 
 
 def check_files(folder: Path, plan: Plan) -> None:
-    """Raise BuildError unless every file is as it was compiled (design 8), and there
-    are no others.
+    """Raise BuildError if a file of the build was changed, or if there are other files.
 
-    A program that Python runs directly is run before this check, and so is what it
-    imports from its own folder: `docs/security.md`.
+    Python runs a program that it is started with, and what that imports from its own
+    folder, before this check: `docs/security.md`.
     """
     modules = (f"{module}.py" for module in plan.modules)
     for path in (*(node.program for node in plan.nodes), *modules):
         if path not in plan.files:
             raise BuildError(
-                f"'{folder / FILE}' has no hash of '{path}', which is run",
+                f"'{folder / FILE}' has no hash of '{path}', which would be run",
                 hint="compile the spec again",
             )
     for path, expected in plan.files.items():
         read_file(folder, path, expected)
     read_sources(folder)
-    for path in added(folder, {FILE, SOURCES, *plan.files}):
+    for path in find_unknown_files(folder, {FILE, SOURCES, *plan.files}):
         raise BuildError(
-            f"'{folder / path}' is not of the build",
-            hint="take it away: a program could import it",
+            f"'{folder / path}' is not part of the build",
+            hint="remove it: a program could import it",
         )
 
 
@@ -346,13 +359,13 @@ _Position = Annotated[int, msgspec.Meta(ge=1)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
 
 
-class Sources(Struct, frozen=True):
-    """sources.json: the spec, from the build's folder, and the line and column of each
-    op in it.
+class Sources(PlanStruct, frozen=True):
+    """The content of sources.json: the spec's path, relative to the build folder, and
+    the line and column of each op in the spec.
 
-    It is the one file that depends on where the build lies, so the plan has no hash of
-    it: whoever moves a build may change `spec`. All that it decides is the folder in
-    which data files are looked for, and what messages say.
+    It is the only file that depends on the path of the build, so the plan has no hash
+    of it: a user who moves a build may change `spec`. It only determines the folder of
+    data files, and the positions in messages.
     """
 
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
@@ -360,18 +373,22 @@ class Sources(Struct, frozen=True):
 
 
 def read_sources(folder: Path) -> Sources:
-    """Where a build was made from; BuildError where that cannot be read."""
-    content = read_file(folder, SOURCES, limit=LARGEST)
+    """Read sources.json. Raises BuildError if it cannot be read."""
+    content = read_file(folder, SOURCES, limit=MAX_PLAN_BYTES)
     return decode_sources(content, folder / SOURCES)
 
 
 def decode_sources(content: bytes, file: Path) -> Sources:
-    """The content of sources.json; `file` names it in the BuildError."""
+    """Decode the content of sources.json; `file` names it in errors.
+
+    Raises BuildError if it cannot be decoded.
+    """
     try:
         return msgspec.json.decode(content, type=Sources)
-    except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
+    except (ValueError, RecursionError) as error:  # msgspec raises ValueErrors
         raise BuildError(f"'{file}' cannot be read: {error}") from error
 
 
 def sha256(content: bytes) -> str:
+    """Return the hash of a file's content, as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()

@@ -1,7 +1,8 @@
-"""A build on disk: all of its files are written before the first takes its place.
+"""Writing a build folder: all files are written before the first one is renamed.
 
-They take their places one by one. Of what is killed in between, the plan's hashes do not
-fit: such a build is refused, and the next compilation puts a whole one in its place.
+Files are renamed to their paths one by one. If the process is killed in between, the
+files do not have the plan's hashes: such a build is refused, and the next compilation
+replaces it.
 """
 
 from __future__ import annotations
@@ -12,88 +13,95 @@ from pathlib import Path
 
 import msgspec
 
-from placer.errors import BuildError
 from placer.build.folder import (
-    added,
     check_parents,
+    find_unknown_files,
     finish_file,
     is_inside,
     remove_file,
-    unfinished,
+    unfinished_path,
     write_unfinished,
 )
 from placer.build.plan import FILE, SOURCES
+from placer.errors import BuildError
 
 
 def write_build(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the build, in place of an earlier one of which nothing stays.
+    """Write a build into a folder, and remove an earlier build there.
 
-    An earlier build stays as it was until every file is written under another name; a
-    disk that is full leaves it so. What a compilation that was killed has left is
-    known by its plan, which is written first. Raises BuildError for a folder that
-    holds other files, and where it cannot be written.
+    `files` are all files of the build, with the plan, by path. The earlier build is
+    unchanged until every file is written under a temporary name, so that it survives a
+    full disk. Raises BuildError if the folder contains files that are not of a build,
+    and if it cannot be written.
     """
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if any(folder.iterdir()) and not _is_build(folder):
             raise BuildError(
-                f"'{folder}' holds other files and no build",
-                hint="name an empty or a new folder",
+                f"'{folder}' contains files, but is not a build",
+                hint="use an empty or a new folder",
             )
         old = _old_files(folder)
         for path in (*old, *files):
             check_parents(folder, path)
-        mine = {FILE, SOURCES, *old, *files}
-        left = {unfinished(path) for path in mine}
-        for path in added(folder, {*mine, *left}):
+        known = {FILE, SOURCES, *old, *files}
+        unfinished = {unfinished_path(path) for path in known}
+        for path in find_unknown_files(folder, {*known, *unfinished}):
             raise BuildError(
-                f"'{folder / path}' is not of the build that is here",
-                hint="take it away, or name an empty or a new folder",
+                f"'{folder / path}' is not part of the build in this folder",
+                hint="remove it, or use an empty or a new folder",
             )
-        # The plan first, so that the others are known by it.
-        ahead = (FILE, *(path for path in files if path != FILE))
+        # The plan first: if the process is killed, the next compilation finds the names
+        # of the other unfinished files in it.
+        order = (FILE, *(path for path in files if path != FILE))
         try:
-            for path in ahead:
+            for path in order:
                 write_unfinished(folder, path, files[path])
         except BaseException:
-            for path in reversed(ahead):
+            for path in reversed(order):
                 with suppress(OSError):  # the first error is the one to report
-                    remove_file(folder, unfinished(path))
+                    remove_file(folder, unfinished_path(path))
             raise
-        for path in mine - set(files):
+        for path in known - set(files):
             remove_file(folder, path)
-        for path in reversed(ahead):
+        for path in reversed(order):
             finish_file(folder, path)
-        for path in left - set(map(unfinished, files)):
+        for path in unfinished - set(map(unfinished_path, files)):
             remove_file(folder, path)
     except OSError as error:
         raise BuildError(f"cannot write '{folder}': {error}") from error
 
 
-class _Written(msgspec.Struct):
-    """What is asked of an old plan, of whatever version."""
+class _OldPlan(msgspec.Struct):
+    """The fields that are read of an earlier plan, of any version."""
 
     placer: str
     files: dict[str, str]
 
 
 def _is_build(folder: Path) -> bool:
-    """Whether a build lies here, or what a compilation that was killed has left."""
-    return any((folder / path).is_file() for path in (FILE, unfinished(FILE)))
+    """Whether the folder has a build, or the files of a compilation that was killed."""
+    return any((folder / path).is_file() for path in (FILE, unfinished_path(FILE)))
 
 
 def _old_files(folder: Path) -> tuple[str, ...]:
-    """What earlier compilations into this folder wrote, whole or not, edited or not:
-    programs of nodes that may be gone."""
-    found = (*_named(folder / FILE), *_named(folder / unfinished(FILE)))
-    return tuple(path for path in dict.fromkeys(found) if is_inside(path))
+    """The files that earlier compilations wrote into the folder, by their plans.
+
+    Also of unfinished and edited builds. They include programs of nodes that the new
+    build does not have.
+    """
+    paths = (
+        *_files_in_plan(folder / FILE),
+        *_files_in_plan(folder / unfinished_path(FILE)),
+    )
+    return tuple(path for path in dict.fromkeys(paths) if is_inside(path))
 
 
-def _named(plan: Path) -> tuple[str, ...]:
+def _files_in_plan(plan: Path) -> tuple[str, ...]:
     if not plan.is_file():
         return ()
     try:
-        written = msgspec.json.decode(plan.read_bytes(), type=_Written)
+        old = msgspec.json.decode(plan.read_bytes(), type=_OldPlan)
     except (ValueError, msgspec.MsgspecError):
-        return ()  # no plan any more: files that it may have named are not ours
-    return tuple(written.files)
+        return ()  # not a plan: files that it may have named are left alone
+    return tuple(old.files)

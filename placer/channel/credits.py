@@ -1,45 +1,52 @@
-"""The bound: what is on its way to each peer, and what each was told it may send."""
+"""Flow control: the bytes on the way to each peer, and the bytes acknowledged to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 
-class Ledger:
-    """Bytes (cost) by peer, each count only ever growing; guarded by its owner's lock."""
+class Credits:
+    """Totals of bytes (cost) for each peer, which only grow.
+
+    Not thread-safe: the owner's lock guards it. Totals instead of differences make an
+    acknowledgement that is lost, repeated or late harmless.
+    """
 
     def __init__(self, peers: Iterable[str], bound: int) -> None:
         self._bound = bound
-        self._sent = dict.fromkeys(peers, 0)  # the cost of all I sent to each
-        self._allowed = dict.fromkeys(self._sent, 0)  # what each acknowledged of it
-        self._credited = dict.fromkeys(self._sent, 0)  # what I acknowledged to each
+        self._sent = dict.fromkeys(peers, 0)  # the cost of all messages sent to a peer
+        self._acknowledged = dict.fromkeys(self._sent, 0)  # how much of it a peer has
+        self._granted = dict.fromkeys(self._sent, 0)  # acknowledged by this node
 
     def has_room(self, peer: str, cost: int) -> bool:
-        """Whether a message may be sent: the bound holds it, or nothing is on its way."""
-        on_the_way = self._sent[peer] - self._allowed[peer]
-        return not on_the_way or on_the_way + cost <= self._bound
+        """Whether a message may be sent: it is within the bound, or the only one."""
+        in_flight = self._sent[peer] - self._acknowledged[peer]
+        return not in_flight or in_flight + cost <= self._bound
 
-    def wanted(self, peer: str, cost: int) -> int:
-        """What `peer` must have acknowledged, all told, for such a message to be sent."""
+    def required_credit(self, peer: str, cost: int) -> int:
+        """Return the total that `peer` must acknowledge before `cost` may be sent."""
         sent = self._sent[peer]
         return min(sent, max(0, sent + cost - self._bound))
 
-    def send(self, peer: str, cost: int) -> None:
-        """Count a message as on its way."""
+    def add_sent(self, peer: str, cost: int) -> None:
+        """Count a message to `peer` as sent."""
         self._sent[peer] += cost
 
-    def allow(self, peer: str, total: int) -> bool:
-        """`peer` has acknowledged so much, all told; False if that is no news."""
-        news = self._allowed[peer] < total <= self._sent[peer]
-        if news:
-            self._allowed[peer] = total
-        return news
+    def update(self, peer: str, total: int) -> bool:
+        """Record that `peer` has acknowledged `total` bytes; False if it had before.
 
-    def credit(self, peer: str, cost: int) -> int:
-        """Acknowledge so much more to `peer`; what was acknowledged all told."""
-        self._credited[peer] += cost
-        return self._credited[peer]
+        A total beyond what was sent is ignored: the peer cannot raise its own bound.
+        """
+        is_new = self._acknowledged[peer] < total <= self._sent[peer]
+        if is_new:
+            self._acknowledged[peer] = total
+        return is_new
 
-    def credited(self, peer: str) -> int:
-        """What was acknowledged to `peer`, all told."""
-        return self._credited[peer]
+    def grant(self, peer: str, cost: int) -> int:
+        """Acknowledge `cost` more bytes to `peer`; return the new total."""
+        self._granted[peer] += cost
+        return self._granted[peer]
+
+    def granted(self, peer: str) -> int:
+        """Return the total that this node has acknowledged to `peer`."""
+        return self._granted[peer]

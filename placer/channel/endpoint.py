@@ -7,14 +7,14 @@ import ipaddress
 from placer.errors import RunError
 
 
-def loopback(node: str, address: str) -> str:
-    """The ZeroMQ endpoint of `HOST:PORT`.
+def loopback_endpoint(node: str, address: str) -> str:
+    """Return the ZeroMQ endpoint of `address`, which is `HOST:PORT`.
 
-    RunError for text that is no such address and for hosts other than localhost, ::1
-    and 127.0.0.0/8: between machines a channel would need authentication and
-    encryption, which it does not have.
+    Raises RunError, which names `node`, for a malformed address, and for hosts other
+    than localhost, ::1 and 127.0.0.0/8: between machines a channel would need
+    authentication and encryption, which it does not have.
 
-    >>> loopback("worker:0", "localhost:4321")
+    >>> loopback_endpoint("worker:0", "localhost:4321")
     'tcp://127.0.0.1:4321'
     """
     host, colon, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""Who is alive: when each peer was last heard of, and when silence means loss."""
+"""Heartbeat timeouts: when each peer was last heard, and which peers are lost."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from placer.errors import RunError
 
 
 class Liveness:
-    """Times, in monotonic seconds, at which peers were heard of.
+    """Times, in monotonic seconds, at which each peer was last heard.
 
     A peer is lost when nothing came from it for `lost_after` seconds *while this node
-    was listening*: when the checks themselves were interrupted (the process was
-    stopped, the machine suspended) nobody is to blame, and every peer gets a fresh
-    interval. `lost_after` must be more than two beats, else RunError.
+    was checking*. When the checks themselves were interrupted (the process was stopped,
+    the machine suspended), the silence proves nothing, and every peer gets a fresh
+    interval. Not thread-safe: one thread uses it.
+
+    Raises RunError unless `lost_after` is more than two intervals of `beat` seconds.
     """
 
     def __init__(self, lost_after: float, beat: float) -> None:
@@ -20,23 +22,24 @@ class Liveness:
                 f"lost_after ({lost_after:g} s) must be more than two beats of {beat:g} s"
             )
         self._lost_after = lost_after
-        self._heard: dict[str, float] = {}
-        self._checked: float | None = None
+        self._last_heard: dict[str, float] = {}
+        self._last_check: float | None = None
 
     def hear(self, peer: str, now: float) -> None:
-        """Something came from `peer`; from its first sign on it is watched."""
-        self._heard[peer] = now
+        """Record a sign of life of `peer`; the first one starts its supervision."""
+        self._last_heard[peer] = now
 
     def forget(self, peer: str) -> None:
-        """`peer` took its leave: its silence is no longer a loss."""
-        self._heard.pop(peer, None)
+        """Stop the supervision of `peer`: it said goodbye, or it was reported lost."""
+        self._last_heard.pop(peer, None)
 
-    def lost(self, now: float) -> list[str]:
-        """The peers that are lost; asked several times in each `lost_after` seconds."""
+    def lost_peers(self, now: float) -> list[str]:
+        """Return the peers that are lost; call it several times per `lost_after`."""
         interrupted = (
-            self._checked is not None and now - self._checked > self._lost_after / 2
+            self._last_check is not None
+            and now - self._last_check > self._lost_after / 2
         )
-        self._checked = now
+        self._last_check = now
         if interrupted:
-            self._heard = dict.fromkeys(self._heard, now)
-        return [p for p, at in self._heard.items() if now - at > self._lost_after]
+            self._last_heard = dict.fromkeys(self._last_heard, now)
+        return [p for p, at in self._last_heard.items() if now - at > self._lost_after]

@@ -1,11 +1,13 @@
-"""What a node knows of its messages: those that came, those on their way, who waits.
+"""The state that all transports share: received messages, credits, and who waits.
 
-Every carrier puts what arrives here and blocks here. One lock guards all of it; the
-carrier's `on_credit` is called without it held, because it may enter another mailbox.
+Every transport delivers messages here, and every call of the program blocks here. One
+lock guards all of it. The transport's `on_credit` is called without the lock, because
+it may enter another mailbox.
 
-A carrier whose streams are read by the threads that wait gives a `Reader`: the first to
-wait for a peer reads its stream, others wait to be told. That saves the hop from one
-thread to another, which costs more than the message.
+A transport may pass a `Reader`. Then there is no thread between socket and program: the
+first thread that waits for a peer reads the connection of that peer itself, and other
+threads that wait for the same peer sleep until it has read something. This saves the
+switch from one thread to another, which takes longer than a small message does.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from placer.channel.credits import Ledger
+from placer.channel.credits import Credits
 from placer.channel.message import Message
 from placer.channel.protocol import Aborted, Array, Cause, Key, Piece
 from placer.channel.reader import Reader
@@ -24,10 +26,11 @@ from placer.errors import RunError, did_you_mean
 
 
 class Mailbox:
-    """The messages of one node and everything that its program waits for.
+    """The messages of one node and every wait of its program; safe to use from threads.
 
-    `on_credit(source, total)` is called when the bytes acknowledged to `source` rise to
-    `total`; the other side's mailbox takes that through `credit`.
+    `bound` is in bytes, `deadline` and `beat` are in seconds; see `protocol`.
+    `on_credit(source, total)` is called when this node has acknowledged `total` bytes
+    to `source`; the transport passes the total to `update_credit` of the other mailbox.
     """
 
     def __init__(
@@ -51,22 +54,25 @@ class Mailbox:
         self._beat = beat
         self._on_credit = on_credit
         self._reader = reader
-        self._read: set[str] = set()  # peers whose stream some thread reads
+        self._being_read: set[str] = set()  # peers whose connection a thread reads
         self._closed = False
-        self._lock = threading.RLock()  # quicker to enter than the condition
+        self._lock = threading.RLock()  # entering it is cheaper than the condition
         self._changed = threading.Condition(self._lock)
-        self._asleep = 0  # threads that wait for it
-        self._letters: dict[tuple[str, Key], deque[Message]] = {}
-        self._held: dict[str, list[Message]] = defaultdict(list)  # not acknowledged yet
-        self._posted: dict[tuple[str, Key], Sequence[Array | None]] = {}
-        self._ledger = Ledger(self.peers, bound)
-        self._waits: dict[object, str] = {}
+        self._sleepers = 0  # threads that wait for `_changed`
+        # Messages by address that no call has claimed yet.
+        self._queues: dict[tuple[str, Key], deque[Message]] = {}
+        # Messages by source, claimed or not, whose cost was not granted back yet.
+        self._unacknowledged: dict[str, list[Message]] = defaultdict(list)
+        # The `out` of each receive that waits, so that a transport can write into it.
+        self._posted_outs: dict[tuple[str, Key], Sequence[Array | None]] = {}
+        self._credits = Credits(self.peers, bound)
+        self._waits: dict[object, str] = {}  # the peer of each wait
         self._listeners: dict[int, Callable[[str], None]] = {}
 
-    # What the program calls.
+    # Called by the program, through the channel.
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
-        """Call `call(source)` for each message of this edge that arrives from now on."""
+        """Call `call(source)` for each later message of an edge; see `protocol`."""
         with self._lock:
             self._listeners[edge] = call
 
@@ -78,9 +84,11 @@ class Mailbox:
         cost: int,
         ask: Callable[[int], None] | None = None,
     ) -> None:
-        """Count a message as on its way, once the bound has room for its cost.
+        """Wait until the bound has room for a message of `cost` bytes, and count it.
 
-        If that has to wait, `ask` is called once, with the credit that is waited for.
+        If that has to wait, `ask` is called once with the total that the peer has to
+        acknowledge first. Raises RunError when the peer has ended its run or the
+        deadline passes, `Aborted` when the run has failed.
         """
         self._check_peer(to)
         with self._lock:
@@ -91,25 +99,25 @@ class Mailbox:
         def claim() -> bool:
             return self._claim_room(to, nbytes, cost)
 
-        def gone() -> str:
+        def departed_text() -> str:
             return f"{self.node} cannot send {key}: {to} has ended its run"
 
-        def late() -> str:
+        def late_text() -> str:
             return f"for {to} to receive what it was sent before {key}"
 
         with self._lock:
             if to in self.departed:
-                raise RunError(gone())
-            wanted = self._ledger.wanted(to, cost)
+                raise RunError(departed_text())
+            wanted = self._credits.required_credit(to, cost)
         if ask is not None:
             ask(wanted)
-        self._wait(to, claim, late, gone)
+        self._wait(to, claim, late_text, departed_text)
 
-    def take(
+    def receive(
         self, source: str, key: Key, out: Sequence[Array | None] | None
     ) -> list[Array]:
-        """Wait for a message, acknowledge it and return its arrays."""
-        message = self._claim(source, key, out)
+        """Wait for a message, acknowledge it, and return its arrays."""
+        message = self._claim_message(source, key, out)
         try:
             return message.collect(
                 out,
@@ -120,141 +128,147 @@ class Mailbox:
             self._acknowledge(message)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
-        """Wait for a message and return it piece by piece, then acknowledge it."""
-        message = self._claim(source, key, None)
+        """Wait for a message, return it piece by piece, then acknowledge it."""
+        message = self._claim_message(source, key, None)
         try:
             yield from message.pieces(partial(self._wait_for_rest, message))
         finally:
             self._acknowledge(message)
 
     def waiting(self) -> tuple[str, ...]:
-        """The peers waited for right now, sorted."""
+        """Return the peers that threads of this node wait for now, sorted."""
         with self._lock:
             return tuple(sorted(set(self._waits.values())))
 
-    def until(
+    def wait_until(
         self, ready: Callable[[], bool], timeout: float, *, failed: bool = False
     ) -> bool:
-        """Wait for `ready`, which is asked with the lock held; False after `timeout`.
+        """Wait until `ready`; return False if that takes more than `timeout` seconds.
 
-        `Aborted` when the run fails first, unless it has `failed` before.
+        `ready` is called with the lock held. Raises `Aborted` when the run has failed,
+        unless `failed` says that this is known.
         """
 
-        def over() -> bool:
+        def is_over() -> bool:
             return self._closed or ready() or (self.aborted is not None and not failed)
 
         with self._lock:
             until = time.monotonic() + timeout
-            while not over() and (left := until - time.monotonic()) > 0:
+            while not is_over() and (left := until - time.monotonic()) > 0:
                 self._sleep(left)
             if self.aborted is not None and not failed:
                 raise Aborted(self.aborted)
             return ready()
 
     def close(self) -> None:
-        """End every wait, forget all messages; returns when no thread reads a stream."""
+        """End every wait and drop all messages.
+
+        Returns when no thread reads a connection any more, so that the caller can close
+        the sockets.
+        """
         with self._lock:
             self._closed = True
-            self._stir()
-            while self._read:
+            self._wake()
+            while self._being_read:
                 self._sleep(None)
-            self._letters.clear()
-            self._held.clear()
+            self._queues.clear()
+            self._unacknowledged.clear()
 
-    # What the carrier calls.
+    # Called by the transport.
 
-    def posted(self, source: str, key: Key) -> Sequence[Array | None] | None:
-        """The `out` of the receive that waits for this message; asked for once."""
+    def posted_out(self, source: str, key: Key) -> Sequence[Array | None] | None:
+        """Return the `out` of the `receive` that waits for this message, once."""
         with self._lock:
-            return self._posted.pop((source, key), None)
+            return self._posted_outs.pop((source, key), None)
 
     def deliver(self, message: Message) -> None:
-        """A message has arrived; the rest of what it carries may follow."""
+        """Store a message that has arrived; more of its payload may follow."""
         address = (message.source, message.key)
         with self._lock:
             self.bytes_received += message.nbytes
-            self._letters.setdefault(address, deque()).append(message)
-            self._held[message.source].append(message)
-            # A second message of the same address must not be written into the buffer
-            # that this one is about to be returned in.
-            self._posted.pop(address, None)
-            self._stir()
+            self._queues.setdefault(address, deque()).append(message)
+            self._unacknowledged[message.source].append(message)
+            # The waiting receive gets this message. A second message of the same
+            # address must not be written into the same `out`.
+            self._posted_outs.pop(address, None)
+            self._wake()
             listener = self._listeners.get(message.key.edge)
         if listener is not None:
             listener(message.source)
 
-    def credit(self, peer: str, total: int) -> None:
-        """`peer` has acknowledged `total` bytes of what was sent to it, all told."""
+    def update_credit(self, peer: str, total: int) -> None:
+        """Record that `peer` has acknowledged `total` bytes of what was sent to it."""
         with self._lock:
-            if self._ledger.allow(peer, total):
-                self._stir()
+            if self._credits.update(peer, total):
+                self._wake()
 
-    def credited(self, source: str) -> int:
-        """The bytes of `source` that were acknowledged so far."""
+    def granted_credit(self, source: str) -> int:
+        """Return the total that this node has acknowledged to `source`, in bytes."""
         with self._lock:
-            return self._ledger.credited(source)
+            return self._credits.granted(source)
 
-    def depart(self, peer: str) -> None:
-        """`peer` has ended its run in good order."""
+    def mark_departed(self, peer: str) -> None:
+        """Record that `peer` has ended its run in good order."""
         with self._lock:
             self.departed.add(peer)
-            self._stir()
+            self._wake()
 
     def abort(self, cause: Cause) -> bool:
-        """Wake every wait with `cause`; False when the run had failed before."""
+        """Record the root cause and wake every wait; False if there was one before."""
         with self._lock:
             if self.aborted is not None:
                 return False
             self.aborted = cause
-            self._stir()
+            self._wake()
             return True
 
     def notify(self) -> None:
-        """Something that an `until` asks about has changed."""
+        """Wake every wait, because something that a predicate reads has changed."""
         with self._lock:
-            self._stir()
+            self._wake()
 
     def read(self, peer: str) -> bool:
-        """Take what comes next from `peer`, if anything is there to be read.
+        """Handle the next frame of `peer` if one has arrived, without waiting.
 
-        False also while another thread reads that stream.
+        False when none has arrived, and while another thread reads that connection.
         """
         assert self._reader is not None
         with self._lock:
-            if peer in self._read or self._closed:
+            if peer in self._being_read or self._closed:
                 return False
-            self._read.add(peer)
+            self._being_read.add(peer)
         try:
             return self._reader.read(peer, 0)
         finally:
             with self._lock:
-                self._leave(peer)
+                self._stop_reading(peer)
 
-    def is_read(self, peer: str) -> bool:
-        """Whether some thread reads the stream of `peer` right now."""
+    def is_being_read(self, peer: str) -> bool:
+        """Whether a thread reads the connection of `peer` now."""
         with self._lock:
-            return peer in self._read
+            return peer in self._being_read
 
-    def settle(self, peer: str) -> None:
-        """Put aside all that has come from `peer`: it wants to end its run."""
+    def detach_all(self, peer: str) -> None:
+        """Copy all messages of `peer` out of its buffers: it wants to end its run."""
         with self._lock:
-            held = list(self._held[peer])
-        for message in held:
-            message.settle()
+            messages = list(self._unacknowledged[peer])
+        for message in messages:
+            message.detach()
 
-    # Inside.
+    # Internal.
 
     def _sleep(self, timeout: float | None) -> None:
-        """Wait until something changes, with the lock held."""
-        self._asleep += 1
+        """Wait for a change; called with the lock held, and releases it meanwhile."""
+        self._sleepers += 1
         try:
             self._changed.wait(timeout)
         finally:
-            self._asleep -= 1
+            self._sleepers -= 1
 
-    def _stir(self) -> None:
-        """Something has changed: wake all that sleep, with the lock held."""
-        if self._asleep:
+    def _wake(self) -> None:
+        """Wake all threads that sleep; called with the lock held."""
+        # Without a sleeper this costs one comparison, and most frames find no sleeper.
+        if self._sleepers:
             self._changed.notify_all()
 
     def _check_run(self) -> None:
@@ -270,89 +284,109 @@ class Mailbox:
             )
 
     def _claim_room(self, to: str, nbytes: int, cost: int) -> bool:
-        if not self._ledger.has_room(to, cost):
+        if not self._credits.has_room(to, cost):
             return False
-        self._ledger.send(to, cost)
+        self._credits.add_sent(to, cost)
         self.bytes_sent += nbytes
         return True
 
-    def _claim(
+    def _claim_message(
         self, source: str, key: Key, out: Sequence[Array | None] | None
     ) -> Message:
-        """Wait for a message and take it out, still to be acknowledged."""
+        """Wait for a message and remove it from its queue, without acknowledging it."""
         address = (source, key)
-        found: list[Message] = []
+        claimed: list[Message] = []
 
         def arrived() -> bool:
-            message = self._pop(address)
+            message = self._pop_message(address)
             if message is not None:
-                found.append(message)
+                claimed.append(message)
             elif out is not None:
-                self._posted.setdefault(address, out)
+                self._posted_outs.setdefault(address, out)
             return message is not None
 
         self._check_peer(source)
-        late, gone = partial(_late, source, key), partial(self._gone, source, key)
+        late_text, departed_text = (
+            partial(_late_text, source, key),
+            partial(self._departed_text, source, key),
+        )
         try:
-            self._wait(source, arrived, late, gone)
+            self._wait(source, arrived, late_text, departed_text)
         finally:
             if out is not None:
                 with self._lock:
-                    if self._posted.get(address) is out:
-                        del self._posted[address]
-        return found[0]
+                    if self._posted_outs.get(address) is out:
+                        del self._posted_outs[address]
+        return claimed[0]
 
-    def _pop(self, address: tuple[str, Key]) -> Message | None:
-        messages = self._letters.get(address)
+    def _pop_message(self, address: tuple[str, Key]) -> Message | None:
+        messages = self._queues.get(address)
         if messages is None:
             return None
         message = messages.popleft()
         if not messages:
-            del self._letters[address]
+            del self._queues[address]
         return message
 
-    def _gone(self, source: str, key: Key) -> str:
+    def _departed_text(self, source: str, key: Key) -> str:
         return f"{self.node} waits for {key} from {source}, which has ended its run"
 
     def _wait_for_rest(self, message: Message, ready: Callable[[], bool]) -> None:
-        """How a message that was taken waits for what is still to come of it."""
+        """Wait until `ready`, for the rest of a message that was claimed."""
         source, key = message.source, message.key
-        late, gone = partial(_late, source, key), partial(self._gone, source, key)
-        self._wait(source, ready, late, gone, message)
+        late_text, departed_text = (
+            partial(_late_text, source, key),
+            partial(self._departed_text, source, key),
+        )
+        self._wait(source, ready, late_text, departed_text, message)
 
     def _wait(
         self,
         peer: str,
         ready: Callable[[], bool],
-        late: Callable[[], str],
-        gone: Callable[[], str],
+        late_text: Callable[[], str],
+        departed_text: Callable[[], str],
         own: Message | None = None,
     ) -> None:
-        """Block until `ready`; acknowledge held messages where waiting could deadlock.
+        """Block until `ready`, which is called with the lock held.
 
-        Messages of `peer` that overtook the one waited for are acknowledged at once:
-        their room may be what the peer needs to send it. The rest follow when the wait
-        has lasted a beat, because the chain of who waits for whom may pass through
-        other nodes; the pause doubles, so that what piles up grows with the logarithm
-        of the wait. `own` is the message whose rest is waited for: it is left alone.
+        `late_text` and `departed_text` return the texts of the errors. `own` is the
+        message whose rest is waited for, if any: it is not acknowledged early.
         """
-        start = -1.0
+        # A node that waits acknowledges messages that its program has not received yet,
+        # because the bound could otherwise turn the order of receives into a deadlock:
+        # - Stored messages of `peer` arrived before the one that is waited for. The
+        #   peer may need their room to send it, so they are acknowledged at once.
+        # - The chain of who waits for whom may pass through other nodes, so messages of
+        #   all peers are acknowledged when the wait has lasted for `beat` seconds. The
+        #   pause then doubles: each round lets every peer send another `bound` bytes,
+        #   so the bytes stored here grow only with the logarithm of the wait.
+        #
+        # One thread reads the connection of a peer. Everything that can make `ready`
+        # true for another thread that waits for the same peer passes through it, and
+        # `deliver`, `update_credit` and `mark_departed` wake that thread. When the
+        # reader has what it waits for, `_stop_reading` wakes the others, and the first
+        # of them reads on. A reader itself is not woken by `_changed`: the transport
+        # ends its `read` at an abort or a close.
+        start = -1.0  # the clock is read only if this has to wait
         pause = self._beat
         token = object()
-        reads = False
+        is_reader = False
         try:
             while True:
                 with self._lock:
-                    if reads:
-                        reads = False
-                        self._leave(peer)
+                    if is_reader:
+                        is_reader = False
+                        self._stop_reading(peer)
+                    # The order matters: a failed run fails every call, but a message
+                    # that arrived before its source departed can still be received.
                     if self.aborted is not None or self._closed:
                         self._check_run()
                     if ready():
                         self._waits.pop(token, None)
                         return
                     if peer in self.departed:
-                        raise RunError(gone())
+                        raise RunError(departed_text())
                     now = time.monotonic()
                     if start < 0:
                         start = now
@@ -360,53 +394,61 @@ class Mailbox:
                     waited = now - start
                     if waited >= self._deadline:
                         raise RunError(
-                            f"{self.node} waited {self._deadline:g} s {late()}",
+                            f"{self.node} waited {self._deadline:g} s {late_text()}",
                             hint="a longer --deadline waits longer",
                         )
-                    held = [x for x in self._held[peer] if x is not own]
+                    stored = [x for x in self._unacknowledged[peer] if x is not own]
                     if waited >= pause:
-                        while pause <= waited:  # the whole process may have stood still
+                        # Several pauses may have passed while the process was stopped;
+                        # the timeout below must not be negative.
+                        while pause <= waited:
                             pause *= 2
-                        every = self._held.values()
-                        held = [x for xs in every for x in xs if x is not own]
+                        lists = self._unacknowledged.values()
+                        stored = [x for xs in lists for x in xs if x is not own]
                     timeout = min(self._deadline, pause) - waited
-                    if not held:
-                        reads = self._reader is not None and peer not in self._read
-                        if reads:
-                            self._read.add(peer)
+                    # With messages to acknowledge, do that and look again: it may take
+                    # long, and `ready` may be true by then.
+                    if not stored:
+                        is_reader = (
+                            self._reader is not None and peer not in self._being_read
+                        )
+                        if is_reader:
+                            self._being_read.add(peer)
                         else:
                             self._sleep(timeout)
-                if reads:
+                # Without the lock: reading enters `deliver`, and copying is slow.
+                if is_reader:
                     assert self._reader is not None
                     self._reader.read(peer, timeout)
-                elif held:
-                    for message in held:
-                        message.settle()
+                elif stored:
+                    for message in stored:
+                        message.detach()
                         self._acknowledge(message)
         except BaseException:
             with self._lock:
                 self._waits.pop(token, None)
-                if reads:
-                    self._leave(peer)
+                if is_reader:
+                    self._stop_reading(peer)
             raise
 
-    def _leave(self, peer: str) -> None:
-        """Stop reading the stream of `peer`, with the lock held; others may go on."""
+    def _stop_reading(self, peer: str) -> None:
+        """Let other threads read from `peer`; called with the lock held."""
         assert self._reader is not None
-        self._read.discard(peer)
-        self._reader.left(peer)
-        self._stir()
+        self._being_read.discard(peer)
+        self._reader.reading_stopped(peer)
+        self._wake()
 
     def _acknowledge(self, message: Message) -> None:
+        """Grant the cost of a message to its source, unless that was done early."""
         source = message.source
         with self._lock:
             try:
-                self._held[source].remove(message)
+                self._unacknowledged[source].remove(message)
             except ValueError:
-                return  # it was acknowledged when it was put aside
-            total = self._ledger.credit(source, message.cost)
+                return  # `_wait` has acknowledged it early
+            total = self._credits.grant(source, message.cost)
         self._on_credit(source, total)
 
 
-def _late(source: str, key: Key) -> str:
+def _late_text(source: str, key: Key) -> str:
     return f"for {key} from {source}"

@@ -1,9 +1,9 @@
-"""Channels between node programs that run as threads of one process.
+"""Channels between nodes that are threads of one process.
 
 Arrays are passed without a copy: a receiver gets read-only views of the sender's own
-arrays, which the sender must therefore leave alone for as long as they are in use. With
-`out` they are copied, as over a wire. Bounds, deadlines and ends are those of any
-channel.
+arrays, so the sender must not change them while they are in use. With `out` they are
+copied. Flow control, deadlines and ends are those of every channel. There are no
+threads here: `send` delivers into the mailbox of the receiver.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy.typing as npt
 
 from placer.channel import payload, protocol
 from placer.channel.mailbox import Mailbox
-from placer.channel.message import letter
+from placer.channel.message import whole_message
 from placer.channel.protocol import Array, Cause, Key, Piece
 from placer.errors import RunError, did_you_mean
 from placer.memory import aligned
 
 
 class MemoryHub:
-    """The nodes of one run inside one process; `channel(node)` is a node's end.
+    """The channels of all nodes of a run inside one process.
 
-    `bound` and `max_message` are bytes, `deadline` and `beat` seconds, as `protocol`
-    says.
+    `bound` and `max_message` are in bytes, `deadline` and `beat` in seconds; see
+    `protocol`.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class MemoryHub:
         }
 
     def channel(self, node: str) -> MemoryChannel:
-        """The one channel of `node`; RunError for a node that the hub does not have."""
+        """Return the channel of `node`; raises RunError for an unknown node."""
         if node not in self.channels:
             raise RunError(f"no node '{node}'", hint=did_you_mean(node, self.channels))
         return self.channels[node]
 
 
 class MemoryChannel:
-    """One node's end of a `MemoryHub`."""
+    """The channel of one node of a `MemoryHub`; see `protocol.Channel`."""
 
     def __init__(
         self,
@@ -79,21 +79,21 @@ class MemoryChannel:
 
     @property
     def bytes_sent(self) -> int:
-        """Payload bytes of all messages sent so far."""
+        """The payload bytes of all messages that were sent."""
         return self.mailbox.bytes_sent
 
     @property
     def bytes_received(self) -> int:
-        """Payload bytes of all messages that have arrived so far."""
+        """The payload bytes of all messages that have arrived."""
         return self.mailbox.bytes_received
 
     @property
     def aborted(self) -> Cause | None:
-        """Why the run failed, or None while it has not."""
+        """The root cause once the run has failed, else None."""
         return self.mailbox.aborted
 
     def join(self) -> None:
-        """Return at once: the nodes of one process are all there."""
+        """Return at once: the nodes of one process exist from the start."""
 
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
         """Pass read-only views of `arrays` to node `to`; see `protocol.Channel`."""
@@ -103,11 +103,11 @@ class MemoryChannel:
             return f"{key} from {self.node} to {to}"
 
         views = []
-        for array in payload.sendable(arrays, what):
+        for array in payload.check_arrays(arrays, what):
             view = array.view()
             view.flags.writeable = False
             views.append(view)
-        message = letter(self.node, key, views)
+        message = whole_message(self.node, key, views)
         payload.check_size(message.nbytes, self._max_message, what)
         self.mailbox.reserve(to, key, message.nbytes, message.cost)
         self._hub.channels[to].mailbox.deliver(message)
@@ -117,25 +117,25 @@ class MemoryChannel:
     ) -> list[Array]:
         """Wait for a message of `source`; see `protocol.Channel`."""
         self._check_open()
-        return self.mailbox.take(source, key, out)
+        return self.mailbox.receive(source, key, out)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
-        """Receive a message piece by piece, each array of the sender's whole."""
+        """Receive a message with each array of the sender as one piece."""
         self._check_open()
         return self.mailbox.pieces(source, key)
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
-        """Be told of messages of an edge as they arrive; see `protocol.Channel`."""
+        """Call `call(source)` for each message of an edge; see `protocol.Channel`."""
         self.mailbox.listen(edge, call)
 
     def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Zeroed aligned memory: here every array is passed without a copy."""
+        """Return zeroed aligned memory; every array is passed without a copy here."""
         if self._closed:
             raise RunError(f"{self.node}: the channel is closed")
         return aligned.zeros((nbytes,), np.uint8)
 
     def abort(self, cause: Cause) -> None:
-        """End the run for every node of the hub; the first cause stands."""
+        """End the run on every node of the hub; only the first cause counts."""
         if not self.mailbox.abort(cause):
             return
         for other in self._others():
@@ -143,17 +143,17 @@ class MemoryChannel:
                 other.on_abort(cause)
 
     def waiting(self) -> tuple[str, ...]:
-        """The peers that this node waits for right now."""
+        """Return the peers that this node waits for now."""
         return self.mailbox.waiting()
 
     def close(self) -> None:
-        """Tell the other nodes that this one has ended its run."""
+        """End this node's part and mark it as departed in the other mailboxes."""
         if self._closed:
             return
         self._closed = True
         self.mailbox.close()
         for other in self._others():
-            other.mailbox.depart(self.node)
+            other.mailbox.mark_departed(self.node)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -163,4 +163,4 @@ class MemoryChannel:
         return [c for node, c in self._hub.channels.items() if node != self.node]
 
     def _on_credit(self, source: str, total: int) -> None:
-        self._hub.channels[source].mailbox.credit(self.node, total)
+        self._hub.channels[source].mailbox.update_credit(self.node, total)

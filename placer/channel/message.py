@@ -1,4 +1,4 @@
-"""Messages on the receiving side, until the program takes them."""
+"""Received messages, from their arrival until the program consumes them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from placer.channel import payload
 from placer.channel.protocol import Array, Key, Piece
 
 MESSAGE_COST = 64
-"""Bytes that a message counts for itself, so that empty ones are bounded as well."""
+"""Bytes that a message costs besides its payload, so that empty ones are bounded."""
 
 Wait = Callable[[Callable[[], bool]], None]
-"""Waits until what it is given is true, which is asked with the mailbox locked."""
+"""Blocks until the predicate is true, which is called with the mailbox locked."""
 
 
 class Message(Protocol):
-    """What has come from `source` under `key`: `nbytes` of payload, and its `cost`."""
+    """A message of `source`: `nbytes` of payload, `cost` bytes of the source's credit.
+
+    A message is in the mailbox as soon as its header has arrived; its payload may
+    follow while it is consumed. The thread that received it consumes it; `detach` may
+    be called by any thread at any time.
+    """
 
     source: str
     key: Key
@@ -27,21 +32,28 @@ class Message(Protocol):
     def collect(
         self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
     ) -> list[Array]:
-        """The arrays, in those of `out` that fit; `what` names the message."""
+        """Return the arrays, written into those of `out` that fit.
+
+        `what` names the message in errors; `wait` blocks for data that is still to
+        come.
+        """
         ...
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """The arrays piece by piece; see `protocol.Channel`."""
+        """Return the arrays piece by piece; see `protocol.Channel.pieces`."""
         ...
 
-    def settle(self) -> None:
-        """Put aside what has come: its source may need the room, now or later."""
+    def detach(self) -> None:
+        """Copy the payload out of the transport's buffers, now and as more arrives.
+
+        Called when the source may need the room before the program consumes this.
+        """
         ...
 
 
 @dataclass(eq=False, slots=True)
-class Letter:
-    """A message whose arrays are all here."""
+class WholeMessage:
+    """A message whose arrays have all arrived."""
 
     source: str
     key: Key
@@ -52,20 +64,20 @@ class Letter:
     def collect(
         self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
     ) -> list[Array]:
-        """The arrays, copied into those of `out` that they do not lie in."""
-        return payload.fill(out, self.arrays, what)
+        """Return the arrays, copied into `out` unless they were received there."""
+        return payload.fill_out(out, self.arrays, what)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """Each array whole."""
+        """Return each array as one piece."""
         for i, array in enumerate(self.arrays):
             if array.size:
                 yield i, 0, array.reshape(-1)
 
-    def settle(self) -> None:
-        """Nothing is to be done: the arrays take no room of the carrier's."""
+    def detach(self) -> None:
+        """Do nothing: the arrays occupy no buffer that the source needs."""
 
 
-def letter(source: str, key: Key, arrays: list[Array]) -> Letter:
-    """A message that was carried whole."""
+def whole_message(source: str, key: Key, arrays: list[Array]) -> WholeMessage:
+    """Return a message of `arrays`, with its size and cost."""
     nbytes = sum(array.nbytes for array in arrays)
-    return Letter(source, key, arrays, nbytes, nbytes + MESSAGE_COST)
+    return WholeMessage(source, key, arrays, nbytes, nbytes + MESSAGE_COST)

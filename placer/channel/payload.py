@@ -1,8 +1,8 @@
-"""What may be in a message, and how its bytes are cut for the wire.
+"""The payload of a message: checks of its arrays, and its chunks on the wire.
 
-The payload of a message is the bytes of its arrays, C order, one after the other
-without gaps. It travels in pieces of at most `CHUNK` bytes: large arrays are cut without
-a copy, runs of small ones are joined into one piece.
+The payload is the bytes of the arrays, in C order, one after the other without gaps. It
+is sent in chunks of at most `CHUNK` bytes: large arrays are split without a copy, and
+consecutive small arrays are joined into one chunk.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from placer.errors import RunError
 from placer.memory.arena import Arena
 
 CHUNK: Final = 1 << 20
+"""Bytes of a chunk at most."""
 JOIN: Final = 64 << 10
-"""Arrays below this are copied into a joined piece; a copy is cheaper than a frame."""
+"""Arrays of fewer bytes are joined into one chunk: a copy is cheaper than a frame."""
 
 MAX_RANK: Final = 32
+"""Dimensions of an array at most."""
 MAX_ARRAYS: Final = 16384
+"""Arrays of a message at most."""
 MAX_EXTENT: Final = 2**48
-"""The largest product of the dimensions of an array that are not 0."""
+"""The product of the nonzero dimensions of an array at most."""
 
-Piece = bytes | memoryview
+Chunk = bytes | memoryview
 
-# The position in this tuple is the code on the wire: append only.
+# The index in this tuple is the code of the dtype on the wire: only append to it.
 DTYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
     np.dtype(kind)
     for kind in (
@@ -49,15 +52,16 @@ DTYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
         ml_dtypes.bfloat16,
     )
 )
-_ARRAYS: Final = (np.ndarray, np.generic)  # a tuple: an X | Y is built each time
+# A tuple: isinstance would build the union of `X | Y` at each call.
+_ARRAYS: Final = (np.ndarray, np.generic)
 CODES: Final = {dtype: code for code, dtype in enumerate(DTYPES)}
 
 
-def sendable(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array]:
-    """The arrays C-contiguous (copied only where they are not), all checked.
+def check_arrays(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array]:
+    """Return the arrays C-contiguous, copied only where they were not.
 
-    `what` names the message in the RunError for a dtype outside the list or more arrays
-    than `MAX_ARRAYS`.
+    Raises RunError, in which `what` names the message, for more than `MAX_ARRAYS`
+    arrays and for an array of a dtype outside `DTYPES` or of too large a shape.
     """
     if len(arrays) > MAX_ARRAYS:
         raise RunError(
@@ -80,55 +84,58 @@ def sendable(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array]:
 
 
 def check_size(nbytes: int, maximum: int, what: Callable[[], str]) -> None:
-    """RunError for a message that carries more than `maximum` bytes."""
+    """Raise RunError for a message of more than `maximum` bytes; `what` names it."""
     if nbytes > maximum:
         raise RunError(
             f"{what()}: a message of {nbytes} bytes is over the maximum of {maximum}",
-            hint="take a smaller batch, or place parameters on more nodes",
+            hint="use a smaller batch, or place parameters on more nodes",
         )
 
 
 def as_bytes(array: Array) -> npt.NDArray[np.uint8]:
-    """The bytes of a C-contiguous array as a flat view.
+    """Return a flat view of the bytes of a C-contiguous array.
 
-    `reshape` and `view` take what `memoryview.cast` does not: bfloat16, empty shapes.
+    `memoryview.cast` would refuse bfloat16 and empty shapes.
     """
     return array.reshape(-1).view(np.uint8)
 
 
-def cut(arrays: Sequence[Array]) -> list[Piece]:
-    """The payload in pieces of 1 to `CHUNK` bytes; none for an empty payload."""
-    pieces: list[Piece] = []
-    run: list[bytes] = []
+def split_payload(arrays: Sequence[Array]) -> list[Chunk]:
+    """Return the payload in chunks of 1 to `CHUNK` bytes; none if it is empty."""
+    chunks: list[Chunk] = []
+    joined: list[bytes] = []
     length = 0
     for array in arrays:
         if array.nbytes < JOIN:
-            run.append(array.tobytes())
+            joined.append(array.tobytes())
             length += array.nbytes
             if length < JOIN:
                 continue
         if length:
-            pieces.append(b"".join(run))
-            run, length = [], 0
+            chunks.append(b"".join(joined))
+            joined, length = [], 0
         if array.nbytes >= JOIN:
             flat = as_bytes(array).data
-            pieces += [flat[at : at + CHUNK] for at in range(0, flat.nbytes, CHUNK)]
+            chunks += [flat[at : at + CHUNK] for at in range(0, flat.nbytes, CHUNK)]
     if length:
-        pieces.append(b"".join(run))
-    return pieces
+        chunks.append(b"".join(joined))
+    return chunks
 
 
-def fill(
+def fill_out(
     out: Sequence[Array | None] | None, arrays: list[Array], what: Callable[[], str]
 ) -> list[Array]:
-    """The received arrays, each copied into its `out` unless it lies there already.
+    """Return the received arrays, each copied into its `out` unless it is that array.
 
-    RunError where `out` has another length, dtype or shape, or cannot be written to.
+    Raises RunError, in which `what` names the message, where `out` has another length,
+    dtype or shape, or cannot be written to.
     """
     if out is None:
         return arrays
     if len(out) != len(arrays):
-        raise RunError(f"{what()}: {len(arrays)} arrays came, {len(out)} were expected")
+        raise RunError(
+            f"{what()}: {len(arrays)} arrays arrived, {len(out)} were expected"
+        )
     result = []
     for i, (array, target) in enumerate(zip(arrays, out, strict=True)):
         if target is None or target is array:
@@ -145,7 +152,7 @@ def fill(
 
 
 def fits(target: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Whether `target` can be received into as an array of this dtype and shape."""
+    """Whether an array of this dtype and shape can be received into `target`."""
     return (
         target.dtype == dtype
         and target.shape == shape
@@ -154,21 +161,21 @@ def fits(target: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
     )
 
 
-def space(
+def allocate(
     types: Sequence[tuple[np.dtype[np.generic], tuple[int, ...]]],
     arena: Arena,
     out: Sequence[Array | None] | None,
 ) -> list[Array]:
-    """The arrays to receive into: those of `out` that fit, the others fresh."""
+    """Return the arrays to receive into: those of `out` that fit, else new ones."""
     if out is None or len(out) != len(types):
-        return arena.take_all(types)
-    given = [
+        return arena.allocate_all(types)
+    usable = [
         array if array is not None and fits(array, *kind) else None
         for array, kind in zip(out, types, strict=True)
     ]
-    fresh = iter(
-        arena.take_all(
-            kind for array, kind in zip(given, types, strict=True) if array is None
+    new = iter(
+        arena.allocate_all(
+            kind for array, kind in zip(usable, types, strict=True) if array is None
         )
     )
-    return [array if array is not None else next(fresh) for array in given]
+    return [array if array is not None else next(new) for array in usable]

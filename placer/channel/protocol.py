@@ -1,25 +1,27 @@
-"""What a channel between nodes promises, whatever carries it.
+"""The interface of a channel, whichever transport implements it.
 
 A node has one `Channel`. A message is a list of arrays, addressed by its source and a
-`Key` (edge, step, microbatch); messages may be received in any order, and those of one
-source and key come in the order they were sent.
+`Key` (edge, step, microbatch). Messages may be received in any order; messages of one
+source and one key arrive in the order in which they were sent.
 
-**Memory.** `share` gives memory that a channel may pass on without a copy: over shared
-memory a receiver then sees the sender's own bytes. Nobody is kept from writing to them:
-what was written before `send` is seen after `receive`, and a sender may write there
-again once it knows, by other messages, that every receiver is done.
+**Memory.** `share` returns memory that a channel may pass on without a copy: over
+shared memory a receiver sees the sender's own bytes. Nothing prevents writes to them: a
+receiver sees what was written before `send`, and the sender may write there again once
+it knows, from other messages, that every receiver has finished reading.
 
-**Bounds.** A message costs its payload bytes plus 64; what is passed on without a copy
-between processes costs nothing. `send` waits while the messages that a peer has not yet
-acknowledged would cost more than `bound`; a message larger than the bound goes when
-nothing else is on its way to that peer. A message counts as acknowledged once the peer's
-program has received it. So that the order of receives can never make a bound into a
-deadlock, a node that waits for a message acknowledges those of the same source that
-overtook it at once, and a node that has waited for anything for `beat` seconds
-acknowledges all it holds, then again after twice that pause, and so on.
+**Flow control.** A message costs its payload bytes plus 64; arrays that are passed on
+without a copy between processes cost nothing. `send` waits while the messages that a
+peer has not acknowledged would cost more than `bound` bytes in total; a message that is
+larger than the bound is sent when nothing else is on the way to that peer. A message is
+acknowledged once the peer's program has received it. The order in which a program
+receives must not turn the bound into a deadlock, so a node acknowledges some messages
+early: while it waits for a message, those of the same source that arrived before it, at
+once; and after it has waited for anything for `beat` seconds, all messages that it
+stores, then again after twice that pause, and so on.
 
-**Ends.** Every wait has a deadline and says whom it waited for. `abort` ends the run
-everywhere with one root cause; `close` ends this node's part in good order.
+**Ends.** Every wait has a deadline, and its error names the peer that was waited for.
+`abort` ends the run on every node with one root cause; `close` ends this node's part in
+good order.
 """
 
 from __future__ import annotations
@@ -35,19 +37,24 @@ from placer.errors import RunError
 
 Array = npt.NDArray[Any]
 Piece = tuple[int, int, Array]
-"""Part of a message: the index of an array, its first element here, a 1-D view."""
+"""Part of a message: the index of an array, the index of the first element, and a 1-D
+view of elements."""
 
 BOUND: Final = 64 << 20
+"""Bytes that may be on the way to one peer."""
 MAX_MESSAGE: Final = 2 << 30
+"""Bytes of the largest message."""
 DEADLINE: Final = 600.0
+"""Seconds that a `send` or `receive` waits at most."""
 BEAT: Final = 1.0
+"""Seconds between two heartbeats."""
 
 
 class Key(NamedTuple):
-    """What a message is addressed by, beside its source.
+    """The address of a message, besides its source.
 
-    `edge` is the plan's number of the edge; below 0 are the runtime's own control
-    messages. Each is a signed 64-bit integer.
+    `edge` is the number of the edge in the plan; numbers below 0 are the runtime's own
+    control messages. Each field is a signed 64-bit integer.
     """
 
     edge: int
@@ -61,7 +68,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The root cause of a failed run: which node, where in it, what happened."""
+    """The root cause of a failed run: which node failed, where, and what happened."""
 
     node: str
     where: str
@@ -72,10 +79,7 @@ class Cause:
 
 
 class Aborted(RunError):  # noqa: N818 - what happened to the run, not to the call
-    """The run has ended with a root cause, here or on another node.
-
-    `cause` says which.
-    """
+    """The run has failed, here or on another node; `cause` is the root cause."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(str(cause))
@@ -83,12 +87,14 @@ class Aborted(RunError):  # noqa: N818 - what happened to the run, not to the ca
 
 
 class Channel(Protocol):
-    """One node's end of the run's channels; its methods may be called from any thread.
+    """The channel of one node to all other nodes of the run.
 
-    `bytes_sent` and `bytes_received` count payload bytes. `aborted` is the root cause
-    once the run has failed. `on_abort`, when set, is called with the cause when a
-    failure is learned from elsewhere (not for this node's own `abort`), from the thread
-    that learned it: so that a process that is stuck outside the channel can be ended.
+    All methods may be called from any thread, also at the same time; `join` is called
+    once. `node` is the name of this node.
+
+    `on_abort`, when set, is called with the root cause when the failure of another node
+    becomes known or a peer is lost (not for this node's own `abort`), in the thread
+    that finds it: so that a process that is blocked outside the channel can be ended.
     """
 
     node: str
@@ -96,103 +102,137 @@ class Channel(Protocol):
 
     @property
     def bytes_sent(self) -> int:
-        """Payload bytes of all messages sent so far."""
+        """The payload bytes of all messages that were sent."""
         ...
 
     @property
     def bytes_received(self) -> int:
-        """Payload bytes of all messages that have arrived so far."""
+        """The payload bytes of all messages that have arrived."""
         ...
 
     @property
     def aborted(self) -> Cause | None:
-        """Why the run failed, or None while it has not."""
+        """The root cause once the run has failed, else None."""
         ...
 
     def join(self) -> None:
-        """Wait until every peer is there; called once, before the first message.
+        """Wait until every peer is connected; call it once, before the first message.
 
-        RunError names exactly who did not come.
+        Raises:
+            RunError: peers did not connect in time (the message names each of them with
+                its address), or a peer left meanwhile.
+            Aborted: the run failed meanwhile.
         """
         ...
 
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
-        """Queue a message for node `to`; waits while the bound is exceeded.
+        """Queue a message for a peer; wait while the bound is exceeded.
 
-        The arrays must not change until the message is delivered: what was computed
-        from the message and came back proves that it was. Arrays that are not
-        C-contiguous are copied here, and messages up to 64 KiB may be; others are not.
-        RunError for a peer that is not in the run or has ended it, a message larger
-        than `max_message` bytes (what is passed on without a copy between processes
-        does not count), a dtype that no value of placer has, and a passed deadline;
-        `Aborted` once the run has failed.
+        Args:
+            to: the name of the receiving node.
+            key: the address of the message.
+            arrays: the payload. The arrays must not change until the message has been
+                delivered: something computed from the message that comes back proves
+                that it has. Arrays that are not C-contiguous are copied here, messages
+                up to 64 KiB may be, others are not.
+
+        Raises:
+            RunError: the peer does not exist or has ended its run; the message is
+                larger than `max_message` bytes (not counting what is passed on without
+                a copy between processes); a dtype is not one that values can have; or
+                the deadline passed.
+            Aborted: the run has failed.
         """
         ...
 
     def receive(
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
     ) -> list[Array]:
-        """Wait for the message `key` of `source` and return its arrays.
+        """Wait for a message and return its arrays.
 
-        `out[i]`, when given, is a writable C-contiguous array of the right dtype and
-        shape that array i is written into and which is returned; others lie in the
-        arena, 64-byte aligned, or are read-only views of the sender's arrays. Until
-        this returns, and after it raised, `out` may be written to at any time.
-        RunError when the deadline passes, when the source ended its run before it sent
-        this, or when `out` does not fit; `Aborted` once the run has failed.
+        Args:
+            source: the name of the sending node.
+            key: the address of the message.
+            out: for each array, a writable C-contiguous array of the same dtype and
+                shape to write it into, or None. Until this returns, and after it has
+                raised, `out` may be written to at any time.
+
+        Returns:
+            The arrays, in the order sent: `out[i]` where it is given; else an array in
+            the arena, 64-byte aligned, or a read-only view of the sender's array.
+
+        Raises:
+            RunError: the deadline passed, the source ended its run before it sent this
+                message, or `out` does not fit.
+            Aborted: the run has failed.
         """
         ...
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
-        """Receive the message `key` of `source` piece by piece, in order.
+        """Receive a message piece by piece, in order, as its data arrives.
 
-        Each piece is (index of the array, first element, 1-D view of elements from
-        there on); together they are all elements of all arrays, empty arrays have
-        none. A view may be read-only, is 64-byte aligned unless it is one of the
-        sender's own array, and is valid until the next piece is asked for. Messages of
-        the same dtypes and shapes come in the same pieces, and iterators of several
-        sources may be open at once. Asking for the first piece takes the message; it
-        counts as received when the iterator ends or is closed, which discards the rest.
-        Errors are those of `receive`.
+        Asking for the first piece consumes the message. It counts as received when the
+        iterator ends or is closed; closing it discards the rest. Iterators of several
+        sources may be open at once; one iterator belongs to one thread.
+
+        Args:
+            source: the name of the sending node.
+            key: the address of the message.
+
+        Returns:
+            An iterator of (index of the array, index of the first element, 1-D view of
+            the elements from there on). Together the pieces are all elements of all
+            arrays; empty arrays have none. A view may be read-only, is 64-byte aligned
+            unless it is a view of the sender's own array, and is valid until the next
+            piece is asked for. Messages of the same dtypes and shapes come in the same
+            pieces.
+
+        Raises:
+            RunError, Aborted: as `receive`, from the iterator.
         """
         ...
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
-        """Call `call(source)` for each message of this edge that arrives from now on.
+        """Call `call(source)` for each message of an edge that arrives from now on.
 
-        It is called once the message can be received, in the thread that took the
-        message in, so it must not wait for anything. One listener per edge.
+        The call comes once the message can be received, in the thread that read it from
+        the transport, so it must not wait for anything. An edge has one listener; a
+        second one replaces the first.
         """
         ...
 
     def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Zeroed 64-byte aligned memory of this channel, to be sent from in place.
+        """Return `nbytes` bytes of zeroed, 64-byte aligned memory to send from.
 
-        An array that lies wholly in it, C-contiguous, goes to another process as a
-        read-only view of the same memory where the carrier can (and where `out` has no
-        array for it), else as any array does. It lasts as long as the channel, or
-        the last view of it.
+        An array that is wholly inside it and C-contiguous goes to another process as a
+        read-only view of the same memory, where the transport can do that and `out` has
+        no array for it; else it is sent like any other array. The memory lasts as long
+        as the channel or the last view of it, whichever is longer.
+
+        Raises RunError when the channel is closed or the system has too little memory.
         """
         ...
 
     def abort(self, cause: Cause) -> None:
-        """End the run for everybody with this root cause; the first cause stands.
+        """End the run on every node with a root cause; only the first one counts.
 
-        Every waiting and later call, here and on the peers, raises `Aborted`.
+        Every waiting and later call, here and on the peers, raises `Aborted`. Does not
+        wait.
         """
         ...
 
     def waiting(self) -> tuple[str, ...]:
-        """The peers that a `send` or `receive` of this node waits for right now."""
+        """Return the peers that a call on this node waits for now, sorted."""
         ...
 
     def close(self) -> None:
-        """End this node's part: deliver what was sent, take leave of the peers.
+        """End this node's part: deliver what was sent, and say goodbye to the peers.
 
-        Afterwards peers do not take this node's silence for death, and no thread and no
-        socket of the channel is left; calls that still wait end with RunError. After a
-        failure, peers that had not come yet get a moment to come and be told of it.
-        Raises nothing for a run that failed meanwhile: `aborted` says so. May be called
+        Waits up to the deadline for delivery. Afterwards peers do not report this node
+        as lost, and no thread and no socket of the channel is left. Calls that still
+        wait raise RunError. After a failure nothing is delivered, but peers that have
+        not connected yet get a few seconds to connect and learn the cause. Raises
+        nothing for a run that fails meanwhile: `aborted` has the cause. May be called
         more than once.
         """
         ...

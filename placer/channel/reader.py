@@ -1,4 +1,4 @@
-"""Carriers whose streams are read by the threads that wait."""
+"""The interface of a transport whose sockets are read by the threads that wait."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from typing import Protocol
 
 
 class Reader(Protocol):
-    """The streams of a carrier, one of each peer; one thread at a time reads each."""
+    """Reads the connections of a transport, one per peer.
+
+    The mailbox calls it, and lets one thread at a time read each connection.
+    """
 
     def read(self, peer: str, timeout: float) -> bool:
-        """Take what comes next from `peer`, waiting up to `timeout` seconds for it.
+        """Handle the next frame of `peer`, waiting up to `timeout` seconds for it.
 
-        False when nothing came. Returns early when the run has failed or ended.
+        False when no frame came. Returns early when the run has failed or ended.
         """
         ...
 
-    def left(self, peer: str) -> None:
-        """No thread reads the stream of `peer` any more; called with the lock held."""
+    def reading_stopped(self, peer: str) -> None:
+        """Note that no thread reads the connection of `peer` any more.
+
+        Called with the mailbox's lock held.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Which carrier a node between processes uses, and the channel over it."""
+"""The choice of the transport between processes, and the channel over it."""
 
 from __future__ import annotations
 
@@ -6,35 +6,38 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from placer.channel.endpoint import loopback
+from placer.channel.endpoint import loopback_endpoint
 from placer.channel.protocol import Channel
-from placer.channel.shared.region import supported
+from placer.channel.shared.region import is_supported
 from placer.errors import RunError, did_you_mean
 
 VARIABLE: Final = "PLACER_CARRIER"
-"""The environment variable that is asked where the carrier is "auto"."""
-CARRIERS: Final = ("auto", "shared", "zeromq")
+"""The environment variable that decides where the transport is "auto"."""
+TRANSPORTS: Final = ("auto", "shared", "zeromq")
 
 
-def choose(carrier: str, endpoints: Mapping[str, str]) -> str:
-    """The carrier's name: "shared" or "zeromq".
+def choose_transport(name: str, endpoints: Mapping[str, str]) -> str:
+    """Return the transport to use: "shared" or "zeromq".
 
-    "auto" is what `PLACER_CARRIER` says; without it shared memory where the system has
-    it and all nodes are on this machine, else ZeroMQ. All nodes of a run must come to
-    the same. RunError for another name.
+    "auto" means the value of `PLACER_CARRIER`; without it, shared memory where the
+    system supports it and all nodes are on this machine, else ZeroMQ. All nodes of a
+    run must choose the same. Raises RunError for another name, and with "auto" for an
+    address that is not on this machine.
     """
-    said = f"carrier '{carrier}'"
-    if carrier == "auto":
-        carrier = os.environ.get(VARIABLE) or carrier
-        said = f"{VARIABLE} is '{carrier}', which"
-    if carrier not in CARRIERS:
-        raise RunError(f"{said} is no carrier", hint=did_you_mean(carrier, CARRIERS))
-    if carrier != "auto":
-        return carrier
-    # Addresses beyond this machine are an error for both.
+    subject = f"'{name}'"
+    if name == "auto":
+        name = os.environ.get(VARIABLE) or name
+        subject = f"{VARIABLE} is '{name}', which"
+    if name not in TRANSPORTS:
+        raise RunError(
+            f"{subject} is not a transport", hint=did_you_mean(name, TRANSPORTS)
+        )
+    if name != "auto":
+        return name
+    # Both transports refuse addresses that are not loopback.
     for node, address in endpoints.items():
-        loopback(node, address)
-    return "shared" if supported() else "zeromq"
+        loopback_endpoint(node, address)
+    return "shared" if is_supported() else "zeromq"
 
 
 def open_channel(
@@ -42,15 +45,19 @@ def open_channel(
     endpoints: Mapping[str, str],
     job: str,
     *,
-    carrier: str = "auto",
+    transport: str = "auto",
     **options: Any,
 ) -> Channel:
-    """The channel of a node that is a process; it has still to join its peers.
+    """Open the channel of `node`, which is a process of its own.
 
-    `options` are those that both carriers have. RunError where the carrier cannot be
-    had or the node cannot listen.
+    Call `join` before the first message. `endpoints` maps every node of the run to its
+    `HOST:PORT`; `job` is the same on all nodes of a run; `transport` is "auto",
+    "shared" or "zeromq"; `options` are the keyword arguments that
+    `SharedMemoryChannel` and `ZeroMQChannel` have in common.
+
+    Raises RunError where the transport is not available or the node cannot listen.
     """
-    if choose(carrier, endpoints) == "shared":
+    if choose_transport(transport, endpoints) == "shared":
         from placer.channel.shared.channel import SharedMemoryChannel
 
         return SharedMemoryChannel(node, endpoints, job, **options)

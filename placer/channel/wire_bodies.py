@@ -1,7 +1,7 @@
-"""What frames say in msgpack: who speaks, what a message holds, why a run failed.
+"""The msgpack bodies of frames: HELLO, ABORT, and the types of a message's arrays.
 
-Both carriers between processes use these. Bytes that come in are decoded into exactly
-these types and no others, and nothing is allocated before sizes have been checked.
+Both transports between processes use these. Bytes that arrive are decoded into exactly
+these types and no others, and sizes are checked before anything is allocated.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from placer.channel.payload import (
 from placer.channel.protocol import Array, Cause
 
 MAX_TEXT: Final = 8192
+"""Characters of a text in a body."""
 ITEM_BYTES: Final = tuple(dtype.itemsize for dtype in DTYPES)
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -37,15 +38,15 @@ Types = Annotated[
     ],
     msgspec.Meta(max_length=MAX_ARRAYS),
 ]
-"""For each array its dtype's code and its shape."""
+"""The code of the dtype (its index in `payload.DTYPES`) and the shape of each array."""
 
 
-class Refused(Exception):  # noqa: N818 - an outcome of a check, not an error of the run
-    """A frame that does not pass a check."""
+class InvalidFrame(Exception):  # noqa: N818 - the outcome of a check
+    """A frame that does not pass a check; the text says which check."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Who speaks to whom, and all nodes of the run, sorted: these must agree."""
+    """The sender, the receiver, and the sorted names of all nodes, which must agree."""
 
     job: Text
     node: Text
@@ -56,7 +57,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 class CauseBody(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 ):
-    """A root cause; longer texts are cut before they are sent."""
+    """A root cause; longer texts are truncated before they are sent."""
 
     node: Text
     where: Text
@@ -73,42 +74,45 @@ encode = _ENCODER.encode
 def decode(
     decoder: msgspec.msgpack.Decoder[Body], body: bytes | memoryview[int]
 ) -> Body:
-    """What msgpack bytes say; `Refused` when they are not what the decoder reads."""
+    """Decode msgpack bytes; raises InvalidFrame when the decoder rejects them."""
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(str(error)) from None
+        raise InvalidFrame(str(error)) from None
 
 
 def read_hello(body: bytes | memoryview[int]) -> Hello:
-    """A HELLO's body; `Refused` when it is malformed."""
+    """Decode the body of a HELLO; raises InvalidFrame when it is malformed."""
     return decode(_HELLO, body)
 
 
 def encode_cause(cause: Cause) -> bytes:
-    """The body of an ABORT; texts are cut to `MAX_TEXT` characters."""
+    """Return the body of an ABORT; texts are truncated to `MAX_TEXT` characters."""
     texts = (cause.node, cause.where, cause.what)
     return encode(CauseBody(*(text[:MAX_TEXT] for text in texts)))
 
 
 def read_cause(body: bytes | memoryview[int]) -> Cause:
-    """An ABORT's body; `Refused` when it is malformed."""
-    said = decode(_CAUSE, body)
-    return Cause(said.node, said.where, said.what)
+    """Decode the body of an ABORT; raises InvalidFrame when it is malformed."""
+    decoded = decode(_CAUSE, body)
+    return Cause(decoded.node, decoded.where, decoded.what)
 
 
 def types_of(arrays: list[Array]) -> Types:
-    """The types of arrays that passed `payload.sendable`."""
+    """Return the types of arrays that passed `payload.check_arrays`."""
     return [(CODES[array.dtype], array.shape) for array in arrays]
 
 
-def sizes(types: Types) -> list[int]:
-    """The bytes of each array, exactly; `Refused` for shapes that no array may have."""
-    found = []
+def array_sizes(types: Types) -> list[int]:
+    """Return the exact size of each array in bytes.
+
+    Raises InvalidFrame for shapes that no array may have.
+    """
+    sizes = []
     for code, shape in types:
         size = prod(shape)
         # numpy refuses an empty array whose other dimensions overflow: 0 x 2**63.
         if size == 0 and prod(n for n in shape if n) > MAX_EXTENT:
-            raise Refused("dimensions")
-        found.append(size * ITEM_BYTES[code])
-    return found
+            raise InvalidFrame("dimensions")
+        sizes.append(size * ITEM_BYTES[code])
+    return sizes

@@ -1,4 +1,4 @@
-"""The command line. `main` runs it; each command calls the library and prints."""
+"""The command line: `main` runs it, and each command calls the library and prints."""
 
 from placer.command.cli import main
 

@@ -1,4 +1,4 @@
-"""A build to look at: a build folder, or a spec that is compiled in memory."""
+"""Loads a build: reads a build folder, or compiles a spec in memory."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from placer.graph.text import parse_graphs
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A build's plan, and its files by path; `name` is where it lies, or its spec."""
+class LoadedBuild:
+    """The plan of a build, and a function that reads its files.
 
-    name: Path
+    `path` is the build folder, or the spec file; `read` returns the content of a file,
+    given its path relative to the build folder.
+    """
+
+    path: Path
     plan: Plan
     read: Callable[[str], bytes]
 
-    def text(self, path: str) -> str:
+    def read_text(self, path: str) -> str:
         return self.read(path).decode("utf-8", errors="replace")
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graph of a step, then that of an evaluation."""
-        return parse_graphs(self.text("graph.txt"), str(self.name / "graph.txt"))
+        """The graph of a training step, then the graph of an evaluation."""
+        return parse_graphs(self.read_text("graph.txt"), str(self.path / "graph.txt"))
 
     @property
-    def written(self) -> dict[str, str]:
-        """Where in the spec each op stands, as `digits.yaml:28:16`."""
-        sources = decode_sources(self.read(SOURCES), self.name / SOURCES)
+    def op_positions(self) -> dict[str, str]:
+        """The position of each op in the spec, such as `digits.yaml:28:16`, by name."""
+        sources = decode_sources(self.read(SOURCES), self.path / SOURCES)
         file = Path(sources.spec).name
         return {
             name: f"{file}:{line}:{column}"
@@ -40,22 +44,24 @@ class Opened:
         }
 
 
-def opened(
+def load_build(
     path: Path,
     *,
     nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
     code: bool = True,
-) -> Opened:
-    """The build of a folder, or of a spec file, which is compiled; nothing is written.
+) -> LoadedBuild:
+    """Read a build folder, or compile a spec file in memory; write nothing.
 
-    Without `code`, no Python of a spec is run; a build's is not in any case. Raises
-    what reading the folder or compiling the spec raises.
+    `code=False` runs no Python code of the spec. Code of a build folder is never run.
+    Raises BuildError if the folder cannot be read, SpecError if the spec is wrong.
     """
     if path.is_dir():
         plan = read_plan(path)
-        return Opened(path, plan, partial(read_file, path))
-    from placer.compiler import compiled
+        return LoadedBuild(path, plan, partial(read_file, path))
+    from placer.compiler import compile_in_memory
 
-    made = compiled(path, Path(), nodes=nodes, single_process=single_process, code=code)
-    return Opened(path, made.plan, made.files.__getitem__)
+    build = compile_in_memory(
+        path, Path(), nodes=nodes, single_process=single_process, code=code
+    )
+    return LoadedBuild(path, build.plan, build.files.__getitem__)

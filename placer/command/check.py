@@ -1,4 +1,4 @@
-"""`placer check` and `placer schema`"""
+"""The commands `placer check` and `placer schema`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from placer.command.console import say
+from placer.command.console import echo
 from placer.command.options import (
     debug_option,
     no_code_option,
@@ -16,7 +16,7 @@ from placer.command.options import (
 )
 
 
-@click.command("check", short_help="Check a spec: every mistake, each where it stands.")
+@click.command("check", short_help="Check a spec and list all errors in it.")
 @spec_argument
 @nodes_option
 @single_process_option
@@ -25,23 +25,26 @@ from placer.command.options import (
 def check_command(
     spec: Path, nodes: dict[str, int] | None, single_process: bool, no_code: bool
 ) -> None:
-    """Check SPEC as `compile` does, and keep nothing.
+    """Check SPEC and list all errors in it, each with its position.
 
-    Functions of the spec's `call` are traced, for which their files are run.
+    This compiles SPEC without writing a build. Functions that the spec calls are
+    traced, so their Python files are run; --no-code prevents that.
     """
-    from placer.command.build_or_spec import opened
+    from placer.command.build_or_spec import load_build
     from placer.report.outcome import plan_line
 
-    found = opened(spec, nodes=nodes, single_process=single_process, code=not no_code)
-    say(f"{spec}: ok: {plan_line(found.plan)}")
+    build = load_build(
+        spec, nodes=nodes, single_process=single_process, code=not no_code
+    )
+    echo(f"{spec}: ok: {plan_line(build.plan)}")
 
 
 @click.command("schema", short_help="Print the JSON Schema of specs, for editors.")
 @debug_option
 def schema_command() -> None:
-    """Print the JSON Schema of specs, with which an editor completes and checks them."""
+    """Print the JSON Schema of specs, for completion and checks in an editor."""
     import json
 
     from placer.spec import json_schema
 
-    say(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

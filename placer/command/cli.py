@@ -1,4 +1,4 @@
-"""How the command line begins and ends: the commands in order, errors, statuses."""
+"""The entry point of the command line: commands, error reports and exit statuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 import placer
 from placer.command.check import check_command, schema_command
 from placer.command.compile import compile_command
-from placer.command.console import say
+from placer.command.console import echo
 from placer.command.explain import explain_command
 from placer.command.launch import launch_command
 from placer.command.options import DEBUG, debug_option
@@ -27,28 +27,28 @@ from placer.errors import PlacerError
 INTERRUPTED = 130
 
 
-class InOrder(click.Group):
-    """Lists its commands in the order in which a newcomer meets them."""
+class OrderedGroup(click.Group):
+    """A group that lists its commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 
 @click.group(
-    cls=InOrder,
+    cls=OrderedGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
-    epilog="Each command says more with --help.",
+    epilog="Run `placer COMMAND --help` for the options of a command.",
 )
 @click.version_option(placer.__version__, prog_name="placer")
 @debug_option
 def commands() -> None:
-    """Write one model, say where each op lives, get one JAX program per node.
+    """Compile one model with placed ops into one JAX program per node.
 
     \b
-      placer compile specs/digits.yaml --out build/    one program per node
-      placer launch build/                             train, on this machine
-      placer show build/                               what runs where
-      placer explain build/ h1.w                       and why
+      placer compile specs/digits.yaml --out build/    write one program per node
+      placer launch build/                             train on this machine
+      placer show build/                               show which op runs where
+      placer explain build/ h1.w                       explain why
     """
 
 
@@ -66,58 +66,63 @@ for command in (
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command line (by default this process's) and exit with its status.
+    """Run a command line and exit with its status.
 
-    0 for success, 2 for a user's mistake, 1 for a failure at run time, 130 on Ctrl-C.
+    The status is 0 for success, 2 for a user error, 1 for a failure at run time and 130
+    after Ctrl-C.
+
+    Args:
+        arguments: the words of the command line, by default those of this process.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # it was closed: nobody wants to read it
+        if getattr(sys, stream) is None:  # closed by the process that started this one
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115
-    sys.exit(_status(given, debug=DEBUG in given))
+    sys.exit(_run_command(words, debug=DEBUG in words))
 
 
-def _status(arguments: list[str], *, debug: bool) -> int:
+def _run_command(arguments: list[str], *, debug: bool) -> int:
     try:
-        # With standalone_mode off it returns the status of --help and --version.
+        # With standalone_mode=False, main returns the status of --help and --version.
         status = commands.main(arguments, prog_name="placer", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except click.ClickException as error:
-        shown = StringIO()
-        error.show(shown)
-        say(shown.getvalue(), err=True, nl=False)
+        text = StringIO()
+        error.show(text)
+        echo(text.getvalue(), err=True, nl=False)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort) as interrupt:
-        # click makes an Abort of what a launch raises, which may say what it has saved.
+        # click turns the KeyboardInterrupt of a launch, whose text says whether the
+        # parameters were saved, into an Abort.
         if outcome := str(interrupt.__cause__ or interrupt):
-            say(outcome, err=True)
-        say("interrupted", err=True)
+            echo(outcome, err=True)
+        echo("interrupted", err=True)
         return INTERRUPTED
     except PlacerError as error:
         if debug:
-            say(traceback.format_exc(), err=True, nl=False)
-        say(str(error), err=True)
+            echo(traceback.format_exc(), err=True, nl=False)
+        echo(str(error), err=True)
         return error.exit_status
     except OSError as error:
         if error.errno == errno.EPIPE:
-            return _reader_left()
-        return _unexpected(error, debug=debug)
+            return _handle_closed_pipe()
+        return _report_unexpected(error, debug=debug)
     except Exception as error:
-        return _unexpected(error, debug=debug)
+        return _report_unexpected(error, debug=debug)
 
 
-def _reader_left() -> int:
-    """Who read our output has closed it, as `head` does: nothing more to say."""
-    # Python flushes stdout once more at exit, which must not fail again.
+def _handle_closed_pipe() -> int:
+    """Return the status after the reader of stdout has closed it, as `head` does."""
+    # Python flushes stdout once more at exit; that must not fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 
 
-def _unexpected(error: Exception, *, debug: bool) -> int:
+def _report_unexpected(error: Exception, *, debug: bool) -> int:
     if debug:
-        say(traceback.format_exc(), err=True, nl=False)
+        echo(traceback.format_exc(), err=True, nl=False)
     else:
-        say(f"{type(error).__name__}: {error}", err=True)
-        say(f"  hint: {DEBUG} shows where it came from", err=True)
+        echo(f"{type(error).__name__}: {error}", err=True)
+        echo(f"  hint: {DEBUG} shows the traceback", err=True)
     return 1

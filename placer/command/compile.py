@@ -1,4 +1,4 @@
-"""`placer compile`"""
+"""The command `placer compile`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from placer.command.console import say
+from placer.command.console import echo
 from placer.command.options import (
     debug_option,
     no_code_option,
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 
 def _pass_names(
-    context: click.Context, parameter: click.Parameter, given: Sequence[str]
+    context: click.Context, parameter: click.Parameter, names: Sequence[str]
 ) -> tuple[str, ...]:
-    """The given names of passes, checked; the compiler is imported only for that."""
-    if given:
+    """Check the names of passes; import the compiler only if there are any."""
+    if names:
         from placer.errors import did_you_mean
-        from placer.passes import NAMES
+        from placer.passes import PASS_NAMES
 
-        for name in given:
-            if name not in NAMES:
-                hint = did_you_mean(name, NAMES)
+        for name in names:
+            if name not in PASS_NAMES:
+                hint = did_you_mean(name, PASS_NAMES)
                 raise click.BadParameter(
                     f"no pass is named '{name}'; {hint}", context, parameter
                 )
-    return tuple(given)
+    return tuple(names)
 
 
 @click.command(
-    "compile", short_help="Compile a spec into a folder: a program for each node."
+    "compile", short_help="Compile a spec into a build folder, one program per node."
 )
 @spec_argument
 @click.option(
@@ -48,7 +48,7 @@ def _pass_names(
     required=True,
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The build folder, new, empty or of an earlier compilation.",
+    help="The build folder: a new or empty folder, or an earlier build to overwrite.",
 )
 @nodes_option
 @single_process_option
@@ -59,8 +59,8 @@ def _pass_names(
     metavar="PASS",
     callback=_pass_names,
     help="Print the graph after this pass: differentiate, place, partial_sums, slice, "
-    "train, evaluate, microbatch, layout, recompute, transfer, memcpy or segment. May "
-    "be given more than once.",
+    "train, evaluate, microbatch, layout, recompute, transfer, memcpy or segment. Can "
+    "be repeated.",
 )
 @debug_option
 def compile_command(
@@ -71,9 +71,9 @@ def compile_command(
     no_code: bool,
     print_after: tuple[str, ...],
 ) -> None:
-    """Compile SPEC into a build folder: one readable JAX program for each node.
+    """Compile SPEC into a build folder with one readable JAX program per node.
 
-    The folder is all that `placer launch` and `placer run` need.
+    `placer launch` and `placer run` need nothing but this folder.
     """
     from placer.compiler import compile
     from placer.errors import BuildError
@@ -82,13 +82,13 @@ def compile_command(
     from placer.report.outcome import plan_line
     from placer.report.repeated_work import repeated_line
 
-    final: list[Graph] = []  # of a step, then of an evaluation
+    final: list[Graph] = []  # the graph of a step, then the graph of an evaluation
 
     def watch(name: str, graph: Graph) -> None:
         if name == "segment":
             final.append(graph)
         if name in print_after:
-            say(print_graph(graph))
+            echo(print_graph(graph))
 
     plan = compile(
         spec,
@@ -98,14 +98,14 @@ def compile_command(
         code=not no_code,
         after_pass=watch,
     )
-    # A graph that was asked for is all there is on stdout, so that it can be read back.
-    say(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
-    again = repeated_line(plan, final[0])
-    if again is not None:
-        say(f"  {again}", err=bool(print_after))
-    then = f"placer launch {quote(str(out))}"
-    say(f"  in {out}; run it with: {then}", err=bool(print_after))
+    # With --print-after, stdout has nothing but graphs, so that they can be parsed.
+    echo(f"{plan.name}: {plan_line(plan)}", err=bool(print_after))
+    note = repeated_line(plan, final[0])
+    if note is not None:
+        echo(f"  {note}", err=bool(print_after))
+    launch = f"placer launch {quote(str(out))}"
+    echo(f"  written to {out}; run it with: {launch}", err=bool(print_after))
     try:
         check_folder(out)
     except BuildError as error:
-        say(f"warning: placer launch will refuse this build: {error}", err=True)
+        echo(f"warning: placer launch will refuse this build: {error}", err=True)

@@ -1,4 +1,4 @@
-"""Where the command line prints: names, paths and texts of others pass through here."""
+"""Prints all output of the command line, which may contain texts from files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TextIO
 
 import click
 
-from placer.printable import legible
+from placer.printable import make_printable
 
 
-def say(
+def echo(
     text: str, *, file: TextIO | None = None, err: bool = False, nl: bool = True
 ) -> None:
-    """Print text, by default on standard output, without what steers a terminal."""
-    click.echo(legible(text), file=file, err=err, nl=nl)
+    """Print text, by default on standard output, with control characters replaced."""
+    click.echo(make_printable(text), file=file, err=err, nl=nl)

@@ -1,4 +1,4 @@
-"""`placer explain`"""
+"""The command `placer explain`."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ from pathlib import Path
 
 import click
 
-from placer.command.console import say
+from placer.command.console import echo
 from placer.command.options import build_or_spec_argument, debug_option, no_code_option
 
 
 @click.command(
-    "explain", short_help="Why an op or a parameter is where it is, what crosses."
+    "explain", short_help="Explain the place of an op or parameter, and its transfers."
 )
 @build_or_spec_argument
 @click.argument("name", required=False)
 @no_code_option
 @debug_option
 def explain_command(build: Path, name: str | None, no_code: bool) -> None:
-    """Say why NAME, an op or a parameter, is where it is, and what of it crosses.
+    """Explain the place of NAME and list its transfers between nodes.
 
-    Without a NAME: all that was chosen or put in, rather than written.
+    NAME is an op, a value, a parameter or a block of a parameter. Without NAME: list
+    every choice of the compiler and every op that it inserted.
     """
-    from placer.command.build_or_spec import opened
-    from placer.report.explanation import Build, all_choices, explanation
+    from placer.command.build_or_spec import load_build
+    from placer.report.explanation import BuildInfo, explain, list_choices
     from placer.report.repeated_work import repeated_line
 
-    found = opened(build, code=not no_code)
+    loaded = load_build(build, code=not no_code)
     if name is None:
-        again = repeated_line(found.plan, found.graphs[0])
-        lines = [*all_choices(found.plan), *([again] if again else [])]
+        note = repeated_line(loaded.plan, loaded.graphs[0])
+        lines = [*list_choices(loaded.plan), *([note] if note else [])]
     else:
-        drawn = Build(found.plan, found.graphs, found.written)
-        lines = list(explanation(drawn, name))
+        info = BuildInfo(loaded.plan, loaded.graphs, loaded.op_positions)
+        lines = list(explain(info, name))
     for line in lines:
-        say(line)
+        echo(line)

@@ -1,4 +1,4 @@
-"""`placer launch`"""
+"""The command `placer launch`."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from pathlib import Path
 
 import click
 
-from placer.command.console import say
+from placer.command.console import echo
 from placer.command.options import build_argument, debug_option, run_options
 
 
-@click.command(
-    "launch", short_help="Run all nodes of a build on this machine, and watch them."
-)
+@click.command("launch", short_help="Run all nodes of a build on this machine.")
 @build_argument
 @run_options
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="End with the result as one JSON object, alone on standard output.",
+    help="Print the result as one JSON object on standard output; everything else goes "
+    "to standard error.",
 )
 @click.option(
     "--logs",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where each node's output goes; by default a folder of the user's cache that "
-    "is removed when all went well. It keeps those of the last 20 runs that failed.",
+    help="The folder for the logs of nodes. By default a folder in the user's cache, "
+    "removed after a successful run; the logs of the last 20 failed runs are kept.",
 )
 @click.option(
     "--in-process",
     is_flag=True,
-    help="The nodes are threads of one process, with the same programs; there is no "
-    "live table of them.",
+    help="Run the nodes as threads of this process, with the same programs and without "
+    "the live table.",
 )
 @debug_option
 def launch_command(
@@ -57,38 +56,49 @@ def launch_command(
 ) -> None:
     """Run all nodes of BUILD on this machine until the run ends.
 
-    Each node is a process of its own. A failure of one ends all, and the last line
-    says what its cause was. Ctrl-C ends all: with --save-params, the first lets all
-    nodes stop after the same step and save.
+    Each node is a process. If one fails, all are ended, and the last line says the root
+    cause. Ctrl-C ends all nodes. With --save-params, the first Ctrl-C stops all nodes
+    after the same step and saves the parameters; a second one ends them at once.
     """
     from placer.build.plan import read_plan
     from placer.errors import RunWarning
     from placer.launcher.local import launch
-    from placer.launcher.logs import own_logs
-    from placer.report.outcome import crowded, emulated, result_json, result_lines
-    from placer.report.progress import progress
+    from placer.launcher.logs import new_log_folder
+    from placer.report.outcome import (
+        crowding_note,
+        emulation_note,
+        result_json,
+        result_lines,
+    )
+    from placer.report.progress import show_progress
 
     plan = read_plan(build)
-    shown = sys.stderr if as_json else sys.stdout
+    stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as entered:
         own = None
         if not in_process:
             if logs is None:
-                own = entered.enter_context(own_logs(plan.name))
+                own = entered.enter_context(new_log_folder(plan.name))
                 logs = own.folder
-            stay = "" if own is None else ", kept where a node fails"
-            say(f"{plan.name}: logs in {logs}{stay}", file=shown)
+            suffix = "" if own is None else " (removed after a successful run)"
+            echo(f"{plan.name}: logs in {logs}{suffix}", file=stream)
         if emulate or plan.emulate:
-            say(f"{plan.name}: {emulated(plan)}", file=shown)
-        if not in_process and (note := crowded(plan, _cores())):
-            say(f"{plan.name}: {note}", file=shown)
+            echo(f"{plan.name}: {emulation_note(plan)}", file=stream)
+        if not in_process and (note := crowding_note(plan, _cores())):
+            echo(f"{plan.name}: {note}", file=stream)
         nodes = [node.name for node in plan.nodes]
-        # Threads report to nobody.
-        view = nullcontext() if in_process else progress(plan.name, nodes, steps, shown)
-        # What a model's own modules print is not the result.
-        apart = redirect_stdout(sys.stderr) if in_process and as_json else nullcontext()
-        with view as watch, apart, warnings.catch_warnings():
-            warnings.simplefilter("ignore", RunWarning)  # told below
+        # Threads report no events, so there is nothing to show.
+        view = (
+            nullcontext()
+            if in_process
+            else show_progress(plan.name, nodes, steps, stream)
+        )
+        # With --json, prints of the model's own modules must not mix with the result.
+        prints = (
+            redirect_stdout(sys.stderr) if in_process and as_json else nullcontext()
+        )
+        with view as watch, prints, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RunWarning)  # printed below
             result = launch(
                 build,
                 steps=steps,
@@ -108,15 +118,15 @@ def launch_command(
         if own is not None:
             own.failed = bool(result.warnings)
     for line in result_lines(result):
-        say(line, file=shown)
+        echo(line, file=stream)
     for text in result.warnings:
-        say(f"warning: {text}", err=True)
+        echo(f"warning: {text}", err=True)
     if as_json:
-        say(result_json(result))
+        echo(result_json(result))
 
 
 def _cores() -> int:
-    """The cores that this process, and those that it starts, may run on."""
+    """Return the number of cores that this process and its children may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

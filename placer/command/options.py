@@ -1,4 +1,4 @@
-"""Options and arguments that several commands take."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def debug_option(command: Function) -> Function:
-    """`--debug`, which `main` looks for itself: it holds outside of commands too."""
+    """Add `--debug`. `main` looks for it itself, so that it also works before a
+    command."""
     return click.option(
         DEBUG, is_flag=True, expose_value=False, help="Show tracebacks of errors."
     )(command)
 
 
-class Spec(click.Path):
-    """A spec's file, or `FILE.py:FUNCTION`, of which the file must be there."""
+class SpecPath(click.Path):
+    """A spec file, or `FILE.py:FUNCTION`; the file must exist."""
 
     def convert(
         self,
@@ -35,12 +36,12 @@ class Spec(click.Path):
         file, colon, function = str(value).rpartition(":")
         if not (colon and file.endswith(".py")):
             return super().convert(value, param, ctx)
-        found: Any = super().convert(file, param, ctx)
-        return Path(f"{found}:{function}")
+        path: Any = super().convert(file, param, ctx)
+        return Path(f"{path}:{function}")
 
 
-class Build(click.Path):
-    """A build folder; a spec in its place is told how to make one."""
+class BuildPath(click.Path):
+    """A build folder; the error for a spec file says how to compile it."""
 
     def convert(
         self,
@@ -52,29 +53,29 @@ class Build(click.Path):
         if os.path.isfile(value) or (colon and file.endswith(".py")):
             compile_it = f"placer compile {quote(str(value))} --out build/"
             self.fail(
-                f"'{value}' is a spec, compile it first: {compile_it}", param, ctx
+                f"'{value}' is a spec; compile it first: {compile_it}", param, ctx
             )
         return super().convert(value, param, ctx)
 
 
 build_argument = click.argument(
-    "build", type=Build(exists=True, file_okay=False, path_type=Path)
+    "build", type=BuildPath(exists=True, file_okay=False, path_type=Path)
 )
 spec_argument = click.argument(
-    "spec", type=Spec(exists=True, dir_okay=False, path_type=Path)
+    "spec", type=SpecPath(exists=True, dir_okay=False, path_type=Path)
 )
 python_argument = click.argument(
     "spec",
     metavar="FILE.py:FUNCTION",
-    type=Spec(exists=True, dir_okay=False, path_type=Path),
+    type=SpecPath(exists=True, dir_okay=False, path_type=Path),
 )
 build_or_spec_argument = click.argument(
-    "build", metavar="BUILD_OR_SPEC", type=Spec(exists=True, path_type=Path)
+    "build", metavar="BUILD_OR_SPEC", type=SpecPath(exists=True, path_type=Path)
 )
 
 
 class NodeCounts(click.ParamType[dict[str, int]]):
-    """`worker=4,ps=2`: how many nodes there are of each kind."""
+    """The number of nodes of each kind: `worker=4,ps=2`."""
 
     name = "KIND=N,…"
 
@@ -89,13 +90,13 @@ class NodeCounts(click.ParamType[dict[str, int]]):
             if not kind or not re.fullmatch(r"[0-9]{1,7}", number):
                 self.fail(f"'{part}' is not KIND=N, as in worker=4,ps=2", param, ctx)
             if kind in counts:
-                self.fail(f"'{kind}' is given twice", param, ctx)
+                self.fail(f"'{kind}' is repeated", param, ctx)
             counts[kind] = int(number)
         return counts
 
 
 class Endpoints(click.ParamType[dict[str, str]]):
-    """`worker:0=127.0.0.1:4000,…`: where nodes listen."""
+    """The addresses on which nodes listen: `worker:0=127.0.0.1:4000,…`."""
 
     name = "NODE=HOST:PORT,…"
 
@@ -111,51 +112,55 @@ class Endpoints(click.ParamType[dict[str, str]]):
                 form = "NODE=HOST:PORT, as in worker:0=127.0.0.1:4000"
                 self.fail(f"'{part}' is not {form}", param, ctx)
             if node in endpoints:
-                self.fail(f"'{node}' is given twice", param, ctx)
+                self.fail(f"'{node}' is repeated", param, ctx)
             endpoints[node] = address
         return endpoints
 
 
 class Seconds(click.ParamType[float]):
-    """How long to wait: a number above 0 that a clock can count."""
+    """A time to wait: a number above 0 and at most `MAX_WAIT`."""
 
     name = "SECONDS"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from placer.launcher.local import LONGEST
+        from placer.launcher.local import MAX_WAIT
 
         try:
             seconds = float(value)
         except ValueError:
             self.fail(f"'{value}' is not a number of seconds", param, ctx)
-        if not 0 < seconds <= LONGEST:
-            self.fail(f"{value} is not above 0 and at most {LONGEST:g}", param, ctx)
+        if not 0 < seconds <= MAX_WAIT:
+            self.fail(
+                f"{value} is out of range: it must be above 0 and at most {MAX_WAIT:g}",
+                param,
+                ctx,
+            )
         return seconds
 
 
 nodes_option = click.option(
     "--nodes",
     type=NodeCounts(),
-    help="How many nodes of a kind, instead of what the spec says: worker=4,ps=2.",
+    help="Override the number of nodes of a kind, such as worker=4,ps=2.",
 )
 single_process_option = click.option(
     "--single-process",
     is_flag=True,
-    help="One process runs the whole model: the reference for every placement.",
+    help="Compile the whole model for one process, as a reference for any placement.",
 )
 
 
 no_code_option = click.option(
     "--no-code",
     is_flag=True,
-    help="Run no Python that comes with the spec; what needs that is an error.",
+    help="Do not run Python code of the spec; it is an error if the spec needs it.",
 )
 
 
 def run_options(command: Function) -> Function:
-    """What `launch` and `run` share."""
+    """Add the options that `launch` and `run` share."""
     written = click.Path(dir_okay=False, path_type=Path)
     read = click.Path(exists=True, dir_okay=False, path_type=Path)
     for option in reversed(
@@ -164,31 +169,31 @@ def run_options(command: Function) -> Function:
                 "--steps",
                 type=click.IntRange(min=1),
                 metavar="N",
-                help="Run exactly N steps, whatever the spec's epochs say.",
+                help="Run exactly N steps instead of the epochs of the spec.",
             ),
             click.option(
                 "--history",
                 type=written,
                 metavar="FILE",
-                help="Write a JSON line per step.",
+                help="Write the metrics of each step to FILE, as JSON lines.",
             ),
             click.option(
                 "--save-params",
                 type=written,
                 metavar="FILE",
-                help="Write the whole parameters at the end, as safetensors.",
+                help="Write all parameters to FILE at the end, as safetensors.",
             ),
             click.option(
                 "--init-params",
                 type=read,
                 metavar="FILE",
-                help="Begin with these parameters, from safetensors.",
+                help="Start from the parameters in FILE, in safetensors format.",
             ),
             click.option(
                 "--base-port",
                 type=click.IntRange(1, 65535),
                 metavar="PORT",
-                help="The nodes listen on this port and those after it.",
+                help="The port of the first node; the others use the ports after it.",
             ),
             click.option(
                 "--join-timeout",
@@ -196,7 +201,7 @@ def run_options(command: Function) -> Function:
                 default=600.0,
                 show_default=True,
                 metavar="SECONDS",
-                help="How long nodes wait for each other at the start.",
+                help="The longest that a node waits for the others to start.",
             ),
             click.option(
                 "--deadline",
@@ -204,24 +209,24 @@ def run_options(command: Function) -> Function:
                 default=600.0,
                 show_default=True,
                 metavar="SECONDS",
-                help="How long a node waits for a message of one that is alive.",
+                help="The longest that a node waits for a message from a live peer.",
             ),
             click.option(
                 "--carrier",
                 type=click.Choice(["auto", "shared", "zeromq"]),
                 default="auto",
                 show_default=True,
-                help="What nodes send goes through: memory of this machine, or sockets.",
+                help="The transport between nodes: shared memory, or ZeroMQ over TCP.",
             ),
             click.option(
                 "--emulate",
                 is_flag=True,
-                help="Every device that is no CPU is a CPU device of its own.",
+                help="Use CPU devices in place of all accelerators.",
             ),
             click.option(
                 "--debug-nans",
                 is_flag=True,
-                help="Run op by op, slowly, and name the first op that gives NaN.",
+                help="Find the first op that produces NaN, by running op by op (slow).",
             ),
         )
     ):

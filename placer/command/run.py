@@ -1,4 +1,4 @@
-"""`placer run`"""
+"""The command `placer run`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from placer.command.console import say
+from placer.command.console import echo
 from placer.command.options import (
     Endpoints,
     build_argument,
@@ -16,15 +16,19 @@ from placer.command.options import (
 )
 
 
-@click.command("run", short_help="Be one node of a build, as launch starts them all.")
+@click.command("run", short_help="Run one node of a build.")
 @build_argument
 @click.option(
-    "--node", required=True, metavar="NAME:ID", help="Which node to be: worker:0."
+    "--node",
+    required=True,
+    metavar="NAME:ID",
+    help="The node to run, such as worker:0.",
 )
 @click.option(
     "--endpoints",
     type=Endpoints(),
-    help="Where nodes listen: worker:0=127.0.0.1:4000,… The rest keep their places.",
+    help="The addresses of nodes, such as worker:0=127.0.0.1:4000. Nodes that are not "
+    "listed use the default address of the build.",
 )
 @run_options
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
@@ -49,26 +53,27 @@ def run_command(
     order_fd: int | None,
     job: str | None,
 ) -> None:
-    """Be one node of BUILD until the run ends.
+    """Run one node of BUILD.
 
-    All nodes of a build run at once, each started like this, in any order, with the
-    same options. The first node of the build prints the result; with --save-params,
-    Ctrl-C to it lets all nodes stop after the same step and save.
+    `placer launch` does this for all nodes. To start them by hand, run this command
+    once for each node, in any order and with the same options. The first node of the
+    build prints the result; with --save-params, Ctrl-C on it stops all nodes after the
+    same step and saves the parameters.
     """
     from placer.build.plan import read_plan
-    from placer.launcher.local import written_files
-    from placer.launcher.signals import first_signal
+    from placer.launcher.local import check_output_files
+    from placer.launcher.signals import catch_first_signal
     from placer.report.outcome import result_lines
-    from placer.runtime.run.process import Options, endpoints_of, run
+    from placer.runtime.run.process import Options, default_endpoints, run
 
     plan = read_plan(build)
     plan.node(node)
-    places = endpoints_of(plan, base_port)
+    places = default_endpoints(plan, base_port)
     for name, address in (endpoints or {}).items():
         places[plan.node(name).name] = address
     options = Options(
         steps=steps,
-        **written_files(build, history=history, save_params=save_params),
+        **check_output_files(build, history=history, save_params=save_params),
         init_params=init_params,
         join_timeout=join_timeout,
         deadline=deadline,
@@ -76,9 +81,10 @@ def run_command(
         emulate=emulate,
         debug_nans=debug_nans,
     )
-    # A launcher says by the descriptor when to stop; else a signal to the control node.
+    # A launcher asks for a stop through the descriptor. Without a launcher, a signal to
+    # the control node does.
     alone = report_fd is None and save_params is not None and node == plan.control
-    with first_signal() if alone else nullcontext() as signals:
+    with catch_first_signal() if alone else nullcontext() as signals:
         result = run(
             build,
             node,
@@ -88,10 +94,10 @@ def run_command(
             order_fd=signals.wake if signals is not None else order_fd,
             job=job,
         )
-    if result is not None and report_fd is None:  # else the launcher tells it
+    if result is not None and report_fd is None:  # else the launcher prints it
         for line in result_lines(result):
-            say(line)
+            echo(line)
     if result is not None and signals is not None:
-        signals.heed(
+        signals.raise_first(
             f"stopped after step {result.steps}; the parameters are in {save_params}"
         )

@@ -1,4 +1,4 @@
-"""`placer to-yaml`"""
+"""The command `placer to-yaml`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from pathlib import Path
 
 import click
 
-from placer.command.console import say
+from placer.command.console import echo
 from placer.command.options import debug_option, python_argument
 
 
-@click.command("to-yaml", short_help="Write a Python model as a spec in YAML.")
+@click.command("to-yaml", short_help="Convert a model in Python to a YAML spec.")
 @python_argument
 @click.option(
     "--out",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The spec, instead of standard output.",
+    help="Write the spec to FILE instead of standard output.",
 )
 @debug_option
 def to_yaml_command(spec: Path, out: Path | None) -> None:
-    """Write the spec that says what the function of FILE.py:FUNCTION says.
+    """Convert the model that FILE.py:FUNCTION builds to a YAML spec.
 
-    Both are compiled to the same build. Files of initial values, which `placer.trace`
-    makes, are written beside it.
+    The spec compiles to the same build. Files of initial values, which `placer.trace`
+    creates, are written to the same folder as the spec.
     """
     from placer.errors import SpecError
     from placer.front.read import run_builder
@@ -32,18 +32,18 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
     program = run_builder(str(spec))
     text = to_yaml(program)
     if out is None:
-        say(text, nl=False)
+        echo(text, nl=False)
         if program.files:
             names = ", ".join(program.files)
-            say(f"it takes {names}, which --out writes beside it", err=True)
+            echo(f"the spec needs {names}; --out writes it too", err=True)
         return
     model = program.model()
     sources = [rows.source for rows in (model.train, model.eval) if rows is not None]
-    beside = model.modules or any(not s.startswith("sklearn:") for s in sources)
-    if beside and out.parent.resolve() != program.folder.resolve():
+    needs_files = model.modules or any(not s.startswith("sklearn:") for s in sources)
+    if needs_files and out.parent.resolve() != program.folder.resolve():
         raise SpecError(
-            f"{out} is not in the folder of {program.file}, whose files it names",
-            hint="data and modules are found beside the spec: write it there",
+            f"{out} is not in the folder of {program.file}, but refers to files there",
+            hint="data and modules are read from the spec's folder: write it there",
         )
     try:
         for name, content in program.files.items():
@@ -54,18 +54,18 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
 
 
 def _write_new(file: Path, content: bytes) -> None:
-    """Write a file that nobody asked for by name: over no other."""
+    """Write a file whose name the user did not choose; never overwrite another one."""
     from placer.errors import SpecError
 
-    if file.exists() and not _holds(file, content):
+    if file.exists() and not _has_content(file, content):
         raise SpecError(
-            f"{file} is there, and holds something else",
-            hint="what placer.trace traces goes into a file of its name: move the other",
+            f"{file} exists already, with other content",
+            hint="placer.trace needs a file of this name: move the existing one",
         )
     file.write_bytes(content)
 
 
-def _holds(file: Path, content: bytes) -> bool:
+def _has_content(file: Path, content: bytes) -> bool:
     from placer.files.regular import NotRegularError, TooLargeError, read_regular
 
     try:

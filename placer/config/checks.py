@@ -1,4 +1,8 @@
-"""Numbers that a spec writes: what is wrong with one, in words, or nothing."""
+"""Checks of values in a spec. Each returns a message, or None if the value is valid.
+
+The messages start with a verb, so that the caller can put the name of the key before
+them: `'size' must be at least 1, not 0`.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +12,65 @@ from math import isfinite
 from placer.errors import did_you_mean
 
 
-def real(
-    value: object, *, least: float | None = None, above: float | None = None
+def check_real(
+    value: object, *, minimum: float | None = None, above: float | None = None
 ) -> str | None:
-    """What keeps `value` from being a finite number within its bounds, or None.
+    """Check that `value` is a finite number within its bounds.
 
-    `least` is the smallest number allowed, `above` one that it must exceed.
+    Args:
+        value: The value from the spec.
+        minimum: The smallest number allowed.
+        above: A number that `value` must exceed.
+
+    Returns:
+        What is wrong, or None.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"must be a number, not {shown(value)}"
+        return f"must be a number, not {describe_value(value)}"
     try:
         if not isfinite(value):
             return f"must be finite, not {value}"
     except OverflowError:
-        return "must be finite, and is more than a float can be"
-    if least is not None and value < least:
-        return f"must be at least {least:g}, not {value}"
+        return "must be finite, and does not fit in a float"
+    if minimum is not None and value < minimum:
+        return f"must be at least {minimum:g}, not {value}"
     if above is not None and value <= above:
         return f"must be greater than {above:g}, not {value}"
     return None
 
 
-def whole(value: object, *, least: int) -> str | None:
-    """What keeps `value` from being a whole number of at least `least`, or None."""
+def check_whole(value: object, *, minimum: int) -> str | None:
+    """Check for a whole number of at least `minimum`; return what is wrong, or None."""
     if isinstance(value, bool) or not isinstance(value, int):
-        return f"must be a whole number, not {shown(value)}"
-    return f"must be at least {least}, not {value}" if value < least else None
+        return f"must be a whole number, not {describe_value(value)}"
+    return f"must be at least {minimum}, not {value}" if value < minimum else None
 
 
-def unknown(key: object, valid: Iterable[str], what: str) -> str:
-    """The message for a key that is none of `valid`, with the nearest that is."""
+def describe_unknown(key: object, valid: Iterable[str], what: str) -> str:
+    """Return the message for a key that is not in `valid`, with the nearest valid one.
+
+    `what` says what kind of name the key is, such as `schedule`.
+    """
     names = sorted(valid)
     hint = did_you_mean(str(key), names)
     return f"unknown {what} '{key}'" + (f"; {hint}" if hint else "")
 
 
-def keys(
-    given: Mapping[str, object], required: Iterable[str], optional: Iterable[str]
+def check_keys(
+    mapping: Mapping[str, object], required: Iterable[str], optional: Iterable[str]
 ) -> str | None:
-    """What is wrong with the keys of a mapping: one unknown or one missing, or None."""
-    must = tuple(required)
-    valid = {*must, *optional}
-    for key in given:
+    """Check the keys of a mapping; return the first unknown or missing one, or None."""
+    required_keys = tuple(required)
+    valid = {*required_keys, *optional}
+    for key in mapping:
         if key not in valid:
-            return unknown(key, valid, "key")
-    missing = [key for key in must if key not in given]
+            return describe_unknown(key, valid, "key")
+    missing = [key for key in required_keys if key not in mapping]
     return f"'{missing[0]}' is missing" if missing else None
 
 
-def shown(value: object) -> str:
-    """A value as a message quotes it."""
+def describe_value(value: object) -> str:
+    """Return a value as a message shows it, such as `the text 'big'`."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

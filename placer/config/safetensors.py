@@ -1,4 +1,4 @@
-"""The tensors of a safetensors file, as its header says: no value is read."""
+"""Reading the headers of safetensors files: the tensors, without their values."""
 
 from __future__ import annotations
 
@@ -28,58 +28,64 @@ DTYPES = {
     "I64": "int64",
     "F64": "float64",
 }
-"""The words of the format (github.com/huggingface/safetensors) for dtypes."""
+"""The names of dtypes in the format (github.com/huggingface/safetensors)."""
 
-LONGEST = 100_000_000
-"""Bytes of a header, as the format bounds it."""
+MAX_HEADER_BYTES = 100_000_000
+"""The largest size of a header, in bytes, as the format defines it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
-    """One tensor: its values lie at byte `at` of the file, in C order."""
+class TensorEntry:
+    """A tensor: its values start at byte `offset` of the file, in C order."""
 
     dtype: str
     shape: tuple[int, ...]
-    at: int
+    offset: int
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name; OSError, or ValueError for what is no such file."""
+def read_tensors(path: Path) -> dict[str, TensorEntry]:
+    """Return the tensors of a file, by name.
+
+    Raises ValueError for a file that is not a valid safetensors file, and OSError.
+    """
     with open_regular(path) as file:
-        return tensors_of(file, os.fstat(file.fileno()).st_size)
+        return parse_tensors(file, os.fstat(file.fileno()).st_size)
 
 
-def tensors_of(file: BinaryIO, size: int) -> dict[str, Tensor]:
-    """The tensors of a file of so many bytes, which is read from its beginning.
-    ValueError for what is no safetensors file."""
+def parse_tensors(file: BinaryIO, size: int) -> dict[str, TensorEntry]:
+    """Return the tensors of an open file of `size` bytes, by name.
+
+    Reads from the current position, the start of the file. Raises ValueError if it is
+    not a valid safetensors file.
+    """
     length = int.from_bytes(file.read(8), "little")
-    if not 0 < length <= min(LONGEST, size - 8):
-        raise ValueError("it has no header of safetensors")
-    header = _header(file.read(length))
-    begin = 8 + length
+    if not 0 < length <= min(MAX_HEADER_BYTES, size - 8):
+        raise ValueError("it has no safetensors header")
+    header = _parse_header(file.read(length))
+    start = 8 + length
     return {
-        name: _tensor(name, entry, begin, size)
+        name: _parse_tensor(name, entry, start, size)
         for name, entry in header.items()
         if name != "__metadata__"
     }
 
 
 class _Entry(msgspec.Struct):
-    """What a header says of a tensor; the format's own checks are in `_tensor`."""
+    """The header's entry of a tensor; `_parse_tensor` checks its consistency."""
 
     dtype: str
     shape: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     data_offsets: tuple[int, int]
 
 
-def _header(text: bytes) -> dict[str, msgspec.Raw]:
+def _parse_header(text: bytes) -> dict[str, msgspec.Raw]:
     try:
         return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (RecursionError, ValueError) as error:  # msgspec's own are ValueErrors
-        raise ValueError(f"its header is no mapping: {error}") from error
+    except (RecursionError, ValueError) as error:  # msgspec raises ValueErrors
+        raise ValueError(f"its header is not a mapping: {error}") from error
 
 
-def _tensor(name: str, text: msgspec.Raw, begin: int, size: int) -> Tensor:
+def _parse_tensor(name: str, text: msgspec.Raw, start: int, size: int) -> TensorEntry:
     try:
         entry = msgspec.json.decode(text, type=_Entry)
         dtype = DTYPES[entry.dtype]
@@ -87,7 +93,7 @@ def _tensor(name: str, text: msgspec.Raw, begin: int, size: int) -> Tensor:
         raise ValueError(f"its header does not describe '{name}': {error}") from error
     first, last = entry.data_offsets
     if last - first != prod(entry.shape) * ITEM_BYTES[dtype] or not 0 <= first <= last:
-        raise ValueError(f"'{name}' does not have as many bytes as its shape")
-    if begin + last > size:
-        raise ValueError(f"it ends before '{name}' does")
-    return Tensor(dtype, entry.shape, begin + first)
+        raise ValueError(f"'{name}' does not have the number of bytes of its shape")
+    if start + last > size:
+        raise ValueError(f"it ends before the end of '{name}'")
+    return TensorEntry(dtype, entry.shape, start + first)

@@ -1,6 +1,6 @@
-"""Learning-rate schedules: the forms that a spec may write.
+"""Learning-rate schedules: the forms that a spec may write, and their checks.
 
-The numbers themselves are computed by `placer.tables.learning_rate`.
+`placer.tables.learning_rate` computes the learning rates.
 """
 
 from __future__ import annotations
@@ -9,14 +9,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.config.checks import keys, real, shown, unknown, whole
+from placer.config.checks import (
+    check_keys,
+    check_real,
+    check_whole,
+    describe_unknown,
+    describe_value,
+)
 
 Check = Callable[[object], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One schedule: how it is written, and what each of its keys must be."""
+    """One schedule: how it is written, and the check of each of its keys."""
 
     text: str
     required: Mapping[str, Check]
@@ -24,65 +30,67 @@ class Form:
 
 
 def check(spec: object) -> str | None:
-    """What is wrong with a schedule as a spec writes it, or None."""
+    """Check a learning rate or schedule as written in a spec; return what is wrong."""
     if not isinstance(spec, Mapping):
-        problem = real(spec, least=0.0)
+        problem = check_real(spec, minimum=0.0)
         if problem and not isinstance(spec, int | float):
-            return f"a learning rate is a number or a schedule, not {shown(spec)}"
+            return (
+                f"a learning rate is a number or a schedule, not {describe_value(spec)}"
+            )
         return f"a learning rate {problem}" if problem else None
     if len(spec) != 1:
-        return f"a schedule has one name, here are {len(spec)}"
+        return f"a schedule has one name, not {len(spec)}"
     ((name, body),) = spec.items()
     if name not in FORMS:
-        return unknown(name, FORMS, "schedule")
+        return describe_unknown(name, FORMS, "schedule")
     form = FORMS[name]
     if not isinstance(body, Mapping):
-        return f"'{name}' takes a mapping, not {shown(body)}: {form.text}"
-    problem = keys(body, form.required, form.optional)
+        return f"'{name}' takes a mapping, not {describe_value(body)}: {form.text}"
+    problem = check_keys(body, form.required, form.optional)
     for key, check_key in {**form.required, **form.optional}.items():
         if not problem and key in body and (wrong := check_key(body[key])):
             problem = f"in 'then': {wrong}" if key == "then" else f"'{key}' {wrong}"
     if not problem and name == "piecewise":
-        problem = _as_many(body["boundaries"], body["values"])
+        problem = _check_piecewise(body["boundaries"], body["values"])
     return f"schedule '{name}': {problem}" if problem else None
 
 
-def of_batch(spec: Any, batch: int) -> Any:
-    """A schedule that `check` allows, with the global batch where it leaves it out."""
+def fill_batch(spec: Any, batch: int) -> Any:
+    """Return a schedule that passed `check`, with the global batch filled in."""
     if not isinstance(spec, Mapping):
         return spec
     ((name, body),) = spec.items()
     if "then" in body:
-        body = {**body, "then": of_batch(body["then"], batch)}
+        body = {**body, "then": fill_batch(body["then"], batch)}
     if name == "linear_scaling":
         body = {"batch": batch, **body}
     return {name: body}
 
 
 def _rate(value: object) -> str | None:
-    return real(value, least=0.0)
+    return check_real(value, minimum=0.0)
 
 
 def _positive(value: object) -> str | None:
-    return real(value, above=0.0)
+    return check_real(value, above=0.0)
 
 
-def _length(value: object) -> str | None:
-    return whole(value, least=1)
+def _positive_count(value: object) -> str | None:
+    return check_whole(value, minimum=1)
 
 
-def _perhaps_none(value: object) -> str | None:
-    return whole(value, least=0)
+def _count(value: object) -> str | None:
+    return check_whole(value, minimum=0)
 
 
 def _flag(value: object) -> str | None:
-    known = isinstance(value, bool)
-    return None if known else f"must be true or false, not {shown(value)}"
+    valid = isinstance(value, bool)
+    return None if valid else f"must be true or false, not {describe_value(value)}"
 
 
 def _rates(value: object) -> str | None:
     if not isinstance(value, list | tuple):
-        return f"must be a list, not {shown(value)}"
+        return f"must be a list, not {describe_value(value)}"
     for rate in value:
         if problem := _rate(rate):
             return f"lists a rate that {problem}"
@@ -91,23 +99,23 @@ def _rates(value: object) -> str | None:
 
 def _boundaries(value: object) -> str | None:
     if not isinstance(value, list | tuple):
-        return f"must be a list, not {shown(value)}"
+        return f"must be a list, not {describe_value(value)}"
     before = 0
     for step in value:
-        if problem := _length(step):
+        if problem := _positive_count(step):
             return f"lists a step that {problem}"
         if step <= before:
-            return f"must rise, and {step} comes after {before}"
+            return f"must increase, and {step} comes after {before}"
         before = step
     return None
 
 
-def _as_many(boundaries: list[int], values: list[float]) -> str | None:
+def _check_piecewise(boundaries: list[int], values: list[float]) -> str | None:
     if len(values) == len(boundaries) + 1:
         return None
     steps, rates = len(boundaries), len(values)
     return (
-        f"'values' must have one more than 'boundaries', here are {rates} and {steps}"
+        f"'values' must have one item more than 'boundaries', not {rates} for {steps}"
     )
 
 
@@ -115,61 +123,61 @@ FORMS: dict[str, Form] = {
     "exponential": Form(
         "{exponential: {init, rate, steps, staircase: false}}:"
         " init * rate ** (step / steps)",
-        {"init": _rate, "rate": _positive, "steps": _length},
+        {"init": _rate, "rate": _positive, "steps": _positive_count},
         {"staircase": _flag},
     ),
     "natural_exp": Form(
         "{natural_exp: {init, rate, steps, staircase: false}}:"
         " init * exp(-rate * step / steps)",
-        {"init": _rate, "rate": _rate, "steps": _length},
+        {"init": _rate, "rate": _rate, "steps": _positive_count},
         {"staircase": _flag},
     ),
     "inverse_time": Form(
         "{inverse_time: {init, rate, steps, staircase: false}}:"
         " init / (1 + rate * step / steps)",
-        {"init": _rate, "rate": _rate, "steps": _length},
+        {"init": _rate, "rate": _rate, "steps": _positive_count},
         {"staircase": _flag},
     ),
     "linear": Form(
         "{linear: {init, end, steps}}: a straight line from init to end",
-        {"init": _rate, "end": _rate, "steps": _length},
+        {"init": _rate, "end": _rate, "steps": _positive_count},
     ),
     "polynomial": Form(
         "{polynomial: {init, end, steps, power: 1, cycle: false}}:"
         " end + (init - end) * (1 - step / steps) ** power",
-        {"init": _rate, "end": _rate, "steps": _length},
+        {"init": _rate, "end": _rate, "steps": _positive_count},
         {"power": _positive, "cycle": _flag},
     ),
     "cosine": Form(
-        "{cosine: {init, steps, alpha: 0}}: half a cosine from init to"
-        " alpha * init (Loshchilov and Hutter 2017)",
-        {"init": _rate, "steps": _length},
+        "{cosine: {init, steps, alpha: 0}}: half a cosine period from"
+        " init to alpha * init (Loshchilov and Hutter 2017)",
+        {"init": _rate, "steps": _positive_count},
         {"alpha": _rate},
     ),
     "piecewise": Form(
-        "{piecewise: {boundaries: [STEP, …], values: [RATE, …]}}: the first value"
-        " before the first boundary, the next one from it on, and so forth",
+        "{piecewise: {boundaries: [STEP, …], values: [RATE, …]}}: the first rate"
+        " before the first boundary, the second from that step on, and so on",
         {"boundaries": _boundaries, "values": _rates},
     ),
     "noam": Form(
         "{noam: {size, warmup, factor: 1}}: factor * size ** -0.5 * min(n ** -0.5,"
-        " n * warmup ** -1.5), n the step from 1 (Vaswani et al. 2017)",
-        {"size": _length, "warmup": _length},
+        " n * warmup ** -1.5), where n is the step, from 1 (Vaswani et al. 2017)",
+        {"size": _positive_count, "warmup": _positive_count},
         {"factor": _positive},
     ),
     "warmup": Form(
-        "{warmup: {steps, from: 0.0, then: SCHEDULE}}: a straight line up to the"
-        " first value of `then`, which is counted from the end of the warm-up",
-        {"steps": _length, "then": check},
+        "{warmup: {steps, from: 0.0, then: SCHEDULE}}: a straight line from `from`"
+        " to the first rate of `then`, whose steps count from the end of the warm-up",
+        {"steps": _positive_count, "then": check},
         {"from": _rate},
     ),
     "linear_scaling": Form(
         "{linear_scaling: {base_batch: 256, warmup: 0, then: SCHEDULE}}:"
-        " batch / base_batch times `then`, after a straight line of `warmup` steps up"
-        " from the first value of `then` (Goyal et al. 2017); `batch` is the global"
-        " one if it is not given",
+        " batch / base_batch times `then`, after a straight line of `warmup` steps from"
+        " the first rate of `then` (Goyal et al. 2017); `batch` defaults to the global"
+        " batch",
         {"then": check},
-        {"batch": _length, "base_batch": _length, "warmup": _perhaps_none},
+        {"batch": _positive_count, "base_batch": _positive_count, "warmup": _count},
     ),
 }
-"""The forms beside a plain number; the step counts from 0 at the first update."""
+"""The schedules by name. The first update is step 0."""

@@ -1,6 +1,6 @@
-"""How a parameter is cut into blocks, and which server takes which block.
+"""Slicing parameters into blocks, and dispatching the blocks to servers.
 
-Source: seed 000; PaddlePaddle's `slice_variable` for `rounding="floor"`.
+With `rounding="floor"` the blocks are those of PaddlePaddle's `slice_variable`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def slice_sizes(
     min_block: int = MIN_BLOCK,
     rounding: Rounding = "ceil",
 ) -> tuple[int, ...]:
-    """The sizes, in elements, of the blocks of a parameter over some servers.
+    """Return the sizes, in elements, of the blocks of a parameter.
 
-    At most one block for each `min_block` elements, rounded up (`ceil`, seed 000) or
-    down (`floor`, PaddlePaddle's code), and at most one a server; a block holds whole
-    rows, and the last may be short.
+    There is at most one block for each `min_block` elements, rounded up (`ceil`) or
+    down (`floor`), and at most one for each server. A block has whole rows, and the
+    last one may be shorter. Raises ValueError for an argument that is out of range.
 
     >>> slice_sizes([10, 1000], servers=3)
     (5000, 5000)
@@ -55,7 +55,7 @@ def slice_sizes(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Elements [start, stop) of a parameter, flattened in C order."""
+    """The elements [start, stop) of a parameter, flattened in C order."""
 
     parameter: str
     name: str
@@ -67,48 +67,55 @@ class Block:
         return self.stop - self.start
 
 
-def blocks(
+def slice_parameter(
     parameter: str,
     shape: Sequence[int],
     servers: int,
     min_block: int = MIN_BLOCK,
     rounding: Rounding = "ceil",
 ) -> tuple[Block, ...]:
-    """The blocks of a parameter: `w.block0`, `w.block1`, …; uncut it keeps its name."""
-    return _named(parameter, slice_sizes(shape, servers, min_block, rounding))
+    """Slice a parameter into blocks; the arguments are those of `slice_sizes`.
+
+    Blocks are called `w.block0`, `w.block1` and so on; a single block has the name of
+    the parameter.
+    """
+    return _make_blocks(parameter, slice_sizes(shape, servers, min_block, rounding))
 
 
-def _named(parameter: str, sizes: Sequence[int]) -> tuple[Block, ...]:
-    found, start = [], 0
+def _make_blocks(parameter: str, sizes: Sequence[int]) -> tuple[Block, ...]:
+    blocks, start = [], 0
     for i, size in enumerate(sizes):
         name = parameter if len(sizes) == 1 else f"{parameter}.block{i}"
-        found.append(Block(parameter, name, start, start + size))
+        blocks.append(Block(parameter, name, start, start + size))
         start += size
-    return tuple(found)
+    return tuple(blocks)
 
 
 Dispatch = Callable[[Sequence[Block], int], tuple[int, ...]]
 
 
-def round_robin(found: Sequence[Block], servers: int) -> tuple[int, ...]:
-    """Block after block to server after server, on from parameter to parameter."""
-    return tuple(i % servers for i in range(len(found)))
+def round_robin(blocks: Sequence[Block], servers: int) -> tuple[int, ...]:
+    """Assign blocks to servers in turn, continuing from one parameter to the next."""
+    return tuple(i % servers for i in range(len(blocks)))
 
 
-def hashed(found: Sequence[Block], servers: int) -> tuple[int, ...]:
-    """By a hash of the block's name that is the same in every process."""
+def by_hash(blocks: Sequence[Block], servers: int) -> tuple[int, ...]:
+    """Assign each block by a hash of its name, which is the same in every process."""
     return tuple(
         int.from_bytes(hashlib.sha256(block.name.encode()).digest()[:8], "big")
         % servers
-        for block in found
+        for block in blocks
     )
 
 
-def balanced(loads: Sequence[int], held: Sequence[int]) -> tuple[int, ...]:
-    """A server for each block: the largest first, each onto the server that has the
-    least; the first wins a tie. `loads` are the bytes of the blocks, with what optimizers
-    keep of them, `held` what each server has already."""
-    servers = [(load, server) for server, load in enumerate(held)]
+def balance_by_size(loads: Sequence[int], stored: Sequence[int]) -> tuple[int, ...]:
+    """Assign blocks, the largest first, each to the server that stores the least.
+
+    Of equal servers the first is chosen. `loads` are the bytes of the blocks with their
+    slots, `stored` the bytes that each server stores already. Returns the server of
+    each block.
+    """
+    servers = [(load, server) for server, load in enumerate(stored)]
     heapify(servers)
     chosen = [0] * len(loads)
     for i in sorted(range(len(loads)), key=lambda i: (-loads[i], i)):
@@ -117,28 +124,28 @@ def balanced(loads: Sequence[int], held: Sequence[int]) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-DISPATCH: dict[str, Dispatch] = {"round_robin": round_robin, "hash": hashed}
-"""Those that look at the blocks alone."""
+DISPATCH: dict[str, Dispatch] = {"round_robin": round_robin, "hash": by_hash}
+"""The dispatch functions that depend on the blocks only, by their name in a spec."""
 
 
-def merged(
+def slice_merged(
     parameters: Sequence[tuple[str, int]], servers: int
 ) -> tuple[tuple[Block, int], ...]:
-    """All parameters as one, `total // servers + 1` values a server, the last the rest.
+    """Slice all parameters as one: `total // servers + 1` elements for each server.
 
-    `parameters` are (name, number of elements). Gives each block with its server.
-    Source: PaddlePaddle's merged dense table (seed 001).
+    The last server has the rest. `parameters` are (name, number of elements). Returns
+    each block with its server. Source: PaddlePaddle's merged dense table.
     """
     share = sum(numel for _, numel in parameters) // servers + 1
-    found: list[tuple[Block, int]] = []
-    begin = 0
+    blocks: list[tuple[Block, int]] = []
+    position = 0
     for name, numel in parameters:
-        cuts = [c for c in range(share, begin + numel, share) if begin < c]
-        edges = [begin, *cuts, begin + numel]
+        cuts = [c for c in range(share, position + numel, share) if position < c]
+        edges = [position, *cuts, position + numel]
         sizes = [b - a for a, b in pairwise(edges)]
-        found += [
-            (block, min((begin + block.start) // share, servers - 1))
-            for block in _named(name, sizes)
+        blocks += [
+            (block, min((position + block.start) // share, servers - 1))
+            for block in _make_blocks(name, sizes)
         ]
-        begin += numel
-    return tuple(found)
+        position += numel
+    return tuple(blocks)

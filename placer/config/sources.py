@@ -1,6 +1,6 @@
-"""Where rows come from, as a spec names it: `KIND:REST`, and which column feeds what.
+"""Sources of rows as a spec names them, `KIND:PATH`, and the column of each input.
 
-The rows themselves are read by `placer.readers`.
+`placer.readers` reads the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SKLEARN: dict[str, tuple[str, ...]] = {
     "linnerud": ("data", "target"),
     "wine": ("data", "target"),
 }
-"""The sets that come with scikit-learn, with their columns."""
+"""The data sets that scikit-learn bundles, and their columns."""
 
 KINDS = {
     "csv": "csv:PATH",
@@ -27,20 +27,25 @@ KINDS = {
     "python": "python:MODULE:FUNCTION",
     "sklearn": "sklearn:NAME",
 }
+"""How each kind of source is written."""
+
 POSITION = "batch.position"
-"""The input that no source gives: uint32[batch, 2], the step and the row's number in
-the global batch."""
+"""The input that the runtime provides: uint32[batch, 2], the step and the number of the
+row in the global batch."""
 
 SPLITS = ("train", "test")
 SPLIT_KINDS = ("csv", "sklearn")
 
-Feeds = dict[str, str | list[str]]
-"""The column of each input, or several of a `csv:` file, by the input's name."""
+ColumnMap = dict[str, str | list[str]]
+"""The column of each input by its name; for a `csv:` file also a list of columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source, read: `path` is the set's name, the file's path or MODULE:FUNCTION."""
+    """A parsed source: `text` is `KIND:PATH` as written in the spec.
+
+    `path` is the name of a data set, the path of a file, or MODULE:FUNCTION.
+    """
 
     text: str
     kind: str
@@ -48,7 +53,10 @@ class Source:
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        """Read one of `KINDS`, such as `sklearn:digits`; DataError."""
+        """Parse the text of a source, such as `sklearn:digits`.
+
+        Raises DataError if it is not one of `KINDS`.
+        """
         kind, colon, path = text.partition(":")
         forms = ", ".join(KINDS.values())
         if not colon:
@@ -60,7 +68,7 @@ class Source:
             )
         if kind == "sklearn" and path not in SKLEARN:
             raise DataError(
-                f"scikit-learn has no bundled set '{path}'",
+                f"scikit-learn has no bundled data set '{path}'",
                 hint=did_you_mean(path, SKLEARN),
             )
         if kind in ("csv", "npz") and not path:
@@ -69,37 +77,45 @@ class Source:
             parts = path.split(":")
             if len(parts) != 2 or not all(part.isidentifier() for part in parts):
                 raise DataError(
-                    f"'{text}' does not name a module and its function",
+                    f"'{text}' does not name a module and a function",
                     hint=f"write {KINDS[kind]}, with MODULE.py beside the spec",
                 )
         return cls(text, kind, path)
 
 
 def check_split(source: Source, split: str | None) -> None:
-    """DataError where `split` cannot be asked of this source."""
+    """Raise DataError if `source` has no such split. A `split` of None is valid."""
     if split is None:
         return
     if source.kind not in SPLIT_KINDS:
         raise DataError(
             f"'split' is for sklearn: and csv: sources, not for {source.text}",
-            hint="name the part you want in the source itself",
+            hint="choose the rows in the source itself",
         )
     if split not in SPLITS:
         raise DataError(f"unknown split '{split}'", hint=did_you_mean(split, SPLITS))
 
 
-def assign(
+def assign_columns(
     source: Source,
     inputs: Mapping[str, str],
     mapping: Mapping[str, str | list[str]] | None,
-) -> Feeds:
-    """Which column feeds each input; `inputs` gives their dtypes by name.
+) -> ColumnMap:
+    """Return the column of each input.
 
-    `mapping` (a spec's `columns`) goes first, then a column of the input's own name;
-    in a `sklearn:` set the float input left takes `data`, the other one `target`. A
-    list of columns, or a glob over their names, is for `csv:` files alone.
-    DataError where that does not settle it. Ask with all inputs of the model: with
-    some of them left out another one may look like the only one of its kind.
+    An input reads the column that `mapping` names, else the column with its own name.
+    Of a `sklearn:` data set, the only remaining float input reads `data`, and the only
+    other remaining input reads `target`.
+
+    Args:
+        source: The source of the rows.
+        inputs: The dtype of each input, by name. They must be all inputs of the model:
+            with some missing, another one could look like the only one of its dtype.
+        mapping: The key `columns` of the spec. Lists of columns and globs are for
+            `csv:` files only.
+
+    Raises:
+        DataError: The column of an input is missing or ambiguous.
     """
     mapping = mapping or {}
     for name in mapping:
@@ -110,48 +126,49 @@ def assign(
             )
     if source.kind == "csv":
         return {name: mapping.get(name, name) for name in inputs}
-    given: dict[str, str] = {}
+    named: dict[str, str] = {}
     for name, column in mapping.items():
         if not isinstance(column, str):
             raise DataError(
                 f"a list of columns is for csv: sources, not for {source.text}",
                 hint="name one column, whose rows have the input's shape",
             )
-        given[name] = column
+        named[name] = column
     if source.kind != "sklearn":
-        return {name: given.get(name, name) for name in inputs}
+        return {name: named.get(name, name) for name in inputs}
     columns = SKLEARN[source.path]
-    for name, column in given.items():
+    for name, column in named.items():
         if column not in columns:
-            raise no_column(source.text, column, name, columns)
-    left = [name for name in inputs if name not in given]
-    by_name = {name: name for name in left if name in columns}
-    left = [name for name in left if name not in by_name]
-    floats = [name for name in left if inputs[name] in FLOATS]
-    others = [name for name in left if inputs[name] not in FLOATS]
-    chosen = given | by_name
+            raise missing_column_error(source.text, column, name, columns)
+    remaining = [name for name in inputs if name not in named]
+    by_name = {name: name for name in remaining if name in columns}
+    remaining = [name for name in remaining if name not in by_name]
+    floats = [name for name in remaining if inputs[name] in FLOATS]
+    others = [name for name in remaining if inputs[name] not in FLOATS]
+    chosen = named | by_name
     for names, column, kind in ((floats, "data", "float"), (others, "target", "other")):
         if len(names) > 1 or (names and column in chosen.values()):
             free = [c for c in columns if c not in chosen.values()] or list(columns)
             pairs = ", ".join(
-                f"{name}: {free[min(i, len(free) - 1)]}" for i, name in enumerate(left)
+                f"{name}: {free[min(i, len(free) - 1)]}"
+                for i, name in enumerate(remaining)
             )
             inputs_ = ", ".join(f"'{name}'" for name in names)
             plural = "s" if len(names) > 1 else ""
             raise DataError(
-                f"{source.text} does not say which column feeds the {kind}"
+                f"it is ambiguous which column of {source.text} feeds the {kind}"
                 f" input{plural} {inputs_}",
-                hint=f"say it, such as columns: {{{pairs}}}",
+                hint=f"name the columns, such as columns: {{{pairs}}}",
             )
         if names:
             chosen[names[0]] = column
     return {name: chosen[name] for name in inputs}
 
 
-def no_column(
+def missing_column_error(
     source: str, column: str, name: str, columns: tuple[str, ...]
 ) -> DataError:
-    """The error for an input that asks for a column that the source lacks."""
+    """Return the error for an input whose column the source does not have."""
     hint = did_you_mean(column, columns)
     if column == name:
         listed = ", ".join(columns)

@@ -1,7 +1,7 @@
-"""Python statements as text, laid out as the formatter would leave them.
+"""Python statements as text, in the layout of `ruff format`.
 
-What does not fit a line is written one item a line with a trailing comma, which the
-formatter keeps.
+A list that does not fit on a line is written with one item on each line and a trailing
+comma, which the formatter keeps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ INDENT = "    "
 
 
 def literal(value: Any) -> str:
-    """A checked value as Python text: numbers, words, tuples and mappings of them."""
+    """Return a value as Python source text.
+
+    Takes strings, numbers, booleans, None, and tuples, lists (written as tuples) and
+    dicts of them. Raises TypeError for any other type.
+    """
     if isinstance(value, str):
         return json.dumps(value)
     if isinstance(value, tuple | list):
@@ -30,13 +34,16 @@ def literal(value: Any) -> str:
         return f'float("{value}")'
     if value is None or isinstance(value, bool | int | float):
         return repr(value).replace("e+", "e")
-    raise TypeError(f"{type(value).__name__} has no text in a program")
+    raise TypeError(f"{type(value).__name__} cannot be written as a literal")
 
 
-def call(
+def format_call(
     targets: Sequence[str], function: str, arguments: Sequence[str], depth: int
 ) -> list[str]:
-    """`targets = function(arguments)`, or the bare call when there are no targets."""
+    """Return the lines of `targets = function(arguments)`; a bare call without targets.
+
+    `depth` is the number of indentations.
+    """
     pad = INDENT * depth
     left = f"{_tuple(targets)} = " if targets else ""
     flat = f"{pad}{left}{function}({', '.join(arguments)})"
@@ -46,7 +53,7 @@ def call(
     if len(opened) <= WIDTH or not targets:
         return [opened, *_items(arguments, depth + 1), f"{pad})"]
     if len(targets) == 1:
-        inner = call((), function, arguments, depth + 1)
+        inner = format_call((), function, arguments, depth + 1)
         return [f"{pad}{left}(", *inner, f"{pad})"]
     closing = f"{pad}) = {function}({', '.join(arguments)})"
     head = [f"{pad}(", *_items(targets, depth + 1)]
@@ -57,8 +64,8 @@ def call(
     ]  # fmt: skip
 
 
-def define(name: str, parameters: Sequence[str], returns: str = "") -> list[str]:
-    """The head of a function."""
+def format_def(name: str, parameters: Sequence[str], returns: str = "") -> list[str]:
+    """Return the lines of a function's `def` statement, without the body."""
     flat = f"def {name}({', '.join(parameters)}){returns}:"
     if len(flat) <= WIDTH:
         return [flat]
@@ -68,8 +75,8 @@ def define(name: str, parameters: Sequence[str], returns: str = "") -> list[str]
     return [f"def {name}(", *items, f"){returns}:"]
 
 
-def give(values: Sequence[str], depth: int) -> list[str]:
-    """`return values`: one as it is, several as a tuple."""
+def format_return(values: Sequence[str], depth: int) -> list[str]:
+    """Return the lines of `return values`: one value bare, several as a tuple."""
     pad = INDENT * depth
     flat = f"{pad}return {', '.join(values) if len(values) != 1 else values[0]}"
     if len(flat) <= WIDTH:
@@ -77,8 +84,8 @@ def give(values: Sequence[str], depth: int) -> list[str]:
     return [f"{pad}return (", *_items(values, depth + 1), f"{pad})"]
 
 
-def forget(names: Sequence[str], depth: int) -> list[str]:
-    """`del names`."""
+def format_del(names: Sequence[str], depth: int) -> list[str]:
+    """Return the lines of `del names`."""
     pad = INDENT * depth
     flat = f"{pad}del {', '.join(names)}"
     if len(flat) <= WIDTH:
@@ -86,8 +93,8 @@ def forget(names: Sequence[str], depth: int) -> list[str]:
     return [f"{pad}del (", *_items(names, depth + 1), f"{pad})"]
 
 
-def wrapped(prefix: str, words: Sequence[str]) -> list[str]:
-    """Lines of words behind a prefix."""
+def wrap_words(prefix: str, words: Sequence[str]) -> list[str]:
+    """Return lines of the words, separated by commas, each line after the prefix."""
     text = ", ".join(words)
     return textwrap.wrap(
         text, WIDTH, initial_indent=prefix, subsequent_indent=prefix,

@@ -1,4 +1,4 @@
-"""plan.json of a compiled model: edges, reads, costs and choices."""
+"""The plan of a compiled model: edges, reads, costs and choices."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import placer
 from placer.analysis.costs import step_costs
 from placer.analysis.input_ranges import index_ranges
-from placer.analysis.memory import Memory
+from placer.analysis.memory import MemoryEstimate
 from placer.analysis.schedule import Schedule
-from placer.analysis.units import Phase
+from placer.analysis.units import LoweredGraph
 from placer.build import plan
 from placer.build.plan import (
     MEMORY,
@@ -18,60 +18,66 @@ from placer.build.plan import (
     Column,
     Data,
     Edge,
+    EdgeValue,
     Metric,
-    Moved,
-    Node,
+    NodePlan,
     Parameter,
     Plan,
     Read,
     Table,
 )
-from placer.emit.choices import choices
+from placer.emit.choices import explain_choices
 from placer.graph.graph import Graph
-from placer.graph.kinds import (
-    is_computed,
-    is_once,
-)
+from placer.graph.kinds import is_computed, is_once
 from placer.graph.model import Model, Source
-from placer.layouts.conversions import Conversion, Share, share_of
+from placer.layouts.conversions import Conversion
+from placer.layouts.partition import RowShard, row_shard
 from placer.types import TensorType
 
 
 def make_plan(
     model: Model,
-    phases: Sequence[Phase],
+    graphs: Sequence[LoweredGraph],
     tables: Mapping[str, tuple[Table, ...]],
     schedule: Schedule,
     programs: Mapping[str, str],
     files: Mapping[str, str],
 ) -> Plan:
-    """The plan of a build, given the final graphs of its phases, which program each node
-    runs, and the hashes of its files."""
-    step, alike = phases[0].graph, phases[0].alike
-    edges = _edges(phases[0])
-    costs = step_costs(step, edges, alike)
-    memory = Memory(phases[0], schedule)
-    in_step, *in_evaluation = map(_of_nodes, phases)
+    """Return the plan of a build, without its digest.
+
+    Args:
+        model: the model that was compiled.
+        graphs: the lowered step and, if there is one, the lowered evaluation.
+        tables: the tables of each node.
+        schedule: the schedule of the step.
+        programs: the path of the program that each node runs.
+        files: the sha256 of each file of the build, by path.
+    """
+    step, node_classes = graphs[0].graph, graphs[0].node_classes
+    edges = _edges(graphs[0])
+    costs = step_costs(step, edges, node_classes)
+    memory = MemoryEstimate(graphs[0], schedule)
+    step_nodes, *evaluation_nodes = map(_node_phases, graphs)
     computes: dict[tuple[str, ...], tuple[str, ...]] = {}
     for node in step.cluster.all_nodes():
-        if (same := _class(phases, node)) not in computes:
-            computes[same] = _computes(phases, node, tables[node])
+        if (key := _class_of(graphs, node)) not in computes:
+            computes[key] = _computing_devices(graphs, node, tables[node])
     nodes = tuple(
-        Node(
+        NodePlan(
             name=node,
             program=programs[node],
             devices=dict(step.cluster.kind(node.split(":")[0]).devices),
-            turns=schedule.of(node),
-            computes=computes[_class(phases, node)],
-            step=in_step[node],
-            evaluation=in_evaluation[0][node] if in_evaluation else None,
+            turns=schedule.task_names(node),
+            computes=computes[_class_of(graphs, node)],
+            step=step_nodes[node],
+            evaluation=evaluation_nodes[0][node] if evaluation_nodes else None,
             tables=tables[node],
-            table_bytes=memory.tables(tables[node]),
-            activation_bytes=memory.activations(node),
-            device_bytes=memory.devices(node, tables[node]),
-            flops=costs[alike.first(node)].model,
-            replicated_flops=costs[alike.first(node)].replicated,
-            exchange_flops=costs[alike.first(node)].exchange,
+            table_bytes=memory.table_bytes(tables[node]),
+            activation_bytes=memory.activation_bytes(node),
+            device_bytes=memory.device_bytes(node, tables[node]),
+            flops=costs[node_classes.representative(node)].model,
+            replicated_flops=costs[node_classes.representative(node)].replicated,
+            exchange_flops=costs[node_classes.representative(node)].exchange,
         )
         for node in step.cluster.all_nodes()
     )
@@ -95,15 +101,15 @@ def make_plan(
         else None,
         nodes=nodes,
         step_edges=edges,
-        evaluation_edges=_edges(phases[1]) if phases[1:] else (),
+        evaluation_edges=_edges(graphs[1]) if graphs[1:] else (),
         parameters=_parameters(model, nodes),
-        choices=choices(model, step),
+        choices=explain_choices(model, step),
         modules=model.modules,
         files=dict(sorted(files.items())),
     )
 
 
-def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
+def _parameters(model: Model, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]:
     holders: dict[str, dict[int, tuple[str, str, int]]] = defaultdict(dict)
     trained: set[str] = set()
     for node in nodes:
@@ -128,39 +134,39 @@ def _parameters(model: Model, nodes: Sequence[Node]) -> tuple[Parameter, ...]:
     )
 
 
-def _class(phases: Sequence[Phase], node: str) -> tuple[str, ...]:
-    """What nodes have in common that are alike in every phase."""
-    return tuple([phase.alike.first(node) for phase in phases])
+def _class_of(graphs: Sequence[LoweredGraph], node: str) -> tuple[str, ...]:
+    """A key that nodes have in common if they are of one class in every graph."""
+    return tuple([lowered.node_classes.representative(node) for lowered in graphs])
 
 
-def _computes(
-    phases: Iterable[Phase], node: str, tables: Sequence[Table]
+def _computing_devices(
+    graphs: Iterable[LoweredGraph], node: str, tables: Sequence[Table]
 ) -> tuple[str, ...]:
-    """The devices that a node computes on, and updates tables."""
-    found: dict[str, None] = {}
-    for phase in phases:
-        for op in phase.graph.on(node):
+    """The devices on which a node computes ops or updates tables."""
+    devices: dict[str, None] = {}  # an ordered set
+    for lowered in graphs:
+        for op in lowered.graph.ops_on(node):
             if is_computed(op):
-                found.setdefault(phase.graph.devices(op))
-    found.update((table.devices, None) for table in tables if table.devices != MEMORY)
-    return tuple(found)
+                devices.setdefault(lowered.graph.devices(op))
+    devices.update((table.devices, None) for table in tables if table.devices != MEMORY)
+    return tuple(devices)
 
 
-def _of_nodes(phase: Phase) -> dict[str, plan.Phase]:
-    """What each node reads and records."""
-    graph, workers = phase.graph, phase.graph.cluster.workers
+def _node_phases(lowered: LoweredGraph) -> dict[str, plan.NodePhase]:
+    """What each node reads and records in the graph."""
+    graph, workers = lowered.graph, lowered.graph.cluster.workers
     reads: dict[str, list[Read]] = {}
     metrics: dict[str, dict[str, Metric]] = {}
     for op in graph.of_kind("read"):
         nodes = graph.nodes(op)
         for i, node in enumerate(nodes):
             split = op.result.layout == "S"
-            share = share_of(nodes, i, workers) if split else Share((0,), 1)
+            share = row_shard(nodes, i, workers) if split else RowShard((0,), 1)
             read = Read(
                 value=op.name,
                 input=op.attrs["input"],
-                own=share.own,
-                parts=share.parts,
+                own=share.part_indices,
+                parts=share.num_parts,
             )
             reads.setdefault(node, []).append(read)
     for op in graph.of_kind("record"):
@@ -171,26 +177,26 @@ def _of_nodes(phase: Phase) -> dict[str, plan.Phase]:
         for node in graph.nodes(op):
             metrics.setdefault(node, {})[op.attrs["metric"]] = metric
     return {
-        node: plan.Phase(
+        node: plan.NodePhase(
             reads=tuple(reads.get(node, ())), metrics=metrics.get(node, {})
         )
         for node in graph.cluster.all_nodes()
     }
 
 
-def _edges(phase: Phase) -> tuple[Edge, ...]:
-    graph = phase.graph
-    found = []
-    for edge, listen in graph.listens.items():
+def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
+    graph = lowered.graph
+    edges = []
+    for edge, listen in graph.receives.items():
         send = graph.sends[edge]
         values = tuple(
-            _moved(graph, operand, result.name)
+            _edge_value(graph, operand, result.name)
             for operand, result in zip(send.operands, listen.results, strict=True)
         )
         sources, targets = graph.nodes(send), graph.nodes(listen)
         times = graph.microbatches if graph.is_repeated(listen) else 1
-        nbytes = sum(_moved_bytes(phase, v, sources, targets, times) for v in values)
-        found.append(
+        nbytes = sum(_value_bytes(lowered, v, sources, targets, times) for v in values)
+        edges.append(
             Edge(
                 id=edge,
                 sources=sources,
@@ -200,57 +206,62 @@ def _edges(phase: Phase) -> tuple[Edge, ...]:
                 once=is_once(send),
             )
         )
-    return tuple(sorted(found, key=lambda edge: edge.id))
+    return tuple(sorted(edges, key=lambda edge: edge.id))
 
 
-def _moved(graph: Graph, operand: str, result: str) -> Moved:
-    kind = graph.tensor(operand)
+def _edge_value(graph: Graph, operand: str, result: str) -> EdgeValue:
+    """A value of an edge, by its name as sent and its name as received.
+
+    A `cut` is sent as a range of its operand, and what an `assemble` joins is received
+    into its place in the joined value, so that neither op copies.
+    """
+    kind = graph.tensor_type(operand)
     have, need = graph.values[operand].layout, graph.values[result].layout
     assert have is not None
     assert need is not None
     cut = graph.producers[operand]
-    of_cut = cut.kind == "cut"
+    is_cut = cut.kind == "cut"
     joined = [op for op in graph.uses.get(result, ()) if op.kind == "assemble"]
     at, numel, whole = 0, 0, None
     if joined:
         parts = joined[0].operands
-        sizes = [graph.tensor(name).numel() for name in parts]
+        sizes = [graph.tensor_type(name).numel() for name in parts]
         at = sum(sizes[: parts.index(result)])
         whole, numel = joined[0].name, sum(sizes)
-    return Moved(
-        operand=cut.operands[0] if of_cut else operand,
+    return EdgeValue(
+        operand=cut.operands[0] if is_cut else operand,
         result=result,
         dtype=kind.dtype,
         shape=kind.shape,
         layouts=(have, need),
-        start=cut.attrs["start"] if of_cut else None,
-        stop=cut.attrs["stop"] if of_cut else None,
+        start=cut.attrs["start"] if is_cut else None,
+        stop=cut.attrs["stop"] if is_cut else None,
         whole=whole,
         at=at,
         numel=numel,
     )
 
 
-def _moved_bytes(
-    phase: Phase,
-    moved: Moved,
+def _value_bytes(
+    lowered: LoweredGraph,
+    value: EdgeValue,
     sources: Sequence[str],
     targets: Sequence[str],
     times: int,
 ) -> int:
-    """Bytes that cross between nodes for one value in one of so many microbatches of a
-    full step. Targets that are alike take as many."""
-    batch, workers = phase.graph.batch // times, phase.graph.cluster.workers
-    kind = TensorType(moved.dtype, moved.shape)  # type: ignore[arg-type]
+    """The bytes of one value that cross between nodes, in one of `times` messages of a
+    step with a full batch. All targets of a class receive the same number."""
+    batch, workers = lowered.graph.batch // times, lowered.graph.cluster.workers
+    kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
     row = kind.nbytes(batch) // batch if kind.has_rows else kind.nbytes(batch)
-    ways = Conversion(moved.layouts, sources, targets, batch, workers)
-    classes = phase.alike.classes
+    conversion = Conversion(value.layouts, sources, targets, batch, workers)
+    classes = lowered.node_classes.classes
     total = 0
     for target in filter(classes.__contains__, targets):
-        for piece in ways.pieces(target):
+        for piece in conversion.pieces_for(target):
             if piece.source != target:
                 rows = piece.high - piece.low
-                nbytes = kind.nbytes(batch) if piece.whole else row * rows
+                nbytes = kind.nbytes(batch) if piece.is_whole else row * rows
                 total += len(classes[target]) * nbytes
     return total
 

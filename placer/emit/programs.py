@@ -1,4 +1,4 @@
-"""The programs of nodes: their jitted functions, and the steps that run them."""
+"""The node programs of a build: jitted functions, and the steps that call them."""
 
 from __future__ import annotations
 
@@ -6,95 +6,115 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.analysis.schedule import Schedule
-from placer.analysis.units import Phase
+from placer.analysis.units import LoweredGraph
 from placer.build.plan import Table
 from placer.emit.names import Names
-from placer.emit.segments import Function, names_rows
-from placer.emit.step import hook
+from placer.emit.segments import Function, has_row_indices
+from placer.emit.step import emit_hook
 from placer.graph.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The programs of a build: `files` are their texts by path in its folder, `of_node`
-    says which of them each node runs."""
+    """The node programs of a build.
+
+    `files` are their texts, by path in the build folder; `of_node` is the path of the
+    program that each node runs.
+    """
 
     files: Mapping[str, str]
     of_node: Mapping[str, str]
 
 
-def programs(
+def emit_programs(
     graph: Graph,
-    phases: Sequence[Phase],
+    graphs: Sequence[LoweredGraph],
     tables: Mapping[str, Sequence[Table]],
     schedule: Schedule,
 ) -> Programs:
-    """The program of every node of the graph's cluster. Nodes of a kind that run the
-    same share the text, which then names none of them: `worker/program.py`, and
-    `worker-0/program.py` is what a person starts."""
+    """Emit the program of every node of the graph's cluster.
+
+    Nodes of a kind with equal programs share one file without a node's name, such as
+    `worker/program.py`. Each of them also gets `worker-0/program.py`, which a user can
+    start.
+    """
     known: dict[object, str] = {}
-    alike: dict[tuple[str, str], list[str]] = {}  # by kind and text
+    sharing: dict[tuple[str, str], list[str]] = {}  # nodes, by their kind and text
     for node in graph.cluster.all_nodes():
-        key = _likeness(node, phases)
+        key = _program_key(node, graphs)
         if key not in known:
-            known[key] = _body(node, phases, tables[node], schedule.of(node))
-        alike.setdefault((node.split(":")[0], known[key]), []).append(node)
-    hooks = ", ".join(["step", "evaluate"][: len(phases)])
+            known[key] = _emit_body(
+                node, graphs, tables[node], schedule.task_names(node)
+            )
+        sharing.setdefault((node.split(":")[0], known[key]), []).append(node)
+    hooks = ", ".join(["step", "evaluate"][: len(graphs)])
     files: dict[str, str] = {}
     of_node: dict[str, str] = {}
-    for (kind, body), nodes in alike.items():
+    for (kind, body), nodes in sharing.items():
         if len(nodes) == 1:
-            path = own_path(nodes[0])
-            files[path] = f'"""{_title(nodes[0], graph)}"""\n{body}{_main(hooks)}'
+            path = program_path(nodes[0])
+            files[path] = f'"""{_title(nodes[0], graph)}"""\n{body}{_emit_main(hooks)}'
         else:
             path = _shared_path(kind, files)
             files[path] = f'"""{_title(_plural(kind, 2), graph)}"""\n{body}'
             for node in nodes:
-                files[own_path(node)] = _starter(node, path, graph)
+                files[program_path(node)] = _emit_starter(node, path, graph)
         of_node.update((node, path) for node in nodes)
     return Programs(files, of_node)
 
 
-def _shared_path(kind: str, taken: Container[str]) -> str:
+def _shared_path(kind: str, used: Container[str]) -> str:
     path, i = f"{kind}/program.py", 2
-    while path in taken:
+    while path in used:
         path, i = f"{kind}/program_{i}.py", i + 1
     return path
 
 
-def _starter(node: str, path: str, graph: Graph) -> str:
-    """A program of which others have the same."""
+def _emit_starter(node: str, path: str, graph: Graph) -> str:
+    """The program that starts a node whose code is in a shared file."""
     return (
         f'"""{_title(node, graph)}\n\n'
-        f'It runs {path}, as others do.\n"""\n\n'
-        f"from placer import runtime\n{_main('')}"
+        f'Runs {path}, which other nodes share.\n"""\n\n'
+        f"from placer import runtime\n{_emit_main('')}"
     )
 
 
-def _main(hooks: str) -> str:
+def _emit_main(hooks: str) -> str:
     arguments = f"__file__, {hooks}" if hooks else "__file__"
     return f'\n\nif __name__ == "__main__":\n    runtime.main({arguments})\n'
 
 
-def _likeness(node: str, phases: Sequence[Phase]) -> object:
-    """What nodes have in common that have the same program: they are alike in every
-    phase, and none of them has rows of its own to cut or to fill up."""
-    own = any(names_rows(phase.graph, phase.units(node)) for phase in phases)
-    return node if own else tuple(phase.alike.first(node) for phase in phases)
+def _program_key(node: str, graphs: Sequence[LoweredGraph]) -> object:
+    """A key that nodes with equal programs have in common.
+
+    They are of one class in every graph, and their programs do not contain the indices
+    of the rows that each of them has.
+    """
+    own = any(
+        has_row_indices(lowered.graph, lowered.units_on(node)) for lowered in graphs
+    )
+    return (
+        node
+        if own
+        else tuple(lowered.node_classes.representative(node) for lowered in graphs)
+    )
 
 
-def _body(
-    node: str, phases: Sequence[Phase], tables: Sequence[Table], turns: Sequence[str]
+def _emit_body(
+    node: str,
+    graphs: Sequence[LoweredGraph],
+    tables: Sequence[Table],
+    task_names: Sequence[str],
 ) -> str:
-    names = Names(_modules(node, phases))
+    names = Names(_modules(node, graphs))
     functions: list[Function] = []
     bodies: list[list[str]] = []
-    for phase in phases:
-        made, body = hook(node, phase, names, tables, turns)
-        functions += made
+    for lowered in graphs:
+        emitted, body = emit_hook(node, lowered, names, tables, task_names)
+        functions += emitted
         bodies.append(body)
     lines = [""]
-    if any(made.lines[0].startswith("@functools") for made in functions):
+    if any(each.lines[0].startswith("@functools") for each in functions):
         lines += ["import functools", ""]
     lines += ["from placer import runtime  # first: before jax loads", ""]
     if functions:
@@ -108,12 +128,12 @@ def _body(
     return "\n".join(lines)
 
 
-def _modules(node: str, phases: Sequence[Phase]) -> list[str]:
-    """The modules of the spec whose functions the node calls."""
+def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
+    """The modules of the spec whose functions the node's `call` ops call."""
     called = {
         op.attrs["fn"].partition(":")[0]
-        for phase in phases
-        for op in phase.graph.on(node)
+        for lowered in graphs
+        for op in lowered.graph.ops_on(node)
         if op.kind == "call"
     }
     return sorted(called)
@@ -123,18 +143,18 @@ def _import(module: str, name: str) -> str:
     return f"import {module}" if name == module else f"import {module} as {name}"
 
 
-def own_path(node: str) -> str:
-    """Where what starts a node lies in the build folder."""
+def program_path(node: str) -> str:
+    """Return the path, in the build folder, of the program that starts a node."""
     return f"{node.replace(':', '-')}/program.py"
 
 
-def _title(whose: str, graph: Graph) -> str:
-    """The first line of a program."""
+def _title(owner: str, graph: Graph) -> str:
+    """The first line of a program's docstring."""
     kinds = ", ".join(
         f"{k.count} {_plural(k.name, k.count)}" for k in graph.cluster.kinds
     )
     return (
-        f"{whose} of {graph.name}: {kinds}. "
+        f"{owner} of {graph.name}: {kinds}. "
         "Compiled by placer; change the spec, not this file."
     )
 
@@ -144,8 +164,8 @@ def _plural(name: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
 
-def sources(graph: Graph) -> Iterator[tuple[str, str, int, int]]:
-    """Where each op of the graph was written: name, file, line, column."""
+def op_sources(graph: Graph) -> Iterator[tuple[str, str, int, int]]:
+    """Yield the name of each op, with the file, line and column that defines it."""
     for op in graph.ops:
         if op.source is not None:
             yield op.name, op.source.file, op.source.line, op.source.column

@@ -1,4 +1,4 @@
-"""The tables of every node: which parameters, or blocks of them, it holds."""
+"""The tables of every node: the parameters, or blocks of them, that it stores."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from placer.analysis.in_place import Readers
-from placer.analysis.node_classes import Alike
+from placer.analysis.in_place import InPlaceAnalysis
+from placer.analysis.node_classes import NodeClasses
 from placer.build.plan import MEMORY, Table, TableBlock
 from placer.config import optimizers
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_direction, is_update
+from placer.graph.kinds import is_update, is_update_direction
 from placer.graph.model import Model
 from placer.types import TensorType
 
@@ -19,64 +19,78 @@ from placer.types import TensorType
 def plan_tables(
     model: Model, step: Graph, evaluation: Graph | None
 ) -> dict[str, tuple[Table, ...]]:
-    """What each node holds: one table for each optimizer, one for what is not trained,
-    and of each one for every dtype."""
-    recipes = {op.attrs["group"]: op for op in model.graph.of_kind("optimizer")}
+    """Return the tables of each node.
+
+    A node has a table for each optimizer, dtype and set of devices, and likewise for
+    the parameters that are not trained. `evaluation` is None for a model without one.
+    """
+    optimizer_ops = {op.attrs["group"]: op for op in model.graph.of_kind("optimizer")}
     groups = {
         op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
     }
-    alike = Alike([step, *([evaluation] if evaluation is not None else [])])
-    held: dict[str, dict[_Held, list[Op]]] = {
-        node: defaultdict(list) for node in alike.classes
+    node_classes = NodeClasses(
+        [step, *([evaluation] if evaluation is not None else [])]
+    )
+    parameters: dict[str, dict[_TableKey, list[Op]]] = {
+        node: defaultdict(list) for node in node_classes.classes
     }
     for op in step.of_kind("parameter"):
         group = groups.get(op.name)
         name = "dense" if group is not None else "frozen"
         name = "state" if op.attrs.get("state") else name
-        name += str(group) if group is not None and len(recipes) > 1 else ""
-        dtype = step.tensor(op.name).dtype
+        name += str(group) if group is not None and len(optimizer_ops) > 1 else ""
+        dtype = step.tensor_type(op.name).dtype
         name += f"_{dtype}" if dtype != model.precision else ""
         devices = step.devices(op)
         name += f"_{devices}" if devices != MEMORY else ""
-        for node in filter(held.__contains__, step.nodes(op)):
-            held[node][_Held(name, group, devices)].append(op)
+        for node in filter(parameters.__contains__, step.nodes(op)):
+            parameters[node][_TableKey(name, group, devices)].append(op)
     wholes = {op.name: op for op in model.graph.of_kind("parameter")}
     gradients = {
         op.operands[0]: op.operands[1]
         for op in step.ops
-        if is_direction(op.kind)
-        or (is_update(op.kind) and not optimizers.find(op.kind).direction)
+        if is_update_direction(op.kind)
+        or (is_update(op.kind) and not optimizers.find(op.kind).is_two_phase)
     }
-    readers = Readers(step, evaluation, alike)
+    analysis = InPlaceAnalysis(step, evaluation, node_classes)
 
-    def table(node: str, key: _Held) -> Table:
-        found = held[node][key]
-        blocks = tuple(_block(op, wholes, gradients.get(op.name)) for op in found)
-        safe = key.devices == MEMORY
-        safe = safe and readers.in_place(node, [block.name for block in blocks])
-        return _table(key, recipes, blocks, safe)
+    def table(node: str, key: _TableKey) -> Table:
+        blocks = tuple(
+            _make_block(op, wholes, gradients.get(op.name))
+            for op in parameters[node][key]
+        )
+        in_place = key.devices == MEMORY
+        in_place = in_place and analysis.can_update_in_place(
+            node, [block.name for block in blocks]
+        )
+        return _make_table(key, optimizer_ops, blocks, in_place)
 
-    found = {
+    of_class = {
         node: tuple(
             table(node, key) for key in sorted(of_node, key=lambda key: key.name)
         )
-        for node, of_node in held.items()
+        for node, of_node in parameters.items()
     }
-    return {node: found[alike.first(node)] for node in step.cluster.all_nodes()}
+    return {
+        node: of_class[node_classes.representative(node)]
+        for node in step.cluster.all_nodes()
+    }
 
 
-class _Held(NamedTuple):
-    """What parameters of one table have in common: its name, which says it all, the
-    optimizer and the devices."""
+class _TableKey(NamedTuple):
+    """What the parameters of one table have in common.
+
+    The name is unique on a node: it includes the optimizer, the dtype and the devices.
+    """
 
     name: str
     group: int | None
     devices: str
 
 
-def _table(
-    key: _Held,
-    recipes: Mapping[int, Op],
+def _make_table(
+    key: _TableKey,
+    optimizer_ops: Mapping[int, Op],
     blocks: tuple[TableBlock, ...],
     in_place: bool,
 ) -> Table:
@@ -90,24 +104,24 @@ def _table(
             in_place=in_place,
             devices=key.devices,
         )
-    recipe = recipes[key.group]
-    rule = recipe.attrs["rule"]
+    optimizer_op = optimizer_ops[key.group]
+    rule = optimizer_op.attrs["rule"]
     named = optimizers.find(rule).hyper
     hyper = optimizers.complete(
-        rule, {name: v for name, v in recipe.attrs.items() if name in named}
+        rule, {name: v for name, v in optimizer_op.attrs.items() if name in named}
     )
     return Table(
         name=key.name,
         rule=rule,
         hyper=hyper,
-        learning_rate=recipe.attrs["learning_rate"],
+        learning_rate=optimizer_op.attrs["learning_rate"],
         blocks=blocks,
         in_place=in_place,
         devices=key.devices,
     )
 
 
-def _block(op: Op, wholes: Mapping[str, Op], gradient: str | None) -> TableBlock:
+def _make_block(op: Op, wholes: Mapping[str, Op], gradient: str | None) -> TableBlock:
     kind = op.result.type
     assert isinstance(kind, TensorType)
     parameter = op.name

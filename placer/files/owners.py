@@ -1,9 +1,9 @@
-"""Who can change a file that is run: this user and root alone, or it is refused.
+"""Checks that only this user and root can change the files that placer runs.
 
-These are the rules by which sshd checks a user's keys (`StrictModes` of sshd_config): a
-file, its folder and the folders above it, up to the user's home or to the root, belong
-to the user or to root, and nobody else may write them. In the folders that the
-environment variable PLACER_TRUST names, nothing is checked.
+The rules are those of sshd for a user's keys (`StrictModes` in sshd_config): a file,
+its folder and the folders above it, up to the user's home or the root folder, belong to
+the user or to root, and no other user may write to them. Folders that the environment
+variable PLACER_TRUST names are not checked.
 """
 
 from __future__ import annotations
@@ -17,43 +17,48 @@ from pathlib import Path
 
 from placer.errors import BuildError
 
-TRUST = "PLACER_TRUST"
-_WHY = "who can change a build decides what you run"
-_ELSE = f"if you trust all who can, name its folder in {TRUST} (docs/security.md)"
+TRUST_VARIABLE = "PLACER_TRUST"
+_REASON = "whoever can change a build decides what you run"
+_ALTERNATIVE = (
+    f"if you trust everybody who can, name its folder in {TRUST_VARIABLE}"
+    " (docs/security.md)"
+)
 
 
 def check_owner(place: Path, hint: str | None = None) -> None:
-    """Raise BuildError unless only this user and root may write a file or a folder.
+    """Raise BuildError if other users (but root) may write a file or a folder.
 
-    A group that has this user as its only member may write, too. `hint` is what to do
-    about it, where the rights of the place are not for this user to change.
+    A group with this user as its only member may write. `hint` says what to do about a
+    place whose permissions the user cannot change.
     """
     if _is_trusted(place):
         return
-    told = place.lstat()
-    if told.st_uid not in _owners():
+    status = place.lstat()
+    if status.st_uid not in _owners():
         raise BuildError(
-            f"'{place}' belongs to another user, {_user(told.st_uid)}",
-            hint=f"{_WHY}: {hint or 'copy the build to a folder of yours'}; {_ELSE}",
+            f"'{place}' belongs to another user, {_user(status.st_uid)}",
+            hint=f"{_REASON}: {hint or 'copy the build to a folder of yours'};"
+            f" {_ALTERNATIVE}",
         )
-    if told.st_mode & stat.S_IWOTH:
+    if status.st_mode & stat.S_IWOTH:
         raise BuildError(
-            f"'{place}' can be written by anybody",
-            hint=f"{_WHY}: {hint or 'take the right away, chmod -R o-w'}; {_ELSE}",
+            f"'{place}' is writable by everybody",
+            hint=f"{_REASON}: {hint or 'remove the permission, chmod -R o-w'};"
+            f" {_ALTERNATIVE}",
         )
-    if told.st_mode & stat.S_IWGRP and not _is_private(told.st_gid):
+    if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid):
         raise BuildError(
-            f"'{place}' can be written by the group {_group(told.st_gid)}",
-            hint=f"{_WHY}: {hint or 'take the right away, chmod -R g-w'}; {_ELSE}",
+            f"'{place}' is writable by the group {_group(status.st_gid)}",
+            hint=f"{_REASON}: {hint or 'remove the permission, chmod -R g-w'};"
+            f" {_ALTERNATIVE}",
         )
 
 
 def check_folder(folder: Path) -> None:
-    """Raise BuildError unless only this user and root can change a folder, or put
-    another in its place.
+    """Raise BuildError if other users (but root) can change or replace a folder.
 
-    A folder above may be written by all where it is sticky, as /tmp is: nobody can
-    rename there what belongs to others.
+    A folder above it may be writable by everybody if it is sticky, as /tmp is: there,
+    users can only rename files of their own.
     """
     real = folder.resolve()
     if _is_trusted(real):
@@ -61,17 +66,21 @@ def check_folder(folder: Path) -> None:
     check_owner(real)
     home = _home()
     for above in real.parents:
-        told = above.stat()
-        if not (told.st_mode & stat.S_ISVTX and told.st_uid in _owners()):
-            check_owner(above, "move it to where only you can, such as your home")
+        status = above.stat()
+        if not (status.st_mode & stat.S_ISVTX and status.st_uid in _owners()):
+            check_owner(
+                above, "move it to a folder that only you can write, such as your home"
+            )
         if above == home:
             break
 
 
 def _is_trusted(place: Path) -> bool:
-    """Whether it is in a folder that the user trusts, or is one."""
+    """Whether a place is, or is in, a folder of PLACER_TRUST."""
     trusted = [
-        Path(name) for name in os.environ.get(TRUST, "").split(os.pathsep) if name
+        Path(name)
+        for name in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep)
+        if name
     ]
     return bool(trusted) and any(
         place.resolve().is_relative_to(folder.resolve()) for folder in trusted
@@ -80,20 +89,25 @@ def _is_trusted(place: Path) -> bool:
 
 @cache
 def _owners() -> frozenset[int]:
-    """This user and root. Who owns `/` is root: in a container that maps users, root's
-    files may show as another user's."""
+    """The user numbers of this user and of root.
+
+    Includes the owner of `/`: in a container with mapped users, root's files may appear
+    to belong to another user.
+    """
     return frozenset({0, os.geteuid(), os.stat("/").st_uid})
 
 
 @cache
 def _is_private(group: int) -> bool:
-    """Whether it is the group of this user alone, as many systems make one for each:
-    it has the user's name, and no other member."""
+    """Whether a group is the private group of this user, which many systems create.
+
+    It has the user's name, and no other member.
+    """
     try:
-        user, found = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+        user, entry = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
     except KeyError:
         return False
-    return found.gr_name == user and not {*found.gr_mem} - {user}
+    return entry.gr_name == user and not {*entry.gr_mem} - {user}
 
 
 @cache

@@ -1,5 +1,4 @@
-"""Files that a user names, opened only if they are files: no pipe, and no device, whose
-end may never come."""
+"""Opening files that a user names, but no pipes and devices, which may never end."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from typing import BinaryIO
 
 
 class NotRegularError(OSError):
-    """What a path names is a pipe, a socket or a device."""
+    """A path names a pipe, a socket or a device."""
 
     def __init__(self) -> None:
         super().__init__(errno.EINVAL, "it is not a regular file")
@@ -22,7 +21,7 @@ class NotRegularError(OSError):
 
 
 class TooLargeError(OSError):
-    """A file has more bytes than are read of it."""
+    """A file has more bytes than its reader accepts."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(errno.EFBIG, f"it has more than {limit} bytes")
@@ -32,9 +31,10 @@ class TooLargeError(OSError):
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
-    """A regular file, open for reading; a link to one, too, where they are followed.
+    """Open a regular file for reading; with `follow`, also through a symbolic link.
 
-    Never waits. Raises NotRegularError, OSError.
+    Does not block on a pipe. Raises NotRegularError for a pipe, socket or device,
+    IsADirectoryError, and other OSErrors.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
@@ -51,12 +51,16 @@ def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
 
 
 def check_regular(path: Path) -> None:
-    """Raise as `open_regular` does."""
+    """Raise the errors of `open_regular` for a path."""
     open_regular(path).close()
 
 
 def read_regular(path: Path, limit: int, *, follow: bool = True) -> bytes:
-    """All bytes of a regular file. Raises NotRegularError, TooLargeError, OSError."""
+    """Return all bytes of a regular file.
+
+    Raises TooLargeError if it has more than `limit` bytes, NotRegularError, and
+    OSError.
+    """
     with open_regular(path, follow=follow) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise TooLargeError(limit)
@@ -64,7 +68,10 @@ def read_regular(path: Path, limit: int, *, follow: bool = True) -> bytes:
 
 
 def read_at_most(file: BinaryIO, limit: int) -> bytes:
-    """What is left of a file. Raises TooLargeError for more than `limit` bytes, OSError."""
+    """Return the rest of an open file.
+
+    Raises TooLargeError if that is more than `limit` bytes, and OSError.
+    """
     content = file.read(limit + 1)
     if len(content) > limit:
         raise TooLargeError(limit)

@@ -1,5 +1,5 @@
-"""The Python front end: what is called is recorded as entries of a spec.
+"""The Python front end: calls are recorded as entries of a spec.
 
-The builder that reads YAML reads them too, at once and when a program is compiled, so
-that types, defaults and messages are the same.
+The builder for YAML specs reads these entries, both when an op is called and when the
+program is compiled. So types, defaults and messages are the same as for YAML.
 """

@@ -1,4 +1,4 @@
-"""What `placer.trace` is called with, as terms of a spec, and its parameters by path."""
+"""The arguments of `placer.trace` as terms of a spec, with names of the parameters."""
 
 from __future__ import annotations
 
@@ -11,82 +11,94 @@ from typing import Any
 
 from placer.errors import SpecError
 from placer.front.variable import Variable
-from placer.graph.kinds import SUFFIXES
+from placer.graph.kinds import VALUE_SUFFIXES
 from placer.spec.names import is_name
-from placer.spec.op_parameters import widened
+from placer.spec.op_parameters import widen
 from placer.types import FLOATS, TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
-    """A value that the function takes: of the program, or an array that is a parameter.
-    `path` leads to it, from the name of the argument on."""
+    """A value of the program, or an array that becomes a parameter, in an argument.
+
+    `path` leads to it, starting with the name of the argument.
+    """
 
     value: Any
     path: tuple[str, ...]
 
     @property
-    def shown(self) -> str:
+    def path_text(self) -> str:
         return ".".join(self.path)
 
     def type(self, wide: bool) -> TensorType:
-        """Its type in the graph."""
+        """Return the type of the value in the graph."""
         if isinstance(self.value, Variable):
             return self.value.type
         dtype = str(self.value.dtype)
         kind = TensorType("float32" if dtype == "float64" else dtype, self.value.shape)
-        return widened(kind, wide)
+        return widen(kind, wide)
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The terms, the values that they take in their order, and the key of each that is
-    a parameter (None for the others)."""
+    """The terms of the arguments, and the values in them in order.
+
+    `keys` has the key of each value that is a parameter, and None for the others.
+    """
 
     terms: list[Any]
-    """With leaves where a value stands."""
+    """One term for each argument, with a `Leaf` for each value."""
     leaves: list[Leaf]
     keys: list[str | None]
 
-    def named(self) -> list[dict[str, Any]]:
-        """The terms as a spec has them: with values, and the keys of parameters."""
-        of = {id(leaf): k for leaf, k in zip(self.leaves, self.keys, strict=True)}
+    def named_terms(self) -> list[dict[str, Any]]:
+        """Return the terms as in a spec: with values, and the keys of parameters."""
+        key_of = {id(leaf): k for leaf, k in zip(self.leaves, self.keys, strict=True)}
         return [
-            _written(t, lambda leaf: of[id(leaf)] or leaf.value) for t in self.terms
+            _replace_leaves(t, lambda leaf: key_of[id(leaf)] or leaf.value)
+            for t in self.terms
         ]
 
-    def typed(self, wide: bool) -> list[dict[str, Any]]:
-        """The terms as a node reads them: with the types of values."""
-        return [_written(t, lambda leaf: str(leaf.type(wide))) for t in self.terms]
+    def typed_terms(self, wide: bool) -> list[dict[str, Any]]:
+        """Return the terms as a node reads them: with the types of values."""
+        return [
+            _replace_leaves(t, lambda leaf: str(leaf.type(wide))) for t in self.terms
+        ]
 
 
-def arguments(fn: Callable[..., Any], args: Sequence[Any], wide: bool) -> Arguments:
-    """The arguments of a call of `fn`; with `wide` the precision is float64. Raises
-    SpecError for what cannot be carried."""
+def collect_arguments(
+    fn: Callable[..., Any], args: Sequence[Any], wide: bool
+) -> Arguments:
+    """Return the arguments of a call of `fn` as terms.
+
+    `wide` is a precision of float64. Raises SpecError for an argument that cannot be
+    written to a spec.
+    """
     from placer.regions import arguments as regions
 
-    writer = _Writer(fn, regions, wide)
-    named = list(zip(_names(fn, args), args, strict=True))
+    writer = _TermBuilder(fn, regions, wide)
+    named = list(zip(_argument_names(fn, args), args, strict=True))
     terms = [writer.term(arg, (name,)) for name, arg in named]
-    return Arguments(terms, writer.leaves, _keys(writer.leaves))
+    return Arguments(terms, writer.leaves, _parameter_keys(writer.leaves))
 
 
-class _Writer:
-    """Takes arguments apart."""
+class _TermBuilder:
+    """Builds the terms of arguments, and collects their leaves."""
 
     def __init__(self, fn: Callable[..., Any], regions: Any, wide: bool) -> None:
         self.leaves: list[Leaf] = []
         self._regions = regions
         self._wide = wide
-        self._globals = regions.namespace(fn)
+        self._globals = regions.globals_of(fn)
         self._file = inspect.unwrap(fn).__code__.co_filename.rpartition("/")[2]
 
     def term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
         if isinstance(arg, Variable):
-            return {"in": self._leaf(arg, path)}
+            return {"in": self._add_leaf(arg, path)}
         if arg is None or isinstance(arg, bool | int | float | str):
             return {"value": arg}
-        if isinstance(arg, Real):  # a number of numpy's
+        if isinstance(arg, Real):  # a number of numpy
             return {"value": int(arg) if isinstance(arg, Integral) else float(arg)}
         if type(arg) in (list, tuple):
             kind = type(arg).__name__
@@ -95,80 +107,81 @@ class _Writer:
         if type(arg) is dict:
             for key in arg:
                 if not isinstance(key, str):
-                    message = f"{'.'.join(path)} has the key {key!r}, which is no text"
+                    message = f"{'.'.join(path)} has the key {key!r}, not a string"
                     raise SpecError(message)
-            # In the order in which JAX flattens it.
+            # Sort the keys, as JAX does when it flattens a dict.
             return {"dict": {k: self.term(arg[k], (*path, k)) for k in sorted(arg)}}
         if hasattr(arg, "shape") and hasattr(arg, "dtype"):
-            return {"param": self._leaf(self._real(arg, path), path)}
-        return self._made(arg, path)
+            return {"param": self._add_leaf(self._require_floats(arg, path), path)}
+        return self._template_term(arg, path)
 
-    def _made(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
-        """A pytree that the file of the function has under a name."""
+    def _template_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
+        """Return the term of a pytree that is a global name of the function's file."""
         shown = ".".join(path)
         names = [k for k, each in self._globals.items() if each is arg and is_name(k)]
         if not names:
             raise SpecError(
                 f"{shown} is {type(arg).__name__}, and {self._file} has no name for it:"
-                " a node could not make it again",
-                hint="write a function at the top of the file that makes it, and give"
-                f" that: def {path[0]}(): return …",
+                " a node could not create it again",
+                hint="write a function at the top of the file that returns it, and pass"
+                f" that function: def {path[0]}(): return …",
             )
-        made = arg
+        pytree = arg
         if inspect.isfunction(arg):
             try:
                 inspect.signature(arg).bind()
             except TypeError as error:
                 message = f"{shown} is the function '{names[0]}', which takes arguments"
-                hint = "a function that is given makes an argument, of nothing"
+                hint = "pass a function without arguments that returns the pytree"
                 raise SpecError(message, hint=hint) from error
-            made = self._regions.called(arg, self._wide)
-        trained = self._regions.are_trained(made)
-        for inner, leaf in self._regions.leaves_with_paths(made):
+            pytree = self._regions.call_with_precision(arg, self._wide)
+        is_parameter = self._regions.parameter_mask(pytree)
+        for inner, leaf in self._regions.leaves_with_paths(pytree):
             if isinstance(leaf, Variable):
                 raise SpecError(f"{shown}.{'.'.join(inner)} is a value of the program")
-            if next(trained):
-                self._leaf(leaf, (*path, *inner))
+            if next(is_parameter):
+                self._add_leaf(leaf, (*path, *inner))
         return {"make": names[0]}
 
-    def _real(self, array: Any, path: tuple[str, ...]) -> Any:
+    def _require_floats(self, array: Any, path: tuple[str, ...]) -> Any:
         if str(array.dtype) not in FLOATS:
             raise SpecError(
-                f"{'.'.join(path)} is an array of {array.dtype}, and a parameter is one"
-                " of floats",
-                hint=f"let {self._file} hold it, or give it as an input",
+                f"{'.'.join(path)} is an array of {array.dtype}, but a parameter must"
+                " be an array of floats",
+                hint=f"create it in {self._file}, or pass it as an input",
             )
         return array
 
-    def _leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
+    def _add_leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
         for other in self.leaves:
             if other.value is value and not isinstance(value, Variable):
                 raise SpecError(
-                    f"{'.'.join(path)} and {other.shown} are one array, and would be two"
-                    " parameters",
-                    hint="give it once and use it twice, or copy it",
+                    f"{'.'.join(path)} and {other.path_text} are the same array, and"
+                    " would be two parameters",
+                    hint="pass it once and use it twice, or copy it",
                 )
         self.leaves.append(Leaf(value, path))
         return self.leaves[-1]
 
 
-def _written(term: Any, of: Callable[[Leaf], Any]) -> Any:
-    """The term, with what `of` says in place of its leaves."""
+def _replace_leaves(term: Any, of: Callable[[Leaf], Any]) -> Any:
+    """Return the term with `of(leaf)` in place of each leaf."""
     if isinstance(term, Leaf):
         return of(term)
     if isinstance(term, dict):
-        return {key: _written(inner, of) for key, inner in term.items()}
+        return {key: _replace_leaves(inner, of) for key, inner in term.items()}
     if isinstance(term, list):
-        return [_written(inner, of) for inner in term]
+        return [_replace_leaves(inner, of) for inner in term]
     return term
 
 
-def _names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:
-    """What the function calls its arguments."""
+def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:
+    """Yield the names that the function has for these arguments."""
     try:
         bound = inspect.signature(fn).bind(*args)
     except TypeError as error:
-        raise SpecError(f"'{fn.__name__}' cannot be called so: {error}") from error
+        message = f"'{fn.__name__}' cannot be called with these arguments: {error}"
+        raise SpecError(message) from error
     for name, value in bound.arguments.items():
         kind = inspect.signature(fn).parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
@@ -177,38 +190,41 @@ def _names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:
             yield name
 
 
-_OURS = re.compile(r"(out|mid)[0-9]+|new")
-"""What values of the op are called beside its parameters."""
+_RESERVED = re.compile(r"(out|mid)[0-9]+|new")
+"""Names of other values of the op."""
 
 
-def _keys(leaves: Sequence[Leaf]) -> list[str | None]:
-    """A name for each parameter: its path, from the argument on where several have
-    parameters."""
+def _parameter_keys(leaves: Sequence[Leaf]) -> list[str | None]:
+    """Return a key for each parameter, and None for each other leaf.
+
+    The key is the path, which includes the name of the argument if several arguments
+    have parameters.
+    """
     arrays = [leaf for leaf in leaves if not isinstance(leaf.value, Variable)]
-    alone = len({leaf.path[0] for leaf in arrays}) == 1
-    found: dict[str, Leaf] = {}
+    only_one = len({leaf.path[0] for leaf in arrays}) == 1
+    leaf_of: dict[str, Leaf] = {}
     keys: list[str | None] = []
     for leaf in leaves:
         if isinstance(leaf.value, Variable):
             keys.append(None)
             continue
-        path = leaf.path[1:] if alone and len(leaf.path) > 1 else leaf.path
+        path = leaf.path[1:] if only_one and len(leaf.path) > 1 else leaf.path
         key = re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path))
         key = f"p{key}" if key[0].isdigit() else key
-        if key in SUFFIXES or _OURS.fullmatch(key) or not is_name(key):
+        if key in VALUE_SUFFIXES or _RESERVED.fullmatch(key) or not is_name(key):
             key = f"{key}_"
         if not is_name(key):
             raise SpecError(
-                f"the parameter at {leaf.shown} would be called '{key}', which is longer"
-                " than 64 characters",
-                hint="give parts of the model as arguments of their own",
+                f"the parameter at {leaf.path_text} would be called '{key}', which is"
+                " longer than 64 characters",
+                hint="pass parts of the model as separate arguments",
             )
-        if key in found:
+        if key in leaf_of:
             raise SpecError(
-                f"the parameters at {found[key].shown} and {leaf.shown} would both be"
-                f" called '{key}'",
+                f"the parameters at {leaf_of[key].path_text} and {leaf.path_text} would"
+                f" both be called '{key}'",
                 hint="rename one of the two",
             )
-        found[key] = leaf
+        leaf_of[key] = leaf
         keys.append(key)
     return keys

@@ -1,7 +1,7 @@
-"""Fluid's spellings, where they differ from a spec's: all of them stand here.
+"""The spellings of PaddlePaddle's Fluid that differ from those of a spec.
 
-`placer.layers` gives `respelt` functions the keywords of Fluid beside its own, and takes
-the functions here as they are.
+Functions of `placer.layers` that are decorated with `fluid_keywords` also accept the
+keywords of Fluid. The functions in `OWN` are part of `placer.layers` as they are here.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from functools import wraps
 from typing import Any, TypeVar
 from typing import cast as typed
 
-from placer.callsite import caller
-from placer.config.checks import shown
+from placer.callsite import caller_span
+from placer.config.checks import describe_value
 from placer.errors import SpecError
-from placer.front.ops import one
+from placer.front.ops import record_op
 from placer.front.program import current_program
 from placer.front.variable import Variable
 from placer.spec.sections.graph import NARROWER
@@ -26,39 +26,39 @@ SPELLINGS = {
     "fc": {"input": "x", "act": "activation"},
     "embedding": {"input": "ids"},
 }
-"""Fluid's keywords of an op, and what they are called here."""
+"""For each op kind, the keywords of Fluid and the names of the arguments here."""
 
 RENAMED = {"mean": "mean_metric"}
-"""Kinds whose names are functions of Fluid that do something else."""
+"""Op kinds with another function name, because Fluid's function does something else."""
 
 OWN = ("cast", "cross_entropy", "data", "mean")
 """The functions of this file that are part of `placer.layers`."""
 
 
-def respelt(kind: str) -> Callable[[Function], Function]:
-    """A function that takes Fluid's keywords for op `kind` too."""
+def fluid_keywords(kind: str) -> Callable[[Function], Function]:
+    """Decorate a function of op `kind` to accept Fluid's keywords too."""
     spellings = SPELLINGS[kind]
 
     def wrap(function: Function) -> Function:
         @wraps(function)
-        def call(*args: Any, **given: Any) -> Any:
+        def call(*args: Any, **keywords: Any) -> Any:
             for theirs, ours in spellings.items():
-                if theirs in given:
-                    if ours in given:
-                        message = f"{kind} is given both '{theirs}' and '{ours}'"
+                if theirs in keywords:
+                    if ours in keywords:
+                        message = f"{kind} has both '{theirs}' and '{ours}'"
                         raise SpecError(
-                            message, span=caller(), hint="they are the same"
+                            message, span=caller_span(), hint="they are the same"
                         )
-                    given[ours] = given.pop(theirs)
-            if given.get("activation", "") is None:
-                del given["activation"]
-            if given.pop("is_sparse", False):
+                    keywords[ours] = keywords.pop(theirs)
+            if keywords.get("activation", "") is None:
+                del keywords["activation"]
+            if keywords.pop("is_sparse", False):
                 raise SpecError(
-                    "sparse tables are not there yet",
-                    span=caller(),
+                    "sparse tables are not supported yet",
+                    span=caller_span(),
                     hint="leave is_sparse out: the table is dense",
                 )
-            return function(*args, **given)
+            return function(*args, **keywords)
 
         return typed(Function, call)
 
@@ -72,67 +72,71 @@ def data(
     shape: Sequence[int | str | None] | None = None,
     dtype: str | None = None,
 ) -> Variable:
-    """An input: what a row holds under that name.
+    """An input: a value that the source provides for each row.
 
-    data("x", "float32[batch, 12]"), or data("x", shape=[12], dtype="float32"): a shape
-    that does not begin with the batch (None, -1 or "batch") is that of one row. `type=`
-    is read for `dtype=`, too. Integers of 64 bits are read as 32 unless the precision is
-    float64, their range is checked.
+    Write data("x", "float32[batch, 12]"), or data("x", shape=[12], dtype="float32"). A
+    shape that does not start with the batch (None, -1 or "batch") is the shape of one
+    row. With `shape`, `type` is another name of `dtype`. 64-bit integers are read as 32
+    bits, and their range is checked, unless the precision is float64.
     """
     if shape is None:
         if type is None or dtype is not None:
             raise SpecError(
-                f"the type of input '{name}' is not said",
-                span=caller(),
+                f"input '{name}' has no type",
+                span=caller_span(),
                 hint=f'write data("{name}", "float32[batch, 12]")',
             )
         return current_program().declare(name, type)
     if type is not None and dtype is not None:
-        message = f"input '{name}' is given both 'type' and 'dtype'"
-        raise SpecError(message, span=caller(), hint="they are the same")
+        message = f"input '{name}' has both 'type' and 'dtype'"
+        raise SpecError(message, span=caller_span(), hint="they are the same")
     if not isinstance(shape, list | tuple):
-        message = f"the shape of input '{name}' must be a list, not {shown(shape)}"
-        raise SpecError(message, span=caller(), hint="[12] is a row of 12")
-    begins = bool(shape) and shape[0] in (None, -1, BATCH)
-    dims = ", ".join(map(str, (BATCH, *(shape[1:] if begins else shape))))
+        message = (
+            f"the shape of input '{name}' must be a list, not {describe_value(shape)}"
+        )
+        raise SpecError(message, span=caller_span(), hint="[12] is a row of 12")
+    has_batch = bool(shape) and shape[0] in (None, -1, BATCH)
+    dims = ", ".join(map(str, (BATCH, *(shape[1:] if has_batch else shape))))
     return current_program().declare(name, f"{dtype or type or 'float32'}[{dims}]")
 
 
 def cast(x: Variable, dtype: str, *, name: str | None = None) -> Variable:
-    """The same numbers as another dtype.
+    """Convert the elements to another dtype.
 
     x: any dtype and shape.
-    dtype: bool, float16, bfloat16, float32, float64, or an integer's. Where the
-        precision is float32, an integer that is cast to 64 bits has 32, as inputs have.
+    dtype: bool, float16, bfloat16, float32, float64, or an integer dtype. If the
+        precision is float32, 64-bit integer dtypes become 32-bit ones, as for inputs.
     """
     narrow = current_program().precision == "float32" and dtype in ("int64", "uint64")
     if narrow and isinstance(x, Variable) and not x.type.is_float:
         dtype = NARROWER[dtype]
-    return one("cast", {"x": x}, {"dtype": dtype}, name)
+    return record_op("cast", {"x": x}, {"dtype": dtype}, name)
 
 
 def cross_entropy(
     input: Variable, label: Variable, *, name: str | None = None
 ) -> Variable:
-    """The mean of -log(input[label]), for probabilities such as softmax gives.
+    """The mean of -log(input[label]), for probabilities such as those of softmax.
 
-    `softmax_cross_entropy` of what softmax takes is the same, and more exact.
+    `softmax_cross_entropy` of the logits computes the same, and is more exact.
 
-    input: float, [batch, …, classes], with sums of 1.
+    input: float, [batch, …, classes], with sums of 1 along the last dimension.
     label: integer, [batch, …], or with a last dimension of 1.
     """
-    given = isinstance(input, Variable) and isinstance(label, Variable)
-    if given and len(label.shape) == len(input.shape) and label.shape[-1] == 1:
-        label = one("squeeze", {"x": label}, {"axis": -1})
-    # Of probabilities, log p is log softmax(log p). A p of 0 has no logarithm.
-    above = one("clip", {"x": input}, {"min": 1e-30})
-    logits = one("log", {"x": above}, {})
-    return one("softmax_cross_entropy", {"logits": logits, "label": label}, {}, name)
+    is_valid = isinstance(input, Variable) and isinstance(label, Variable)
+    if is_valid and len(label.shape) == len(input.shape) and label.shape[-1] == 1:
+        label = record_op("squeeze", {"x": label}, {"axis": -1})
+    # log softmax(log p) = log p for probabilities p. Clip p: log 0 is infinite.
+    positive = record_op("clip", {"x": input}, {"min": 1e-30})
+    logits = record_op("log", {"x": positive}, {})
+    return record_op(
+        "softmax_cross_entropy", {"logits": logits, "label": label}, {}, name
+    )
 
 
 def mean(x: Variable, *, name: str | None = None) -> Variable:
-    """The mean of all elements, as a loss has it: `reduce_mean` of all of them.
+    """The mean of all elements, as for a loss: `reduce_mean` over all dimensions.
 
-    `mean_metric` is the spec's op `mean`, which is watched and not computed with.
+    `mean_metric` is the op `mean` of a spec: a metric, which no op can use.
     """
-    return one("reduce_mean", {"x": x}, {}, name)
+    return record_op("reduce_mean", {"x": x}, {}, name)

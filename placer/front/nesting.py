@@ -1,4 +1,4 @@
-"""What was recorded as blocks and ops of a spec, nested as the guards were."""
+"""Nest recorded ops in scopes of a spec, as the guards around them were nested."""
 
 from __future__ import annotations
 
@@ -6,78 +6,85 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from placer.front.tree import mapping, scalar, sequence
-from placer.place.guard import Said, merged
+from placer.front.tree import mapping_node, scalar_node, sequence_node
+from placer.place.guard import GuardEntry, merge_entries
 from placer.spec.op_kinds import PARAMETER
-from placer.spec.tree import Mapping, Node
+from placer.spec.tree import MappingNode, SpecNode
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """An op as it is recorded: its mapping without a place, what the open guards said
-    of it, outermost first, and the `remat` that it stands in."""
+class RecordedOp:
+    """A recorded op: its entry without a place, the guards around it, and its `remat`.
 
-    op: Mapping
-    said: tuple[Said, ...] = ()
+    The guards are ordered from the outermost to the innermost.
+    """
+
+    node: MappingNode
+    guards: tuple[GuardEntry, ...] = ()
     remat: object | None = None
 
 
-def blocks(entries: Sequence[Entry]) -> list[Node]:
-    """The entries of a section `graph`: ops that share a place stand in a block."""
-    found: list[Node] = []
+def nest_ops(entries: Sequence[RecordedOp]) -> list[SpecNode]:
+    """Return the entries of a section `graph`, with ops nested in scopes by place."""
+    nodes: list[SpecNode] = []
     for region, group in groupby(entries, key=lambda entry: entry.remat):
-        inner = _placed(list(group), 0)
-        found.extend(inner if region is None else [_again(inner)])
-    return found
+        inner = _nest_from(list(group), 0)
+        nodes.extend(inner if region is None else [_remat_scope(inner)])
+    return nodes
 
 
-def _placed(entries: Sequence[Entry], depth: int) -> list[Node]:
-    """The entries, whose first `depth` places the blocks around them say."""
-    found: list[Node] = []
+def _nest_from(entries: Sequence[RecordedOp], depth: int) -> list[SpecNode]:
+    """Return the entries, without the first `depth` places: scopes around have them."""
+    nodes: list[SpecNode] = []
     for at, members in groupby(entries, key=lambda entry: _place_at(entry, depth)):
         group = list(members)
         if at is None:
-            found.extend(entry.op for entry in group)
+            nodes.extend(entry.node for entry in group)
             continue
-        # At the top there is nothing around that the order of merging would matter to.
-        end = _shared(group) if depth == 0 else depth + 1
-        said = group[0].said[depth:end]
-        place = scalar(str(merged(said)), said[-1].span)
-        if len(group) > 1 or len(group[0].said) > end:
-            ops = sequence(_placed(group, end), place.span)
-            found.append(mapping({"place": place, "ops": ops}, place.span))
-        elif group[0].op.entries["op"].value == PARAMETER:
-            found.append(group[0].op)  # it has no place
+        # The order of merging matters only inside other scopes (`Place.merge`): at the
+        # top, one scope can have all places that the group shares, merged.
+        end = _shared_depth(group) if depth == 0 else depth + 1
+        guards = group[0].guards[depth:end]
+        place = scalar_node(str(merge_entries(guards)), guards[-1].span)
+        if len(group) > 1 or len(group[0].guards) > end:
+            ops = sequence_node(_nest_from(group, end), place.span)
+            nodes.append(mapping_node({"place": place, "ops": ops}, place.span))
+        elif group[0].node.entries["op"].value == PARAMETER:
+            nodes.append(group[0].node)  # parameters have no place
         else:
-            found.append(_with(group[0].op, place))
-    return found
+            nodes.append(_with_place(group[0].node, place))
+    return nodes
 
 
-def _place_at(entry: Entry, depth: int) -> str | None:
-    return str(entry.said[depth].place) if len(entry.said) > depth else None
+def _place_at(entry: RecordedOp, depth: int) -> str | None:
+    return str(entry.guards[depth].place) if len(entry.guards) > depth else None
 
 
-def _shared(group: Sequence[Entry]) -> int:
-    """How many of the outermost places all of them have."""
-    chains = [[said.place for said in entry.said] for entry in group]
+def _shared_depth(group: Sequence[RecordedOp]) -> int:
+    """Return how many of the outermost places all ops of the group share."""
+    chains = [[guard.place for guard in entry.guards] for entry in group]
     count = 0
     while all(len(c) > count and c[count] == chains[0][count] for c in chains):
         count += 1
     return count
 
 
-def _with(op: Mapping, place: Node) -> Mapping:
-    made = mapping(op.entries, op.span)
-    made.entries["place"] = place
-    made.keys["place"] = scalar("place", place.span)
-    return made
+def _with_place(op: MappingNode, place: SpecNode) -> MappingNode:
+    node = mapping_node(op.entries, op.span)
+    node.entries["place"] = place
+    node.keys["place"] = scalar_node("place", place.span)
+    return node
 
 
-def _again(inner: list[Node]) -> Mapping:
-    """A block that is computed again for backward."""
+def _remat_scope(inner: list[SpecNode]) -> MappingNode:
+    """Return a scope with `remat`: its forward pass is recomputed for backward."""
     span = inner[0].span
-    again = scalar(True, span)
-    if len(inner) == 1 and isinstance(inner[0], Mapping) and "ops" in inner[0].entries:
+    true = scalar_node(True, span)
+    if (
+        len(inner) == 1
+        and isinstance(inner[0], MappingNode)
+        and "ops" in inner[0].entries
+    ):
         place, ops = inner[0].entries["place"], inner[0].entries["ops"]
-        return mapping({"place": place, "remat": again, "ops": ops}, span)
-    return mapping({"remat": again, "ops": sequence(inner, span)}, span)
+        return mapping_node({"place": place, "remat": true, "ops": ops}, span)
+    return mapping_node({"remat": true, "ops": sequence_node(inner, span)}, span)

@@ -1,53 +1,53 @@
-"""Calls of ops, as `placer.layers` hands them over: what was given becomes an entry."""
+"""Record calls of the functions of `placer.layers` as entries of a spec."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Entries
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placer.callsite import caller
-from placer.config.checks import shown
+from placer.callsite import caller_span
+from placer.config.checks import describe_value
 from placer.errors import SpecError
-from placer.front.program import Program, Recorded, current_program
+from placer.front.program import OpRecord, Program, current_program
 from placer.front.variable import Variable
 from placer.ops.declaration import Attr, Declaration
-from placer.spec.op_kinds import kinds
+from placer.spec.op_kinds import op_kinds
 
-Inputs = Entries[str, Variable | Sequence[Variable] | None]
-"""The operands by name; None is one that may be left out and is, several are of one."""
+Inputs = Mapping[str, Variable | Sequence[Variable] | None]
+"""The operands by name. None is an optional operand that is left out; a sequence is a
+variadic operand."""
 
 
-def one(
+def record_op(
     kind: str,
     inputs: Inputs,
-    attrs: Entries[str, Any],
+    attrs: Mapping[str, Any],
     name: str | None = None,
-    params: Entries[str, Variable] | None = None,
+    params: Mapping[str, Variable] | None = None,
 ) -> Variable:
-    """Record an op of one result, which is returned."""
-    (value,) = several(kind, inputs, attrs, name, params)
+    """Record an op with one result, and return the result."""
+    (value,) = record_ops(kind, inputs, attrs, name, params)
     return value
 
 
-def several(
+def record_ops(
     kind: str,
     inputs: Inputs,
-    attrs: Entries[str, Any],
+    attrs: Mapping[str, Any],
     name: str | None = None,
-    params: Entries[str, Variable] | None = None,
+    params: Mapping[str, Variable] | None = None,
     out: Sequence[str] | None = None,
 ) -> tuple[Variable, ...]:
-    """Record an op and return its results. Attributes at their defaults are not said.
+    """Record an op and return its results. Attributes with default values are left out.
 
     Raises SpecError at the caller's line.
     """
-    program, declared = current_program(), kinds()[kind].declaration
-    given = _given(kind, inputs)
-    names = [value.name for _, value in given]
+    program, declared = current_program(), op_kinds()[kind].declaration
+    operands = _flatten_operands(kind, inputs)
+    names = [value.name for _, value in operands]
     entry: dict[str, Any] = {}
     if names:
-        entry["in"] = [v for _, v in given] if len(names) > 1 else given[0][1]
+        entry["in"] = [v for _, v in operands] if len(names) > 1 else operands[0][1]
     defaults = {attr.name: attr for attr in declared.attrs}
     entry |= {k: v for k, v in attrs.items() if not _is_default(v, defaults[k])}
     if params:
@@ -55,14 +55,14 @@ def several(
     if out is not None:
         entry["out"] = out
     recorded = program.record(kind, entry, name)
-    if isinstance(declared, Declaration) and declared.roles is not None:
-        _check_roles(declared, [key for key, _ in given], recorded, program)
+    if isinstance(declared, Declaration) and declared.operand_names is not None:
+        _check_operand_order(declared, [key for key, _ in operands], recorded, program)
     return recorded.values
 
 
-def _given(kind: str, inputs: Inputs) -> list[tuple[str, Variable]]:
-    """The operands in their order, by name."""
-    found = []
+def _flatten_operands(kind: str, inputs: Inputs) -> list[tuple[str, Variable]]:
+    """Return the operands in order, each with its name."""
+    operands = []
     for key, value in inputs.items():
         if value is None:
             continue
@@ -70,11 +70,11 @@ def _given(kind: str, inputs: Inputs) -> list[tuple[str, Variable]]:
             if not isinstance(each, Variable):
                 raise SpecError(
                     f"'{key}' of {kind} must be a value of the program, not"
-                    f" {shown(each)}",
-                    span=caller(),
+                    f" {describe_value(each)}",
+                    span=caller_span(),
                 )
-            found.append((key, each))
-    return found
+            operands.append((key, each))
+    return operands
 
 
 def _is_default(value: object, attr: Attr) -> bool:
@@ -84,19 +84,19 @@ def _is_default(value: object, attr: Attr) -> bool:
     return bool(value == default)
 
 
-def _check_roles(
-    declared: Declaration, given: list[str], recorded: Recorded, program: Program
+def _check_operand_order(
+    declared: Declaration, names: list[str], recorded: OpRecord, program: Program
 ) -> None:
-    """Raise SpecError where an optional operand would be taken for another one."""
-    assert declared.roles is not None
+    """Raise SpecError if a spec would read an optional operand as another operand."""
+    assert declared.operand_names is not None
     op = recorded.ops[-1]
     types = [program.type_of(name) for name in op.operands]
-    taken = list(declared.roles(types))[: len(given)]
-    if taken != given:
-        program.take_back()
+    order = list(declared.operand_names(types))[: len(names)]
+    if order != names:
+        program.remove_last()
         raise SpecError(
-            f"{declared.kind} takes its operands in order: {', '.join(given)} would be"
-            f" {', '.join(taken)}",
-            span=caller(),
-            hint="give those before it too",
+            f"{declared.kind} takes its operands in order: {', '.join(names)} would be"
+            f" {', '.join(order)}",
+            span=caller_span(),
+            hint="pass the operands before it too",
         )

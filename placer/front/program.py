@@ -1,75 +1,97 @@
-"""A program: what Python code says of one model, as the sections of a spec."""
+"""Programs: specs that are written in Python, stored as the sections of a spec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from collections.abc import Mapping as Entries
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
-from placer.callsite import caller, is_cell
-from placer.config.checks import shown
+from placer.callsite import caller_span, is_cell
+from placer.config.checks import describe_value
 from placer.errors import Span, SpecError, did_you_mean
-from placer.front.builder import Live
-from placer.front.nesting import Entry, blocks
-from placer.front.remat import region
-from placer.front.results import parameters, results, several
-from placer.front.sections import BEFORE_INPUTS, KEYS, OF_TRAIN, Sections
-from placer.front.tree import mapping, node, scalar, sequence
+from placer.front.builder import LiveBuilder
+from placer.front.nesting import RecordedOp, nest_ops
+from placer.front.remat import current_remat
+from placer.front.results import as_list, parameter_names, result_names
+from placer.front.sections import KEYS_BEFORE_INPUTS, SECTION_KEYS, TRAIN_KEYS, Sections
+from placer.front.tree import mapping_node, scalar_node, sequence_node, to_node
 from placer.front.variable import Variable
 from placer.graph.graph import Op
 from placer.graph.model import Model
-from placer.place.guard import Called, Said, merged, open_places
-from placer.spec.parse import load_tree, name_of
-from placer.spec.tree import Mapping, Node, Scalar
+from placer.place.guard import GuardEntry, OpCall, merge_entries, places_around
+from placer.spec.parse import load_tree, name_from_file
+from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 from placer.types import TensorType
 
 T = TypeVar("T")
 
 
-class Recorded(NamedTuple):
-    """The values of an op, and the ops of the graph that it comes to."""
+class OpRecord(NamedTuple):
+    """A recorded op: its results, and the ops of the graph that it becomes."""
 
     values: tuple[Variable, ...]
     ops: tuple[Op, ...]
 
 
 class Program:
-    """One model in the making: `with program:` records what is called inside.
+    """A spec written in Python. `with program:` records the ops that are called inside.
 
-    The keywords are keys of a spec (docs/spec.md); inputs, ops, the loss and optimizers
-    come from `placer.layers`, `append_backward` and `placer.optimizer`. Paths are
-    relative to the file that makes the program, whose name it has unless `name` is
-    given; in a notebook they are relative to the working folder, which is the
-    notebook's. Raises SpecError at the caller's line.
+    Inputs, ops, the loss and optimizers are added by `placer.layers`,
+    `placer.append_backward` and `placer.optimizer`.
+
+    Paths are relative to the file that creates the program. In a notebook they are
+    relative to the working folder.
+
+    Args:
+        **sections: Keys of a spec (docs/spec.md), with Python values: `name`, `nodes`,
+            `data`, `parameters`, `precision`, `seed`, `emulate`; and the keys of its
+            section `train`: `epochs`, `microbatches`, `schedule`, `nan`, `metrics`,
+            `clip`, `slicing`, `eval`. `name` is by default that of the file.
+
+    Raises:
+        SpecError: At the caller's line, if a section is wrong.
+
+    Example:
+        with Program(
+            nodes={"worker": {"count": 2}},
+            data={"train": {"source": "sklearn:digits", "batch": 128}},
+        ) as program:
+            image = layers.data("image", "float32[batch, 64]")
+            label = layers.data("label", "int32[batch]")
+            logits = layers.fc(image, 10)
+            loss = layers.softmax_cross_entropy(logits, label)
+            optimizer.Adam(0.01).minimize(loss)
+        placer.compile(program, "build")
     """
 
     def __init__(self, **sections: Unpack[Sections]) -> None:
-        self._span = caller()
-        self.file = str(home.get() or self._span.file)
+        self._span = caller_span()
+        self.file = str(home_file.get() or self._span.file)
         self._is_cell = is_cell(self.file)
         self.folder = Path.cwd() if self._is_cell else Path(self.file).parent
-        """Where the paths of its data, and the modules of its calls, begin."""
-        self._sections: dict[str, Node] = {}
-        self._inputs: dict[str, tuple[Scalar, Scalar]] = {}
-        self._entries: list[Entry] = []
-        self._parameters: dict[str, dict[str, str]] = {}  # of each op, by its own words
+        """The folder of relative paths of data, and of the modules of `call`."""
+        self._sections: dict[str, SpecNode] = {}
+        self._inputs: dict[str, tuple[ScalarNode, ScalarNode]] = {}
+        self._entries: list[RecordedOp] = []
+        self._parameters: dict[str, dict[str, str]] = {}  # by op and key
         self._counts: dict[str, int] = {}
-        self._minimize: Scalar | None = None
-        self._backward: Scalar | None = None
-        self._optimizers: list[Node] = []
-        self._live: Live | None = None
+        self._minimize: ScalarNode | None = None
+        self._backward: ScalarNode | None = None
+        self._optimizers: list[SpecNode] = []
+        self._live: LiveBuilder | None = None
         self._files: dict[str, bytes] = {}
         self.update(**sections)
 
     @property
     def is_empty(self) -> bool:
+        """Whether no op has been recorded."""
         return not self._entries
 
     @property
     def precision(self) -> str:
+        """`float32` or `float64`."""
         section = self._sections.get("precision")
         return "float32" if section is None else str(section.value)
 
@@ -80,84 +102,102 @@ class Program:
         _current.set((*_current.get(), self))
         return self
 
-    def __exit__(self, *of_error: object) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         programs = _current.get()
         last = max((i for i, each in enumerate(programs) if each is self), default=None)
         if last is not None:
             _current.set((*programs[:last], *programs[last + 1 :]))
 
     def update(self, **sections: Unpack[Sections]) -> None:
-        """Say these sections, in place of what was said of them before; None says
-        nothing. Raises SpecError, and changes nothing, where the ops do not fit them.
+        """Set sections of the program, replacing earlier values.
+
+        Args:
+            **sections: Keys of a spec, as in `Program(...)`. A section that is None is
+                not changed.
+
+        Raises:
+            SpecError: At the caller's line, if a section is wrong, or if the ops do not
+                fit it. The program is then unchanged.
+
+        Example:
+            program.update(epochs=5, metrics=[loss])
         """
-        span, before = caller(), dict(self._sections)
+        span, before = caller_span(), dict(self._sections)
         try:
             for key, value in sections.items():
-                if key not in KEYS:
+                if key not in SECTION_KEYS:
                     message = f"a program has no section '{key}'"
-                    raise SpecError(message, span=span, hint=did_you_mean(key, KEYS))
+                    raise SpecError(
+                        message, span=span, hint=did_you_mean(key, SECTION_KEYS)
+                    )
                 if value is not None:
-                    self._sections[key] = node(value, span, self)
+                    self._sections[key] = to_node(value, span, self)
             self._live = None
-            self._alive()
+            self._live_builder()
         except SpecError:
             self._sections = before
             raise
 
     def declare(self, name: str, type_: str) -> Variable:
-        """The input of that name."""
-        span = caller()
-        pair = scalar(name, span), scalar(type_, span)
-        self._try(lambda live: live.declare(_inputs([pair], span)))
+        """Add an input and return it. Raises SpecError at the caller's line."""
+        span = caller_span()
+        pair = scalar_node(name, span), scalar_node(type_, span)
+        self._try(lambda live: live.declare(_inputs_section([pair], span)))
         self._inputs[name] = pair
         return self._variable(name, name)
 
     def record(
         self,
         kind: str,
-        entry: Entries[str, object],
+        entry: Mapping[str, object],
         name: str | None = None,
-        said: Sequence[Said] | None = None,
-        files: Entries[str, bytes] | None = None,
-    ) -> Recorded:
-        """Add an op, whose mapping is `entry` beside name and kind, in the open guards,
-        or where `said` says. `files` are of initial values that it names, and lie in no
-        folder.
+        guards: Sequence[GuardEntry] | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> OpRecord:
+        """Add an op of the kind `kind`.
 
-        Raises SpecError at the caller's line, and adds nothing, when it is wrong.
+        `entry` has the other keys of the op's entry in a spec. `guards` are the guards
+        around it; by default those that are open. `files` are files of initial values
+        that the entry names, and that are in no folder.
+
+        Raises SpecError at the caller's line if the op is wrong, and adds nothing.
         """
-        span, number = caller(), None
+        span, number = caller_span(), None
         if name is None:
-            number = self._unused(kind)
+            number = self._unused_number(kind)
             name = f"{kind}_{number}"
-        op = node({"name": name, "op": kind, **entry}, span, self)
-        assert isinstance(op, Mapping)
-        written = op.value
-        inputs = tuple(map(str, several(written.pop("in", []))))
+        node = to_node({"name": name, "op": kind, **entry}, span, self)
+        assert isinstance(node, MappingNode)
+        written = node.value
+        inputs = tuple(map(str, as_list(written.pop("in", []))))
         del written["name"], written["op"]
-        if said is None:
-            said = open_places(Called(kind, name, inputs, written))
-        made = Entry(op, tuple(said), region())
-        held = dict(self._files)
+        if guards is None:
+            guards = places_around(OpCall(kind, name, inputs, written))
+        recorded = RecordedOp(node, tuple(guards), current_remat())
+        files_before = dict(self._files)
         self._files.update(files or {})
         try:
-            ops = self._try(lambda live: live.add(blocks([made]), span))
+            ops = self._try(lambda live: live.add(nest_ops([recorded]), span))
         except SpecError:
             self._files.clear()
-            self._files.update(held)
+            self._files.update(files_before)
             raise
-        self._entries.append(made)
+        self._entries.append(recorded)
         if number is not None:
             self._counts[kind] = number + 1
-        self._parameters[name] = parameters(name, written, ops)
-        values = [self._variable(v, name) for v in results(name, kind, written, ops)]
-        return Recorded(tuple(values), ops)
+        self._parameters[name] = parameter_names(name, written, ops)
+        values = [
+            self._variable(v, name) for v in result_names(name, kind, written, ops)
+        ]
+        return OpRecord(tuple(values), ops)
 
-    def binary(
+    def record_binary(
         self, kind: str, left: Variable | float, right: Variable | float
     ) -> Variable:
-        """Record an op on two values, or on a value and a number, in the current
-        program. Raises SpecError at the caller's line."""
+        """Record an op on two values, or on a value and a number.
+
+        The op is added to the current program. Raises SpecError at the caller's line.
+        """
         program = current_program()
         if not isinstance(left, Variable):
             assert isinstance(right, Variable)
@@ -167,90 +207,95 @@ class Program:
         (value,) = program.record(kind, {"in": [left, right]}).values
         return value
 
-    def _constant(self, number: float, beside: Variable) -> Variable:
-        """A number as a value, in the dtype of the one beside it."""
+    def _constant(self, number: float, other: Variable) -> Variable:
+        """Record a number as a value with the dtype of the other operand."""
         if not isinstance(number, Real):
             raise SpecError(
-                f"an op takes values of the program and numbers, not {shown(number)}",
-                span=caller(),
+                "an operand must be a value of the program or a number, not"
+                f" {describe_value(number)}",
+                span=caller_span(),
             )
         entry: dict[str, object] = {"value": number}
-        # float64 is that of the program's `precision`, in which float32 is float64.
-        if beside.dtype not in ("float32", "float64"):
-            entry["dtype"] = beside.dtype
+        # float32 is stored as float64 if that is the program's precision, so a constant
+        # of either dtype needs no `dtype`.
+        if other.dtype not in ("float32", "float64"):
+            entry["dtype"] = other.dtype
         (value,) = self.record("constant", entry).values
         return value
 
-    def unused(self, kind: str) -> str:
-        """A name for an op of this kind that is not named."""
-        return f"{kind}_{self._unused(kind)}"
+    def unused_name(self, kind: str) -> str:
+        """Return the name of the next op of this kind that is called without a name."""
+        return f"{kind}_{self._unused_number(kind)}"
 
     @property
-    def files(self) -> Entries[str, bytes]:
-        """The files of initial values that lie in no folder, by name."""
+    def files(self) -> Mapping[str, bytes]:
+        """The files of initial values that are in no folder, by name."""
         return self._files
 
     def variable(self, name: str, op: str) -> Variable:
-        """A value that an op has made."""
+        """Return a value that the op `op` computes."""
         return self._variable(name, op)
 
-    def take_back(self) -> None:
-        """Forget the op that was recorded last."""
-        op = self._entries.pop().op
-        name, kind = str(op.entries["name"].value), str(op.entries["op"].value)
+    def remove_last(self) -> None:
+        """Remove the op that was recorded last."""
+        node = self._entries.pop().node
+        name, kind = str(node.entries["name"].value), str(node.entries["op"].value)
         del self._parameters[name]
         if name == f"{kind}_{self._counts.get(kind, 0) - 1}":
             self._counts[kind] -= 1
         self._live = None
 
     def type_of(self, name: str) -> TensorType:
-        """The type of a value that is defined."""
-        found = self._alive().type_of(name)
-        assert found is not None, name
-        return found
+        """Return the type of a value, which must be defined."""
+        type_ = self._live_builder().type_of(name)
+        assert type_ is not None, name
+        return type_
 
     def parameters_of(self, op: str) -> dict[str, Variable]:
-        """The parameters of an op, its own or shared, by what the op calls them."""
-        found = self._parameters.get(op, {})
+        """Return the parameters of an op, its own and shared ones, by their keys."""
+        names = self._parameters.get(op, {})
         return {
             key: self._variable(name, name.rpartition(".")[0] or name)
-            for key, name in found.items()
+            for key, name in names.items()
         }
 
     def append_backward(self, loss: Variable | None) -> None:
-        """Place the gradients by the guards that are open now."""
-        span = caller()
+        """Set the place of gradients from open guards (`placer.append_backward`)."""
+        span = caller_span()
         if self._backward is not None:
-            message = "append_backward has been called for this program"
+            message = "append_backward was already called for this program"
             raise SpecError(message, span=span, hint="a program has one loss")
         if self._optimizers:
-            message = "append_backward comes before minimize"
+            message = "append_backward must be called before minimize"
             raise SpecError(message, span=span, hint="minimize needs the gradients")
-        found = self._minimize if loss is None else self._loss(loss, span)
-        place = self._place(Called("append_backward", "append_backward"))
+        node = self._minimize if loss is None else self._loss_node(loss, span)
+        place = self._open_place(OpCall("append_backward", "append_backward"))
         if place is not None:
-            self._try(lambda live: live.place(place))
-        self._minimize = found
-        self._backward = place or scalar(None, span)
+            self._try(lambda live: live.check_place(place))
+        self._minimize = node
+        self._backward = place or scalar_node(None, span)
 
-    def minimize(self, loss: Variable, rule: str, settings: Entries[str, Any]) -> None:
-        """Add an optimizer, in the open guards."""
-        span = caller()
-        found = self._loss(loss, span)
-        entry = node({"op": rule, **settings}, span, self)
-        assert isinstance(entry, Mapping)
-        place = self._place(Called(rule, rule, (loss.name,), dict(settings)))
+    def minimize(self, loss: Variable, rule: str, settings: Mapping[str, Any]) -> None:
+        """Add an optimizer with the rule `rule`, at the place of the open guards."""
+        span = caller_span()
+        node = self._loss_node(loss, span)
+        entry = to_node({"op": rule, **settings}, span, self)
+        assert isinstance(entry, MappingNode)
+        place = self._open_place(OpCall(rule, rule, (loss.name,), dict(settings)))
         if place is not None:
-            entry = mapping({**entry.entries, "place": place}, span)
-        self._try(lambda live: live.optimize(entry))
-        self._minimize = found
+            entry = mapping_node({**entry.entries, "place": place}, span)
+        self._try(lambda live: live.check_optimizer(entry))
+        self._minimize = node
         self._optimizers.append(entry)
 
     def model(
-        self, *, nodes: Entries[str, int] | None = None, single_process: bool = False
+        self, *, nodes: Mapping[str, int] | None = None, single_process: bool = False
     ) -> Model:
-        """What is compiled; the arguments are as of `placer.spec.parse`. Raises SpecError
-        for what is wrong with the program as a whole."""
+        """Return the model of the program, which can be compiled.
+
+        The arguments are those of `placer.spec.parse`. Raises SpecError or SpecErrors
+        for mistakes of the program as a whole.
+        """
         return load_tree(
             self.tree(),
             self.file,
@@ -260,59 +305,60 @@ class Program:
             files=self._files,
         )
 
-    def tree(self) -> Mapping:
-        """The program as a spec."""
-        said = self._sections
-        name = "notebook" if self._is_cell else name_of(self.file)
-        named: Node = scalar(name, self._span)
-        parts: dict[str, Node | None] = {
-            "name": said.get("name", named),
-            **{key: said.get(key) for key in BEFORE_INPUTS},
-            "inputs": _inputs(list(self._inputs.values()), self._span),
-            "data": said.get("data"),
-            "graph": sequence(blocks(self._entries), self._span),
-            "parameters": said.get("parameters"),
-            "train": self._train(),
+    def tree(self) -> MappingNode:
+        """Return the program as the tree of a spec."""
+        sections = self._sections
+        name = "notebook" if self._is_cell else name_from_file(self.file)
+        default_name: SpecNode = scalar_node(name, self._span)
+        parts: dict[str, SpecNode | None] = {
+            "name": sections.get("name", default_name),
+            **{key: sections.get(key) for key in KEYS_BEFORE_INPUTS},
+            "inputs": _inputs_section(list(self._inputs.values()), self._span),
+            "data": sections.get("data"),
+            "graph": sequence_node(nest_ops(self._entries), self._span),
+            "parameters": sections.get("parameters"),
+            "train": self._train_section(),
         }
-        given = {key: part for key, part in parts.items() if part is not None}
-        return mapping(given, self._span)
+        entries = {key: part for key, part in parts.items() if part is not None}
+        return mapping_node(entries, self._span)
 
-    def _train(self) -> Mapping:
-        found: dict[str, Node] = {}
+    def _train_section(self) -> MappingNode:
+        section: dict[str, SpecNode] = {}
         if self._minimize is not None:
-            found["minimize"] = self._minimize
-        for key in OF_TRAIN:
+            section["minimize"] = self._minimize
+        for key in TRAIN_KEYS:
             if key in self._sections:
-                found[key] = self._sections[key]
+                section[key] = self._sections[key]
         if self._backward is not None and self._backward.value is not None:
-            found["backward"] = self._backward
+            section["backward"] = self._backward
         if len(self._optimizers) == 1:
-            found["optimizer"] = self._optimizers[0]
+            section["optimizer"] = self._optimizers[0]
         elif self._optimizers:
-            found["optimizer"] = sequence(self._optimizers, self._span)
-        return mapping(found, self._span)
+            section["optimizer"] = sequence_node(self._optimizers, self._span)
+        return mapping_node(section, self._span)
 
-    def _loss(self, loss: Variable, span: Span) -> Scalar:
-        """The loss, which is one for all that is said of it."""
+    def _loss_node(self, loss: Variable, span: Span) -> ScalarNode:
+        """Return the node of the loss. Raises SpecError if the program has another."""
         if not isinstance(loss, Variable):
-            message = f"a loss is a value of the program, not {loss!r}"
+            message = f"a loss must be a value of the program, not {loss!r}"
             raise SpecError(message, span=span)
-        found = node(loss, span, self)
-        assert isinstance(found, Scalar)
+        node = to_node(loss, span, self)
+        assert isinstance(node, ScalarNode)
         if self._minimize is not None and self._minimize.value != loss.name:
-            message = f"the loss is '{self._minimize.value}', and '{loss.name}' another"
-            raise SpecError(message, span=span, hint="add the two: one is minimized")
-        self._try(lambda live: live.minimize(found))
-        return found
+            message = f"the loss is already '{self._minimize.value}', not '{loss.name}'"
+            raise SpecError(message, span=span, hint="minimize the sum of the two")
+        self._try(lambda live: live.check_loss(node))
+        return node
 
-    def _place(self, called: Called) -> Scalar | None:
-        said = open_places(called)
-        place = merged(said)
-        return None if place is None else scalar(str(place), said[-1].span)
+    def _open_place(self, call: OpCall) -> ScalarNode | None:
+        """Return the place of the open guards for a call; None if they have none."""
+        entries = places_around(call)
+        place = merge_entries(entries)
+        return None if place is None else scalar_node(str(place), entries[-1].span)
 
-    def _unused(self, kind: str) -> int:
-        """The number of the next op of this kind that is not named."""
-        number, names = self._counts.get(kind, 0), self._alive().names
+    def _unused_number(self, kind: str) -> int:
+        """Return the number of the next op of this kind without a name."""
+        number, names = self._counts.get(kind, 0), self._live_builder().names
         while f"{kind}_{number}" in names:
             number += 1
         return number
@@ -320,54 +366,73 @@ class Program:
     def _variable(self, name: str, op: str) -> Variable:
         return Variable(name, self.type_of(name), op, self)
 
-    def _try(self, tell: Callable[[Live], T]) -> T:
-        """What the builder makes of something new; if it is wrong, all as before."""
-        live = self._alive()
-        self._live = None
-        found = tell(live)
-        self._live = live
-        return found
+    def _try(self, change: Callable[[LiveBuilder], T]) -> T:
+        """Apply a change to the builder, and return its result.
 
-    def _alive(self) -> Live:
-        """The builder of what is recorded, made anew after an error."""
+        If the change raises, the builder is created again before its next use.
+        """
+        live = self._live_builder()
+        self._live = None
+        result = change(live)
+        self._live = live
+        return result
+
+    def _live_builder(self) -> LiveBuilder:
+        """Return the builder of the recorded ops, created again after an error."""
         if self._live is None:
-            said = self._sections
+            sections = self._sections
             wide = self.precision == "float64"
-            seed: Any = said["seed"].value if "seed" in said else 0
-            live = Live(
-                said.get("nodes"), wide, seed, self.folder, self._span, self._files
+            seed: Any = sections["seed"].value if "seed" in sections else 0
+            live = LiveBuilder(
+                sections.get("nodes"), wide, seed, self.folder, self._span, self._files
             )
-            live.declare(_inputs(list(self._inputs.values()), self._span))
+            live.declare(_inputs_section(list(self._inputs.values()), self._span))
             if self._entries:
-                live.add(blocks(self._entries), self._span)
+                live.add(nest_ops(self._entries), self._span)
             self._live = live
         return self._live
 
 
-def _inputs(pairs: Sequence[tuple[Scalar, Scalar]], span: Span) -> Mapping:
-    made = mapping({}, span)
+def _inputs_section(
+    pairs: Sequence[tuple[ScalarNode, ScalarNode]], span: Span
+) -> MappingNode:
+    section = mapping_node({}, span)
     for key, type_ in pairs:
-        made.keys[key.text] = key
-        made.entries[key.text] = type_
-    return made
+        section.keys[key.text] = key
+        section.entries[key.text] = type_
+    return section
 
 
 _current: ContextVar[tuple[Program, ...]] = ContextVar("placer.programs", default=())
 _default: ContextVar[Program | None] = ContextVar("placer.default", default=None)
-home: ContextVar[str | None] = ContextVar("placer.home", default=None)
-"""The file that programs are of, where it is not the one whose code makes them."""
+home_file: ContextVar[str | None] = ContextVar("placer.home", default=None)
+"""The file that programs belong to, if it is not the file whose code creates them."""
 
 
 def current_program() -> Program:
-    """The program that what is called now goes to: of the innermost `with program:`,
-    else the default one."""
+    """Return the program that records calls: of the innermost `with program:`, or the
+    default program."""
     programs = _current.get()
     return programs[-1] if programs else default_program()
 
 
 def default_program() -> Program:
-    """The program of this thread and task that is there without being made. What it
-    cannot know it is told: `default_program().update(nodes=..., data=...)`."""
+    """Return the default program, which records calls outside of `with program:`.
+
+    There is one for each thread and asyncio task. Set its sections with `update`.
+
+    Returns:
+        The default program, which is created when it is first used.
+
+    Example:
+        x = layers.data("x", "float32[batch, 4]")
+        loss = layers.mean(layers.fc(x, 1))
+        optimizer.SGD(0.1).minimize(loss)
+        placer.default_program().update(
+            nodes={"worker": {"count": 1}},
+            data={"train": {"source": "npz:rows.npz", "batch": 8}},
+        )
+    """
     program = _default.get()
     if program is None:
         program = Program()

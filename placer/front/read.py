@@ -1,7 +1,7 @@
-"""From what names a model to the Model: a spec's file, a program, a function of a file.
+"""Read a model from a YAML file, a program, or a function of a Python file.
 
-A user's file runs as it would alone: modules beside it can be imported, and nothing of
-it stays in `sys.path` or `sys.modules`.
+A user's file runs as it would as a script: it can import modules beside it. Nothing of
+it remains in `sys.path` or `sys.modules`.
 """
 
 from __future__ import annotations
@@ -9,132 +9,134 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
-from collections.abc import Callable, Iterator
-from collections.abc import Mapping as Counts
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Context
 from pathlib import Path
 from types import ModuleType
 
 from placer.build.modules import Modules
-from placer.callsite import shown, span_of
+from placer.callsite import display_path, span_of
 from placer.errors import (
     PlacerError,
     Span,
     SpecError,
     SpecErrors,
     did_you_mean,
-    missing_package,
+    missing_package_hint,
     nearest,
 )
-from placer.front.program import Program, default_program, home
+from placer.front.program import Program, default_program, home_file
 from placer.graph.model import Model
 from placer.spec import load
 
 _PYTHON = re.compile(r"(?P<file>.*\.py)(:(?P<function>.*))?", re.DOTALL)
 
 
-def read(
+def read_model(
     spec: str | Path | Program,
     *,
-    nodes: Counts[str, int] | None = None,
+    nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
     code: bool = True,
 ) -> Model:
-    """The model of a YAML file, of a program, or of `FILE.py:FUNCTION`.
+    """Return the model of a YAML file, of a program, or of `FILE.py:FUNCTION`.
 
-    `nodes` and `single_process` are as of `placer.spec.load`; without `code`, no file
-    of Python is run. Raises SpecError; what a function of the user's raises is told at
-    its line.
+    `nodes` and `single_process` are those of `placer.spec.load`. With `code=False`, no
+    Python file is run. Raises SpecError, also for errors that the user's code raises,
+    at their line.
     """
     if not isinstance(spec, Program):
         if _PYTHON.fullmatch(str(spec)) is None:
             return load(spec, nodes=nodes, single_process=single_process)
         if not code:
             raise SpecError(
-                f"{spec} is a Python file, which has to be run to read its model",
-                hint="without --no-code it is: docs/security.md",
+                f"{spec} is a Python file, which must be run to read its model",
+                hint="leave --no-code out to run it: docs/security.md",
             )
         spec = run_builder(str(spec))
     return spec.model(nodes=nodes, single_process=single_process)
 
 
 def run_builder(text: str) -> Program:
-    """The program that the function of `FILE.py:FUNCTION` returns, or fills: the default
-    one, if it returns None. It is called without arguments. Raises SpecError."""
+    """Call the function of `FILE.py:FUNCTION` and return its program.
+
+    It is called without arguments. If it returns None, the program is the default one.
+    Raises SpecError.
+    """
     match = _PYTHON.fullmatch(text)
     if match is None or not match["function"]:
         raise SpecError(
-            f"'{text}' does not say which function of a file builds the model",
+            f"'{text}' does not name the function that builds the model",
             hint=f"write {match['file'] if match else 'model.py'}:build",
         )
-    # In a context of its own: no guard is open, and the default program is new.
-    return Context().run(_run, Path(match["file"]), match["function"])
+    # A new context has no open guards, and a new default program.
+    return Context().run(_run_function, Path(match["file"]), match["function"])
 
 
-def _run(file: Path, name: str) -> Program:
+def _run_function(file: Path, name: str) -> Program:
     if not file.is_file():
         raise SpecError(f"there is no file {file}")
-    home.set(shown(str(file.absolute())))
+    home_file.set(display_path(str(file.absolute())))
     linecache.checkcache()
     modules = Modules(file.parent, None)
-    with modules.reachable():
-        with _told(modules, file):
+    with modules.importable():
+        with _report_errors(modules, file):
             try:
                 module = modules.load(file.stem, f"placer_model_{file.stem}")
             except OSError as error:
                 message = f"cannot read {file}: {error.strerror}"
                 raise SpecError(message) from error
-        function = _function(module, file, name)
-        with _told(modules, file):
-            made = function()
-    if made is None:
-        made = default_program()
-        if made.is_empty:
+        function = _find_function(module, file, name)
+        with _report_errors(modules, file):
+            program = function()
+    if program is None:
+        program = default_program()
+        if program.is_empty:
             raise SpecError(
-                f"{file}:{name} returns no program, and no op was called outside of one",
+                f"{file}:{name} returns no program, and the default program has no ops",
                 hint="return the Program",
             )
-    if not isinstance(made, Program):
-        kind = type(made).__name__
+    if not isinstance(program, Program):
+        kind = type(program).__name__
         message = f"{file}:{name} returns {kind}, not Program"
         raise SpecError(message, hint="return the Program, or None for the default one")
-    if made.is_empty and not default_program().is_empty:
+    if program.is_empty and not default_program().is_empty:
         raise SpecError(
-            f"{file}:{name} returns a program without an op, and calls ops outside of it",
+            f"{file}:{name} returns a program without ops, and calls ops outside of it",
             hint="write `with program:` around them",
         )
-    return made
+    return program
 
 
-def _function(module: ModuleType, file: Path, name: str) -> Callable[[], object]:
-    found: object = getattr(module, name, None)
-    if not callable(found):
-        own = [
+def _find_function(module: ModuleType, file: Path, name: str) -> Callable[[], object]:
+    function: object = getattr(module, name, None)
+    if not callable(function):
+        names = [
             each
             for each, value in vars(module).items()
             if callable(value) and getattr(value, "__module__", "") == module.__name__
         ]
         message = f"{file} has no function '{name}'"
-        raise SpecError(message, hint=did_you_mean(name, own))
+        raise SpecError(message, hint=did_you_mean(name, names))
     try:
-        inspect.signature(found).bind()
+        inspect.signature(function).bind()
     except TypeError as error:
         raise SpecError(
             f"{file}:{name} is called without arguments: {error}",
             hint="give its parameters defaults",
         ) from error
-    return found
+    return function
 
 
 @contextmanager
-def _told(modules: Modules, file: Path) -> Iterator[None]:
-    """What the user's code raises, as a SpecError at the last of its own lines."""
+def _report_errors(modules: Modules, file: Path) -> Iterator[None]:
+    """Turn what the user's code raises into a SpecError at its innermost own line."""
     try:
         yield
     except SyntaxError as error:
         span = Span(
-            shown(error.filename or str(file)),
+            display_path(error.filename or str(file)),
             error.lineno or 1,
             error.offset or 1,
             max(1, (error.end_offset or 0) - (error.offset or 0)),
@@ -143,19 +145,19 @@ def _told(modules: Modules, file: Path) -> Iterator[None]:
         raise SpecError(f"{type(error).__name__}: {error.msg}", span=span) from error
     except PlacerError as error:
         if error.span is not None and Path(error.span.file).is_file():
-            raise  # at a line already
+            raise  # it has a line already
         if isinstance(error, SpecErrors):
             raise
         raise SpecError(
-            error.message, span=_line(error, modules), hint=error.hint
+            error.message, span=_user_line(error, modules), hint=error.hint
         ) from error
     except (Exception, SystemExit) as error:
-        message, at = f"{type(error).__name__}: {error}", _line(error, modules)
-        raise SpecError(message, span=at, hint=_hint(error)) from error
+        message, at = f"{type(error).__name__}: {error}", _user_line(error, modules)
+        raise SpecError(message, span=at, hint=_hint_for(error)) from error
 
 
-def _hint(error: BaseException) -> str | None:
-    if hint := missing_package(error):
+def _hint_for(error: BaseException) -> str | None:
+    if hint := missing_package_hint(error):
         return hint
     if isinstance(error, AttributeError) and isinstance(error.name, str):
         near = nearest(error.name, dir(error.obj))
@@ -163,19 +165,19 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, TypeError) and "placer.front.variable" in str(error):
         return (
             "a value of the program has no numbers yet: use an op of placer.layers, or"
-            " placer.trace(fn, ...) of a function"
+            " placer.trace(fn, ...) with a JAX function"
         )
     return None
 
 
-def _line(error: BaseException, modules: Modules) -> Span | None:
-    """The innermost line of the user's files that led to an error."""
+def _user_line(error: BaseException, modules: Modules) -> Span | None:
+    """Return the innermost line of an error's traceback in the user's files."""
     files = {str(module.__file__) for module in modules.loaded.values()}
-    found, at = None, error.__traceback__
-    while at is not None:
-        if at.tb_frame.f_code.co_filename in files:
-            found = at
-        at = at.tb_next
-    if found is None:
+    innermost, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename in files:
+            innermost = trace
+        trace = trace.tb_next
+    if innermost is None:
         return None
-    return span_of(found.tb_frame.f_code, found.tb_lasti, found.tb_lineno)
+    return span_of(innermost.tb_frame.f_code, innermost.tb_lasti, innermost.tb_lineno)

@@ -1,4 +1,4 @@
-"""`remat`: ops whose forward is computed again for backward."""
+"""`remat`: a guard whose ops are recomputed for the backward pass, to save memory."""
 
 from __future__ import annotations
 
@@ -6,21 +6,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_region: ContextVar[object | None] = ContextVar("placer.remat", default=None)
+_current: ContextVar[object | None] = ContextVar("placer.remat", default=None)
 
 
 @contextmanager
 def remat() -> Iterator[None]:
-    """Ops made inside keep what goes into them as a whole, and are computed again for
-    backward: a block of a spec with `remat: true`. Inside another one it says nothing.
+    """Recompute the ops inside the `with` statement for the backward pass.
+
+    Only the inputs of the whole group are stored, which saves memory: a scope of a spec
+    with `remat: true`. Inside another `remat` it has no effect.
+
+    Returns:
+        A context manager.
+
+    Example:
+        with remat():
+            h = layers.fc(x, 1024, activation="gelu")
+            y = layers.fc(h, 256)
     """
-    before = _region.set(_region.get() or object())
+    before = _current.set(_current.get() or object())
     try:
         yield
     finally:
-        _region.reset(before)
+        _current.reset(before)
 
 
-def region() -> object | None:
-    """What tells the ops of one `remat` from those of another; None outside."""
-    return _region.get()
+def current_remat() -> object | None:
+    """Return an object that identifies the open `remat`; None outside of any."""
+    return _current.get()

@@ -1,4 +1,4 @@
-"""What a recorded op has made: its results and its parameters, by name."""
+"""The names of a recorded op's results and parameters."""
 
 from __future__ import annotations
 
@@ -9,32 +9,36 @@ from placer.graph.graph import Op
 from placer.spec.op_kinds import CALL
 
 
-def several(value: Any) -> list[Any]:
-    """The items of a list, or the one that stands without it."""
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and any other value as a list of one item."""
     return value if isinstance(value, list) else [value]
 
 
-def results(
+def result_names(
     name: str, kind: str, written: Mapping[str, Any], ops: Sequence[Op]
 ) -> list[str]:
-    """The names of an op's results."""
+    """Return the names of an op's results.
+
+    `written` is the op's entry without its name and kind; `ops` are the ops of the
+    graph that it became.
+    """
     out = written.get("out")
     if out is not None and not (kind == CALL and isinstance(out, str)):
-        return [each for item in several(out) for each in _several_keys(item)]
-    made = [value.name for op in ops for value in op.results]
-    return [name] if name in made else [value.name for value in ops[-1].results]
+        return [each for item in as_list(out) for each in _names_in(item)]
+    values = [value.name for op in ops for value in op.results]
+    return [name] if name in values else [value.name for value in ops[-1].results]
 
 
-def _several_keys(item: Any) -> list[str]:
-    """A name, or those of a mapping from name to type."""
+def _names_in(item: Any) -> list[str]:
+    """Return a name, or those in a mapping from names to types, as a list."""
     return list(item) if isinstance(item, Mapping) else [item]
 
 
-def parameters(
+def parameter_names(
     name: str, written: Mapping[str, Any], ops: Sequence[Op]
 ) -> dict[str, str]:
-    """The names of an op's parameters, own and shared, by the op's words for them."""
+    """Return the names of an op's parameters, own and shared ones, by their keys."""
     own = (op.name for op in ops if op.kind == "parameter")
-    found = {each.removeprefix(f"{name}."): each for each in own if each != name}
+    names = {each.removeprefix(f"{name}."): each for each in own if each != name}
     shared = written.get("params") or {}
-    return found | {key: of for key, of in shared.items() if isinstance(of, str)}
+    return names | {key: of for key, of in shared.items() if isinstance(of, str)}

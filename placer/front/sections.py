@@ -1,4 +1,4 @@
-"""The sections of a spec that a program is told by keyword."""
+"""The sections of a spec that `Program` accepts as keyword arguments."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from placer.front.variable import Variable
 
 
 class Sections(TypedDict, total=False):
-    """What a program is told beside its ops: keys of a spec, with their meaning there.
+    """The keyword arguments of `Program`: keys of a spec, with the same meaning.
 
-    `epochs` and what stands behind it are keys of the section `train`.
+    `epochs` and the keys after it are keys of the section `train`.
     """
 
     name: str
@@ -31,9 +31,9 @@ class Sections(TypedDict, total=False):
     eval: Mapping[str, Any]
 
 
-KEYS = tuple(Sections.__annotations__)
-BEFORE_INPUTS = ("emulate", "precision", "seed", "nodes")
-OF_TRAIN = (
+SECTION_KEYS = tuple(Sections.__annotations__)
+KEYS_BEFORE_INPUTS = ("emulate", "precision", "seed", "nodes")
+TRAIN_KEYS = (
     *("epochs", "microbatches", "schedule", "nan"),
     *("metrics", "clip", "slicing", "eval"),
 )

@@ -1,9 +1,8 @@
-"""The kinds of a spec that no declaration describes: `parameter` and `call`."""
+"""The op kinds of a spec without a declaration: `parameter` and `call`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Entries
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from placer.front.program import current_program
@@ -13,15 +12,16 @@ from placer.spec.op_kinds import CALL, PARAMETER
 
 def parameter(
     shape: Sequence[int],
-    init: str | Entries[str, Any],
+    init: str | Mapping[str, Any],
     *,
     dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float32",
     name: str | None = None,
 ) -> Variable:
-    """A parameter by itself, which no layer makes. It stands with its optimizer.
+    """A parameter that belongs to no layer. Its place is that of its optimizer.
 
     shape: ints; [] for a scalar.
-    init: how it begins, as `"xavier_uniform"` or `{"normal": 0.02}` (docs/spec.md).
+    init: the initializer, such as `"xavier_uniform"` or `{"normal": 0.02}`
+        (docs/spec.md).
     """
     entry: dict[str, Any] = {"shape": shape, "init": init}
     if dtype != "float32":
@@ -33,22 +33,23 @@ def parameter(
 def call(
     fn: str,
     *inputs: Variable,
-    out: str | Entries[str, str],
-    params: Entries[str, Variable | Entries[str, Any]] | None = None,
-    state: Entries[str, Entries[str, Any]] | None = None,
+    out: str | Mapping[str, str],
+    params: Mapping[str, Variable | Mapping[str, Any]] | None = None,
+    state: Mapping[str, Mapping[str, Any]] | None = None,
     batch: Literal["rows", "whole"] = "whole",
     name: str | None = None,
 ) -> Any:
-    """A JAX function of one's own: `fn(params, state, *inputs, rng, training)` gives its
-    outputs and its new state.
+    """A JAX function of your own: `fn(params, state, *inputs, rng, training)`, which
+    returns its outputs and its new state.
 
-    fn: MODULE:FUNCTION, in a file beside the program's.
-    out: the type of its result, as "float32[batch, 64]"; or of several, by name.
+    fn: MODULE:FUNCTION, in a file beside that of the program.
+    out: the type of its result, such as "float32[batch, 64]"; for several results, a
+        mapping from names to types.
     params: `{"w": {"shape": [64, 64], "init": "zeros"}}`, or a parameter to share.
-    state: what the function itself changes, in the same form.
-    batch: rows when row i of every output depends on row i of the inputs only.
+    state: values that the function returns changed, in the same form.
+    batch: rows if row i of every output depends on row i of the inputs only.
 
-    Returns one Variable, or a tuple where `out` names results.
+    Returns one Variable, or a tuple if `out` is a mapping.
     """
     entry: dict[str, Any] = {"fn": fn}
     if inputs:

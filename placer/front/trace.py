@@ -1,28 +1,33 @@
-"""`placer.trace`: an ordinary JAX function in, its regions as ops out."""
+"""`placer.trace`: call a JAX function, whose regions become ops of the program."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import sys
-from collections.abc import Callable
-from collections.abc import Mapping as Entries
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
 from placer.build.modules import being_traced
-from placer.callsite import caller, is_cell
+from placer.callsite import caller_span, is_cell
 from placer.errors import PlacerError, Span, SpecError
-from placer.front.arguments import Arguments, arguments
+from placer.front.arguments import Arguments, collect_arguments
 from placer.front.program import Program, current_program
-from placer.front.tree import scalar
+from placer.front.tree import scalar_node
 from placer.front.variable import Variable
 from placer.place import scope
-from placer.place.guard import Called, device_guard, merged, open_places, place_guard
+from placer.place.guard import (
+    OpCall,
+    device_guard,
+    merge_entries,
+    place_guard,
+    places_around,
+)
 from placer.spec.op_kinds import TRACE
 
-Init = str | Entries[str, Any]
+Init = str | Mapping[str, Any]
 
 
 def trace(
@@ -32,91 +37,107 @@ def trace(
     batch: Literal["rows", "whole"] | None = None,
     init: Init | None = None,
 ) -> Any:
-    """Call a JAX function on values of the program, and place it from inside.
+    """Call a JAX function on values of the program, with guards inside the function.
 
-    `place_guard` and `device_guard` inside of `fn` say where what JAX traces there
-    runs, gradients that `jax.grad` takes inside with it; the guards around this call
-    say it of the rest. Each part of one place is an op.
+    `place_guard` and `device_guard` inside `fn` set the place of the equations that JAX
+    traces there, and of their gradients if `fn` calls `jax.grad`. The guards around
+    this call set the place of the others. The equations of each place become one op or
+    more.
 
-    fn: a function of a file beside the program's, or of that file; what it closes over
-        is as its file makes it.
-    args: pytrees. A Variable is an input. An array of floats is a parameter that begins
-        so, called by its path: `NAME.layers_0_kernel`. A pytree of classes, such as a
-        model of Flax or Equinox, is given by a global name of the file: the model, or a
-        function without arguments that makes it. Numbers, texts and None are as they are.
-    name: of the op, `trace_0` and so on unless said. One result has it, several are
-        `NAME.out0` and so on.
-    batch: rows when row i of every result depends on row i of the inputs only, else
-        whole. Unless it is said, rows where the function's equations prove it.
-    init: how arrays begin that are `jax.ShapeDtypeStruct`.
+    Args:
+        fn: A function at the top level of the program's file, or of a file beside it.
+            Values that it closes over are those that its file creates.
+        *args: Pytrees. A `Variable` is an input. An array of floats is a parameter with
+            this initial value, called by its path: `NAME.layers_0_kernel`. Numbers,
+            strings and None are passed as they are. An object of a class, such as a
+            model of Flax or Equinox, must be a global name of the function's file: the
+            object itself, or a function without arguments that returns it.
+        name: The name of the op; `trace_0` and so on by default. It is also the name of
+            the result. Several results are called `NAME.out0` and so on.
+        batch: `"rows"` if row i of every result depends on row i of the inputs only,
+            else `"whole"`. By default `"rows"` if the function's equations prove it.
+        init: The initializer of arrays that are `jax.ShapeDtypeStruct`.
 
-    Returns what `fn` does, with a Variable for each array. Raises SpecError at the
-    caller's line, and what `fn` raises.
+    Returns:
+        The pytree that `fn` returns, with a `Variable` for each array.
+
+    Raises:
+        SpecError: At the caller's line, if the function cannot be cut into regions or
+            an argument cannot be passed. Errors that `fn` raises are not caught.
+
+    Example:
+        def apply(model, x):
+            with place_guard("/node:worker:0"):
+                h = model.encoder(x)
+            with place_guard("/node:worker:1"):
+                return model.decoder(h)
+
+        y = placer.trace(apply, create_model, x, name="net")
     """
-    span, program = caller(), current_program()
-    name = program.unused(TRACE) if name is None else name
+    span, program = caller_span(), current_program()
+    name = program.unused_name(TRACE) if name is None else name
     lines: dict[str, Span] = {}
-    heard = scope.heard.set(lines)
+    token = scope.guard_lines.set(lines)
     try:
-        text = _found(fn, program)
+        text = _function_path(fn, program)
         wide = program.precision == "float64"
-        given = arguments(fn, args, wide)
+        arguments = collect_arguments(fn, args, wide)
         rows = None if batch is None else batch == "rows"
-        found = _described(fn, given, name, rows, wide)
+        function = _describe(fn, arguments, name, rows, wide)
     except PlacerError as error:
         if error.span is not None:
             raise
         message = f"trace '{name}': {error.message}"
         raise SpecError(message, span=span, hint=error.hint) from error
     finally:
-        scope.heard.reset(heard)
+        scope.guard_lines.reset(token)
     inputs = {
         leaf.value.name: leaf.value
-        for leaf in given.leaves
+        for leaf in arguments.leaves
         if isinstance(leaf.value, Variable)
     }
-    entry: dict[str, Any] = {"fn": text, "args": given.named()}
-    entry |= {"in": _few([*inputs.values()])} if inputs else {}
-    entry |= {"batch": "rows"} if found.rows else {}
-    params, files = _parameters(given, name, init, span)
+    entry: dict[str, Any] = {"fn": text, "args": arguments.named_terms()}
+    entry |= {"in": _one_or_list([*inputs.values()])} if inputs else {}
+    entry |= {"batch": "rows"} if function.is_by_rows else {}
+    params, files = _parameter_entries(arguments, name, init, span)
     entry |= {"params": params} if params else {}
     entry["regions"] = [
-        _region(part, _place(part, number, name, text, lines, span))
-        for number, part in enumerate(found.parts)
+        _region_entry(region, _region_place(region, number, name, text, lines, span))
+        for number, region in enumerate(function.regions)
     ]
-    program.record(TRACE, entry, name, said=(), files=files)
+    program.record(TRACE, entry, name, guards=(), files=files)
     values = [
         inputs[value] if value in inputs else program.variable(value, name)
-        for value in found.results
+        for value in function.results
     ]
-    return found.filled(values)
+    return function.unflatten(values)
 
 
-def _described(
+def _describe(
     fn: Callable[..., Any],
-    given: Arguments,
+    arguments: Arguments,
     name: str,
     rows: bool | None,
     wide: bool,
 ) -> Any:
-    text = json.dumps(given.typed(wide))
+    text = json.dumps(arguments.typed_terms(wide))
     values = [
         leaf.value.name if key is None else f"{name}.{key}"
-        for leaf, key in zip(given.leaves, given.keys, strict=True)
+        for leaf, key in zip(arguments.leaves, arguments.keys, strict=True)
     ]
-    from placer.regions.description import described
+    from placer.regions.description import describe
 
-    return described(fn, text, values, name, rows=rows, wide=wide)
+    return describe(fn, text, values, name, rows=rows, wide=wide)
 
 
-def _parameters(
-    given: Arguments, name: str, init: Init | None, span: Span
+def _parameter_entries(
+    arguments: Arguments, name: str, init: Init | None, span: Span
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The key `params`, and the file that it names."""
+    """Return the value of the key `params`, and the file of initial values."""
     params: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     file = f"{name}.safetensors"
-    for leaf, key in zip(given.leaves, given.keys, strict=True):
+    for leaf, key in zip(arguments.leaves, arguments.keys, strict=True):
         if key is None:
             continue
         kind = leaf.type(wide=False)
@@ -124,68 +145,73 @@ def _parameters(
         if hasattr(leaf.value, "__array__"):
             arrays[f"{name}.{key}"] = leaf.value
         elif init is None:
-            message = f"trace '{name}': {leaf.shown} has no values, only a shape"
-            raise SpecError(message, span=span, hint='say init="xavier_uniform"')
+            message = f"trace '{name}': {leaf.path_text} has no values, only a shape"
+            raise SpecError(message, span=span, hint='pass init="xavier_uniform"')
         else:
             params[key]["init"] = init
         if kind.dtype != "float32":
             params[key]["dtype"] = kind.dtype
     if init is not None and len(arrays) == len(params):
-        message = f"trace '{name}': init is of arrays that are shapes alone: none is"
-        raise SpecError(message, span=span, hint="leave it out: each begins as it is")
+        message = (
+            f"trace '{name}': init is for arrays without values, and all have some"
+        )
+        raise SpecError(message, span=span, hint="leave it out")
     if not arrays:
         return params, {}
-    from placer.regions.description import packed
+    from placer.regions.description import pack_arrays
 
-    return params, {file: packed(arrays)}
+    return params, {file: pack_arrays(arrays)}
 
 
-def _region(part: Any, place: object | None) -> dict[str, Any]:
+def _region_entry(region: Any, place: object | None) -> dict[str, Any]:
     entry: dict[str, Any] = {} if place is None else {"place": place}
-    entry |= {"in": _few(part.takes)} if part.takes else {}
-    return entry | {"out": [{each: str(kind)} for each, kind in part.gives.items()]}
+    entry |= {"in": _one_or_list(region.operands)} if region.operands else {}
+    results = [{name: str(type_)} for name, type_ in region.results.items()]
+    return entry | {"out": results}
 
 
-def _few(values: list[Any]) -> Any:
-    """One stands without a list."""
+def _one_or_list(values: list[Any]) -> Any:
+    """Return the only value by itself, or several as a list."""
     return values if len(values) > 1 else values[0]
 
 
-def _place(
-    part: Any,
+def _region_place(
+    region: Any,
     number: int,
     name: str,
     fn: str,
-    lines: Entries[str, Span],
+    lines: Mapping[str, Span],
     span: Span,
 ) -> object:
-    """Where a region stands: as its guards say, inside of those that are open."""
+    """Return the place of a region: that of its guards, inside of the open guards."""
     with ExitStack() as stack:
-        for each in part.said:
+        for each in region.guards:
             guard = device_guard(None) if each == scope.NO_DEVICE else None
             place = None if each == scope.CLEAR else each
             stack.enter_context(guard or place_guard(place))
         attrs = {"fn": fn, "region": number}
-        found = open_places(Called("call", name, tuple(part.takes), attrs))
-    place_now = merged(found)
-    if place_now is None:
+        entries = places_around(OpCall("call", name, tuple(region.operands), attrs))
+    merged = merge_entries(entries)
+    if merged is None:
         return None
-    last = next((lines[each] for each in reversed(part.said) if each in lines), span)
-    return scalar(str(place_now), last)
+    last = next(
+        (lines[each] for each in reversed(region.guards) if each in lines), span
+    )
+    return scalar_node(str(merged), last)
 
 
-def _found(fn: Callable[..., Any], program: Program) -> str:
-    """MODULE:FUNCTION, as a node finds the function again."""
+def _function_path(fn: Callable[..., Any], program: Program) -> str:
+    """Return the function as MODULE:FUNCTION, as nodes import it."""
     inner: Any = inspect.unwrap(fn) if callable(fn) else None
     if not inspect.isfunction(inner):
         raise SpecError(
-            f"what is traced must be a function, not {type(fn).__name__}",
+            f"placer.trace needs a function, not {type(fn).__name__}",
             hint="write def apply(model, x): return model(x)",
         )
     file = Path(inner.__code__.co_filename)
     if is_cell(str(file)):
         raise SpecError(
-            f"'{inner.__name__}' stands in no file, and a node imports it from one",
+            f"'{inner.__name__}' is not in a file, but a node must import it from one",
             hint=f"write it to a file in {program.folder.resolve()} and import it: in a"
             " notebook, %%writefile model.py at the top of its cell does",
         )
@@ -196,17 +222,18 @@ def _found(fn: Callable[..., Any], program: Program) -> str:
         )
     if file.parent.resolve() != program.folder.resolve() or file.suffix != ".py":
         raise SpecError(
-            f"'{inner.__name__}' stands in {file.name}, which is not beside"
-            f" {program.file}",
+            f"'{inner.__name__}' is in {file.name}, which is not beside {program.file}",
             hint="a node imports it from the build: put the file beside the program",
         )
-    known = (
+    module_names = (
         vars(sys.modules[inner.__module__]) if inner.__module__ in sys.modules else {}
     )
-    names = [key for key, each in {**inner.__globals__, **known}.items() if each is fn]
+    names = [
+        key for key, each in {**inner.__globals__, **module_names}.items() if each is fn
+    ]
     if not names:
         raise SpecError(
-            f"'{inner.__qualname__}' is no function of {file.name} that can be imported",
+            f"'{inner.__qualname__}' cannot be imported from {file.name}",
             hint="write it at the top level of its file",
         )
     best = inner.__name__ if inner.__name__ in names else names[0]

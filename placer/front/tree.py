@@ -1,8 +1,8 @@
-"""Plain Python values as nodes of a spec's tree, all at the line that says them."""
+"""Convert Python values to nodes of a spec's tree, at the line of the call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Entries
+from collections.abc import Mapping
 from math import isfinite
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -10,44 +10,45 @@ from typing import TYPE_CHECKING, Any
 from placer.errors import Span, SpecError
 from placer.front.variable import Variable
 from placer.place import Place
-from placer.spec.tree import Line, Mapping, Node, Scalar, Sequence
+from placer.spec.tree import MappingNode, PythonLine, ScalarNode, SequenceNode, SpecNode
 from placer.spec.yaml_events import MAX_DEPTH
 
 if TYPE_CHECKING:
     from placer.front.program import Program
 
 
-def scalar(value: str | float | None, span: Span) -> Scalar:
-    """A text, number, bool or None that is known to be good."""
+def scalar_node(value: str | float | None, span: Span) -> ScalarNode:
+    """Return the node of a text, number, bool or None that is known to be valid."""
     text = value if isinstance(value, str) else repr(value)
-    return Scalar(Line(span), text, value, plain=True)
+    return ScalarNode(PythonLine(span), text, value, plain=True)
 
 
-def mapping(entries: Entries[str, Node], span: Span) -> Mapping:
-    """A mapping of nodes."""
-    made = Mapping(Line(span), flow=True)
+def mapping_node(entries: Mapping[str, SpecNode], span: Span) -> MappingNode:
+    """Return a mapping of nodes."""
+    result = MappingNode(PythonLine(span), flow=True)
     for key, node in entries.items():
-        made.keys[key] = scalar(key, span)
-        made.entries[key] = node
-    return made
+        result.keys[key] = scalar_node(key, span)
+        result.entries[key] = node
+    return result
 
 
-def sequence(items: list[Node], span: Span) -> Sequence:
-    """A list of nodes."""
-    made = Sequence(Line(span), flow=True)
-    made.items = items
-    return made
+def sequence_node(items: list[SpecNode], span: Span) -> SequenceNode:
+    """Return a list of nodes."""
+    result = SequenceNode(PythonLine(span), flow=True)
+    result.items = items
+    return result
 
 
-def node(value: object, span: Span, program: Program, depth: int = 0) -> Node:
-    """A value as a node; a Variable is its name, a Place its text, a node itself.
+def to_node(value: object, span: Span, program: Program, depth: int = 0) -> SpecNode:
+    """Return a value as a node.
 
-    Numbers of other libraries are taken as Python's. Raises SpecError at `span` for
-    what a spec cannot hold.
+    A Variable becomes its name, and a Place its text. A node is returned as it is.
+    Numbers of other libraries become Python numbers. Raises SpecError at `span` for a
+    value that cannot be written in a spec.
     """
     if depth == MAX_DEPTH:
         raise SpecError(f"nested deeper than {MAX_DEPTH} levels", span=span)
-    if isinstance(value, Mapping | Sequence | Scalar):
+    if isinstance(value, MappingNode | SequenceNode | ScalarNode):
         return value
     if isinstance(value, Variable):
         if value.program is not program:
@@ -56,44 +57,46 @@ def node(value: object, span: Span, program: Program, depth: int = 0) -> Node:
                 span=span,
                 hint="write `with program:` around the ops of one program",
             )
-        return scalar(value.name, span)
-    if isinstance(value, Entries):
-        made: dict[str, Node] = {}
+        return scalar_node(value.name, span)
+    if isinstance(value, Mapping):
+        entries: dict[str, SpecNode] = {}
         for key, item in value.items():
             if not isinstance(key, str):
-                message = f"a key must be a text, not {_shown(key)}"
+                message = f"a key must be a string, not {_short_repr(key)}"
                 raise SpecError(message, span=span)
-            made[key] = node(item, span, program, depth + 1)
-        return mapping(made, span)
+            entries[key] = to_node(item, span, program, depth + 1)
+        return mapping_node(entries, span)
     if isinstance(value, list | tuple):
-        items = [node(item, span, program, depth + 1) for item in value]
-        return sequence(items, span)
-    return scalar(_plain(value, span), span)
+        items = [to_node(item, span, program, depth + 1) for item in value]
+        return sequence_node(items, span)
+    return scalar_node(_to_scalar(value, span), span)
 
 
-def _plain(value: object, span: Span) -> str | float | None:
+def _to_scalar(value: object, span: Span) -> str | float | None:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, Place):
         return str(value)
     if isinstance(value, str):
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise SpecError(f"{value!r} is no text that a file can hold", span=span)
+            message = f"{value!r} cannot be written to a file as UTF-8"
+            raise SpecError(message, span=span)
         return str(value)
     if isinstance(value, Integral):
         if not -(2**63) <= int(value) < 2**64:
-            raise SpecError(f"{_shown(value)} does not fit in 64 bits", span=span)
+            raise SpecError(f"{_short_repr(value)} does not fit in 64 bits", span=span)
         return int(value)
     if isinstance(value, Real):
         if not isfinite(value):
             raise SpecError(f"{value} is not a finite number", span=span)
         return float(value)
     raise SpecError(
-        f"a spec holds texts, numbers, lists and mappings, not {_shown(value)}",
+        "a spec contains strings, numbers, lists and mappings, not"
+        f" {_short_repr(value)}",
         span=span,
     )
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 64 else f"{text[:61]}..."

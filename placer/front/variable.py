@@ -1,11 +1,11 @@
-"""A value of a program, as Python code holds it."""
+"""`Variable`: a value of a program in Python code."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from placer.callsite import caller
+from placer.callsite import caller_span
 from placer.errors import SpecError, did_you_mean
 from placer.types import Dim, TensorType
 
@@ -15,10 +15,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Variable:
-    """A value: its name, its type, and the op that makes it, by name.
+    """A value of a program: the result of an op, an input or a parameter.
 
-    `+`, `-`, `*`, `/` and `@` make the ops add, sub, mul, div and matmul; a number on
-    one side becomes an op `constant` of the other's dtype.
+    The operators `+`, `-`, `*`, `/` and `@` record the ops `add`, `sub`, `mul`, `div`
+    and `matmul` in the current program. A number on one side becomes an op `constant`
+    with the dtype of the other side.
+
+    Variables are returned by the functions of `placer.layers` and by `placer.trace`;
+    programs do not create them.
+
+    Args:
+        name: The name of the value.
+        type: Its type, such as `float32[batch, 64]`.
+        op: The name of the op that computes it.
+        program: The program that it belongs to.
+
+    Raises:
+        SpecError: If an operator is applied to something that is not a number or a
+            value of the same program; and if the value is used as a condition, as in
+            `if value:`.
+
+    Example:
+        h = layers.fc(image, 128)
+        h.name, h.shape, h.dtype  # ("fc_0", ("batch", 128), "float32")
+        penalty = 1e-4 * layers.reduce_sum(h.parameter("w") * h.parameter("w"))
     """
 
     name: str
@@ -27,66 +47,82 @@ class Variable:
     program: Program
 
     __array_ufunc__ = None
-    """An array on the left of an operator leaves it to the variable, as a whole."""
+    """Makes numpy pass `array + variable` to `Variable.__radd__` as a whole."""
 
     def __repr__(self) -> str:
         return f"<Variable {self.name}: {self.type}>"
 
     def __bool__(self) -> bool:
         raise SpecError(
-            f"'{self.name}' has no value while the model is written",
-            span=caller(),
-            hint="choose by what Python knows, or between values by layers.where",
+            f"'{self.name}' has no value while the program is built",
+            span=caller_span(),
+            hint="use a Python value in the condition, or choose with layers.where",
         )
 
     @property
     def shape(self) -> tuple[Dim, ...]:
-        """Ints, and `batch` for the rows of the global batch."""
+        """The dimensions: ints, and `"batch"` for the rows of the global batch."""
         return self.type.shape
 
     @property
     def dtype(self) -> str:
-        """As `float32`; that of an int64 input is int32 where the precision is float32."""
+        """The dtype, such as `float32`.
+
+        That of an int64 input is int32 if the precision of the program is float32.
+        """
         return self.type.dtype
 
     def parameter(self, key: str) -> Variable:
-        """The parameter that the op of this value calls `key`, as `w` of an fc: its
-        own, or the one that it shares. Raises SpecError where there is none."""
-        found = self.program.parameters_of(self.op)
-        if key not in found:
+        """Return a parameter of the op that computes this value.
+
+        Args:
+            key: The name that the op has for the parameter, such as `w` of an `fc`.
+
+        Returns:
+            The op's own parameter, or the one that it shares with another op.
+
+        Raises:
+            SpecError: If the op has no such parameter.
+
+        Example:
+            h = layers.fc(image, 64)
+            tied = layers.fc(other, 64, params={"w": h.parameter("w")})
+        """
+        parameters = self.program.parameters_of(self.op)
+        if key not in parameters:
             raise SpecError(
                 f"op '{self.op}' has no parameter '{key}'",
-                span=caller(),
-                hint=did_you_mean(key, found),
+                span=caller_span(),
+                hint=did_you_mean(key, parameters),
             )
-        return found[key]
+        return parameters[key]
 
     def __add__(self, other: Variable | float) -> Variable:
-        return self.program.binary("add", self, other)
+        return self.program.record_binary("add", self, other)
 
     def __radd__(self, other: float) -> Variable:
-        return self.program.binary("add", other, self)
+        return self.program.record_binary("add", other, self)
 
     def __sub__(self, other: Variable | float) -> Variable:
-        return self.program.binary("sub", self, other)
+        return self.program.record_binary("sub", self, other)
 
     def __rsub__(self, other: float) -> Variable:
-        return self.program.binary("sub", other, self)
+        return self.program.record_binary("sub", other, self)
 
     def __mul__(self, other: Variable | float) -> Variable:
-        return self.program.binary("mul", self, other)
+        return self.program.record_binary("mul", self, other)
 
     def __rmul__(self, other: float) -> Variable:
-        return self.program.binary("mul", other, self)
+        return self.program.record_binary("mul", other, self)
 
     def __truediv__(self, other: Variable | float) -> Variable:
-        return self.program.binary("div", self, other)
+        return self.program.record_binary("div", self, other)
 
     def __rtruediv__(self, other: float) -> Variable:
-        return self.program.binary("div", other, self)
+        return self.program.record_binary("div", other, self)
 
     def __matmul__(self, other: Variable) -> Variable:
-        return self.program.binary("matmul", self, other)
+        return self.program.record_binary("matmul", self, other)
 
     def __rmatmul__(self, other: float) -> Variable:
-        return self.program.binary("matmul", other, self)
+        return self.program.record_binary("matmul", other, self)

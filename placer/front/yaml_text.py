@@ -1,7 +1,8 @@
-"""A program as the spec that a person would write.
+"""Write a program as a YAML spec, formatted as by hand.
 
-Sections and blocks go over lines; an op, a node kind, an optimizer stands on one where
-it fits. Text is plain where any YAML reads it back as that text, else in double quotes.
+Sections and scopes take several lines. An op, a node kind or an optimizer takes one
+line if it fits. A string is plain if all versions of YAML read it as that string, and
+in double quotes otherwise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from placer.errors import SpecError
 from placer.front.program import Program
 from placer.spec.decode import YAML_1_1_WORDS
-from placer.spec.yaml_events import read
+from placer.spec.yaml_events import parse_yaml
 from placer.spec.yaml_scalars import resolve
 
 WIDTH = 88
@@ -28,25 +29,26 @@ _UNPRINTABLE = re.compile(
 
 
 def to_yaml(program: Program) -> str:
-    """The spec that says the same, in YAML; what either is compiled to is the same.
+    """Return the YAML spec of a program, which compiles to the same build.
 
-    Raises SpecError for what is wrong with the program, and where a spec cannot hold
-    it: nested too deep, or too long.
+    Raises SpecError for mistakes in the program, and if it cannot be written as YAML:
+    nested too deep, or too long.
     """
     program.model()
     tree = program.tree()
-    text = "\n".join(_sections(tree.value)) + "\n"
+    text = "\n".join(_section_lines(tree.value)) + "\n"
     try:
-        again, mistakes = read(text, "the spec")
+        parsed, mistakes = parse_yaml(text, "the spec")
     except SpecError as error:
-        raise SpecError(f"YAML cannot say this: {error.message}") from error
-    if mistakes or again is None or again.value != tree.value:
+        message = f"the program cannot be written as YAML: {error.message}"
+        raise SpecError(message) from error
+    if mistakes or parsed is None or parsed.value != tree.value:
         reason = mistakes[0].message if mistakes else "it is read back as another spec"
-        raise SpecError(f"YAML cannot say this: {reason}")
+        raise SpecError(f"the program cannot be written as YAML: {reason}")
     return text
 
 
-def _sections(spec: dict[str, Any]) -> Iterator[str]:
+def _section_lines(spec: dict[str, Any]) -> Iterator[str]:
     for key, section in spec.items():
         if not isinstance(section, dict | list):
             yield f"{key}: {_scalar(section, flow=False)}"
@@ -56,46 +58,46 @@ def _sections(spec: dict[str, Any]) -> Iterator[str]:
             yield f"{key}: {_flow(section)}"
         elif isinstance(section, list):
             yield f"{key}:"
-            yield from _items(section, 2)
+            yield from _item_lines(section, 2)
         else:
             yield f"{key}:"
-            yield from _entries(section, 2)
+            yield from _entry_lines(section, 2)
 
 
-def _entries(mapping: dict[str, Any], indent: int) -> Iterator[str]:
-    """The entries of a block mapping; each stands on a line where it fits."""
+def _entry_lines(mapping: dict[str, Any], indent: int) -> Iterator[str]:
+    """Yield the lines of a block mapping, with each entry on one line if it fits."""
     for key, value in mapping.items():
         head = f"{' ' * indent}{_scalar(key, flow=False)}:"
-        one = f"{head} {_inline(value)}"
-        if len(one) <= WIDTH or not isinstance(value, dict | list):
-            yield one
+        joined = f"{head} {_one_line(value)}"
+        if len(joined) <= WIDTH or not isinstance(value, dict | list):
+            yield joined
         elif isinstance(value, list):
             yield head
-            yield from _items(value, indent + 2)
+            yield from _item_lines(value, indent + 2)
         else:
             yield head
-            yield from _entries(value, indent + 2)
+            yield from _entry_lines(value, indent + 2)
 
 
-def _items(items: list[Any], indent: int) -> Iterator[str]:
-    """The items of a block list; blocks of ops are never on one line."""
+def _item_lines(items: list[Any], indent: int) -> Iterator[str]:
+    """Yield the lines of a is_scope list. Scopes of ops are never on one line."""
     pad = " " * indent
     for item in items:
-        one = f"{pad}- {_inline(item)}"
-        block = isinstance(item, dict) and "ops" in item
-        if not block and (len(one) <= WIDTH or not isinstance(item, dict)):
-            yield one
+        joined = f"{pad}- {_one_line(item)}"
+        is_scope = isinstance(item, dict) and "ops" in item
+        if not is_scope and (len(joined) <= WIDTH or not isinstance(item, dict)):
+            yield joined
             continue
-        inner = {k: v for k, v in item.items() if not (block and k == "ops")}
-        lines = list(_entries(inner, indent + 2))
-        if block:
+        inner = {k: v for k, v in item.items() if not (is_scope and k == "ops")}
+        lines = list(_entry_lines(inner, indent + 2))
+        if is_scope:
             lines.append(f"{pad}  ops:")
-            lines.extend(_items(item["ops"], indent + 4))
+            lines.extend(_item_lines(item["ops"], indent + 4))
         yield f"{pad}- {lines[0][indent + 2 :]}"
         yield from lines[1:]
 
 
-def _inline(value: Any) -> str:
+def _one_line(value: Any) -> str:
     if isinstance(value, dict | list):
         return _flow(value)
     return _scalar(value, flow=False)
@@ -116,13 +118,13 @@ def _scalar(value: str | float | None, *, flow: bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return _text(value, flow=flow)
+        return _quote(value, flow=flow)
     text = repr(value)
     # YAML 1.1 reads 1e-05 as text, and both read 1.0e-05 as a number.
     return re.sub(r"\A(-?\d+)e", r"\1.0e", text)
 
 
-def _text(text: str, *, flow: bool) -> str:
+def _quote(text: str, *, flow: bool) -> str:
     plain = _WORD.fullmatch(text) or (not flow and _TYPE.fullmatch(text))
     if plain and resolve(text) == text and text.lower() not in YAML_1_1_WORDS:
         return text

@@ -1,13 +1,15 @@
-"""Names of values that a pass makes."""
+"""Unique names for the values that a pass adds."""
 
 from __future__ import annotations
 
 
-def fresh(stem: str, taken: set[str]) -> str:
-    """The stem, with a number where it is taken: `h.gather`, `h.gather.1`. It is taken
-    from now on."""
+def unique_name(stem: str, used_names: set[str]) -> str:
+    """Return `stem`, with a number if the name is in use: `h.gather`, `h.gather.1`.
+
+    Adds the result to `used_names`.
+    """
     name, i = stem, 1
-    while name in taken:
+    while name in used_names:
         name, i = f"{stem}.{i}", i + 1
-    taken.add(name)
+    used_names.add(name)
     return name

@@ -1,6 +1,6 @@
-"""The ops that are not computed: what enters, leaves, updates and crosses a step.
+"""The structural ops: they read, store, send, copy and update, and compute nothing.
 
-Everything else is declared in `placer.ops`.
+Computed ops are declared in `placer.ops`.
 """
 
 from __future__ import annotations
@@ -9,36 +9,41 @@ from collections.abc import Mapping
 from typing import Any
 
 from placer.config import optimizers
-from placer.graph.graph import APART, TOGETHER, Op
+from placer.graph.graph import MICROBATCH_REDUCTIONS, MICROBATCH_SCATTERS, Op
+from placer.layouts import Layout
 
-ENTRIES = frozenset({"read", "parameter"})
-"""What a step begins with."""
+SOURCES = frozenset({"read", "parameter"})
+"""Ops without operands at the start of a step: they read inputs and parameters."""
 
-RECIPES = frozenset({"optimizer", "minimize"})
-"""What a front end writes and `differentiate` replaces."""
+TRAINING_DIRECTIVES = frozenset({"optimizer", "minimize"})
+"""Ops by which a front end specifies the training; passes replace them with updates."""
 
-EXITS = frozenset({"store", "record"})
-"""What a step leaves behind: a new parameter value, a metric."""
+SINKS = frozenset({"store", "record"})
+"""Ops without results at the end of a step: they store a parameter, record a metric."""
 
 MESSAGES = frozenset({"send", "listen_and_serv"})
-"""What crosses between nodes (seed 004's names)."""
+"""Ops that send and receive the message of an edge. PaddlePaddle has ops with these
+names."""
 
-TRIGGER = "send_and_recv"
-"""A message to a heter node and what comes back of it, as one op of a worker: `edge` and
-`back` are their edges (seed 001)."""
+REQUEST_REPLY = "send_and_recv"
+"""An op of a worker that sends a message to a heter node and waits for the reply.
+`edge` is the edge of the request, `back` that of the reply. PaddlePaddle has an op with
+this name."""
 
 COPIES = frozenset({"memcpy_h2d", "memcpy_d2h", "memcpy_d2d"})
-"""What goes between devices of one node: from its memory to a device, back, and from one
-device to another (seed 004's names)."""
+"""Copies between the devices of one node: from host memory to a device, back, and from
+one device to another."""
 
-OVER = frozenset({*TOGETHER.values(), *APART.values()})
-"""What goes from the microbatches of a step to the whole of it, and back."""
+MICROBATCH_CONVERSIONS = frozenset(
+    {*MICROBATCH_REDUCTIONS.values(), *MICROBATCH_SCATTERS.values()}
+)
+"""Ops between the values of single microbatches and the values of the whole step."""
 
-FLAT = frozenset({"cut", "assemble"})
-"""A flat range of a parameter's gradient, and a parameter put together from blocks:
-both are views of memory, never computed."""
+FLAT_VIEWS = frozenset({"cut", "assemble"})
+"""Ops between a tensor and its flat blocks: `cut` is a range of a parameter's gradient,
+`assemble` the parameter that consists of some blocks. Both are views of memory."""
 
-CONVERSIONS = {
+CONVERSIONS: Mapping[tuple[Layout, Layout], str] = {
     ("R", "R"): "copy",
     ("S", "R"): "all_gather",
     ("P", "R"): "all_reduce",
@@ -49,35 +54,51 @@ CONVERSIONS = {
     ("S", "P"): "spread",
     ("P", "P"): "fold",
 }
-"""The op that turns one layout into another, between any two sets of places."""
+"""The kind of the op that converts the first layout to the second, between any two sets
+of nodes. `conversion_kind` knows the one exception."""
 
-SUFFIXES = frozenset(
-    {"grad", "res", "again", "h2d", "d2h", "d2d", *CONVERSIONS.values()}
-    | {"total", "each"}
+REDUCE = "reduce"
+"""The kind of a conversion from P to R that has a single target node."""
+
+CONVERSION_KINDS = frozenset({*CONVERSIONS.values(), REDUCE})
+
+VALUE_SUFFIXES = frozenset(
+    {"grad", "res", "again", "h2d", "d2h", "d2d", *CONVERSION_KINDS} | {"total", "each"}
 )
-"""What the compiler adds to the name of an op's value, after a dot: no parameter of the
-op is called so."""
+"""What the compiler appends to the name of a value of an op, after a dot. A parameter
+of an op cannot have such a name."""
 
 
-UNDECLARED: Mapping[str, str] = {
+UNDECLARED_ATTRS: Mapping[str, str] = {
     "segment": "the number of the jitted function that computes the op",
-    "once": "computed before an evaluation's first batch, and not for each",
-    "wrt": "the forward op's operands that the gradient is taken of",
-    "cotangents": "the forward op's results that it is taken by, unless by all",
-    "of": "the value that a sum is the gradient of",
-    "part": "this is a sum of those of one place, before all are summed",
-    "group": "the optimizer that the op is for, by its number",
-    "decay": "whether that optimizer decays the parameter",
-    "remat": "the block that is computed again for backward, by its number",
-    "again": "this is the second time",
-    "server": "the loads that decided on which server the op stands",
+    "once": "computed once, before the first batch of an evaluation",
+    "wrt": "the operands of the forward op that the gradient is taken with respect to",
+    "cotangents": "the results of the forward op that have cotangents, if not all do",
+    "of": "the value that this sum is the gradient of",
+    "part": "this sums only the gradients of one place; another sum adds up the places",
+    "group": "the number of the optimizer that the op belongs to",
+    "decay": "whether that optimizer applies weight decay to the parameter",
+    "remat": "the number of the block that the backward pass recomputes",
+    "again": "the op is a recomputation",
+    "server": "the loads that decided which server runs the op",
 }
-"""Attributes that front ends and passes write and no declaration knows, and what each
-says of an op."""
+"""Attributes that front ends and passes write and no declaration contains, with their
+meaning."""
+
+
+def conversion_kind(have: Layout, need: Layout, targets: int) -> str:
+    """Return the kind of the op that converts a value to another layout.
+
+    `targets` is the number of nodes that the converted value is needed on. A sum that a
+    single node needs is a `reduce`; `all_reduce` gives it to several nodes.
+    """
+    if (have, need) == ("P", "R") and targets == 1:
+        return REDUCE
+    return CONVERSIONS[have, need]
 
 
 def is_once(op: Op) -> bool:
-    """Whether an evaluation runs the op before its first batch, and not for each."""
+    """Whether an evaluation runs the op once, before its first batch."""
     return bool(op.attrs.get("once", False))
 
 
@@ -87,39 +108,52 @@ def is_computed(op: Op) -> bool:
 
 
 def declared_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that the op's declaration knows."""
-    return {k: v for k, v in attrs.items() if k not in UNDECLARED}
+    """Return the attributes that the declaration of the op contains."""
+    return {k: v for k, v in attrs.items() if k not in UNDECLARED_ATTRS}
 
 
 def is_conversion(kind: str) -> bool:
-    return kind in _CONVERSION_KINDS
+    """Whether the kind changes the layout or the place of a value."""
+    return kind in CONVERSION_KINDS
 
 
 def is_structural(kind: str) -> bool:
-    """Whether the kind is no computation: it is not declared in `placer.ops`."""
-    return kind in _STRUCTURAL
+    """Whether ops of the kind are not part of a jitted function."""
+    return kind in _NOT_JITTED
 
 
 def is_update(kind: str) -> bool:
-    """Whether the kind is an optimizer rule: it makes a parameter's new value."""
+    """Whether the kind is an optimizer rule, whose result is a parameter's new
+    value."""
     return kind in _UPDATES
 
 
-def is_optimizers(kind: str) -> bool:
-    """Whether the kind is part of what optimizers do with gradients."""
-    return kind in _OPTIMIZERS
+def is_optimizer_part(kind: str) -> bool:
+    """Whether the kind belongs to the optimizers: clipping, norms, scales, updates."""
+    return kind in _OPTIMIZER_PARTS
 
 
-def is_direction(kind: str) -> bool:
-    """Whether the kind is the first half of a rule that needs norms in between."""
-    return kind in _DIRECTIONS
+def is_update_direction(kind: str) -> bool:
+    """Whether the kind is the first phase of a two-phase rule."""
+    return kind in _UPDATE_DIRECTIONS
 
 
-_CONVERSION_KINDS = frozenset(CONVERSIONS.values())
 _UPDATES = frozenset(optimizers.names())
-_DIRECTIONS = frozenset(f"{name}.direction" for name in optimizers.names())
+_UPDATE_DIRECTIONS = frozenset(f"{name}.direction" for name in optimizers.names())
 SCALES = frozenset({"clip_scale", "trust_ratio"})
-"""What an update is multiplied by: scalars, from sums of squares."""
-_OPTIMIZERS = _UPDATES | _DIRECTIONS | SCALES | {"sum_of_squares", "clip_value"}
-STRUCTURAL = ENTRIES | RECIPES | EXITS | MESSAGES | {TRIGGER} | COPIES | OVER | FLAT
-_STRUCTURAL = STRUCTURAL | _UPDATES | _DIRECTIONS
+"""Ops that compute a scalar from sums of squares; updates are multiplied by it."""
+_OPTIMIZER_PARTS = (
+    _UPDATES | _UPDATE_DIRECTIONS | SCALES | {"sum_of_squares", "clip_value"}
+)
+STRUCTURAL = (
+    SOURCES
+    | TRAINING_DIRECTIVES
+    | SINKS
+    | MESSAGES
+    | {REQUEST_REPLY}
+    | COPIES
+    | MICROBATCH_CONVERSIONS
+    | FLAT_VIEWS
+)
+# The tables of a node apply updates, outside of jitted functions.
+_NOT_JITTED = STRUCTURAL | _UPDATES | _UPDATE_DIRECTIONS

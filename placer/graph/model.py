@@ -1,4 +1,4 @@
-"""What a front end hands to the compiler: the graph of one step, and how to train it."""
+"""The model that a front end passes to the compiler: a graph, data and settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from placer.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows come from, in which order, and how many make a global batch."""
+    """Where rows come from, in which order, and how many rows are a global batch."""
 
     source: str
     batch: int
@@ -29,7 +29,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """How many bytes one device holds, and where the spec says so."""
+    """The number of bytes that one device can store, with its position in the spec."""
 
     nbytes: int
     span: Span
@@ -37,11 +37,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model: its graph for one process, and everything a run needs beside it.
+    """One model: the graph of one step in one process, the data and the settings.
 
-    The graph holds `read` and `parameter` ops, the forward ops, one `record` per
-    metric and one of the minimized loss, one `optimizer` op per group and `minimize`;
-    places are as written.
+    The graph contains the `read` and `parameter` ops, the forward ops, one `record` op
+    per metric and one for the minimized loss, one `optimizer` op per group, and
+    `minimize`. Places are as in the spec.
     """
 
     graph: Graph
@@ -54,16 +54,18 @@ class Model:
     metrics: tuple[str, ...]
     folder: Path
     file: str
-    """The spec, or the Python that stands for it, as ops name it where they stand."""
+    """The name of the spec or of the Python file, as in the positions of ops."""
     schedule: str = "1f1b"
-    """In what order blocks run for the microbatches of a step: 1f1b or gpipe."""
+    """The order in which tasks run for the microbatches of a step: 1f1b or gpipe."""
     nan: Literal["stop", "warn"] = "stop"
-    """What happens when the minimized loss is not finite."""
+    """Whether the run stops or warns when the minimized loss is not finite."""
     emulate: bool = False
-    """Whether every device that is no CPU is a CPU device of its own."""
+    """Whether CPU devices take the place of all accelerators."""
     modules: tuple[str, ...] = ()
-    narrowed: tuple[str, ...] = ()
-    """Inputs declared with 64-bit integers that the graph takes as 32-bit ones."""
+    """The names of the Python modules that the spec imports."""
+    narrowed_inputs: tuple[str, ...] = ()
+    """Inputs that the spec declares with 64-bit integers and the graph has in 32
+    bits."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Files of initial values that lie in no folder, by name."""
+    """Files of initial values that are not in a folder, by name."""
     memory: Mapping[tuple[str, str], Memory] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""The text form of a graph: `print_graph` and `parse_graph` are each other's inverse.
+"""The text form of a graph. `parse_graph` is the inverse of `print_graph`.
 
-Source positions are printed as comments on request and are not read back.
+Positions in the spec can be printed as comments; the parser ignores them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from placer.errors import GraphError, PlacerError, Span
 from placer.graph.graph import Graph, Op, Value
 from placer.place import Cluster, Place
-from placer.resources import find
+from placer.resources import find_file
 from placer.types import ResidualType, TensorType
 
 T = TypeVar("T")
@@ -27,7 +27,10 @@ _NUMBERS = frozenset({"inf", "nan"})
 
 
 def print_graph(graph: Graph, *, positions: bool = False) -> str:
-    """The graph as text, one op a line, in program order."""
+    """Return the graph as text, one op per line, in program order.
+
+    With `positions`, each line ends with the op's position in the spec, as a comment.
+    """
     head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch})"
     if graph.microbatches > 1:
         head += f" microbatches({graph.microbatches})"
@@ -42,23 +45,27 @@ def print_graph(graph: Graph, *, positions: bool = False) -> str:
 
 
 def print_op(op: Op) -> str:
-    """One op as a line of text."""
+    """Return one op as a line of text."""
     line = f"{op.kind}({', '.join('%' + name for name in op.operands)})"
     if op.results:
-        line = f"{', '.join(map(_value, op.results))} = {line}"
+        line = f"{', '.join(map(_format_value, op.results))} = {line}"
     if op.attrs:
-        line += " " + _term(op.attrs)
+        line += " " + _format_attr(op.attrs)
     if op.place is not None:
         line += f" @{op.place}"
     return line
 
 
-def _value(value: Value) -> str:
-    layout = f"{value.layout or ''}/{value.over}" if value.over else value.layout
+def _format_value(value: Value) -> str:
+    layout = (
+        f"{value.layout or ''}/{value.microbatch_layout}"
+        if value.microbatch_layout
+        else value.layout
+    )
     return f"%{value.name}: {value.type}{f' {layout}' if layout else ''}"
 
 
-def _term(term: Any) -> str:
+def _format_attr(term: Any) -> str:
     if isinstance(term, bool):
         return "true" if term else "false"
     if term is None:
@@ -66,20 +73,22 @@ def _term(term: Any) -> str:
     if isinstance(term, int):
         return str(term)
     if isinstance(term, float):
-        return _float(term)
+        return _format_float(term)
     if isinstance(term, Place):
         return str(term)
     if isinstance(term, str):
         plain = _WORD.match(term) and term not in _RESERVED and term not in _NUMBERS
         return term if plain else json.dumps(term)
     if isinstance(term, Mapping):
-        return "{" + ", ".join(f"{k} = {_term(v)}" for k, v in term.items()) + "}"
+        return (
+            "{" + ", ".join(f"{k} = {_format_attr(v)}" for k, v in term.items()) + "}"
+        )
     if isinstance(term, tuple | list):
-        return "[" + ", ".join(map(_term, term)) + "]"
+        return "[" + ", ".join(map(_format_attr, term)) + "]"
     raise TypeError(f"an attribute cannot be a {type(term).__name__}")
 
 
-def _float(number: float) -> str:
+def _format_float(number: float) -> str:
     text = repr(number)
     if math.isfinite(number) and not any(c in text for c in ".e"):
         text += ".0"
@@ -87,7 +96,11 @@ def _float(number: float) -> str:
 
 
 def parse_graph(text: str, file: str = "<graph>") -> Graph:
-    """Read the text of exactly one graph; GraphError points at what is wrong."""
+    """Read the text of exactly one graph.
+
+    `file` is the file name in errors. Raises GraphError, with the line and the column,
+    if the text is not that of one graph.
+    """
     graphs = parse_graphs(text, file)
     if len(graphs) != 1:
         raise GraphError(f"expected one graph, found {len(graphs)}")
@@ -95,7 +108,11 @@ def parse_graph(text: str, file: str = "<graph>") -> Graph:
 
 
 def parse_graphs(text: str, file: str = "<graph>") -> tuple[Graph, ...]:
-    """Read the text of one or more graphs; GraphError points at what is wrong."""
+    """Read the text of any number of graphs, one after the other.
+
+    `file` is the file name in errors. Raises GraphError, with the line and the column,
+    if the text is not that of graphs.
+    """
     from lark.exceptions import UnexpectedEOF, UnexpectedInput
 
     try:
@@ -123,21 +140,21 @@ def _span(text: str, file: str, line: int, column: int, length: int = 1) -> Span
 def _parser() -> Any:
     from lark import Lark
 
-    grammar = find("grammar/graph.lark").read_text(encoding="utf-8")
+    grammar = find_file("grammar/graph.lark").read_text(encoding="utf-8")
     return Lark(grammar, parser="lalr", maybe_placeholders=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Turns the parser's trees into graphs; what a word means is checked here."""
+    """Turns the parser's trees into graphs, and checks places, types and clusters."""
 
     text: str
     file: str
 
     def graph(self, tree: Any) -> Graph:
         name, nodes, batch, microbatches, *ops = tree.children
-        cluster = self._meaning(nodes, Cluster.parse)
-        rows = self._meaning(batch, lambda text: int(text[6:-1]))
+        cluster = self._convert(nodes, Cluster.parse)
+        rows = self._convert(batch, lambda text: int(text[6:-1]))
         parts = int(microbatches[13:-1]) if microbatches else 1
         return Graph(str(name), cluster, rows, tuple(map(self._op, ops)), parts)
 
@@ -155,11 +172,11 @@ class _Reader:
         name, kind, layout = tree.children
         value_type: TensorType | ResidualType
         if kind.data == "tensor":
-            value_type = self._meaning(kind.children[0], TensorType.parse)
+            value_type = self._convert(kind.children[0], TensorType.parse)
         else:
             parts = [part for part in kind.children if part is not None]
             value_type = ResidualType(
-                tuple(self._meaning(part, TensorType.parse) for part in parts)
+                tuple(self._convert(part, TensorType.parse) for part in parts)
             )
         places, _, over = str(layout or "").partition("/")
         return Value(str(name)[1:], value_type, places or None, over or None)  # type: ignore[arg-type]
@@ -172,9 +189,9 @@ class _Reader:
         children = [child for child in tree.children if child is not None]
         match tree.data:
             case "number":
-                return self._meaning(children[0], _number)
+                return self._convert(children[0], _parse_number)
             case "string":
-                return self._meaning(children[0], json.loads)
+                return self._convert(children[0], json.loads)
             case "place":
                 return self._place(children[0])
             case "word":
@@ -186,10 +203,10 @@ class _Reader:
                 return self._mapping(children[0])
 
     def _place(self, token: Any, skipped: int = 0) -> Place:
-        return self._meaning(token, lambda text: Place.parse(text[skipped:]))
+        return self._convert(token, lambda text: Place.parse(text[skipped:]))
 
-    def _meaning(self, token: Any, read: Callable[[str], T]) -> T:
-        """What a token says; GraphError at the token when it says nothing."""
+    def _convert(self, token: Any, read: Callable[[str], T]) -> T:
+        """Convert a token with `read`. Raises GraphError at the token if that fails."""
         try:
             return read(str(token))
         except (ValueError, PlacerError) as error:
@@ -199,5 +216,5 @@ class _Reader:
             raise GraphError(message, span=at, hint=hint) from error
 
 
-def _number(text: str) -> int | float:
+def _parse_number(text: str) -> int | float:
     return int(text) if re.fullmatch(r"-?\d+", text) else float(text)

@@ -1,1 +1,1 @@
-"""Runs all nodes of a build on this machine, and ends them whatever happens."""
+"""Starts all nodes of a build on this machine, watches them and ends them."""

@@ -1,4 +1,4 @@
-"""Which of all that was seen is the root cause of a failed run."""
+"""Finds the root cause of a failed run among the failures that the launcher saw."""
 
 from __future__ import annotations
 
@@ -7,96 +7,104 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placer.errors import RunError
-from placer.launcher.node_events import Failed
-from placer.launcher.node_process import Child
+from placer.launcher.node_events import NodeFailure
+from placer.launcher.node_process import NodeProcess
 
-_LINE = 400
+_QUOTED_LENGTH = 400
 """Characters of a log's last line that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A failure: the node to blame, none where it is the whole run's, and what
-    happened in words.
+class Failure:
+    """One failure of a run.
 
-    `seen` is first-hand: the node's own report, or its process's end.
+    `node` is the node that failed, or empty if the failure is of the whole run; `text`
+    says what happened. `first_hand` is true for the node's own report and for the end
+    of its process, false for what another node reports about it.
     """
 
     node: str
     text: str
-    seen: bool
+    first_hand: bool
 
 
-def of_report(event: Failed) -> Finding:
-    """What a failed node reports: of itself, of another one, or of the whole run."""
+def failure_from_report(event: NodeFailure) -> Failure:
+    """Return the failure that a node reports, of itself, another node or the run."""
     cause = event.cause
-    said = [part.strip() for part in (cause.where, cause.what) if part.strip()]
-    text = ": ".join(said) or event.message
+    parts = [part.strip() for part in (cause.where, cause.what) if part.strip()]
+    text = ": ".join(parts) or event.message
     if not cause.node:
-        return Finding("", text, event.root)
-    # Some say themselves whom they speak of.
+        return Failure("", text, event.root)
+    # The node's name may be at the start of the text already.
     for prefix in (f"{cause.node}: ", f"{cause.node} "):
         text = text.removeprefix(prefix)
-    return Finding(cause.node, f"{cause.node} failed: {text}", event.root)
+    return Failure(cause.node, f"{cause.node} failed: {text}", event.root)
 
 
-def of_end(child: Child) -> Finding:
-    """What the end of a process tells that reported nothing."""
-    status = child.status
+def failure_from_exit(child: NodeProcess) -> Failure:
+    """Return the failure of a process that ended without a report."""
+    status = child.exit_status
     assert status is not None
     if status < 0:
         text = f"was killed by {_signal(-status)}"
     elif status == 0:
-        text = "ended before the run did"
+        text = "ended before the end of the run"
     else:
         last = last_line(child.log)
         text = f"ended with exit status {status}" + (f": {last}" if last else "")
-    return Finding(child.node, f"{child.node} {text}", True)
+    return Failure(child.node, f"{child.node} {text}", True)
 
 
-def of_delay(child: Child, seconds: float | None) -> Finding:
-    """A process that goes on when the run is over; `seconds` is how long it had."""
+def failure_from_delay(child: NodeProcess, seconds: float | None) -> Failure:
+    """Return the failure of a process that runs on after the end of the run.
+
+    `seconds` is how long it had to end, or None for a frozen process.
+    """
     within = "" if seconds is None else f" within {seconds:g} s of the run's end"
-    return Finding(child.node, f"{child.node} did not end{within}", True)
+    return Failure(child.node, f"{child.node} did not end{within}", True)
 
 
-def choose(found: list[Finding]) -> Finding | None:
-    """The first that was seen first-hand, else the first that was heard of."""
-    return next((f for f in found if f.seen), found[0] if found else None)
+def choose_root_cause(failures: list[Failure]) -> Failure | None:
+    """Return the first first-hand failure, otherwise the first failure, if any."""
+    return next(
+        (f for f in failures if f.first_hand), failures[0] if failures else None
+    )
 
 
-def error(finding: Finding, log: Path | None, *, frozen: bool) -> RunError:
-    """The error that a run ends with; `frozen` is the blamed process's state."""
-    return RunError(finding.text + _details(log, frozen))
+def run_error(failure: Failure, log: Path | None, *, frozen: bool) -> RunError:
+    """Return the error of a failed run; `frozen` says if the failed node is frozen."""
+    return RunError(failure.text + _details(log, frozen))
 
 
-def warning(finding: Finding, log: Path | None, *, frozen: bool) -> str:
-    """What is said of a node that failed when the run had all that it needed of it."""
-    text = f"{finding.text}, after the run had its result, which is complete"
+def warning_text(failure: Failure, log: Path | None, *, frozen: bool) -> str:
+    """Return the warning about a node that failed after the run had its result."""
+    text = f"{failure.text}, after the run had its result, which is complete"
     return text + _details(log, frozen)
 
 
 def _details(log: Path | None, frozen: bool) -> str:
     text = ""
     if frozen:
-        text += "\n  its process is frozen: it was stopped by a signal"
+        text += "\n  its process is frozen: a signal has stopped it"
     if log is not None:
         text += f"\n  log: {log}"
     return text
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something, cut to a length for messages; none
-    of a log that is gone."""
+    """Return the last line of a log that is not blank, shortened for a message.
+
+    Returns an empty string if there is no such line, or no log.
+    """
     try:
         with log.open("rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - 16 * _LINE))
+            file.seek(max(0, file.tell() - 16 * _QUOTED_LENGTH))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    said = [line.strip() for line in text.splitlines() if line.strip()]
-    return said[-1][:_LINE] if said else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:_QUOTED_LENGTH] if lines else ""
 
 
 def _signal(number: int) -> str:

@@ -1,4 +1,4 @@
-"""All nodes of a build on this machine: a process each, or threads of this one."""
+"""Runs all nodes of a build on this machine, as processes or as threads."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ import msgspec
 
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.errors import PlacerError, RunError, RunWarning
-from placer.launcher.logs import Logs, own_logs
-from placer.launcher.node_command import environment, node_command
-from placer.launcher.node_process import Child, start
+from placer.launcher.logs import LogFolder, new_log_folder
+from placer.launcher.node_command import node_command, node_environment
+from placer.launcher.node_process import NodeProcess, start_node
 from placer.launcher.output import show_output
 from placer.launcher.ports import free_endpoints
-from placer.launcher.signals import Signals, caught
+from placer.launcher.signals import Signals, catch_signals
 from placer.launcher.supervise import Outcome, Watch, supervise
 from placer.reentry import refuse_at_import, refuse_in_node
 
 if TYPE_CHECKING:
     from placer.runtime.run.process import Options, Result
 
-Paths = str | Path
+AnyPath = str | Path
 
-LONGEST = 1e9
-"""Seconds that a wait may be asked to last: some thirty years."""
+MAX_WAIT = 1e9
+"""The largest timeout, in seconds: about thirty years, which every clock can count."""
 
 
 def launch(
-    build: Paths,
+    build: AnyPath,
     *,
     steps: int | None = None,
-    history: Paths | None = None,
-    save_params: Paths | None = None,
-    init_params: Paths | None = None,
+    history: AnyPath | None = None,
+    save_params: AnyPath | None = None,
+    init_params: AnyPath | None = None,
     in_process: bool = False,
     base_port: int | None = None,
     join_timeout: float = 600.0,
@@ -46,32 +46,53 @@ def launch(
     carrier: str = "auto",
     emulate: bool = False,
     debug_nans: bool = False,
-    logs: Paths | None = None,
+    logs: AnyPath | None = None,
     watch: Watch | None = None,
 ) -> Result:
     """Run all nodes of a build on this machine until the run ends.
 
-    Each node is a process of its own, on loopback ports that are free, or on
-    `base_port` and those after it; its output goes to `logs`/worker-0.log, by default
-    in a folder of the user's cache that is removed when all went well. With `in_process` the nodes are
-    threads of this process. `steps` runs exactly that many, whatever the spec's epochs
-    say; `history` gets a JSON line per step, `save_params` the whole parameters at the
-    end and `init_params` gives those at the beginning, both as safetensors.
-    `join_timeout` is how long, in seconds, nodes wait for each other at the start,
-    `deadline` how long one waits for a message of another that is alive. What nodes send
-    goes through memory that they share, or with `carrier="zeromq"` through sockets.
-    With `emulate` every device that is no CPU is a CPU device of its own. With
-    `debug_nans` ops run one by one, slowly, and the first that gives NaN is named.
-    `watch` is shown each event of the nodes' processes. Without it, what their Python
-    code prints is printed on standard error, `worker:0| ` before each line, and so are
-    warnings.
+    In the main thread of a program, SIGINT, SIGTERM and SIGHUP end all processes. With
+    `save_params`, the first of these signals stops all nodes after the same step and
+    saves the parameters; a second one ends the processes at once.
 
-    Raises PlacerError for options that do not go together, BuildError for an edited
-    build, RunError with the root cause when a node fails; all processes have ended by
-    then. What fails once the run has its result, and all of its files, is a RunWarning
-    and in `Result.warnings`. SIGINT, SIGTERM and SIGHUP end the processes too, as
-    KeyboardInterrupt and SystemExit, if this is the program's main thread: with
-    `save_params` the first of them lets all nodes stop after the same step and save.
+    Args:
+        build: the build folder.
+        steps: run exactly this many steps instead of the epochs of the spec.
+        history: a file to write the metrics of each step to, as JSON lines.
+        save_params: a file to write all parameters to at the end, as safetensors.
+        init_params: a safetensors file with the parameters to start from.
+        in_process: run the nodes as threads of this process instead of as processes.
+        base_port: the port of the first node; the others use the ports after it. By
+            default the nodes use free loopback ports.
+        join_timeout: the longest that a node waits for the others to start, in seconds.
+        deadline: the longest that a node waits for a message from a live peer, in
+            seconds.
+        carrier: the transport between nodes: "shared" (shared memory), "zeromq" (ZeroMQ
+            over TCP) or "auto".
+        emulate: use CPU devices in place of all accelerators.
+        debug_nans: find the first op that produces NaN, by running op by op (slow).
+        logs: the folder for the log of each node, such as worker-0.log. By default a
+            folder in the user's cache, removed after a successful run.
+        watch: a function that is called with each event of the nodes' processes. By
+            default the lines that nodes print, with a prefix such as `worker:0| `, and
+            their warnings are printed on standard error.
+
+    Returns:
+        The `Result` of the run: steps, metrics, evaluation, speed, bytes sent. Its
+        `warnings` are the failures after the run had its result and all of its files;
+        each is also a RunWarning.
+
+    Raises:
+        PlacerError: the options are wrong or cannot be combined.
+        BuildError: the build was edited.
+        RunError: a node failed. The text says the root cause; all processes have ended.
+        KeyboardInterrupt: SIGINT was received.
+        SystemExit: SIGTERM or SIGHUP was received.
+
+    Example:
+        placer.compile("digits.yaml", "build")
+        result = placer.launch("build", steps=100)
+        print(result.eval["accuracy"])
     """
     refuse_in_node("placer.launch")
     folder = Path(build)
@@ -80,7 +101,7 @@ def launch(
     refuse_at_import("placer.launch", spec.parent, plan.modules)
     options = {
         "steps": steps,
-        **written_files(folder, history=history, save_params=save_params),
+        **check_output_files(folder, history=history, save_params=save_params),
         "init_params": Path(init_params) if init_params is not None else None,
         "join_timeout": join_timeout,
         "deadline": deadline,
@@ -91,19 +112,21 @@ def launch(
     if steps is not None and steps < 1:
         raise PlacerError(f"'steps' must be at least 1, not {steps}")
     for name, seconds in (("join_timeout", join_timeout), ("deadline", deadline)):
-        if not 0 < seconds <= LONGEST:
+        if not 0 < seconds <= MAX_WAIT:
             raise PlacerError(
-                f"'{name}' must be above 0 and at most {LONGEST:g} seconds, not {seconds}"
+                f"'{name}' must be above 0 and at most {MAX_WAIT:g} seconds, not {seconds}"
             )
     if in_process:
-        _check_threads(base_port=base_port, carrier=carrier, logs=logs, watch=watch)
+        _check_thread_options(
+            base_port=base_port, carrier=carrier, logs=logs, watch=watch
+        )
         from placer.runtime.run.process import Options, run_in_threads
 
-        given = Options(**options)  # type: ignore[arg-type]
-        if given.save_params is None:
-            return run_in_threads(folder, given)
-        with caught() as signals:
-            return _saved_threads(run_in_threads, folder, given, signals)
+        run_options = Options(**options)  # type: ignore[arg-type]
+        if run_options.save_params is None:
+            return run_in_threads(folder, run_options)
+        with catch_signals() as signals:
+            return _run_saving_threads(run_in_threads, folder, run_options, signals)
     save = Path(save_params) if save_params is not None else None
     nodes = [node.name for node in plan.nodes]
     endpoints = _endpoints(plan, base_port)
@@ -113,19 +136,19 @@ def launch(
         return node_command(folder, node, endpoints=endpoints, options=options)
 
     with (
-        nullcontext(Logs(Path(logs)))
+        nullcontext(LogFolder(Path(logs)))
         if logs is not None
-        else own_logs(plan.name) as where
+        else new_log_folder(plan.name) as log_folder
     ):
         outcome = launch_nodes(
             nodes,
             command,
-            where.folder,
-            environment(job),
+            log_folder.folder,
+            node_environment(job),
             watch or show_output,
-            saves=save,
+            params_file=save,
         )
-        where.failed = bool(outcome.warnings)
+        log_folder.failed = bool(outcome.warnings)
     from placer.runtime.run.process import Result
 
     for text in outcome.warnings:
@@ -133,22 +156,24 @@ def launch(
     return Result(**msgspec.structs.asdict(outcome.result), warnings=outcome.warnings)
 
 
-def _saved_threads(
+def _run_saving_threads(
     run_in_threads: Callable[..., Result],
     build: Path,
     options: Options,
     signals: Signals,
 ) -> Result:
-    """Run the nodes as threads; a signal stops them after a step, and they save."""
+    """Run the nodes as threads; a signal stops them after a step, and saves."""
     try:
-        result = run_in_threads(build, options, interrupts=lambda: signals.graces)
+        result = run_in_threads(
+            build, options, interrupts=lambda: signals.save_timeouts
+        )
     except KeyboardInterrupt as interrupt:
-        signals.heed(str(interrupt))
+        signals.raise_first(str(interrupt))
         raise
     except PlacerError as error:
-        signals.heed(f"nothing was saved: {error}")
+        signals.raise_first(f"nothing was saved: {error}")
         raise
-    signals.heed(
+    signals.raise_first(
         f"stopped after step {result.steps}; the parameters are in {options.save_params}"
     )
     return result
@@ -161,70 +186,74 @@ def launch_nodes(
     env: Mapping[str, str],
     watch: Watch,
     *,
-    saves: Path | None = None,
+    params_file: Path | None = None,
 ) -> Outcome:
-    """Start a process for each node, the control node first, and watch them until all
-    have ended. `saves` is the file that the run saves its parameters to.
+    """Start a process for each node and watch the processes until all have ended.
 
-    `command(node)` is the command line of a node; it speaks `placer.launcher.node_events`
-    on the descriptor that its appended `--report-fd` names. Raises as `launch`.
+    The first node is the control node. `command(node)` returns the command line of a
+    node; `--report-fd N` is appended, and the node writes the events of
+    `placer.launcher.node_events` to that descriptor. `params_file` is the file to which
+    the run saves its parameters. Raises the same errors as `launch`.
     """
     if not hasattr(os, "pidfd_open"):
         raise RunError(
-            "processes can be watched over on Linux only", hint="use --in-process"
+            "nodes can run as processes on Linux only", hint="use --in-process"
         )
     try:
         logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PlacerError(f"cannot make the logs' folder: {error}") from error
-    with caught() as signals, ExitStack() as opened:
-        children: list[Child] = []
+        raise PlacerError(f"cannot create the folder for logs: {error}") from error
+    with catch_signals() as signals, ExitStack() as exits:
+        children: list[NodeProcess] = []
         try:
             for node in nodes:
                 control = not children
-                child = start(
-                    node, command(node), log_path(logs, node), env, orders=control
+                child = start_node(
+                    node, command(node), log_path(logs, node), env, takes_orders=control
                 )
                 children.append(child)
-                opened.callback(child.close)
+                exits.callback(child.close)
         except BaseException:
             for child in children:
                 child.reap()
             raise
-        return supervise(children, watch, signals, saves=saves)
+        return supervise(children, watch, signals, params_file=params_file)
 
 
 def log_path(logs: Path, node: str) -> Path:
-    """The file that a node's output goes to: `worker-0.log`."""
+    """Return the log file of a node, such as `worker-0.log`."""
     return logs / f"{node.replace(':', '-')}.log"
 
 
-def written_files(build: Path, **files: Paths | None) -> dict[str, Path | None]:
-    """The paths of files that the run will write; PlacerError if they cannot be, or
-    would take the place of each other or of the build."""
+def check_output_files(build: Path, **files: AnyPath | None) -> dict[str, Path | None]:
+    """Return the paths of the files that the run will write, by option name.
+
+    Raises PlacerError if a file cannot be written, is inside the build, or is named by
+    two options.
+    """
     paths = {name: None if f is None else Path(f) for name, f in files.items()}
-    taken: set[Path] = set()
+    targets: set[Path] = set()
     for name, path in paths.items():
         if path is None:
             continue
         why = None
         try:
-            other = path.exists() and not path.is_file()  # a device, a pipe
-        except OSError as error:  # for one, its name is too long
+            is_special = path.exists() and not path.is_file()  # a device, a pipe
+        except OSError as error:  # for example, the name is too long
             raise PlacerError(f"cannot write '{path}': {error.strerror}") from error
         if not path.parent.is_dir():
-            why = f"there is no folder '{path.parent}'"
+            why = f"the folder '{path.parent}' does not exist"
         elif path.is_dir():
             why = "it is a folder"
         elif path.resolve().is_relative_to(build.resolve()):
-            why = "a build holds nothing else"
-        elif other and name == "save_params":
-            why = "it is not a file"
-        elif path.resolve() in taken and not other:
-            why = "another file of the run is to be written there"
+            why = "it is inside the build folder"
+        elif is_special and name == "save_params":
+            why = "it is not a regular file"
+        elif path.resolve() in targets and not is_special:
+            why = "the run writes another file to the same path"
         if why is not None:
             raise PlacerError(f"cannot write '{path}': {why}")
-        taken.add(path.resolve())
+        targets.add(path.resolve())
     return paths
 
 
@@ -234,18 +263,18 @@ def _endpoints(plan: Plan, base_port: int | None) -> dict[str, str]:
     last = base_port + len(plan.nodes) - 1
     if last > 65535:
         raise PlacerError(
-            f"{len(plan.nodes)} nodes from port {base_port} on would need port {last}",
-            hint="ports end at 65535",
+            f"{len(plan.nodes)} nodes from base port {base_port} need port {last}",
+            hint="the highest port is 65535",
         )
-    from placer.runtime.run.process import endpoints_of
+    from placer.runtime.run.process import default_endpoints
 
-    return endpoints_of(plan, base_port)
+    return default_endpoints(plan, base_port)
 
 
-def _check_threads(**given: Any) -> None:
-    """Threads have no ports, no carrier, no logs, and report to nobody."""
-    for name, value in given.items():
+def _check_thread_options(**options: Any) -> None:
+    """Check that no option is used that nodes as threads do not have."""
+    for name, value in options.items():
         if value not in (None, "auto"):
             raise PlacerError(
-                f"'{name}' does not go with in-process nodes, which are threads"
+                f"'{name}' cannot be used with in-process nodes, which are threads"
             )

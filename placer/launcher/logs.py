@@ -1,7 +1,8 @@
-"""The folder of a run's logs: a named one stays, the launcher's own only after a failure.
+"""Folders for the logs of runs.
 
-Folders of failed and interrupted runs lie in one place, and the oldest go once there
-are more than `KEPT` of them.
+A folder that the user names is always kept. A folder that the launcher creates is kept
+only after a failed or interrupted run. These folders have one common parent; when there
+are more than `MAX_KEPT` of them, the oldest are removed.
 """
 
 from __future__ import annotations
@@ -16,67 +17,70 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from placer.memory.caches import kept, user_cache
+from placer.memory.caches import usable_folder, user_cache
 
-KEPT: Final = 20
-"""Folders of logs of runs that have ended which are kept, the newest."""
-_MARK: Final = ".placer-run"
-"""The file by which a folder of logs is known, and which its launcher has locked."""
+MAX_KEPT: Final = 20
+"""The number of log folders of ended runs that are kept."""
+_MARKER: Final = ".placer-run"
+"""The file that marks a log folder; its launcher holds a lock on it."""
 
 
 @dataclass(slots=True)
-class Logs:
-    """The folder of a run's logs. `failed` keeps it although the run has its result."""
+class LogFolder:
+    """The folder for the logs of a run; if `failed` is set, it is kept."""
 
     folder: Path
     failed: bool = False
 
 
 @contextmanager
-def own_logs(name: str) -> Iterator[Logs]:
-    """A new folder for the logs of a run of the model of that name.
+def new_log_folder(name: str) -> Iterator[LogFolder]:
+    """Create a folder for the logs of a run of the model `name`, and yield it.
 
-    Only its owner can read it. It is removed at the end of a run that raised nothing and
-    was not marked as failed, and if no node was started.
+    Only the user can read it. It is removed at the end if nothing was raised and
+    `failed` is not set, and also if no node was started.
     """
-    base = _base()
+    base = _logs_root()
     if base is None:
-        logs = Logs(Path(tempfile.mkdtemp(prefix=f"placer-{name}-")))
+        logs = LogFolder(Path(tempfile.mkdtemp(prefix=f"placer-{name}-")))
     else:
         _prune(base)
-        logs = Logs(Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base)))
-    lock = os.open(logs.folder / _MARK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        logs = LogFolder(Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base)))
+    lock = os.open(logs.folder / _MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        # Held by this process alone, and given up when it ends, however it does.
+        # Only this process has the descriptor, so the lock is released when the process
+        # ends, even if it is killed.
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield logs
         if not logs.failed:
             shutil.rmtree(logs.folder, ignore_errors=True)
     finally:
-        if logs.folder.is_dir() and os.listdir(logs.folder) == [_MARK]:
+        if logs.folder.is_dir() and os.listdir(logs.folder) == [_MARKER]:
             shutil.rmtree(logs.folder, ignore_errors=True)
         os.close(lock)
 
 
-def _base() -> Path | None:
-    """Where folders of logs lie: in the user's cache, else in the temporary folder, or
-    None where both are somebody else's."""
+def _logs_root() -> Path | None:
+    """Return the parent of log folders, in the user's cache or the temporary folder.
+
+    Returns None if both belong to another user.
+    """
     cache = user_cache()
     temporary = Path(tempfile.gettempdir()) / f"placer-{os.getuid()}"
-    return kept(cache and cache / "logs") or kept(temporary)
+    return usable_folder(cache and cache / "logs") or usable_folder(temporary)
 
 
 def _prune(base: Path) -> None:
-    """Remove the oldest folders of runs that have ended; never fails."""
+    """Remove the oldest log folders of ended runs; never raise."""
     ended = [folder for folder in base.iterdir() if _has_ended(folder)]
     ended.sort(key=_age, reverse=True)
-    # One is about to be added.
-    for folder in ended[KEPT - 1 :]:
+    # One more is about to be created.
+    for folder in ended[MAX_KEPT - 1 :]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _age(folder: Path) -> float:
-    """When the folder last got a log: seconds since the epoch, 0 for one that is gone."""
+    """Return the time of the folder's last change, or 0 if it no longer exists."""
     try:
         return folder.stat().st_mtime
     except OSError:
@@ -84,15 +88,15 @@ def _age(folder: Path) -> float:
 
 
 def _has_ended(folder: Path) -> bool:
-    """Whether a launcher made this folder, and uses it no more."""
+    """Whether this is a log folder whose launcher has ended."""
     try:
-        held = os.open(folder / _MARK, os.O_RDONLY | os.O_NOFOLLOW)
+        marker = os.open(folder / _MARKER, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     finally:
-        os.close(held)
+        os.close(marker)
     return True

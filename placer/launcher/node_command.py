@@ -1,4 +1,4 @@
-"""The command line that a node's process is started with, and its environment."""
+"""The command line and the environment of a node's process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def node_command(
     endpoints: Mapping[str, str],
     options: Mapping[str, object],
 ) -> list[str]:
-    """`placer run BUILD --node NODE …` with this interpreter.
+    """Return the command line `placer run BUILD --node NODE …` for this interpreter.
 
-    `options` are the command's, by name (`save_params`); those that are None or False
-    are left out.
+    `options` maps the names of options, such as `save_params`, to values; those that
+    are None or False are omitted.
     """
-    # -P: the working folder's modules are not to take the place of installed ones;
-    # -u: a log is whole even if its process is killed.
+    # -P: modules in the working folder must not shadow installed ones.
+    # -u: the log must be complete even if the process is killed.
     command = [sys.executable, "-P", "-u", "-X", "faulthandler", "-m", "placer.command"]
     command += ["run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
@@ -38,18 +38,19 @@ def node_command(
     return command
 
 
-def environment(job: str) -> dict[str, str]:
-    """This process's environment, in which the same placer is found, and the run's
-    secret, which no other user of the machine can read there.
+def node_environment(job: str) -> dict[str, str]:
+    """Return the environment of a node's process.
 
-    A bare checkout is no installed package: there PYTHONPATH begins with it. Sets of
-    text have the same order on all nodes, unless PYTHONHASHSEED is set already.
+    It adds to the environment of this process: PLACER_JOB, the secret of the run, which
+    other users of the machine cannot read there; PYTHONHASHSEED, unless it is set, so
+    that sets of strings have the same order on all nodes; and, for a checkout that is
+    not installed, the checkout at the start of PYTHONPATH.
     """
-    found = {"PYTHONHASHSEED": "0", **os.environ, "PLACER_JOB": job}
+    variables = {"PYTHONHASHSEED": "0", **os.environ, "PLACER_JOB": job}
     root = Path(placer.__file__).resolve().parents[1]
     installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     installed.append(site.getusersitepackages())
     if root not in {Path(path).resolve() for path in installed}:
-        rest = found.get("PYTHONPATH")
-        found["PYTHONPATH"] = str(root) + (os.pathsep + rest if rest else "")
-    return found
+        rest = variables.get("PYTHONPATH")
+        variables["PYTHONPATH"] = str(root) + (os.pathsep + rest if rest else "")
+    return variables

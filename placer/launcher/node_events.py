@@ -1,4 +1,4 @@
-"""What a node tells its launcher: JSON lines on a pipe, one event each."""
+"""The events that a node reports to its launcher, as JSON lines on a pipe."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Metrics: TypeAlias = dict[str, float]
 
 
 class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
-    """Where a node is, about twice a second; `waiting` are the nodes it waits for.
+    """What a node is doing, reported about twice a second.
 
-    `rows` are those that it has read so far, while it reads them; `bytes_sent` are
-    payload bytes since the start.
+    `waiting` lists the nodes that it waits for, `bytes_sent` counts payload bytes since
+    the start, and `rows` counts the rows read so far, while it reads them.
     """
 
     node: str
@@ -28,9 +28,9 @@ class State(msgspec.Struct, frozen=True, tag_field="event", tag="state"):
 
 
 class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
-    """A training step of the whole run; `eval` when an evaluation followed it.
+    """A training step of the whole run, with `eval` if an evaluation followed it.
 
-    `samples_per_second` are global rows per second so far, without the first step.
+    `samples_per_second` counts the rows of all nodes since the first step.
     """
 
     step: int
@@ -40,14 +40,14 @@ class Step(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
     samples_per_second: float = 0.0
 
 
-class Warned(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):
-    """Something that the user should know of, in a run that goes on."""
+class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning"):
+    """A warning to the user; the run continues."""
 
     message: str
 
 
-class Finished(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
-    """The run is over, and this came of it."""
+class RunResult(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
+    """The result of a run that has finished."""
 
     steps: int
     metrics: Metrics
@@ -56,37 +56,38 @@ class Finished(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
     bytes_sent: dict[str, int]
 
 
-class Blame(msgspec.Struct, frozen=True):
-    """Which node failed, where in its program, and what happened."""
+class FailureCause(msgspec.Struct, frozen=True):
+    """The node that failed, the position in its program, and what happened."""
 
     node: str
     where: str
     what: str
 
 
-class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
-    """A node ends with an error; not `root` when it only heard of another's."""
+class NodeFailure(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
+    """A node ends with an error; `root` is false if the error is another node's."""
 
-    cause: Blame
+    cause: FailureCause
     root: bool
     message: str = ""
 
 
 class Output(msgspec.Struct, frozen=True, tag_field="event", tag="output"):
-    """A line that Python code has printed in a node."""
+    """A line that Python code of a node has printed."""
 
     node: str
     text: str
 
 
-Event: TypeAlias = State | Step | Warned | Finished | Failed | Output
+Event: TypeAlias = State | Step | NodeWarning | RunResult | NodeFailure | Output
 
 
 def read_event(node: str, line: bytes) -> Event:
-    """The event of one line that `node` wrote; RunError when it is none."""
+    """Parse one line that `node` wrote; raises RunError if it is not an event."""
     try:
-        # json reads NaN and Infinity, which a diverging loss is.
+        # json parses NaN and Infinity, the values of a diverging loss; msgspec does
+        # not.
         return msgspec.convert(json.loads(line), Event)  # type: ignore[no-any-return]
     except (ValueError, msgspec.ValidationError) as error:
         start = line[:80].decode(errors="replace")
-        raise RunError(f"{node} reported what is no event: {start!r}") from error
+        raise RunError(f"{node} reported an invalid event: {start!r}") from error

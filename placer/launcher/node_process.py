@@ -1,4 +1,4 @@
-"""One node's process as its launcher sees it."""
+"""The process of one node: start it, read its events, signal it, end it."""
 
 from __future__ import annotations
 
@@ -14,50 +14,55 @@ from placer.errors import RunError
 
 
 @dataclass(slots=True)
-class Child:
-    """A node's process. `reports` is our end of its pipe, `deaf` once that has ended;
-    `orders` is our end of the one that the control node reads, None for others; `pidfd`
-    is readable once the process has ended.
+class NodeProcess:
+    """The process of a node.
 
-    `status` is its exit status, -N after signal N, None while it runs.
+    Attributes:
+        report_fd: the launcher's end of the pipe that the node writes events to.
+        order_fd: the launcher's end of the pipe that the control node reads orders
+            from, None for other nodes.
+        pidfd: a descriptor that becomes readable when the process has ended.
+        pending: the incomplete last line of the events read so far.
+        reports_ended: whether the node's end of the event pipe is closed.
+        exit_status: -N after signal N, None while the process runs.
     """
 
     node: str
     log: Path
     process: subprocess.Popen[bytes]
-    reports: int
-    orders: int | None
+    report_fd: int
+    order_fd: int | None
     pidfd: int
     pending: bytes = b""
-    deaf: bool = False
-    status: int | None = None
+    reports_ended: bool = False
+    exit_status: int | None = None
 
     @property
     def running(self) -> bool:
-        return self.status is None
+        return self.exit_status is None
 
-    def read(self) -> tuple[list[bytes], bool]:
-        """The whole lines that one read gives, and whether there may be more."""
-        if self.deaf:
+    def read_lines(self) -> tuple[list[bytes], bool]:
+        """Read once; return the complete lines, and whether there may be more."""
+        if self.reports_ended:
             return [], False
         try:
-            data = os.read(self.reports, 1 << 16)
+            data = os.read(self.report_fd, 1 << 16)
         except BlockingIOError:
             return [], False
-        self.deaf = not data
+        self.reports_ended = not data
         *lines, self.pending = (self.pending + data).split(b"\n")
         return lines, bool(data)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process and all that it started."""
+        """Send a signal to the process and to all processes that it started."""
         if self.running:
             _signal_group(self.process.pid, number)
 
     def order_stop(self) -> None:
-        """Ask the node, the control node, to stop the run after a step."""
-        assert self.orders is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen anyway
-            os.write(self.orders, b"\n")
+        """Ask the control node to stop the run after a step."""
+        assert self.order_fd is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended; pidfd reports that
+            os.write(self.order_fd, b"\n")
 
     def is_stopped(self) -> bool:
         """Whether the process is frozen, as by SIGSTOP."""
@@ -68,32 +73,32 @@ class Child:
         return change is not None and change.si_code == os.CLD_STOPPED
 
     def reap(self) -> None:
-        """End the process and all that it started, and take note of its status."""
-        # Before the process is waited for: until then its id, which is its group's
-        # too, is given to nobody else.
+        """Kill the process and all that it started, and store its exit status."""
+        # Kill the group before the wait: after it, the system can reuse the process id,
+        # which is also the id of the group.
         _signal_group(self.process.pid, signal.SIGKILL)
-        self.status = self.process.wait()
+        self.exit_status = self.process.wait()
 
     def close(self) -> None:
-        for fd in (self.reports, self.orders, self.pidfd):
+        for fd in (self.report_fd, self.order_fd, self.pidfd):
             if fd is not None:
                 os.close(fd)
 
 
-def start(
+def start_node(
     node: str,
     command: Sequence[str],
     log: Path,
     environment: Mapping[str, str],
     *,
-    orders: bool,
-) -> Child:
-    """Start a node's process, its output in `log`.
+    takes_orders: bool,
+) -> NodeProcess:
+    """Start the process of a node, with its output in `log`.
 
-    `command` gets `--report-fd N` appended, the descriptor to write events to, and with
-    `orders` also `--order-fd N`, from which the node reads when it is to stop the run.
-    The process is the leader of a session of its own, so that Ctrl-C on the terminal
-    reaches the launcher only. Raises RunError when it cannot be started.
+    `--report-fd N` is appended to `command`: the descriptor to write events to. With
+    `takes_orders`, so is `--order-fd N`: the descriptor that becomes readable when the
+    node should stop the run. The process starts a new session, so that Ctrl-C on the
+    terminal reaches the launcher only. Raises RunError if it cannot be started.
     """
     ours: list[int] = []
     theirs: list[int] = []
@@ -102,7 +107,7 @@ def start(
         ours, theirs = [reports], [end]
         options = ["--report-fd", str(end)]
         order = None
-        if orders:
+        if takes_orders:
             read, order = os.pipe()
             ours.append(order)
             theirs.append(read)
@@ -131,9 +136,9 @@ def start(
         for fd in theirs:
             os.close(fd)
     os.set_blocking(reports, False)
-    return Child(node, log, process, reports, order, pidfd)
+    return NodeProcess(node, log, process, reports, order, pidfd)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+    with contextlib.suppress(ProcessLookupError):  # all of its processes have ended
         os.killpg(leader, number)

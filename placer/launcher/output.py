@@ -1,22 +1,25 @@
-"""What nodes print and warn of, as their launcher shows it."""
+"""Prints the output and the warnings of nodes."""
 
 from __future__ import annotations
 
 import sys
 
-from placer.launcher.node_events import Event, Output, Warned
-from placer.printable import legible
+from placer.launcher.node_events import Event, NodeWarning, Output
+from placer.printable import make_printable
 
 
-def line_of(event: Output | Warned) -> str:
-    """`worker:0| text` of what a node prints, `warning: text` of a warning, with a sign
-    in place of what would steer a terminal."""
-    before = f"{event.node}| " if isinstance(event, Output) else "warning: "
-    return before + legible(event.text if isinstance(event, Output) else event.message)
+def format_output(event: Output | NodeWarning) -> str:
+    """Return `worker:0| text` for output, `warning: text` for a warning.
+
+    Control characters are replaced, so that the text cannot steer a terminal.
+    """
+    prefix = f"{event.node}| " if isinstance(event, Output) else "warning: "
+    return prefix + make_printable(
+        event.text if isinstance(event, Output) else event.message
+    )
 
 
 def show_output(event: Event) -> None:
-    """Print what a node prints or warns of to standard error, and nothing of other
-    events."""
-    if isinstance(event, Output | Warned):
-        print(line_of(event), file=sys.stderr, flush=True)
+    """Print an event to standard error if it is output or a warning."""
+    if isinstance(event, Output | NodeWarning):
+        print(format_output(event), file=sys.stderr, flush=True)

@@ -16,39 +16,40 @@ _LAST = 65_535
 
 
 def free_endpoints(nodes: Sequence[str]) -> dict[str, str]:
-    """A loopback address for each node, on ports that nobody listens on now.
+    """Choose a loopback address with a free port for each node.
 
-    They lie outside the range from which the system takes the near ends of outgoing
-    connections: inside it, a node that connects before its peer listens could be given
-    the peer's own port. RunError when too few are free.
+    The ports are outside the range of ephemeral ports, from which the system chooses
+    the local port of an outgoing connection. Otherwise a node that connects before its
+    peer listens could get the peer's port. Raises RunError if there are too few free
+    ports.
     """
     candidates = _candidates()
-    # The system's randomness: two runs that start together try different ports.
+    # Random, so that two runs that start at the same time try different ports.
     start = random.SystemRandom().randrange(len(candidates))
-    found: list[int] = []
-    with ExitStack() as held:
+    ports: list[int] = []
+    with ExitStack() as sockets:
         for port in [*candidates[start:], *candidates[:start]]:
-            if len(found) == len(nodes):
+            if len(ports) == len(nodes):
                 break
-            probe = held.enter_context(socket.socket())
+            probe = sockets.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 probe.close()
                 continue
-            found.append(port)
-    if len(found) < len(nodes):
+            ports.append(port)
+    if len(ports) < len(nodes):
         raise RunError(
-            f"this machine has {len(found)} free ports and {len(nodes)} nodes need one",
-            hint="name others with --base-port, or run with fewer nodes",
+            f"{len(nodes)} nodes need a port each, but only {len(ports)} are free",
+            hint="choose other ports with --base-port, or run fewer nodes",
         )
-    return {node: f"127.0.0.1:{port}" for node, port in zip(nodes, found, strict=True)}
+    return {node: f"127.0.0.1:{port}" for node, port in zip(nodes, ports, strict=True)}
 
 
 def _candidates() -> list[int]:
     try:
         low, high = map(int, _RANGE.read_text().split())
-    except OSError:  # not Linux: the range that IANA gives to outgoing connections
+    except OSError:  # not Linux: the range of ephemeral ports of IANA
         low, high = 49_152, _LAST
     outside = [*range(_LEAST, low), *range(high + 1, _LAST + 1)]
     return outside or list(range(low, high + 1))

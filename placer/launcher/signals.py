@@ -1,4 +1,4 @@
-"""Signals to a launcher, as something it can wait for beside its processes."""
+"""Collects signals to a launcher, which waits for them together with its processes."""
 
 from __future__ import annotations
 
@@ -13,65 +13,66 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from placer.printable import legible
+from placer.printable import make_printable
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a launcher to end its run."""
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end a run."""
 SAVE_GRACE = 30.0
-"""Seconds for all nodes to stop after the same step, and to begin to save, once such a
-signal has come to a run that saves its parameters. Ctrl-C has no limit: whoever does not
-want to wait presses it again."""
+"""Seconds that the nodes have to stop after the same step and to start to save, after
+SIGTERM or SIGHUP to a run that saves its parameters. SIGINT has no limit: the user can
+press Ctrl-C again."""
 
-TWINS = 0.3
+DUPLICATE_WINDOW = 0.3
 """Seconds in which several signals count as one."""
 
 
 @dataclass(slots=True)
 class Signals:
-    """The signals that have come; `wake` becomes readable with each.
+    """The signals received so far; each makes the descriptor `wake` readable.
 
-    Those within `TWINS` seconds are one: what starts a launcher may pass on a Ctrl-C
-    that the terminal has sent to both.
+    Several within `DUPLICATE_WINDOW` seconds count as one, because the parent of a
+    launcher may forward a Ctrl-C that the terminal has sent to both.
     """
 
     wake: int
-    come: list[signal.Signals] = field(default_factory=list)
+    received: list[signal.Signals] = field(default_factory=list)
     last: float = -math.inf
 
-    def note(self, number: int) -> None:
-        """Take note of a signal. Called by its handler."""
+    def record(self, number: int) -> None:
+        """Add a signal; called by its handler."""
         now = time.monotonic()
-        if now - self.last >= TWINS:
-            self.come.append(signal.Signals(number))
+        if now - self.last >= DUPLICATE_WINDOW:
+            self.received.append(signal.Signals(number))
             self.last = now
 
     @property
-    def graces(self) -> list[float | None]:
-        """The seconds that each gives the nodes to save in, None for any number."""
-        return [None if n == signal.SIGINT else SAVE_GRACE for n in self.come]
+    def save_timeouts(self) -> list[float | None]:
+        """For each signal, the seconds that nodes have to start to save, None: no
+        limit."""
+        return [None if n == signal.SIGINT else SAVE_GRACE for n in self.received]
 
-    def heed(self, outcome: str = "") -> None:
-        """Do what the first that came asks for, once there is nothing left to end.
+    def raise_first(self, outcome: str = "") -> None:
+        """Raise the exception of the first signal, if any; call it after all has ended.
 
-        KeyboardInterrupt for Ctrl-C, with what came of the run, SystemExit with status
-        128 + N for the others.
+        Raises KeyboardInterrupt with the text `outcome` for SIGINT, SystemExit with
+        status 128 + N for other signals.
         """
-        if not self.come:
+        if not self.received:
             return
-        if self.come[0] == signal.SIGINT:
+        if self.received[0] == signal.SIGINT:
             raise KeyboardInterrupt(*filter(None, [outcome]))
         if outcome:
-            print(legible(outcome), file=sys.stderr)
-        print(f"ended by {self.come[0].name}", file=sys.stderr)
-        raise SystemExit(128 + self.come[0])
+            print(make_printable(outcome), file=sys.stderr)
+        print(f"ended by {self.received[0].name}", file=sys.stderr)
+        raise SystemExit(128 + self.received[0])
 
 
 @contextmanager
-def caught() -> Iterator[Signals]:
-    """Collect signals that end a run, instead of what they do otherwise.
+def catch_signals() -> Iterator[Signals]:
+    """Collect signals that end a run, in place of their usual handlers.
 
-    One that the process ignores stays ignored. Only a program's main thread can ask
-    for this; in any other, signals do what they did.
+    A signal that the process ignores stays ignored. Signals can only be caught in the
+    main thread of a program; in other threads this changes nothing.
     """
     wake, write = os.pipe()
     signals = Signals(wake)
@@ -83,16 +84,16 @@ def caught() -> Iterator[Signals]:
             os.set_blocking(write, False)
             fd = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
-            def note(number: int, frame: FrameType | None) -> None:
-                signals.note(number)
+            def handle(number: int, frame: FrameType | None) -> None:
+                signals.record(number)
 
-            for number in ENDING:
+            for number in END_SIGNALS:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    before[number] = signal.signal(number, note)
+                    before[number] = signal.signal(number, handle)
         yield signals
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # as it was
+            signal.signal(number, handler)  # type: ignore[arg-type]  # a former handler
         if threading.current_thread() is threading.main_thread():
             signal.set_wakeup_fd(fd)
         os.close(wake)
@@ -100,28 +101,28 @@ def caught() -> Iterator[Signals]:
 
 
 @contextmanager
-def first_signal() -> Iterator[Signals]:
-    """Collect the first SIGINT or SIGTERM; another one does what it would do otherwise.
+def catch_first_signal() -> Iterator[Signals]:
+    """Collect the first SIGINT or SIGTERM; the next one has its usual effect.
 
-    Only a program's main thread can ask for this. `wake` is left to whoever reads it.
+    Only the main thread of a program can call this. The caller reads and closes `wake`.
     """
     wake, write = os.pipe()
     signals = Signals(wake)
-    before = {number: signal.getsignal(number) for number in ENDING[:2]}
+    before = {number: signal.getsignal(number) for number in END_SIGNALS[:2]}
 
     def restore() -> None:
         for number, handler in before.items():
             if handler is not None:
                 signal.signal(number, handler)
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         restore()
-        signals.come.append(signal.Signals(number))
+        signals.received.append(signal.Signals(number))
         os.write(write, b"\n")
 
     for number, handler in before.items():
         if handler not in (signal.SIG_IGN, None):
-            signal.signal(number, note)
+            signal.signal(number, handle)
     try:
         yield signals
     finally:

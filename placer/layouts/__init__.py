@@ -1,9 +1,9 @@
-"""Layouts: how a value is distributed over the nodes and microbatches that have it."""
+"""Layouts: how a value is distributed over nodes, or over microbatches."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Layout = Literal["R", "S", "P"]
-"""Replicated: each has the whole value. Split: each has some of the rows. Partial: the
-value is the sum of what they have."""
+"""R, replicated: each node has the whole value. S, split: each node has some of the
+rows. P, partial: the value is the sum of what the nodes have."""

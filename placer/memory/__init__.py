@@ -1,0 +1,1 @@
+"""The memory of a process: aligned and reused buffers, allocator settings, caches."""

@@ -1,4 +1,4 @@
-"""Arrays that XLA takes without a copy: their memory begins on a 64-byte boundary."""
+"""Arrays that XLA can use without a copy: they start at a multiple of 64 bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 ALIGNMENT = 64
+"""Bytes."""
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """A new C-contiguous array, uninitialised, 64-byte aligned."""
+    """Return a new uninitialized C-contiguous array, 64-byte aligned."""
     kind = np.dtype(dtype)
     nbytes = prod(shape) * kind.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -20,18 +21,18 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
 
 
 def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """A new C-contiguous array of zeros, 64-byte aligned."""
+    """Return a new C-contiguous array of zeros, 64-byte aligned."""
     array = empty(shape, dtype)
     array.fill(0)
     return array
 
 
 def is_aligned(array: np.ndarray) -> bool:
-    """Whether XLA can take this array as it lies: aligned and C-contiguous."""
+    """Whether XLA can use this array without a copy: aligned and C-contiguous."""
     return array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous
 
 
-def padded(elements: int, dtype: DTypeLike) -> int:
-    """`elements` rounded up so that what follows them is aligned again."""
+def pad_length(elements: int, dtype: DTypeLike) -> int:
+    """Return `elements` rounded up, so that an array that follows them is aligned."""
     per_line = ALIGNMENT // np.dtype(dtype).itemsize
     return -(-elements // per_line) * per_line

@@ -1,9 +1,9 @@
-"""The C library's allocator, told to keep large buffers before JAX asks for any.
+"""Settings of the C library's allocator, so that it keeps large buffers.
 
-glibc gives memory of that size back to the kernel when it is freed, so that the result
-of every jitted call comes with new pages: for 64 MiB, 16,000 page faults and four times
-the time. What is set here holds for the whole process and costs memory, not time; small
-models gain nothing by it.
+glibc returns large buffers to the kernel when they are freed, so the result of every
+jitted call needs new pages: for 64 MiB, 16,000 page faults and four times the time. The
+settings apply to the whole process and cost memory, not time; small models gain
+nothing.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import ctypes
 import sys
 from typing import Final
 
-FROM: Final = 32 << 20
-"""Bytes of a step from which it pays."""
+MIN_STEP_BYTES: Final = 32 << 20
+"""Bytes that a step must need for the settings to pay."""
 
-# Of malloc.h.
+# From malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 _KEPT: Final = 2**31 - 1
 _PAD: Final = 64 << 20
 
 
 def keep_memory(nbytes: int) -> bool:
-    """Let the process keep what it frees, if a step needs `nbytes` and that is much.
+    """Make the process keep the memory that it frees, if a step needs `nbytes` or more.
 
-    To be called before JAX is imported. False where it was not done: for a small step,
-    and with another C library than glibc.
+    Call it before JAX is imported. Returns False where nothing was changed: for
+    fewer than `MIN_STEP_BYTES`, and with another C library than glibc.
     """
-    if nbytes < FROM or not sys.platform.startswith("linux"):
+    if nbytes < MIN_STEP_BYTES or not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # not glibc
         return False
-    # One arena: JAX's threads would each begin one of their own, which trims itself.
+    # One arena: each thread of JAX would start its own, which glibc always trims.
     settings = {_ARENA_MAX: 1, _MMAP_MAX: 0, _TRIM_THRESHOLD: _KEPT, _TOP_PAD: _PAD}
-    taken = [mallopt(name, value) for name, value in settings.items()]
-    return all(taken)
+    accepted = [mallopt(name, value) for name, value in settings.items()]
+    return all(accepted)

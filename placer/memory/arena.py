@@ -1,14 +1,15 @@
-"""Aligned buffers that are used again: where received arrays lie.
+"""A pool of aligned buffers that are reused, for received arrays.
 
-XLA takes a numpy array without a copy only when it starts at a multiple of 64 bytes,
-and fresh pages cost as much as the copy into them. So the arena hands out 64-byte
-aligned arrays, and takes a buffer back when the *last* array on it is gone, a JAX array
-that aliases it included, because that one holds a reference to the numpy array. A
-buffer never comes back by counting steps.
+XLA uses a numpy array without a copy only if it starts at a multiple of 64 bytes, and
+new pages cost as much as the copy into them. So the arena returns 64-byte aligned
+arrays, and reuses a buffer when the *last* array on it has been freed. This includes a
+JAX array that aliases it, because that one has a reference to the numpy array. A buffer
+is never reused because some number of steps has passed.
 
-numpy gives every view the ultimate owner as its `base`, so a finalizer on an
-intermediate view would fire while slices of it are still in use. The object watched
-here is that owner: an array over a `memoryview`, at which numpy stops collapsing.
+How the arena notices: numpy sets the `base` of every view to the ultimate owner of the
+memory, so a weak reference to a view in between would fire while slices of it are still
+in use. The weak reference here is to that owner: an array over a `memoryview`, which
+numpy does not look behind.
 """
 
 from __future__ import annotations
@@ -25,18 +26,21 @@ import numpy as np
 import numpy.typing as npt
 
 ALIGNMENT: Final = 64
-SHARED_BLOCK: Final = 64 << 10
-"""Arrays smaller than this that come together share one buffer (`take_all`)."""
-POOLED: Final = 16 << 10
-"""Smaller arrays are cut from a slab that nobody watches: it goes with the last one."""
+"""Bytes."""
+SHARED_BELOW: Final = 64 << 10
+"""Arrays of fewer bytes that are allocated together share one buffer."""
+SLAB_BELOW: Final = 16 << 10
+"""Arrays of fewer bytes are parts of a slab, which is freed with the last of them and
+not reused."""
 SLAB: Final = 64 << 10
+"""Bytes of a slab."""
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What an arena has done: buffers made new, handed out again, and idle bytes."""
+    """Counts of an arena: buffers allocated, buffers reused, and idle bytes."""
 
     allocated: int
     reused: int
@@ -44,7 +48,7 @@ class Statistics:
 
 
 def size_class(nbytes: int) -> int:
-    """The buffer size that serves `nbytes`: quarters between powers of two, at least 64.
+    """Return the size of the buffer for `nbytes`: a quarter step between powers of two.
 
     >>> [size_class(n) for n in (1, 64, 65, 1000, 1025, 1_000_000)]
     [64, 64, 128, 1024, 1280, 1048576]
@@ -53,7 +57,7 @@ def size_class(nbytes: int) -> int:
     return max(1, -(-nbytes // step)) * step
 
 
-def _aligned(size: int) -> memoryview:
+def _aligned_buffer(size: int) -> memoryview:
     raw = np.empty(size + ALIGNMENT, np.uint8)
     offset = -raw.__array_interface__["data"][0] % ALIGNMENT
     return raw.data[offset : offset + size]
@@ -62,12 +66,12 @@ def _aligned(size: int) -> memoryview:
 class Arena:
     """A bounded pool of 64-byte aligned buffers, safe to use from many threads.
 
-    `keep` is how many idle bytes stay in the pool; beyond it the size used longest ago
-    goes first. Arrays that are handed out are not bounded here.
+    At most `max_idle_bytes` stay in the pool without an array on them; beyond that,
+    buffers of the least recently used size are freed. Arrays in use are not bounded.
     """
 
-    def __init__(self, keep: int = 512 << 20) -> None:
-        self._keep = keep
+    def __init__(self, max_idle_bytes: int = 512 << 20) -> None:
+        self._max_idle_bytes = max_idle_bytes
         self._lock = threading.Lock()
         self._idle: OrderedDict[int, list[memoryview]] = OrderedDict()
         self._idle_bytes = 0
@@ -75,73 +79,74 @@ class Arena:
         self._reused = 0
         self._slab = memoryview(b"")
         self._slab_used = 0
-        # Callbacks of weak references run wherever the collector happens to, also inside
-        # `take` with the lock held: each step here is atomic and takes no lock.
-        self._returned: deque[memoryview] = deque()
+        # The callback of a weak reference runs in any thread at any time, also inside
+        # `allocate` with the lock held. So it must not wait for the lock: it appends to
+        # a deque, and each of its steps is atomic. `_collect_freed` does the rest.
+        self._freed: deque[memoryview] = deque()
         self._lent: dict[int, tuple[Any, memoryview]] = {}
-        returned, lent = self._returned, self._lent
-        self._gone = lambda ref: returned.append(lent.pop(id(ref))[1])
+        freed, lent = self._freed, self._lent
+        self._on_freed = lambda ref: freed.append(lent.pop(id(ref))[1])
 
-    def take(self, dtype: npt.DTypeLike, shape: Sequence[int] = ()) -> Array:
-        """An uninitialised C-contiguous array that starts at a multiple of 64 bytes."""
+    def allocate(self, dtype: npt.DTypeLike, shape: Sequence[int] = ()) -> Array:
+        """Return an uninitialized C-contiguous array, 64-byte aligned."""
         kind = np.dtype(dtype)
         nbytes = prod(shape) * kind.itemsize
         if nbytes == 0:
             return np.empty(tuple(shape), kind)
-        if nbytes < POOLED:
+        if nbytes < SLAB_BELOW:
             with self._lock:
                 offset = self._slab_used
                 if offset + nbytes > self._slab.nbytes:
-                    self._slab, offset = _aligned(SLAB), 0
+                    self._slab, offset = _aligned_buffer(SLAB), 0
                 self._slab_used = offset + -(-nbytes // ALIGNMENT) * ALIGNMENT
                 return np.ndarray(tuple(shape), kind, self._slab, offset)
-        return self._owner(nbytes).view(kind).reshape(tuple(shape))
+        return self._new_owner(nbytes).view(kind).reshape(tuple(shape))
 
-    def take_all(
+    def allocate_all(
         self, types: Iterable[tuple[npt.DTypeLike, Sequence[int]]]
     ) -> list[Array]:
-        """One array for each (dtype, shape), small ones side by side in one buffer.
+        """Return one array for each (dtype, shape), with small ones in one buffer.
 
-        A message of many small arrays then costs one buffer; it comes back when the
-        last of them is gone.
+        So a message of many small arrays costs one buffer, which is reused when the
+        last of them has been freed.
         """
-        wanted = [(np.dtype(dtype), tuple(shape)) for dtype, shape in types]
-        if len(wanted) == 1:
-            return [self.take(*wanted[0])]
-        sizes = [prod(shape) * dtype.itemsize for dtype, shape in wanted]
-        small = [i for i, size in enumerate(sizes) if POOLED <= size < SHARED_BLOCK]
+        requests = [(np.dtype(dtype), tuple(shape)) for dtype, shape in types]
+        if len(requests) == 1:
+            return [self.allocate(*requests[0])]
+        sizes = [prod(shape) * dtype.itemsize for dtype, shape in requests]
+        small = [i for i, size in enumerate(sizes) if SLAB_BELOW <= size < SHARED_BELOW]
         arrays: dict[int, Array] = {}
         if len(small) > 1:
-            room = {i: -(-sizes[i] // ALIGNMENT) * ALIGNMENT for i in small}
-            owner = self._owner(sum(room.values()))
+            lengths = {i: -(-sizes[i] // ALIGNMENT) * ALIGNMENT for i in small}
+            owner = self._new_owner(sum(lengths.values()))
             offset = 0
             for i in small:
-                dtype, shape = wanted[i]
+                dtype, shape = requests[i]
                 part = owner[offset : offset + sizes[i]]
                 arrays[i] = part.view(dtype).reshape(shape)
-                offset += room[i]
+                offset += lengths[i]
         return [
-            arrays[i] if i in arrays else self.take(dtype, shape)
-            for i, (dtype, shape) in enumerate(wanted)
+            arrays[i] if i in arrays else self.allocate(dtype, shape)
+            for i, (dtype, shape) in enumerate(requests)
         ]
 
     @property
     def statistics(self) -> Statistics:
-        """Counts so far; a buffer whose last array is gone counts as idle."""
+        """The counts; a buffer whose last array has been freed counts as idle."""
         with self._lock:
-            self._collect()
+            self._collect_freed()
             return Statistics(self._allocated, self._reused, self._idle_bytes)
 
-    def _owner(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        block = self._block(size_class(nbytes))
-        owner = np.frombuffer(block[:nbytes], np.uint8)
-        ref = weakref.ref(owner, self._gone)
-        self._lent[id(ref)] = ref, block
+    def _new_owner(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        buffer = self._get_buffer(size_class(nbytes))
+        owner = np.frombuffer(buffer[:nbytes], np.uint8)
+        ref = weakref.ref(owner, self._on_freed)
+        self._lent[id(ref)] = ref, buffer
         return owner
 
-    def _block(self, size: int) -> memoryview:
+    def _get_buffer(self, size: int) -> memoryview:
         with self._lock:
-            self._collect()
+            self._collect_freed()
             free = self._idle.get(size)
             if free:
                 self._idle.move_to_end(size)
@@ -149,16 +154,16 @@ class Arena:
                 self._reused += 1
                 return free.pop()
             self._allocated += 1
-        return _aligned(size)
+        return _aligned_buffer(size)
 
-    def _collect(self) -> None:
-        """Put what finalizers gave back into the pool, and let the oldest sizes go."""
-        while self._returned:
-            block = self._returned.popleft()
-            self._idle.setdefault(block.nbytes, []).append(block)
-            self._idle.move_to_end(block.nbytes)
-            self._idle_bytes += block.nbytes
-        while self._idle_bytes > self._keep:
+    def _collect_freed(self) -> None:
+        """Move freed buffers into the pool, and drop buffers beyond the bound."""
+        while self._freed:
+            buffer = self._freed.popleft()
+            self._idle.setdefault(buffer.nbytes, []).append(buffer)
+            self._idle.move_to_end(buffer.nbytes)
+            self._idle_bytes += buffer.nbytes
+        while self._idle_bytes > self._max_idle_bytes:
             size, free = next(iter(self._idle.items()))
             if free:
                 free.pop()

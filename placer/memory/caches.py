@@ -1,5 +1,4 @@
-"""What placer keeps in the user's cache folder, and how much of it: compiled code, which
-is run, and the logs of failed runs."""
+"""placer's folder in the user's cache: compiled code, and the logs of failed runs."""
 
 from __future__ import annotations
 
@@ -12,16 +11,19 @@ from pathlib import Path
 from typing import Final
 
 LIMIT: Final = 2 << 30
-"""Bytes of compiled code that are kept."""
-PAUSE: Final = 3600.0
-"""Least seconds between two looks at how much is kept."""
+"""Bytes of compiled code that may stay in the cache."""
+TRIM_INTERVAL: Final = 3600.0
+"""Seconds between two checks of the size at least."""
 _CODE: Final = ("-cache", ".nbi", ".nbc")
-"""How the names of files of JAX and of numba end."""
+"""The endings of the names of cache files of JAX and of numba."""
 
 
-def kept(folder: Path | None) -> Path | None:
-    """The folder, made if need be, or None where it is not ours alone or cannot be
-    written: what lies there is run, and only saves time."""
+def usable_folder(folder: Path | None) -> Path | None:
+    """Return the folder, created if necessary, or None if it must not be used.
+
+    The folder must belong to this user, be writable for this user only, and accept
+    files: the code in it is executed. A cache only saves time, so nothing raises.
+    """
     if folder is None:
         return None
     try:
@@ -36,10 +38,10 @@ def kept(folder: Path | None) -> Path | None:
 
 
 def user_cache() -> Path | None:
-    """Where placer keeps things from run to run: `PLACER_CACHE`, else `placer` in the
-    user's cache folder; None for a user without a home."""
-    if given := os.environ.get("PLACER_CACHE"):
-        return Path(given)
+    """Return the path of placer's cache: `PLACER_CACHE`, else `placer` in the user's
+    cache folder; None for a user without a home folder. It may not exist."""
+    if path := os.environ.get("PLACER_CACHE"):
+        return Path(path)
     try:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     except RuntimeError:
@@ -47,33 +49,36 @@ def user_cache() -> Path | None:
     return caches / "placer"
 
 
-def bound(limit: int = LIMIT) -> None:
-    """Remove compiled code that was not used for the longest, down to `limit` bytes.
+def trim_caches(limit: int = LIMIT) -> None:
+    """Remove the compiled code that was least recently used, down to `limit` bytes.
 
-    Looks once in `PAUSE` seconds, whichever process comes first. Code that another
-    process is about to read may go: it is compiled again then. Where nothing can be
-    removed, nothing is: this never raises.
+    Of all processes, one checks every `TRIM_INTERVAL` seconds. Code that another
+    process is about to read may be removed: that process compiles it again. Never
+    raises: a file that cannot be removed stays.
     """
     base = user_cache()
-    if base is None or not base.is_dir() or kept(base) is None:
+    if base is None or not base.is_dir() or usable_folder(base) is None:
         return
     with suppress(OSError):
-        looked = base / "looked"
-        if looked.exists() and time.time() - looked.stat().st_mtime < PAUSE:
+        last_check = base / "looked"
+        if (
+            last_check.exists()
+            and time.time() - last_check.stat().st_mtime < TRIM_INTERVAL
+        ):
             return
-        looked.touch()
-        found = sorted(_code(base), reverse=True)  # what was used last comes first
-        held = 0
-        for _, size, file in found:
-            held += size
-            if held > limit:
+        last_check.touch()
+        files = sorted(_code(base), reverse=True)  # the most recently used first
+        total = 0
+        for _, size, file in files:
+            total += size
+            if total > limit:
                 with suppress(OSError):
                     os.unlink(file)
 
 
 def _code(base: Path) -> Iterator[tuple[float, int, str]]:
-    """When each file of compiled code was last used, in seconds since the epoch, its
-    bytes and its path."""
+    """Yield for each file of compiled code the time of its last use, in seconds since
+    the epoch, its bytes, and its path."""
     for folder in (*base.glob("xla-*"), base / "kernels"):
         for at, _, names in os.walk(folder):
             for name in names:
@@ -81,5 +86,5 @@ def _code(base: Path) -> Iterator[tuple[float, int, str]]:
                     file = os.path.join(at, name)
                     with suppress(OSError):  # another process has removed it
                         status = os.stat(file, follow_symlinks=False)
-                        used = max(status.st_atime, status.st_mtime)
-                        yield used, status.st_size, file
+                        last_used = max(status.st_atime, status.st_mtime)
+                        yield last_used, status.st_size, file

@@ -1,7 +1,7 @@
-"""XLA's compiled programs, kept from run to run.
+"""The persistent cache of programs that XLA has compiled.
 
-They lie in `placer.memory.caches.user_cache`, apart from any build, one folder for each
-version of jaxlib and kind of processor: code for one need not run on another.
+It is in `placer.memory.caches.user_cache`, apart from any build, with one folder for
+each version of jaxlib and each kind of processor: code for one may not run on another.
 """
 
 from __future__ import annotations
@@ -11,39 +11,42 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from placer.memory.caches import kept, user_cache
+from placer.memory.caches import usable_folder, user_cache
 
 
 def cache_folder() -> Path | None:
-    """The folder that compiled programs are kept in, or None where there is none."""
+    """Return the folder of compiled programs, or None where there can be none."""
     from jaxlib.version import __version__
 
     base = user_cache()
     if base is None:
         return None
     kind = sha256(_processor().encode()).hexdigest()[:12]
-    return kept(base / f"xla-{__version__}-{kind}")
+    return usable_folder(base / f"xla-{__version__}-{kind}")
 
 
 def _processor() -> str:
-    """What tells kinds of processors apart: the model, and what it can do."""
+    """Return what distinguishes kinds of processors: the model and its features."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
-    told = (line.partition(":") for line in lines.splitlines())
-    kept = [v for k, _, v in told if k.strip() in ("model name", "flags", "Features")]
-    return f"{platform.machine()} {kept}"
+    entries = (line.partition(":") for line in lines.splitlines())
+    features = [
+        v for k, _, v in entries if k.strip() in ("model name", "flags", "Features")
+    ]
+    return f"{platform.machine()} {features}"
 
 
 def keep_compiled() -> None:
-    """Have JAX keep what it compiles, and look there first.
+    """Let JAX store what it compiles, and look there before it compiles.
 
-    Where nothing can be kept JAX compiles again; a folder that JAX was told of stays.
+    Does nothing where there is no cache folder, or where JAX has been configured with
+    one already.
     """
     import jax
 
-    config: Any = jax.config  # which has no types
+    config: Any = jax.config  # it has no type hints
     folder = cache_folder()
     if folder is None or config.jax_compilation_cache_dir:
         return

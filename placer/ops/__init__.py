@@ -1,6 +1,6 @@
-"""The ops: `find(kind)` is an op's declaration, `ops.fc` its function.
+"""The computed ops: `find(kind)` returns an op's declaration, `ops.fc` is its function.
 
-Importing this does not import JAX; asking for a function does.
+Importing this package does not import JAX. The first access to a function does.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Function:
-    """The function of op kind `name`: `ops.fc`. This is what imports JAX."""
+    """Return the function of op kind `name`, as in `ops.fc`. Imports JAX."""
     if name not in DECLARATIONS:
         raise AttributeError(f"placer.ops has no op '{name}'")
     from placer.ops.function import Function
 
-    # Beside the declaration: those of placer/ops/linear/dense.py have their functions in
+    # Ops declared in placer/ops/linear/dense.py have their functions in
     # placer/ops/linear/dense_jax.py.
     family = import_module(f"{FAMILY_OF[name]}_jax")
     function = Function(name, getattr(family, name))

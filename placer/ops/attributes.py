@@ -1,4 +1,4 @@
-"""Attributes: complete for a declaration, condensed for the graph's text."""
+"""Attributes of ops: completed with defaults, and condensed for the graph."""
 
 from __future__ import annotations
 
@@ -14,35 +14,38 @@ from placer.ops.declaration import Attr, Declaration
 
 def complete(
     declaration: Declaration | Composite,
-    given: Mapping[str, Any],
+    written: Mapping[str, Any],
     *,
-    build: bool = False,
+    for_parameters: bool = False,
 ) -> dict[str, Any]:
-    """All attributes of an op in the declaration's order, defaults filled in.
+    """Return all attributes of an op in the declaration's order, with defaults.
 
-    With `build`, those too that shape a layer's parameters and do not reach the graph:
-    what `declaration.parameters` is asked with. OpError names an attribute that the op
-    does not have, one that is missing, and a value that is none of the choices.
+    `written` are the attributes of a spec or of the graph. With `for_parameters` the
+    result includes the attributes that only shape the parameters of a layer and do not
+    reach the graph; `declaration.parameters` needs them.
+
+    Raises OpError for an attribute that the op does not have, for a required one that
+    is missing, and for a value that is not one of the choices.
     """
-    if not given and not build and declaration.kind in _DEFAULTS:
+    if not written and not for_parameters and declaration.kind in _DEFAULTS:
         return dict(_DEFAULTS[declaration.kind])
-    attrs = [a for a in declaration.attrs if build or not a.build]
+    attrs = [a for a in declaration.attrs if for_parameters or not a.for_parameters]
     names = [a.name for a in attrs]
-    for name in given:
+    for name in written:
         if name not in names:
             raise OpError(
                 f"{declaration.kind} has no attribute '{name}'",
                 attr=name,
                 hint=did_you_mean(name, names),
             )
-    full = {a.name: _value(declaration.kind, a, given) for a in attrs}
-    if not given and not build:
-        _DEFAULTS[declaration.kind] = dict(full)
-    return full
+    complete_attrs = {a.name: _value(declaration.kind, a, written) for a in attrs}
+    if not written and not for_parameters:
+        _DEFAULTS[declaration.kind] = dict(complete_attrs)
+    return complete_attrs
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {}
-"""Attributes of ops that are written without any, which most are."""
+"""Cache of `complete` for ops without written attributes, which most ops are."""
 
 
 def _value(kind: str, attr: Attr, given: Mapping[str, Any]) -> Any:
@@ -63,7 +66,7 @@ def _value(kind: str, attr: Attr, given: Mapping[str, Any]) -> Any:
 
 
 def check_types(declaration: Declaration, attrs: Mapping[str, Any]) -> None:
-    """Raise OpError for a value that is not of its attribute's type."""
+    """Raise OpError if a value is not of its attribute's type."""
     for attr in declaration.attrs:
         value = attrs.get(attr.name, attr.default)
         if value == attr.default:
@@ -78,10 +81,14 @@ def check_types(declaration: Declaration, attrs: Mapping[str, Any]) -> None:
 
 
 def condense(declaration: Declaration, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """What the graph holds: no build attribute, and nothing that is the default."""
-    full = complete(declaration, attrs, build=True)
+    """Return the attributes to store in the graph.
+
+    Omits those that only shape parameters, and values that equal their defaults.
+    """
+    complete_attrs = complete(declaration, attrs, for_parameters=True)
     return {
-        attr.name: full[attr.name]
+        attr.name: complete_attrs[attr.name]
         for attr in declaration.attrs
-        if not attr.build and (attr.required or full[attr.name] != attr.default)
+        if not attr.for_parameters
+        and (attr.required or complete_attrs[attr.name] != attr.default)
     }

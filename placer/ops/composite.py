@@ -1,7 +1,7 @@
-"""Kinds of a spec that are several ops of the graph.
+"""Composites: kinds of a spec that become several ops of the graph.
 
-The graph holds the ops that a composite is put together from, each with a declaration
-of its own, so that no pass knows of composites.
+The graph contains only the ops that a composite expands to. Each of them has its own
+declaration, so passes do not need to know about composites.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from placer.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One op of a composite: its kind, its operands' names, what each result adds to
-    the composite's name (nothing for the one that others use), its attributes."""
+    """One op that a composite expands to.
+
+    `operands` are names of values. `results` are suffixes that are appended to the
+    composite's name; the empty suffix marks the result that other ops use.
+    """
 
     kind: str
     operands: tuple[str, ...]
@@ -34,9 +37,12 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A composite as it is written: its name, operands, their types, attributes, and
-    the seed of the spec. The operands are followed by the parameters it makes."""
+class CompositeUse:
+    """One use of a composite in a spec.
+
+    `operands` are the names of its operands, followed by those of its parameters;
+    `types` are their types, and `seed` is the seed of the spec.
+    """
 
     name: str
     operands: Sequence[str]
@@ -47,17 +53,18 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """All that a front end knows of a composite kind.
+    """Everything that a front end knows about a composite kind.
 
-    `infer` gives the type of the result, as an op's declaration does, and raises
-    OpError; `parameters` what it makes; `parts` the ops, in program order.
+    - `infer(types, attrs)`: the result types, as in `Declaration`; raises OpError.
+    - `expand(use)`: yields the ops of the graph, in program order.
+    - `parameters(types, attrs)`: the parameters that the composite creates.
     """
 
     kind: str
     doc: str
     operands: tuple[Operand, ...]
     infer: Callable[[Types, Attrs], tuple[TensorType, ...]]
-    parts: Callable[[Written], Iterator[Part]]
+    expand: Callable[[CompositeUse], Iterator[Part]]
     attrs: tuple[Attr, ...] = ()
     parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
     formula: str = ""
@@ -66,8 +73,10 @@ class Composite:
     example: str = ""
 
 
-def stream(seed: int, name: str) -> int:
-    """The number of an op's stream of random bits: 63 bits of a hash of the spec's seed
-    and the op's name."""
+def derive_stream(seed: int, name: str) -> int:
+    """Return the number of an op's random stream, in [0, 2⁶³).
+
+    It is the first 63 bits of SHA-256 of the spec's seed and the op's name.
+    """
     digest = sha256(f"{seed}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1

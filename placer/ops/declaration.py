@@ -1,8 +1,8 @@
-"""What an op declares about itself, importable without JAX.
+"""Declarations of ops, importable without JAX.
 
-The compiler knows an op only through its `Declaration`: types, batch rule, what its
-backward keeps, and cost. The JAX function of the same name stands in
-a module `…_jax` beside it; a test holds the two against each other.
+The compiler knows an op only through its `Declaration`: result types, batch rule,
+residuals and cost. The JAX function of the same name is in the module `…_jax` next to
+the declaring one. A test checks that the two agree.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from placer.config.metrics import Final
+from placer.config.metrics import Finalizer
 from placer.types import TensorType
 
 Attrs = Mapping[str, Any]
 Types = Sequence[TensorType]
-Rule = Literal["rows", "reduce", "whole"]
+BatchRule = Literal["rows", "reduce", "whole"]
 
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """One attribute: its name in a spec, its type, default and meaning.
+    """One attribute of an op: its name in a spec, type, default and meaning.
 
-    `type` is a Python type or tuple of types as msgspec reads them; `build` attributes
-    shape the parameters of a layer and do not reach the graph; `known` ones the
-    compiler alone needs, the function does not take them.
+    `type` is a Python type as msgspec understands it. `for_parameters` attributes shape
+    the parameters of a layer and do not reach the graph. `compiler_only` attributes are
+    not passed to the op's function.
     """
 
     name: str
@@ -34,13 +34,17 @@ class Attr:
     default: Any = None
     required: bool = False
     choices: tuple[str, ...] = ()
-    build: bool = False
-    known: bool = False
+    for_parameters: bool = False
+    compiler_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand. `variadic` takes all that follow; `parameter` ones a layer makes."""
+    """One operand of an op.
+
+    A `variadic` operand stands for one or more values and is the last. A `parameter` is
+    created by the op itself if it is written as a layer.
+    """
 
     name: str
     doc: str = ""
@@ -51,10 +55,9 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class LayerParameter:
-    """A parameter that a layer op makes: `h1.w` for operand `w` of op `h1`.
+    """A parameter that a layer creates: `h1.w` for operand `w` of op `h1`.
 
-    A `state` is changed by the step itself, as running statistics are; no optimizer
-    takes it.
+    The step itself updates a `state`, such as a running mean. No optimizer does.
     """
 
     operand: str
@@ -65,58 +68,62 @@ class LayerParameter:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One use of an op: operand types as text and the attributes that are written.
+    """An example for the op reference: operand types as text, and written attributes.
 
-    The op reference shows what the declaration answers for it.
+    The op reference shows what the declaration returns for it.
     """
 
     operands: tuple[str, ...]
     attrs: Attrs = field(default_factory=dict)
 
 
-def unbounded(types: Types, attrs: Attrs) -> Mapping[int, int]:
-    """What `indexes` is for an op that takes any value."""
+def no_bounds(types: Types, attrs: Attrs) -> Mapping[int, int]:
+    """`Declaration.index_bounds` of an op that accepts all values."""
     return {}
 
 
-def never(types: Types, attrs: Attrs) -> bool:
-    """What `counts` is for an op whose function never takes `count`."""
+def takes_no_count(types: Types, attrs: Attrs) -> bool:
+    """`Declaration.takes_count` of an op whose function has no argument `count`."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """All that the compiler knows of an op kind.
+    """Everything that the compiler knows about an op kind.
 
-    Functions take the operand types (absent optional operands left out) and the
-    attributes with defaults filled in.
+    The callables take the operand types, without absent optional operands, and the
+    attributes, with defaults.
 
     - `infer(types, attrs)`: the result types; raises OpError.
-    - `results`: their names; with `variadic` the one name there is stands for as many
-      as `infer` gives.
-    - `batch(types, attrs)`: the batch rule (design 4): `rows`, `reduce` or `whole`.
-      Asked only when an operand has rows. Of a `rows` op, a result without rows is a
-      sum over them.
-    - `linear`: groups of operand indices in which the op is jointly linear, the others
-      held fixed: a partial value (P) passes through such a group.
-    - `saves(types, attrs)`: indices of the operands that backward needs.
-    - `residuals(types, attrs)`: types of what backward needs beside those operands.
+    - `results`: the names of the results. If `variadic`, the only name stands for as
+      many results as `infer` returns.
+    - `batch_rule(types, attrs)`: `rows`, `reduce` or `whole`. Called only if an operand
+      has rows. If a `rows` op has a result without rows, that result is a sum over
+      rows.
+    - `linear(types, attrs)`: groups of operand indices in which the op is jointly
+      linear while the other operands are constant. A partial value (P) passes through a
+      group.
+    - `saves(types, attrs)`: indices of the operands that the backward needs.
+    - `residuals(types, attrs)`: types of what the backward needs besides those
+      operands.
     - `flops(types, attrs)`, `grad_flops(types, attrs, wrt)`: floating-point operations
-      of forward and of backward for the operands `wrt`, the types free of `batch`.
-      One multiplication and one addition are two, as XLA counts; an elementwise
-      operation is one per element, exp and tanh too.
-    - `counts(types, attrs)`: whether the function takes `count`, the number of rows of
-      the global batch, because it divides by it or builds that many.
-    - `parameters(types, attrs)`: what a layer makes, from its non-parameter operands.
-    - `roles(types)`: the names of the operands that are given, where optional ones
-      stand before others; without it those left out are the last.
-    - `indexes(types, attrs)`: for operands that number the parts of something, by their
-      index, how many parts there are: each value must be in [0, that). Only where one
-      outside is a mistake, and not where the op gives it a meaning of its own.
-    - `constant`: indices of the operands that no gradient flows to.
-    - `final`: of a metric, how the number that is told is made of its value, a
-      statistic (`placer.config.metrics`). A metric is recorded, never computed with.
-    - `inserted`: the compiler puts it in; a spec does not name it.
+      of the forward, and of the backward for the operands `wrt`. The types are free of
+      `batch`. As in XLA's cost analysis, a multiplication and an addition are two
+      operations, and an elementwise function such as exp or tanh is one per element.
+    - `takes_count(types, attrs)`: whether the function has an argument `count`, the
+      number of rows of the global batch, because it divides by it or builds that many.
+    - `parameters(types, attrs)`: what a layer creates, from its operands that are not
+      parameters.
+    - `operand_names(types)`: the names of the operands that are present. Needed only if
+      an optional operand precedes others; without it, absent operands are the last.
+    - `index_bounds(types, attrs)`: for operands that are indices, by operand index, the
+      size n of what they index: each value must be in [0, n). Only for operands where
+      another value is a mistake, not where the op defines its meaning.
+    - `constant_operands`: indices of the operands that no gradient flows to.
+    - `finalizer`: for a metric, how the reported number is computed from the op's
+      result, a statistic (`placer.config.metrics`). No other op uses the result of a
+      metric.
+    - `inserted`: only the compiler inserts the op; a spec cannot name it.
     - `formula`, `source`, `cases`, `example`: for the op reference.
     """
 
@@ -124,7 +131,7 @@ class Declaration:
     doc: str
     operands: tuple[Operand, ...]
     infer: Callable[[Types, Attrs], tuple[TensorType, ...]]
-    batch: Callable[[Types, Attrs], Rule]
+    batch_rule: Callable[[Types, Attrs], BatchRule]
     flops: Callable[[Types, Attrs], int]
     grad_flops: Callable[[Types, Attrs, Sequence[int]], int]
     attrs: tuple[Attr, ...] = ()
@@ -139,21 +146,21 @@ class Declaration:
     residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = field(
         default=lambda types, attrs: ()
     )
-    counts: Callable[[Types, Attrs], bool] = field(default=never)
+    takes_count: Callable[[Types, Attrs], bool] = field(default=takes_no_count)
     parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
-    roles: Callable[[Types], tuple[str, ...]] | None = None
-    indexes: Callable[[Types, Attrs], Mapping[int, int]] = field(default=unbounded)
-    constant: tuple[int, ...] = ()
+    operand_names: Callable[[Types], tuple[str, ...]] | None = None
+    index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = field(default=no_bounds)
+    constant_operands: tuple[int, ...] = ()
     differentiable: bool = True
-    final: Final | None = None
+    finalizer: Finalizer | None = None
     inserted: bool = False
     formula: str = ""
     source: str = ""
     cases: tuple[Case, ...] = ()
     example: str = ""
 
-    def named(self, count: int) -> tuple[str, ...]:
-        """The names of `count` results: those declared, or `out0`, `out1`, …"""
+    def result_names(self, count: int) -> tuple[str, ...]:
+        """Return the names of `count` results: those declared, or `out0`, `out1`, …"""
         if self.variadic:
             (name,) = self.results
             return tuple(f"{name}{i}" for i in range(count))

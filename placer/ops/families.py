@@ -1,7 +1,7 @@
 """The families of ops, in the order of the op reference.
 
-A family is two modules side by side: `linear/dense.py` declares its ops, without JAX and
-numpy, and `linear/dense_jax.py` holds their functions, by the names of the ops.
+A family is a pair of modules: `linear/dense.py` declares the ops and imports neither
+JAX nor numpy; `linear/dense_jax.py` defines their functions, named as the ops are.
 """
 
 from __future__ import annotations
@@ -59,4 +59,4 @@ FAMILIES = (
     constant,
     inserted,
 )
-"""The modules of the declarations."""
+"""The modules that declare ops, each with a tuple `DECLARATIONS`."""

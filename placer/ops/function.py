@@ -1,4 +1,4 @@
-"""The JAX side of an op: plain, or cut into a forward and a backward (R5)."""
+"""The JAX function of an op, callable directly or as a forward and a backward."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ from placer.types import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Where a leaf of what JAX keeps comes back from: `extra` or the operands."""
+    """Where backward gets a leaf of the VJP's pytree from.
+
+    `index` counts the op's operands if `operand`, else `Residuals.extra`.
+    """
 
     operand: bool
     index: int
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The type of a result, whose cotangent backward takes."""
+class ResultType:
+    """The shape and dtype of a result, and so of its cotangent."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -37,30 +40,30 @@ class Result:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """What a forward keeps for its backward beside operands: a JAX pytree.
+    """What a forward saves for its backward besides operands, as a JAX pytree.
 
-    Its arrays are `extra`; all else is static, so that it passes through the results
-    and arguments of jitted functions.
+    Its arrays are `extra`. All other fields are static, so residuals can be results and
+    arguments of jitted functions.
     """
 
     extra: tuple[jax.Array, ...]
     tree: Any = field(metadata={"static": True})
     leaves: tuple[Leaf, ...] = field(metadata={"static": True})
     saves: tuple[int, ...] = field(metadata={"static": True})
-    results: tuple[Result, ...] = field(metadata={"static": True})
+    results: tuple[ResultType, ...] = field(metadata={"static": True})
 
 
 Check = Callable[[str, Sequence[Any], Sequence[Any]], None]
-"""Looks at what an op makes: its kind, its operands and its results as arrays."""
+"""Inspects an op that was computed: its kind, its operands, and its results."""
 _CHECK: ContextVar[Check | None] = ContextVar("check", default=None)
 
 
 @contextmanager
-def checked(check: Check) -> Iterator[None]:
-    """Show `check` the results of every op that is computed in this thread.
+def check_results(check: Check) -> Iterator[None]:
+    """Call `check` with the results of every op that this thread computes.
 
-    Ops are computed one by one while jit is disabled (`jax.disable_jit`); of a jitted
-    function they are computed, as tracers, only when JAX traces it.
+    While jit is disabled (`jax.disable_jit`), ops are computed one by one on arrays. In
+    a jitted function `check` sees tracers, and only while JAX traces the function.
     """
     token = _CHECK.set(check)
     try:
@@ -77,26 +80,25 @@ class Function:
     fn: Callable[..., Any]
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:
-        """The result: one array, or a tuple where there are several."""
-        arrays = _arrays(inputs)
+        """Return the result: an array, or a tuple if the op has several results."""
+        arrays = _as_arrays(inputs)
         out = self.fn(*arrays, **attrs)
-        self._show(arrays, out if isinstance(out, tuple) else (out,))
+        self._report(arrays, out if isinstance(out, tuple) else (out,))
         return out
 
     def forward(self, *inputs: Any, **attrs: Any) -> tuple[Any, Residuals]:
-        """The result, and what `backward` needs beside the saved operands.
+        """Return the result, and what `backward` needs besides the saved operands.
 
-        The operands that the declaration saves are not in the residuals: an operand is
-        known where the function was called, and a weight that left a jitted function
-        would be copied.
+        The residuals do not contain the operands that the declaration saves: the caller
+        has them already, and a weight that left a jitted function would be copied.
         """
-        arrays = _arrays(inputs)
+        arrays = _as_arrays(inputs)
         out, vjp = jax.vjp(partial(self.fn, **attrs), *arrays)
         saves = self._saves(arrays, attrs)
-        kept, tree = jax.tree.flatten(vjp)
+        vjp_leaves, tree = jax.tree.flatten(vjp)
         extra: list[jax.Array] = []
         leaves: list[Leaf] = []
-        for leaf in kept:
+        for leaf in vjp_leaves:
             operand = next((i for i in saves if arrays[i] is leaf), None)
             if operand is None:
                 leaves.append(Leaf(False, len(extra)))
@@ -104,18 +106,20 @@ class Function:
             else:
                 leaves.append(Leaf(True, operand))
         outs = out if isinstance(out, tuple) else (out,)
-        self._show(arrays, outs)
-        results = tuple(Result(y.shape, y.dtype) for y in outs)
+        self._report(arrays, outs)
+        results = tuple(ResultType(y.shape, y.dtype) for y in outs)
         return out, Residuals(tuple(extra), tree, tuple(leaves), saves, results)
 
     def backward(
         self, residuals: Residuals, *saved_then_dys: Any
     ) -> tuple[jax.Array | None, ...]:
-        """The cotangents of the operands, None for an integer one.
+        """Return the cotangents of the operands, None for an integer operand.
 
-        `saved_then_dys` are the operands that the declaration saves, in its order,
-        then the cotangents of the results; a Python number is taken in the dtype of
-        its result, and None is the cotangent of a result that the loss does not need.
+        `saved_then_dys` are the operands that the declaration saves, in its order, then
+        the cotangents of the results. A Python number becomes an array of the result's
+        dtype. None is the cotangent of a result that the loss does not depend on.
+
+        Raises TypeError if the number of arguments is wrong.
         """
         saves, results = residuals.saves, residuals.results
         if len(saved_then_dys) != len(saves) + len(results):
@@ -123,23 +127,23 @@ class Function:
                 f"{self.kind}.backward takes the residuals, {len(saves)} saved operands"
                 f" and {len(results)} cotangents, {len(saved_then_dys)} given"
             )
-        arrays = _arrays(saved_then_dys[: len(saves)])
+        arrays = _as_arrays(saved_then_dys[: len(saves)])
         saved = dict(zip(saves, arrays, strict=True))
         dys = tuple(
             _cotangent(dy, result)
             for dy, result in zip(saved_then_dys[len(saves) :], results, strict=True)
         )
-        kept = [
+        vjp_leaves = [
             saved[leaf.index] if leaf.operand else residuals.extra[leaf.index]
             for leaf in residuals.leaves
         ]
-        vjp = jax.tree.unflatten(residuals.tree, kept)
+        vjp = jax.tree.unflatten(residuals.tree, vjp_leaves)
         cotangents: Sequence[Any] = vjp(dys if len(dys) > 1 else dys[0])
-        found = tuple(None if _is_empty(dx) else dx for dx in cotangents)
-        self._show((*arrays, *dys), [dx for dx in found if dx is not None], ".backward")
-        return found
+        dxs = tuple(None if _is_empty(dx) else dx for dx in cotangents)
+        self._report((*arrays, *dys), [dx for dx in dxs if dx is not None], ".backward")
+        return dxs
 
-    def _show(
+    def _report(
         self, operands: Sequence[Any], results: Sequence[Any], part: str = ""
     ) -> None:
         check = _CHECK.get()
@@ -151,16 +155,17 @@ class Function:
     ) -> tuple[int, ...]:
         declaration = registry.find(self.kind)
         types = [TensorType(str(x.dtype), x.shape) for x in arrays]
-        given = {name: value for name, value in attrs.items() if name != "count"}
-        return declaration.saves(types, complete(declaration, given))
+        declared = {name: value for name, value in attrs.items() if name != "count"}
+        return declaration.saves(types, complete(declaration, declared))
 
 
-def _arrays(inputs: Sequence[Any]) -> tuple[jax.Array, ...]:
-    # One array per operand, whose identity finds it again among what JAX keeps.
+def _as_arrays(inputs: Sequence[Any]) -> tuple[jax.Array, ...]:
+    # Operands must be arrays: forward finds them among the leaves of the VJP by
+    # identity.
     return tuple(x if isinstance(x, jax.Array) else jnp.asarray(x) for x in inputs)
 
 
-def _cotangent(dy: Any, result: Result) -> Any:
+def _cotangent(dy: Any, result: ResultType) -> Any:
     if dy is None:
         if not jnp.issubdtype(result.dtype, jnp.inexact):
             return np.zeros(result.shape, jax.dtypes.float0)
@@ -169,5 +174,5 @@ def _cotangent(dy: Any, result: Result) -> Any:
 
 
 def _is_empty(cotangent: Any) -> bool:
-    """Whether it is what JAX has for the cotangent of an integer."""
+    """Whether JAX made this the cotangent of an integer, which is of dtype float0."""
     return bool(cotangent.dtype == jax.dtypes.float0)

@@ -1,4 +1,4 @@
-"""The declarations by kind."""
+"""The declarations of all computed ops, by kind."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ FAMILY_OF = {
     for family in FAMILIES
     for declaration in family.DECLARATIONS
 }
-"""The module that declares each kind."""
+"""The name of the module that declares each kind."""
 
 
 def find(kind: str) -> Declaration:
-    """The declaration of an op kind; OpError with the nearest valid one."""
+    """Return the declaration of an op kind.
+
+    Raises OpError for an unknown kind, with the most similar known one as the hint.
+    """
     declaration = DECLARATIONS.get(kind)
     if declaration is None:
         valid = [d.kind for d in DECLARATIONS.values() if not d.inserted]
@@ -30,5 +33,5 @@ def find(kind: str) -> Declaration:
 
 
 def kinds() -> tuple[str, ...]:
-    """All op kinds, those that the compiler inserts among them."""
+    """Return all op kinds, including those that only the compiler inserts."""
     return tuple(DECLARATIONS)

@@ -1,4 +1,4 @@
-"""The compiler's passes, in order. Each is one function from a graph to a graph."""
+"""The passes of the compiler, in order. Each is a function from a graph to a graph."""
 
 from __future__ import annotations
 
@@ -18,60 +18,63 @@ from placer.passes.segment import segment
 from placer.passes.slice_parameters import slice_parameters
 from placer.passes.train import train
 from placer.passes.transfer import transfer
-from placer.passes.verify import Stage, verify
-from placer.passes.verify_types import Known
+from placer.passes.verify import GraphForm, verify
+from placer.passes.verify_types import VerifierCache
 
 Pass = Callable[[Graph], Graph]
 
-SHARED: tuple[tuple[str, Pass, Stage], ...] = (
-    ("differentiate", differentiate, Stage.DIFFERENTIATED),
-    ("place", place, Stage.PLACED),
-    ("partial_sums", partial_sums, Stage.PLACED),
-    ("slice", slice_parameters, Stage.PLACED),
+SHARED_PASSES: tuple[tuple[str, Pass, GraphForm], ...] = (
+    ("differentiate", differentiate, GraphForm.DIFFERENTIATED),
+    ("place", place, GraphForm.PLACED),
+    ("partial_sums", partial_sums, GraphForm.PLACED),
+    ("slice", slice_parameters, GraphForm.PLACED),
 )
-"""What a training step and its evaluation share: name, pass, what holds afterwards."""
+"""The passes before the training step and the evaluation become two graphs: the name,
+the pass, and the form of its result."""
 
-STEP: tuple[tuple[str, Pass, Stage], ...] = (
-    ("microbatch", microbatch, Stage.PLACED),
-    ("layout", lay_out, Stage.LAID_OUT),
-    ("recompute", recompute, Stage.LAID_OUT),
-    ("transfer", transfer, Stage.TRANSFERRED),
-    ("memcpy", memcpy, Stage.COPIED),
-    ("segment", segment, Stage.COPIED),
+STEP_PASSES: tuple[tuple[str, Pass, GraphForm], ...] = (
+    ("microbatch", microbatch, GraphForm.PLACED),
+    ("layout", lay_out, GraphForm.LAID_OUT),
+    ("recompute", recompute, GraphForm.LAID_OUT),
+    ("transfer", transfer, GraphForm.TRANSFERRED),
+    ("memcpy", memcpy, GraphForm.COPIED),
+    ("segment", segment, GraphForm.COPIED),
 )
-"""What each of the two goes through, after `train` or `evaluate`."""
+"""The passes that each of the two graphs goes through, after `train` or `evaluate`."""
 
-NAMES = (
-    *(name for name, _, _ in SHARED),
+PASS_NAMES = (
+    *(name for name, _, _ in SHARED_PASSES),
     *("train", "evaluate"),
-    *(name for name, _, _ in STEP),
+    *(name for name, _, _ in STEP_PASSES),
 )
-"""What `--print-after` takes."""
+"""The names of all passes, as `--print-after` accepts them."""
 
 
 def lower(graph: Graph, eval_batch: int | None) -> Iterator[tuple[str, Graph]]:
-    """Run all passes; yield each one's name and graph: first what the training step and
-    the evaluation share, then the step's from `train` on, then the evaluation's from
-    `evaluate` on.
+    """Run all passes, and yield the name and the result of each.
 
-    The graph is verified before and after every pass.
+    First come the shared passes, then `train` and the passes of the training step,
+    then, if there is an `eval_batch`, `evaluate` and the passes of the evaluation.
+    Graphs are verified before and after every pass. Raises GraphError if the model
+    cannot be lowered.
     """
-    known = Known()
-    verify(graph, Stage.WRITTEN, known)
-    for name, apply, stage in SHARED:
+    cache = VerifierCache()
+    verify(graph, GraphForm.WRITTEN, cache)
+    for name, apply, form in SHARED_PASSES:
         graph = apply(graph)
-        verify(graph, stage, known)
+        verify(graph, form, cache)
         yield name, graph
     edges = 0
     phases = [("train", train(graph))]
     if eval_batch:
         phases.append(("evaluate", evaluate(graph, eval_batch)))
-    for phase, found in phases:
-        verify(found, Stage.PLACED, known)
-        yield phase, found
-        for name, apply, stage in STEP:
+    for phase, lowered in phases:
+        verify(lowered, GraphForm.PLACED, cache)
+        yield phase, lowered
+        for name, apply, form in STEP_PASSES:
+            # The edges of both graphs are numbered together.
             numbered = partial(transfer, first_edge=edges + 1)
-            found = numbered(found) if apply is transfer else apply(found)
-            verify(found, stage, known)
-            yield name, found
-        edges += len(found.of_kind("send"))
+            lowered = numbered(lowered) if apply is transfer else apply(lowered)
+            verify(lowered, form, cache)
+            yield name, lowered
+        edges += len(lowered.of_kind("send"))

@@ -1,11 +1,12 @@
-"""differentiate: add the backward of every forward op, and the updates it feeds.
+"""differentiate: reverse-mode differentiation of the loss, and the parameter updates.
 
-Needs the graph as written. Afterwards each op on a way from a trainable parameter to
-the loss also gives a residual, `%h1.res`, and stands beside one gradient op `fc.grad`
-that takes that residual, the operands its declaration saves, and the cotangents of the
-results that the loss needs (R5). Gradients of several uses are summed by `accumulate`,
-in program order. A place of `minimize` goes to the gradients of ops that have none.
-`minimize` is replaced by what `updates` writes.
+Needs the graph of a front end. Afterwards each op on a path from a trainable parameter
+to the loss has a residual as its last result, `%h1.res`, and one gradient op, such as
+`fc.grad`. The operands of the gradient op are the residual, the operands that the
+declaration of the forward op saves, and the cotangents of the results that lead to the
+loss. If a value has several uses, `accumulate` sums its gradients in program order.
+Gradient ops of ops without a place get the place of `minimize`. The ops of
+`placer.passes.updates` replace `minimize`.
 """
 
 from __future__ import annotations
@@ -19,19 +20,24 @@ from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import STRUCTURAL, declared_attrs
 from placer.ops.attributes import complete
-from placer.passes.updates import updates
+from placer.passes.updates import update_ops
 from placer.types import ResidualType, TensorType
 
 
 def differentiate(graph: Graph) -> Graph:
-    recipes = graph.of_kind("minimize")
-    if not recipes:
+    """Run the pass.
+
+    Raises GraphError if the loss depends on no trainable parameter, or if an optimizer
+    would update nothing.
+    """
+    minimize_ops = graph.of_kind("minimize")
+    if not minimize_ops:
         return graph
-    minimize = recipes[0]
+    minimize = minimize_ops[0]
     loss = minimize.operands[0]
     if graph.producers[loss].kind == "parameter":
         raise GraphError(
-            f"'{loss}' is a parameter: an op must compute what is minimized",
+            f"'{loss}' is a parameter: only the result of an op can be minimized",
             span=minimize.source,
         )
     active = _active_operands(graph, loss)
@@ -44,14 +50,14 @@ def differentiate(graph: Graph) -> Graph:
         for op in graph.ops
         if op.kind != "minimize"
     ]
-    return graph.with_ops([*forward, *backward, *updates(graph, minimize, trained)])
+    return graph.with_ops([*forward, *backward, *update_ops(graph, minimize, trained)])
 
 
 def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
     """Raise GraphError at an optimizer that would update nothing."""
-    busy = {op.attrs["group"] for op in trained}
-    for recipe in graph.of_kind("optimizer"):
-        if (group := recipe.attrs["group"]) in busy:
+    used_groups = {op.attrs["group"] for op in trained}
+    for optimizer in graph.of_kind("optimizer"):
+        if (group := optimizer.attrs["group"]) in used_groups:
             continue
         parameters = graph.of_kind("parameter")
         first, *rest = [p.name for p in parameters if p.attrs.get("group") == group]
@@ -59,48 +65,49 @@ def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
         raise GraphError(
             f"this optimizer trains nothing: '{loss}' does not depend on "
             f"'{first}'{more}",
-            span=recipe.source,
-            hint="minimize what they lead to, or give them trainable: false",
+            span=optimizer.source,
+            hint="minimize a loss that depends on them, or set trainable: false",
         )
 
 
 def _active_operands(graph: Graph, loss: str) -> dict[int, tuple[int, ...]]:
-    """For each op (by id) on a way from a trainable parameter to the loss, the operand
-    indices through which the gradient flows on."""
-    depends = {op.name for op in graph.of_kind("parameter") if "group" in op.attrs}
-    through: dict[int, tuple[int, ...]] = {}
+    """Return the ops on a path from a trainable parameter to the loss, by id, with the
+    indices of the operands that such a path goes through."""
+    dependent = {op.name for op in graph.of_kind("parameter") if "group" in op.attrs}
+    candidates: dict[int, tuple[int, ...]] = {}  # ops that depend on a parameter
     for op in graph.ops:
         if op.kind in STRUCTURAL or not (declared := ops.find(op.kind)).differentiable:
             continue
         wrt = tuple(
             i
             for i, name in enumerate(op.operands)
-            if name in depends and i not in declared.constant
+            if name in dependent and i not in declared.constant_operands
         )
         if wrt:
-            through[id(op)] = wrt
-            depends.update(
+            candidates[id(op)] = wrt
+            dependent.update(
                 v.name
                 for v in op.results
                 if isinstance(v.type, TensorType) and v.type.is_float
             )
-    if loss not in depends:
+    if loss not in dependent:
         raise GraphError(
             f"'{loss}' depends on no trainable parameter: there is nothing to minimize",
             span=graph.producers[loss].source,
         )
     active: dict[int, tuple[int, ...]] = {}
-    wanted = {loss}
+    needed = {loss}
     for op in reversed(graph.ops):
-        if id(op) in through and any(value.name in wanted for value in op.results):
-            active[id(op)] = through[id(op)]
-            wanted.update(op.operands[i] for i in active[id(op)])
+        if id(op) in candidates and any(value.name in needed for value in op.results):
+            active[id(op)] = candidates[id(op)]
+            needed.update(op.operands[i] for i in active[id(op)])
     return active
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """One use of a value: operand `index` of an op, whose gradient is `gradient`."""
+    """One use of a value, as operand `index` of an op, with the name of its
+    gradient."""
 
     index: int
     gradient: str
@@ -109,32 +116,39 @@ class _Use:
 def _contributions(
     graph: Graph, active: dict[int, tuple[int, ...]]
 ) -> dict[str, tuple[tuple[int, _Use], ...]]:
-    """For each value, its uses that give gradients, in program order, by op id."""
+    """Return the uses of each value that have a gradient, in program order, each with
+    the id of the op."""
     uses: dict[str, list[tuple[int, int]]] = {}
     for op in graph.ops:
         for index in active.get(id(op), ()):
             uses.setdefault(op.operands[index], []).append((id(op), index))
     return {
         name: tuple(
-            (op, _Use(index, f"{name}.grad" if len(found) == 1 else f"{name}.grad.{i}"))
-            for i, (op, index) in enumerate(found)
+            (
+                op_id,
+                _Use(
+                    index, f"{name}.grad" if len(op_uses) == 1 else f"{name}.grad.{i}"
+                ),
+            )
+            for i, (op_id, index) in enumerate(op_uses)
         )
-        for name, found in uses.items()
+        for name, op_uses in uses.items()
     }
 
 
 def _with_residual(graph: Graph, op: Op) -> Op:
     declaration = ops.find(op.kind)
-    types = [graph.tensor(name) for name in op.operands]
+    types = [graph.tensor_type(name) for name in op.operands]
     attrs = complete(declaration, declared_attrs(op.attrs))
     parts = declaration.residuals(types, attrs)
     residual = Value(f"{op.name}.res", _residual_type(tuple(parts)))
-    return op.of(op.operands, (*op.results, residual))
+    return op.with_values(op.operands, (*op.results, residual))
 
 
 @lru_cache
 def _residual_type(parts: tuple[TensorType, ...]) -> ResidualType:
-    """Equal types are one object: few are."""
+    """Return one object for equal types: there are few, and the verifier compares them
+    by identity first."""
     return ResidualType(parts)
 
 
@@ -144,54 +158,65 @@ def _backward(
     active: dict[int, tuple[int, ...]],
     contributions: dict[str, tuple[tuple[int, _Use], ...]],
 ) -> Iterator[Op]:
+    """Yield the gradient ops and the sums of gradients, from the loss backwards."""
     (loss,) = minimize.operands
-    kind = graph.tensor(loss)
-    seed = {"value": 1.0, "dtype": kind.dtype, "shape": ()}
-    yield Op("constant", (), (Value(f"{loss}.grad", kind),), seed)
+    loss_type = graph.tensor_type(loss)
+    seed = {"value": 1.0, "dtype": loss_type.dtype, "shape": ()}
+    yield Op("constant", (), (Value(f"{loss}.grad", loss_type),), seed)
     gradients = {
-        (op, use.index): use.gradient
+        (op_id, use.index): use.gradient
         for uses in contributions.values()
-        for op, use in uses
+        for op_id, use in uses
     }
     for op in reversed(graph.ops):
         for value in op.results:
             uses = contributions.get(value.name, ())
             if len(uses) > 1:
-                parts = tuple(use.gradient for _, use in uses)
+                terms = tuple(use.gradient for _, use in uses)
                 total = Value(f"{value.name}.grad", value.type)
                 attrs = {"of": value.name}
-                yield Op("accumulate", parts, (total,), attrs, source=op.source)
+                yield Op("accumulate", terms, (total,), attrs, source=op.source)
         wrt = active.get(id(op))
         if wrt:
-            needed = [
+            cotangents = [
                 i
                 for i, value in enumerate(op.results)
                 if value.name == loss or value.name in contributions
             ]
-            gradient = _gradient(graph, op, wrt, needed, gradients)
-            yield gradient if op.place is not None else gradient.at(minimize.place)
+            gradient = _gradient_op(graph, op, wrt, cotangents, gradients)
+            yield (
+                gradient
+                if op.place is not None
+                else gradient.with_place(minimize.place)
+            )
 
 
-def _gradient(
+def _gradient_op(
     graph: Graph,
     op: Op,
     wrt: Sequence[int],
-    needed: Sequence[int],
+    cotangents: Sequence[int],
     gradients: dict[tuple[int, int], str],
 ) -> Op:
+    """Return the gradient op of a forward op.
+
+    `wrt` are the operands that it is taken with respect to, `cotangents` the results
+    that lead to the loss; `gradients` are the names of its results, by op id and
+    operand.
+    """
     declaration = ops.find(op.kind)
-    types = [graph.tensor(name) for name in op.operands]
-    given = declared_attrs(op.attrs)
-    saved = declaration.saves(types, complete(declaration, given))
-    attrs = {**given, "wrt": tuple(wrt)}
-    if len(needed) < len(op.results):
-        attrs["cotangents"] = tuple(needed)
+    types = [graph.tensor_type(name) for name in op.operands]
+    given_attrs = declared_attrs(op.attrs)
+    saved = declaration.saves(types, complete(declaration, given_attrs))
+    attrs = {**given_attrs, "wrt": tuple(wrt)}
+    if len(cotangents) < len(op.results):
+        attrs["cotangents"] = tuple(cotangents)
     return Op(
         f"{op.kind}.grad",
         (
             f"{op.name}.res",
             *(op.operands[i] for i in saved),
-            *(f"{op.results[i].name}.grad" for i in needed),
+            *(f"{op.results[i].name}.grad" for i in cotangents),
         ),
         tuple(Value(gradients[id(op), i], types[i]) for i in wrt),
         attrs,

@@ -1,35 +1,38 @@
-"""evaluate: what of a step an evaluation runs: its metrics and all they depend on.
+"""evaluate: reduce the graph to what an evaluation runs: the metrics.
 
-Needs a sliced graph. Afterwards no gradient, residual, update or store is left, and
-each `if_training` is its second operand; the placement is the training step's. What
-depends on no input is `once`: it is made before the first batch, and not for each.
+Needs a sliced graph. Afterwards there are the metrics and the ops that they depend on,
+without gradients, residuals, updates and stores. Places are those of the training step.
+Each `if_training` is its second operand. Ops that depend on no input have the attribute
+`once`: they run once, before the first batch.
 """
 
 from __future__ import annotations
 
-from placer.analysis.if_training import resolved
+from placer.analysis.if_training import resolve_if_training
 from placer.graph.graph import Graph, Op
 from placer.types import ResidualType
 
 
 def evaluate(graph: Graph, batch: int) -> Graph:
+    """Run the pass, for batches of `batch` rows."""
     once: set[str] = set()
-    kept: list[Op] = []
-    for op in resolved(graph, 1, _is_told):
+    ops: list[Op] = []
+    for op in resolve_if_training(graph, 1, _is_metric):
         tensors = tuple(v for v in op.results if not isinstance(v.type, ResidualType))
         if tensors != op.results:
-            op = op.of(op.operands, tensors)
+            op = op.with_values(op.operands, tensors)
         if op.attrs.get("training"):
             op = op.with_attrs(training=False)
-        # A metric is recorded for every batch: it counts by the rows of each.
-        varies = op.kind in ("read", "record")
-        if not varies and once.issuperset(op.operands):
+        # A metric is recorded for every batch, because it is weighted by the batch's
+        # rows.
+        is_per_batch = op.kind in ("read", "record")
+        if not is_per_batch and once.issuperset(op.operands):
             once.update(value.name for value in op.results)
             op = op.with_attrs(once=True)
-        kept.append(op)
-    return Graph(f"{graph.name}.eval", graph.cluster, batch, tuple(kept))
+        ops.append(op)
+    return Graph(f"{graph.name}.eval", graph.cluster, batch, tuple(ops))
 
 
-def _is_told(op: Op) -> bool:
-    """Whether a metric is recorded, and not a loss that is watched in training only."""
+def _is_metric(op: Op) -> bool:
+    """Whether the op records a metric, not the loss that only training watches."""
     return op.kind == "record" and not op.attrs.get("watched")

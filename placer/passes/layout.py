@@ -1,9 +1,9 @@
-"""lay_out: say how each value lies on its places, and convert where an op asks.
+"""layout: give every value a layout, and insert the conversions that ops need.
 
-Needs a placed, sliced graph. Afterwards every value has a layout (R, S or P, design 4)
-and every op finds each operand where it runs, in the layout it needs: conversions
-such as `all_reduce` stand before their first use. A value is converted once for each
-layout and place, however many ops use it (R6).
+Needs a placed, sliced graph. Afterwards every value has a layout (R, S or P), and every
+op has its operands on its own nodes, in the layouts that it needs: conversions such as
+`all_reduce` come before their first user. A value is converted once for each layout and
+place, however many ops use it there.
 """
 
 from __future__ import annotations
@@ -14,142 +14,166 @@ from math import gcd, lcm, prod
 
 from placer.analysis.layout_rules import (
     Layouts,
-    Ways,
-    by_rule,
-    of_accumulation,
-    of_gradient,
-    replicated,
+    LayoutSignature,
+    accumulation_signature,
+    forward_signature,
+    gradient_signature,
+    replicated_signature,
 )
 from placer.errors import GraphError
-from placer.graph.fresh_names import fresh
+from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import (
-    CONVERSIONS,
-    OVER,
+    MICROBATCH_CONVERSIONS,
+    conversion_kind,
     is_computed,
     is_once,
     is_structural,
 )
 from placer.layouts import Layout
-from placer.layouts.conversions import shares
-from placer.passes.place import joined
+from placer.layouts.partition import row_shards
+from placer.passes.place import union_place
 from placer.place import Place
 from placer.types import TensorType
 
 
 def lay_out(graph: Graph) -> Graph:
+    """Run the layout pass.
+
+    Raises GraphError if the batch cannot be split evenly where a value is split.
+    """
     layouts: dict[str, Layout] = {}
-    needs: list[Layouts] = []
-    by_op: dict[str, Layouts] = {}
-    known: dict[tuple[object, ...], Ways] = {}
+    needed: list[Layouts] = []
+    needed_by_first_result: dict[str, Layouts] = {}
+    cache: dict[tuple[object, ...], LayoutSignature] = {}
     for op in graph.ops:
-        wanted, given = _layouts_of(graph, op, layouts, by_op, known)
-        needs.append(wanted)
+        needs, gives = _signature(graph, op, layouts, needed_by_first_result, cache)
+        needed.append(needs)
         if op.results:
-            by_op[op.results[0].name] = wanted
-        for value, layout in zip(op.results, given, strict=True):
+            needed_by_first_result[op.results[0].name] = needs
+        for value, layout in zip(op.results, gives, strict=True):
             layouts[value.name] = layout
-    laid_out = _converted(graph, layouts, needs)
+    laid_out = _insert_conversions(graph, layouts, needed)
     check_rows(laid_out)
     return laid_out
 
 
-def _layouts_of(
+def _signature(
     graph: Graph,
     op: Op,
     layouts: Mapping[str, Layout],
-    by_op: Mapping[str, Layouts],
-    known: dict[tuple[object, ...], Ways],
-) -> Ways:
-    """What layout the op needs of each operand, and what its results have."""
+    needed_by_first_result: Mapping[str, Layouts],
+    cache: dict[tuple[object, ...], LayoutSignature],
+) -> LayoutSignature:
+    """Return the layouts that an op needs of its operands, and those of its results.
+
+    `layouts` are those of the values so far, `needed_by_first_result` what the ops so
+    far need. On a single node every value is R.
+    """
     single = len(graph.nodes(op)) == 1
     if op.kind == "read":
-        split = graph.tensor(op.name).has_rows and not single
+        split = graph.tensor_type(op.name).has_rows and not single
         return (), ("S" if split else "R",)
     if op.kind == "record":
         return tuple(layouts[name] for name in op.operands), ()
-    if op.kind in OVER and not single:
-        # Rows of one node are not side by side in the batch once they are joined.
+    if op.kind in MICROBATCH_CONVERSIONS and not single:
+        # Each microbatch has rows of every node. So the local rows of all microbatches
+        # are not a contiguous part of the batch, and rows are gathered for these ops.
         as_is = op.kind not in ("join_microbatches", "split_microbatches")
         layout = layouts[op.operands[0]] if as_is else "R"
         return (layout,), (layout,)
     if op.kind == "cut":
         return (layouts[op.operands[0]],), (layouts[op.operands[0]],)
     if single or is_structural(op.kind):
-        return replicated(op)
+        return replicated_signature(op)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
-        types = [graph.tensor(name) for name in forward.operands]
-        needed = by_op[forward.results[0].name]
-        return of_gradient(op, forward, types, needed, layouts)
+        types = [graph.tensor_type(name) for name in forward.operands]
+        needed = needed_by_first_result[forward.results[0].name]
+        return gradient_signature(op, forward, types, needed, layouts)
     if op.kind == "accumulate":
-        return of_accumulation(op, layouts)
-    types = [graph.tensor(name) for name in op.operands]
+        return accumulation_signature(op, layouts)
+    types = [graph.tensor_type(name) for name in op.operands]
     have = [
-        _arriving(graph, op, name, kind, layouts)
-        for name, kind in zip(op.operands, types, strict=True)
+        _arriving_layout(graph, op, name, value_type, layouts)
+        for name, value_type in zip(op.operands, types, strict=True)
     ]
-    written = repr(op.attrs) if op.attrs else ""
-    key = op.kind, written, len(op.results), *have, *types
-    if key not in known:
-        known[key] = by_rule(op, types, have)
-    return known[key]
+    attrs_text = repr(op.attrs) if op.attrs else ""
+    key = op.kind, attrs_text, len(op.results), *have, *types
+    if key not in cache:
+        cache[key] = forward_signature(op, types, have)
+    return cache[key]
 
 
-def _arriving(
-    graph: Graph, op: Op, name: str, kind: TensorType, layouts: Mapping[str, Layout]
+def _arriving_layout(
+    graph: Graph,
+    op: Op,
+    name: str,
+    value_type: TensorType,
+    layouts: Mapping[str, Layout],
 ) -> Layout:
-    """The layout in which an operand comes. Rows of a value that stands on one other
-    node are dealt out, so that the work is shared."""
+    """Return the layout in which an operand arrives: that of the value, except that the
+    rows of a value from a single other node are split, so that the work is shared."""
     producer = graph.producers[name]
     if producer.place is op.place:
         return layouts[name]
-    there = graph.nodes(producer)
-    alone = len(there) == 1 and there != graph.nodes(op)
-    return "S" if alone and kind.has_rows else layouts[name]
+    source_nodes = graph.nodes(producer)
+    from_one_node = len(source_nodes) == 1 and source_nodes != graph.nodes(op)
+    return "S" if from_one_node and value_type.has_rows else layouts[name]
 
 
 def check_rows(graph: Graph) -> None:
-    """Raise GraphError unless every split value can be split evenly: over nodes, and
-    over the devices that compute together on each."""
-    devices: dict[int, int] = {}  # of a place, by identity
+    """Check that the batch can be split evenly for every value that needs it.
+
+    Rows are split over microbatches, over nodes, and over the devices of a node that
+    compute together; their product must divide the batch. Raises GraphError, with the
+    nearest batch sizes as the hint.
+    """
+    device_counts: dict[int, int] = {}  # by id(place)
     for op in graph.ops:
         if op.kind == "read" and op.name not in graph.uses:
-            continue  # whoever takes it has all rows, and reads them
-        parts = devices.get(id(op.place))
-        if parts is None:
+            continue  # users need the whole batch, and have a `read` of their own
+        devices = device_counts.get(id(op.place))
+        if devices is None:
             assert op.place is not None
-            parts = len(graph.cluster.device_ids(op.place))
-            devices[id(op.place)] = parts
+            devices = len(graph.cluster.device_ids(op.place))
+            device_counts[id(op.place)] = devices
         for value in op.results:
-            kind = value.type
-            rows = isinstance(kind, TensorType) and kind.has_rows
-            over = parts if is_computed(op) and rows else 1
-            ways: list[tuple[int, str]] = []
+            value_type = value.type
+            has_rows = isinstance(value_type, TensorType) and value_type.has_rows
+            device_parts = devices if is_computed(op) and has_rows else 1
+            splits: list[tuple[int, str]] = []
             if value.layout == "S":
-                found = shares(graph.nodes(op), graph.cluster.workers)
-                # Of a node that has the rows of several workers, all go to its devices.
-                over = lcm(
-                    *(over // gcd(over, len(each.own)) for each in found if each.own)
+                shards = row_shards(graph.nodes(op), graph.cluster.workers)
+                # A heter node with the rows of k workers splits k parts over its d
+                # devices at once. A part need only be divisible by d / gcd(d, k).
+                device_parts = lcm(
+                    *(
+                        device_parts // gcd(device_parts, len(shard.part_indices))
+                        for shard in shards
+                        if shard.part_indices
+                    )
                 )
-                of_workers = found[0].parts > len(found)
-                ways.append((found[0].parts, "workers" if of_workers else "nodes"))
-            ways.append((over, "devices"))
-            if rows and value.over == "S":
-                ways.append((graph.microbatches, "microbatches"))
-            if graph.batch % prod(count for count, _ in ways):
-                raise _uneven(graph, op, value, [way for way in ways if way[0] > 1])
+                by_worker = shards[0].num_parts > len(shards)
+                noun = "workers" if by_worker else "nodes"
+                splits.append((shards[0].num_parts, noun))
+            splits.append((device_parts, "devices"))
+            if has_rows and value.microbatch_layout == "S":
+                splits.append((graph.microbatches, "microbatches"))
+            if graph.batch % prod(count for count, _ in splits):
+                splits = [split for split in splits if split[0] > 1]
+                raise _uneven_batch(graph, op, value, splits)
 
 
-def _uneven(
-    graph: Graph, op: Op, value: Value, ways: Sequence[tuple[int, str]]
+def _uneven_batch(
+    graph: Graph, op: Op, value: Value, splits: Sequence[tuple[int, str]]
 ) -> GraphError:
-    parts = prod(count for count, _ in ways)
-    what = " x ".join(f"{count} {noun}" for count, noun in ways)
+    parts = prod(count for count, _ in splits)
+    what = " x ".join(f"{count} {noun}" for count, noun in splits)
     below = graph.batch - graph.batch % parts
     near = f"sizes are {below} or {below + parts}" if below else f"size is {parts}"
     source, name = op.source, value.name
-    if source is None:  # where a row stands is read for an op that somebody wrote
+    if source is None:  # the op has no position in the spec: point at its first user
         user = graph.uses[name][0]
         source, name = user.source, user.name
     rows = "1 row" if graph.batch == 1 else f"{graph.batch} rows"
@@ -162,153 +186,179 @@ def _uneven(
 
 
 @dataclass(frozen=True, slots=True)
-class _Need:
-    """A value in another layout, or elsewhere: what one conversion makes."""
+class _PlannedConversion:
+    """A conversion of a value: the layout and the place of its result, and its name."""
 
     layout: Layout
     place: Place
     result: str
 
 
-def _converted(
-    graph: Graph, layouts: Mapping[str, Layout], needs: Sequence[Layouts]
+def _insert_conversions(
+    graph: Graph, layouts: Mapping[str, Layout], needed: Sequence[Layouts]
 ) -> Graph:
-    wanted: dict[str, list[tuple[Layout, Place]]] = {}
-    unmet: dict[int, list[int]] = {}  # operands of an op that need a conversion
-    for at, (op, need) in enumerate(zip(graph.ops, needs, strict=True)):
-        for i, (name, layout) in enumerate(zip(op.operands, need, strict=True)):
-            if not _satisfied(graph, name, layouts[name], layout, op):
+    """Return the graph with layouts, and with conversions before their first users.
+
+    `needed` are the layouts that each op needs of its operands. All users of a value
+    are collected before the conversions of the value are planned, so that users share
+    them.
+    """
+    requests: dict[str, list[tuple[Layout, Place]]] = {}
+    to_convert: dict[int, list[int]] = {}  # by op: the indices of operands
+    for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
+        for i, (name, layout) in enumerate(zip(op.operands, needs, strict=True)):
+            if not _is_satisfied(graph, name, layouts[name], layout, op):
                 assert op.place is not None
-                wanted.setdefault(name, []).append((layout, op.place))
-                unmet.setdefault(at, []).append(i)
-    taken = set(graph.values)
+                requests.setdefault(name, []).append((layout, op.place))
+                to_convert.setdefault(number, []).append(i)
+    used_names = set(graph.values)
     plans = {
-        name: _plan(graph, name, layouts[name], found, taken)
-        for name, found in wanted.items()
+        name: _plan_conversions(graph, name, layouts[name], requested, used_names)
+        for name, requested in requests.items()
     }
-    out: list[Op] = []
-    made: set[str] = set()
-    for at, (op, need) in enumerate(zip(graph.ops, needs, strict=True)):
+    ops: list[Op] = []
+    emitted: set[str] = set()
+    for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
         operands = op.operands
-        if at in unmet:
+        if number in to_convert:
             names = list(operands)
-            for i in unmet[at]:
+            for i in to_convert[number]:
                 name = names[i]
-                made_now, names[i] = _conversions(
-                    graph, name, layouts[name], need[i], op, plans[name], made
+                conversions, names[i] = _conversions_for(
+                    graph, name, layouts[name], needs[i], op, plans[name], emitted
                 )
-                out.extend(made_now)
+                ops.extend(conversions)
             operands = tuple(names)
         results = tuple(
-            [Value(v.name, v.type, layouts[v.name], v.over) for v in op.results]
+            [
+                Value(v.name, v.type, layouts[v.name], v.microbatch_layout)
+                for v in op.results
+            ]
         )
-        out.append(op.of(operands, results))
-    return graph.with_ops(out)
+        ops.append(op.with_values(operands, results))
+    return graph.with_ops(ops)
 
 
-def _satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -> bool:
+def _is_satisfied(graph: Graph, name: str, have: Layout, need: Layout, op: Op) -> bool:
+    """Whether an op can use an operand without a conversion."""
     if have != need:
         return False
     producer = graph.producers[name]
     if producer.place is op.place:
         return True
-    here, there = graph.nodes(op), graph.nodes(producer)
-    if here is there:
+    nodes, source_nodes = graph.nodes(op), graph.nodes(producer)
+    if nodes is source_nodes:
         return True
     if have == "R":
-        return set(here) <= set(there)
-    if have == "P" and op.kind == "accumulate" and set(there) <= set(here):
-        return True  # a node without a part adds nothing
-    return here == there
+        return set(nodes) <= set(source_nodes)
+    if have == "P" and op.kind == "accumulate" and set(source_nodes) <= set(nodes):
+        return True  # the other nodes of the op add nothing to the sum
+    return nodes == source_nodes
 
 
-def _plan(
+def _plan_conversions(
     graph: Graph,
     name: str,
     have: Layout,
-    wanted: Sequence[tuple[Layout, Place]],
-    taken: set[str],
-) -> list[_Need]:
-    """The conversions of one value: one R for all nodes of a kind, one S or P for each
-    set of nodes. Each is made on the devices of its first user."""
-    found: list[_Need] = []
+    requests: Sequence[tuple[Layout, Place]],
+    used_names: set[str],
+) -> list[_PlannedConversion]:
+    """Plan the conversions of one value, for all its users.
+
+    A replica is the same on every node, so one conversion to R serves all users of a
+    node kind, at the union of their places. S and P depend on the set of nodes: one
+    conversion per set. The result is on the devices of the first user.
+    """
+    conversions: list[_PlannedConversion] = []
     for layout in ("R", "S", "P"):
         groups: dict[object, list[Place]] = {}
-        for want, place in wanted:
-            if want == layout:
-                kind = place.node if want == "R" else _nodes(graph, place)
-                groups.setdefault(kind, []).append(place)
+        for requested, place in requests:
+            if requested == layout:
+                key = place.node if requested == "R" else _nodes(graph, place)
+                groups.setdefault(key, []).append(place)
         for places in groups.values():
-            whole = joined(graph.cluster, places)
-            assert whole is not None
-            result = fresh(f"{name}.{CONVERSIONS[have, layout]}", taken)
-            found.append(_Need(layout, whole, result))
-    return found
+            target = union_place(graph.cluster, places)
+            assert target is not None
+            kind = conversion_kind(have, layout, len(_nodes(graph, target)))
+            result = unique_name(f"{name}.{kind}", used_names)
+            conversions.append(_PlannedConversion(layout, target, result))
+    return conversions
 
 
-def _conversions(
+def _conversions_for(
     graph: Graph,
     name: str,
     have: Layout,
     need: Layout,
     op: Op,
-    plan: Sequence[_Need],
-    made: set[str],
+    plan: Sequence[_PlannedConversion],
+    emitted: set[str],
 ) -> tuple[list[Op], str]:
-    """The conversion ops that are still to be made for this operand, and its name."""
-    here = set(graph.nodes(op))
+    """Return the conversion ops that an op needs for an operand and that are not
+    emitted yet, and the name of the converted operand."""
+    nodes = set(graph.nodes(op))
     chosen = next(
-        n
-        for n in plan
-        if n.layout == need
+        planned
+        for planned in plan
+        if planned.layout == need
         and (
-            here <= set(_nodes(graph, n.place))
+            nodes <= set(_nodes(graph, planned.place))
             if need == "R"
-            else _nodes(graph, n.place) == graph.nodes(op)
+            else _nodes(graph, planned.place) == graph.nodes(op)
         )
     )
-    whole = next(
+    replica = next(
         (
-            n
-            for n in plan
-            if n is not chosen
-            and n.layout == "R"
+            planned
+            for planned in plan
+            if planned is not chosen
+            and planned.layout == "R"
             and need == "S"
-            and here <= set(_nodes(graph, n.place))
+            and nodes <= set(_nodes(graph, planned.place))
         ),
         None,
     )
-    steps: list[Op] = []
-    if whole is not None:  # rows are cut from what has come whole already
-        steps += _conversion(graph, name, have, whole, made)
-        steps += _conversion(graph, whole.result, "R", chosen, made, of=name)
+    conversions: list[Op] = []
+    if replica is not None:
+        # Some op needs the whole value on these nodes, so it moves there anyway: the
+        # local rows are taken from that replica and do not move a second time.
+        conversions += _emit(graph, name, have, replica, emitted)
+        conversions += _emit(graph, replica.result, "R", chosen, emitted, original=name)
     else:
-        steps += _conversion(graph, name, have, chosen, made)
-    return steps, chosen.result
+        conversions += _emit(graph, name, have, chosen, emitted)
+    return conversions, chosen.result
 
 
-def _conversion(
+def _emit(
     graph: Graph,
     name: str,
     have: Layout,
-    need: _Need,
-    made: set[str],
-    of: str | None = None,
+    conversion: _PlannedConversion,
+    emitted: set[str],
+    original: str | None = None,
 ) -> Iterator[Op]:
-    if need.result in made:
+    """Yield the op of a conversion, unless it is emitted already.
+
+    If `name` is itself a converted value, `original` is the value of the graph.
+    """
+    if conversion.result in emitted:
         return
-    made.add(need.result)
-    origin = graph.producers[of or name]
-    had = graph.values[of or name]
-    value = Value(need.result, had.type, need.layout, had.over)
-    if origin.kind == "read" and of is None:  # not sent: the whole batch is read
-        place = graph.cluster.in_memory(need.place)
-        yield replace(origin, results=(value,), place=place)
+    emitted.add(conversion.result)
+    producer = graph.producers[original or name]
+    value = graph.values[original or name]
+    result = Value(
+        conversion.result, value.type, conversion.layout, value.microbatch_layout
+    )
+    if producer.kind == "read" and original is None:
+        # Inputs do not move: the target reads the rows itself.
+        place = graph.cluster.host_memory(conversion.place)
+        yield replace(producer, results=(result,), place=place)
         return
-    kind_of, attrs = CONVERSIONS[have, need.layout], {}
-    if is_once(origin):
+    targets = len(_nodes(graph, conversion.place))
+    kind, attrs = conversion_kind(have, conversion.layout, targets), {}
+    if is_once(producer):
         attrs["once"] = True
-    yield Op(kind_of, (name,), (value,), attrs, need.place, origin.source)
+    yield Op(kind, (name,), (result,), attrs, conversion.place, producer.source)
 
 
 def _nodes(graph: Graph, place: Place) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""memcpy: copy what an op takes to the devices that it runs on.
+"""memcpy: copy operands to the devices of the ops that use them.
 
-Needs a transferred graph. Afterwards every op finds its operands on its own devices:
-what another device of the node holds is copied by `memcpy_h2d` from the node's memory,
-`memcpy_d2h` to it, or `memcpy_d2d`. A value is copied once for all its users on the same
-devices (R6), and values that go the same way at the same level are copied together.
-What is read, sent, received, cut and recorded is in the node's memory.
+Needs a transferred graph. Afterwards every op has its operands on its own devices. A
+value from another device of the node is copied by `memcpy_h2d` from host memory,
+`memcpy_d2h` to host memory, or `memcpy_d2d`. A value is copied once for all its users
+on the same devices, and values that are copied between the same devices at the same
+level are one op. Reading, sending, receiving, cutting and recording use host memory.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from placer.analysis.order import Phase, earliest, phase
-from placer.graph.fresh_names import fresh
+from placer.analysis.order import LevelPhase, earliest_levels, level_phase
+from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import COPIES, is_once
 from placer.place import Place
@@ -22,113 +22,127 @@ from placer.types import TensorType
 
 
 def memcpy(graph: Graph) -> Graph:
-    wanted = _wanted(graph)
-    if not wanted:
+    """Run the pass."""
+    copied_to = _users_elsewhere(graph)
+    if not copied_to:
         return graph
-    return _together(_one_by_one(graph, wanted))
+    return _merge_copies(_insert_copies(graph, copied_to))
 
 
-def _wanted(graph: Graph) -> dict[str, dict[str, list[Op]]]:
-    """Who takes a value on other devices than it is made on: by value and devices."""
-    found: dict[str, dict[str, list[Op]]] = {}
-    made_on: dict[str, str] = {}
+def _users_elsewhere(graph: Graph) -> dict[str, dict[str, list[Op]]]:
+    """Return the ops that use a value on other devices than its own, by the name of the
+    value and the devices of the op."""
+    users: dict[str, dict[str, list[Op]]] = {}
+    devices_of: dict[str, str] = {}  # by value
     for op in graph.ops:
-        here = graph.devices(op)
+        devices = graph.devices(op)
         for name in dict.fromkeys(op.operands):
-            if made_on[name] != here:
-                found.setdefault(name, {}).setdefault(here, []).append(op)
-        made_on.update((value.name, here) for value in op.results)
-    return found
+            if devices_of[name] != devices:
+                users.setdefault(name, {}).setdefault(devices, []).append(op)
+        devices_of.update((value.name, devices) for value in op.results)
+    return users
 
 
-def _one_by_one(graph: Graph, wanted: Mapping[str, Mapping[str, list[Op]]]) -> Graph:
-    """Every copy as an op of its own, after what it copies."""
-    taken = set(graph.values)
-    names: dict[tuple[str, str], str] = {}
-    out: list[Op] = []
+def _insert_copies(
+    graph: Graph, copied_to: Mapping[str, Mapping[str, list[Op]]]
+) -> Graph:
+    """Insert each copy as an op of its own, directly after the op that it copies."""
+    used_names = set(graph.values)
+    copies: dict[tuple[str, str], str] = {}
+    ops: list[Op] = []
     for op in graph.ops:
-        here = graph.devices(op)
-        operands = tuple([names.get((name, here), name) for name in op.operands])
-        out.append(op if operands == op.operands else op.of(operands, op.results))
+        devices = graph.devices(op)
+        operands = tuple([copies.get((name, devices), name) for name in op.operands])
+        is_same = operands == op.operands
+        ops.append(op if is_same else op.with_values(operands, op.results))
         for value in op.results:
-            for there, users in wanted.get(value.name, {}).items():
-                out.append(_copy(graph, op, value, users, taken))
-                names[value.name, there] = out[-1].name
-    return graph.with_ops(out)
+            for target, users in copied_to.get(value.name, {}).items():
+                ops.append(_copy(graph, op, value, users, used_names))
+                copies[value.name, target] = ops[-1].name
+    return graph.with_ops(ops)
 
 
-def _copy(graph: Graph, op: Op, value: Value, users: list[Op], taken: set[str]) -> Op:
-    """The copy of a value for those users, on the nodes where they are: of a value that
-    is split or a sum, on all that have a part."""
+def _copy(
+    graph: Graph, op: Op, value: Value, users: list[Op], used_names: set[str]
+) -> Op:
+    """Return the copy of a value for some users, which are on the same devices.
+
+    A replica is copied on the nodes of the users. Of other layouts every node has a
+    part, so all nodes of the value copy theirs.
+    """
     assert op.place is not None
     (devices,) = {graph.devices(user) for user in users}
     assert users[0].place is not None
     nodes = graph.nodes(op)
     if value.layout == "R":
-        needed = {node for user in users for node in graph.nodes(user)}
-        nodes = tuple(node for node in nodes if node in needed)
+        user_nodes = {node for user in users for node in graph.nodes(user)}
+        nodes = tuple(node for node in nodes if node in user_nodes)
     ids = tuple(int(node.rpartition(":")[2]) for node in nodes)
-    there = users[0].place
-    place = Place(op.place.node, ids, there.device, there.device_ids)
-    way = _way(graph, op.place, devices)
-    name = fresh(f"{value.name}.{way}", taken)
+    target = users[0].place
+    place = Place(op.place.node, ids, target.device, target.device_ids)
+    direction = _direction(graph, op.place, devices)
+    name = unique_name(f"{value.name}.{direction}", used_names)
     return Op(
-        f"memcpy_{way}",
+        f"memcpy_{direction}",
         (value.name,),
-        (Value(name, value.type, value.layout, value.over),),
+        (Value(name, value.type, value.layout, value.microbatch_layout),),
         {"once": True} if is_once(op) else {},
         graph.cluster.canonical(place),
         op.source,
     )
 
 
-def _way(graph: Graph, origin: Place, devices: str) -> str:
-    memory = graph.cluster.devices(graph.cluster.in_memory(origin))
-    if graph.cluster.devices(origin) == memory:
+def _direction(graph: Graph, origin: Place, devices: str) -> str:
+    host_memory = graph.cluster.devices(graph.cluster.host_memory(origin))
+    if graph.cluster.devices(origin) == host_memory:
         return "h2d"
-    return "d2h" if devices == memory else "d2d"
+    return "d2h" if devices == host_memory else "d2d"
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """What copies that are made together have in common."""
+class _CopyKey:
+    """What the copies of one op have in common."""
 
     once: bool
     level: int
     repeated: bool
-    phase: Phase
+    phase: LevelPhase
     kind: str
     origin: str
     place: Place
 
 
-def _together(graph: Graph) -> Graph:
-    """Copies that go the same way as one op, and all ops in the order of their levels
-    and phases."""
-    groups: dict[_Way, list[Op]] = defaultdict(list)
-    timed: list[tuple[tuple[bool, int, bool, Phase], Op]] = []
-    for op, level in zip(graph.ops, earliest(graph), strict=True):
-        when = not is_once(op), level, graph.is_repeated(op), phase(graph, op)
+def _merge_copies(graph: Graph) -> Graph:
+    """Merge copies between the same devices at the same level into one op, and sort all
+    ops by level and phase."""
+    groups: dict[_CopyKey, list[Op]] = defaultdict(list)
+    timed: list[tuple[tuple[bool, int, bool, LevelPhase], Op]] = []
+    for op, level in zip(graph.ops, earliest_levels(graph), strict=True):
+        when = not is_once(op), level, graph.is_repeated(op), level_phase(graph, op)
         if op.kind in COPIES:
             origin = graph.devices(graph.producers[op.operands[0]])
             assert op.place is not None
-            groups[_Way(*when, op.kind, origin, op.place)].append(op)
+            groups[_CopyKey(*when, op.kind, origin, op.place)].append(op)
         else:
             timed.append((when, op))
-    for way, copies in groups.items():
-        when = way.once, way.level, way.repeated, way.phase
-        timed.append((when, _joined(graph, copies)))
-    timed.sort(key=lambda each: each[0])
+    for key, copies in groups.items():
+        when = key.once, key.level, key.repeated, key.phase
+        timed.append((when, _merge(graph, copies)))
+    timed.sort(key=lambda entry: entry[0])
     return graph.with_ops(op for _, op in timed)
 
 
-def _joined(graph: Graph, copies: list[Op]) -> Op:
-    """One op of all copies: first what is split by rows over several devices."""
+def _merge(graph: Graph, copies: list[Op]) -> Op:
+    """Return one op for all copies.
+
+    If the target is several devices, values with rows come first, and the attribute
+    `rows` is their number: these are split over the devices, the others replicated.
+    """
     first = copies[0]
     assert first.place is not None
-    several = len(graph.cluster.device_ids(first.place)) > 1
+    has_several_devices = len(graph.cluster.device_ids(first.place)) > 1
     attrs = dict(first.attrs)
-    if several and any(map(_has_rows, copies)):
+    if has_several_devices and any(map(_has_rows, copies)):
         copies = sorted(copies, key=lambda copy: not _has_rows(copy))
         attrs["rows"] = sum(map(_has_rows, copies))
     return Op(
@@ -142,5 +156,5 @@ def _joined(graph: Graph, copies: list[Op]) -> Op:
 
 
 def _has_rows(copy: Op) -> bool:
-    kind = copy.result.type
-    return isinstance(kind, TensorType) and kind.has_rows
+    value_type = copy.result.type
+    return isinstance(value_type, TensorType) and value_type.has_rows

@@ -1,9 +1,10 @@
-"""partial_sums: gradients of one value that are made on another place are summed there.
+"""partial_sums: sum the gradients of a value where they are computed, before they move.
 
-Needs places. A value that several ops of a place use has as many gradients there, and
-where it stands on another they are summed first: one is copied, and one is sent, however
-many ops there are. The same then holds of the devices of a node. What is summed for a
-parameter lies on all nodes that make a part of it, and each of them sums its own.
+Needs places. If several ops of one place use a value from another place, they compute
+several gradients of it. These are summed at their place first, so that one gradient is
+sent, however many ops there are; then the same is done for each node, so that the sums
+of its devices are copied to one of them. Gradients of parameters are left alone: their
+sum is on all nodes that compute a part of it, and each node sums its own.
 """
 
 from __future__ import annotations
@@ -15,40 +16,44 @@ from placer.graph.graph import Graph, Op
 
 
 def partial_sums(graph: Graph) -> Graph:
-    return graph.with_ops(made for op in graph.ops for made in _summed(graph, op))
+    """Run the pass."""
+    return graph.with_ops(new for op in graph.ops for new in _split_sum(graph, op))
 
 
-def _summed(graph: Graph, op: Op) -> Iterator[Op]:
-    """The op; a sum after sums of those of its operands that go the same way."""
+def _split_sum(graph: Graph, op: Op) -> Iterator[Op]:
+    """Yield the op; before a sum of gradients, also the partial sums of its
+    operands."""
     if op.kind != "accumulate" or graph.producers[op.attrs["of"]].kind == "parameter":
         yield op
         return
-    parts = [graph.producers[name] for name in op.operands]
+    producers = [graph.producers[name] for name in op.operands]
     names = list(op.operands)
     count = 0
-    for way in (_place, graph.nodes):
+    for location_of in (_place, graph.nodes):
         groups: dict[Hashable, list[int]] = {}
-        for i, part in enumerate(parts):
-            groups.setdefault(way(part), []).append(i)
-        kept = []
-        for key, group in groups.items():
-            if len(group) > 1 and key != way(op):
-                made = _sum(op, [names[i] for i in group], parts[group[0]], count)
+        for i, producer in enumerate(producers):
+            groups.setdefault(location_of(producer), []).append(i)
+        terms = []
+        for location, group in groups.items():
+            if len(group) > 1 and location != location_of(op):
+                terms_here = [names[i] for i in group]
+                partial = _partial_sum(op, terms_here, producers[group[0]], count)
                 count += 1
-                yield made
-                kept.append((made.name, made))
+                yield partial
+                terms.append((partial.name, partial))
             else:
-                kept += [(names[i], parts[i]) for i in group]
-        names, parts = [name for name, _ in kept], [part for _, part in kept]
-    yield op.of(tuple(names), op.results) if count else op
+                terms += [(names[i], producers[i]) for i in group]
+        names = [name for name, _ in terms]
+        producers = [producer for _, producer in terms]
+    yield op.with_values(tuple(names), op.results) if count else op
 
 
 def _place(op: Op) -> Hashable:
     return op.place
 
 
-def _sum(op: Op, names: Sequence[str], first: Op, number: int) -> Op:
-    """The sum of some of the op's operands, where the first of them is made."""
+def _partial_sum(op: Op, names: Sequence[str], first: Op, number: int) -> Op:
+    """Return the sum of some operands of the op, at the place of the op `first`."""
     value = replace(op.result, name=f"{op.name}.part{number}")
     attrs = {**op.attrs, "part": True}
     return Op(op.kind, tuple(names), (value,), attrs, first.place, op.source)

@@ -1,10 +1,15 @@
-"""recompute: in blocks with `remat`, compute again for backward what forward let go.
+"""recompute: recompute the forward values of `remat` blocks for the backward pass.
 
-Needs a laid-out training step. Afterwards the gradients of a block take nothing of its
-forward ops but what these were given: on each place, the ops that work row by row stand
-a second time before the first gradient there, `%h.again`, on inputs that `hold` keeps
-apart, so that what is equal is not merged. What mixes rows, a sum over the batch above
-all, is kept, and so is what came to the place: nothing is sent a second time (R6).
+Needs a laid-out training step. Afterwards the gradient ops of a block use recomputed
+values, so that the values of the forward pass need no memory in between. At each place,
+copies of the block's forward ops come before the first gradient op there, with results
+such as `%h.again`. Only ops that work on each row by itself are recomputed. Values of
+other ops, such as sums over the batch, are kept, and so are the values that other
+places sent: nothing is sent a second time.
+
+The inputs of the copies go through `hold` ops, which wait for a cotangent. Otherwise
+XLA would merge a copy with the original op, which has equal operands, and keep its
+value.
 """
 
 from __future__ import annotations
@@ -21,91 +26,100 @@ from placer.types import ResidualType, TensorType
 
 
 def recompute(graph: Graph) -> Graph:
-    parts, residuals = _parts(graph)
+    """Run the pass."""
+    parts, part_of_residual = _block_parts(graph)
     for op in graph.ops:
-        if op.is_gradient and op.operands[0] in residuals:
-            residuals[op.operands[0]].backward.append(op)
-    before: dict[int, list[Op]] = {}  # by the first gradient of each part
-    repeated: set[int] = set()
-    used = [part for part in parts if part.backward and part.forward]
-    for number, part in enumerate(used, 1):
-        wanted = _wanted(part)
-        repeated.update(map(id, wanted))
+        if op.is_gradient and op.operands[0] in part_of_residual:
+            part_of_residual[op.operands[0]].backward.append(op)
+    recomputed_before: dict[int, list[Op]] = {}  # by the first gradient op of a part
+    recomputed: set[int] = set()
+    used_parts = [part for part in parts if part.backward and part.forward]
+    for number, part in enumerate(used_parts, 1):
+        needed = _needed_forward_ops(part)
+        recomputed.update(map(id, needed))
         suffix = "again" if number == 1 else f"again.{number}"
-        before[id(part.backward[0])] = list(_again(graph, part, wanted, suffix))
-    out: list[Op] = []
+        copies = list(_recomputed_ops(graph, part, needed, suffix))
+        recomputed_before[id(part.backward[0])] = copies
+    new_ops: list[Op] = []
     for op in graph.ops:
-        out.extend(before.get(id(op), ()))
-        if id(op) in repeated:
+        new_ops.extend(recomputed_before.get(id(op), ()))
+        if id(op) in recomputed:
             op = _without_residual(op)
-        elif op.is_gradient and op.operands[0] in residuals:
-            names = residuals[op.operands[0]].names
-            taken = tuple(names.get(name, name) for name in op.operands)
-            op = op.of(taken, op.results)
-        out.append(op)
-    return graph.with_ops(out)
+        elif op.is_gradient and op.operands[0] in part_of_residual:
+            names = part_of_residual[op.operands[0]].names
+            operands = tuple(names.get(name, name) for name in op.operands)
+            op = op.with_values(operands, op.results)
+        new_ops.append(op)
+    return graph.with_ops(new_ops)
 
 
 @dataclass(slots=True)
-class _Part:
-    """What of one block stands on one place, once a step or for every microbatch: its
-    forward ops that work row by row, and the gradients of all; `names` are those of the
-    second time, by those of the first."""
+class _BlockPart:
+    """The ops of a `remat` block at one place, that run once a step or per microbatch.
+
+    `forward` are the ops that can be recomputed, `backward` the gradient ops of all its
+    ops. `names` maps values to their recomputed values.
+    """
 
     forward: list[Op] = field(default_factory=list)
     backward: list[Op] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
 
 
-def _parts(graph: Graph) -> tuple[list[_Part], dict[str, _Part]]:
-    """The parts in program order, and that of each residual."""
-    found: dict[tuple[int, Place | None, bool], _Part] = {}
-    residuals: dict[str, _Part] = {}
+def _block_parts(graph: Graph) -> tuple[list[_BlockPart], dict[str, _BlockPart]]:
+    """Return the parts in program order, without their gradient ops, and the part of
+    each residual."""
+    parts: dict[tuple[int, Place | None, bool], _BlockPart] = {}
+    part_of_residual: dict[str, _BlockPart] = {}
     for op in graph.ops:
         if "remat" in op.attrs and not op.is_gradient:
-            # What is done once a step does not wait for what microbatches do.
+            # Ops that run once a step are apart: they must not wait for the cotangents
+            # of a microbatch.
             key = op.attrs["remat"], op.place, graph.is_repeated(op)
-            part = found.setdefault(key, _Part())
-            if _by_rows(graph, op):
+            part = parts.setdefault(key, _BlockPart())
+            if _works_by_rows(graph, op):
                 part.forward.append(op)
             if op.results and isinstance(op.results[-1].type, ResidualType):
-                residuals[op.results[-1].name] = part
-    return list(found.values()), residuals
+                part_of_residual[op.results[-1].name] = part
+    return list(parts.values()), part_of_residual
 
 
-def _by_rows(graph: Graph, op: Op) -> bool:
+def _works_by_rows(graph: Graph, op: Op) -> bool:
+    """Whether each row of the results depends on the same row of the operands only."""
     if is_structural(op.kind):
         return False
-    types = [graph.tensor(name) for name in op.operands]
-    if not any(kind.has_rows for kind in types):
+    types = [graph.tensor_type(name) for name in op.operands]
+    if not any(each.has_rows for each in types):
         return False
     declaration = ops.find(op.kind)
     attrs = complete(declaration, declared_attrs(op.attrs))
-    return declaration.batch(types, attrs) == "rows"
+    return declaration.batch_rule(types, attrs) == "rows"
 
 
-def _wanted(part: _Part) -> list[Op]:
-    """The forward ops that the gradients need a second time, in program order."""
+def _needed_forward_ops(part: _BlockPart) -> list[Op]:
+    """Return the ops that the gradient ops need recomputed, in program order."""
     needed = {name for op in part.backward for name in op.operands}
-    wanted: list[Op] = []
+    needed_ops: list[Op] = []
     for op in reversed(part.forward):
         if any(value.name in needed for value in op.results):
             needed.update(op.operands)
-            wanted.append(op)
-    wanted.reverse()
-    return wanted
+            needed_ops.append(op)
+    needed_ops.reverse()
+    return needed_ops
 
 
-def _again(graph: Graph, part: _Part, wanted: list[Op], suffix: str) -> Iterator[Op]:
-    """The ops that stand before the gradients of a part: each input with rows held
-    until a cotangent is there, and the ops on them."""
+def _recomputed_ops(
+    graph: Graph, part: _BlockPart, needed: list[Op], suffix: str
+) -> Iterator[Op]:
+    """Yield copies of the needed ops, and a `hold` for each of their inputs with rows,
+    which waits for the first cotangent of the part."""
     cotangent = part.backward[0].operands[-1]
-    for op in wanted:
+    for op in needed:
         for name in op.operands:
-            if name not in part.names and graph.tensor(name).has_rows:
+            if name not in part.names and graph.tensor_type(name).has_rows:
                 part.names[name] = f"{name}.{suffix}"
-                had = graph.values[name]
-                value = Value(part.names[name], had.type, had.layout, had.over)
+                original = graph.values[name]
+                value = _renamed(original, part.names[name])
                 yield Op(
                     "hold",
                     (name, cotangent),
@@ -115,20 +129,22 @@ def _again(graph: Graph, part: _Part, wanted: list[Op], suffix: str) -> Iterator
                     op.source,
                 )
         for value in op.results:
-            part.names[value.name] = _name(value, suffix)
+            part.names[value.name] = _recomputed_name(value, suffix)
         operands = tuple(part.names.get(name, name) for name in op.operands)
-        results = tuple(
-            Value(part.names[v.name], v.type, v.layout, v.over) for v in op.results
-        )
-        yield op.of(operands, results).with_attrs(again=True)
+        results = tuple(_renamed(v, part.names[v.name]) for v in op.results)
+        yield op.with_values(operands, results).with_attrs(again=True)
 
 
-def _name(value: Value, suffix: str) -> str:
+def _renamed(value: Value, name: str) -> Value:
+    return Value(name, value.type, value.layout, value.microbatch_layout)
+
+
+def _recomputed_name(value: Value, suffix: str) -> str:
     if isinstance(value.type, ResidualType):
         return f"{value.name.removesuffix('.res')}.{suffix}.res"
     return f"{value.name}.{suffix}"
 
 
 def _without_residual(op: Op) -> Op:
-    plain = tuple(v for v in op.results if isinstance(v.type, TensorType))
-    return op.of(op.operands, plain)
+    tensors = tuple(v for v in op.results if isinstance(v.type, TensorType))
+    return op.with_values(op.operands, tensors)

@@ -1,97 +1,117 @@
-"""segment: number the computed ops that a node compiles together.
+"""segment: group the computed ops of a node into jitted functions.
 
-Needs a graph with its copies. Afterwards every computed op says its `segment`: the ops
-of one number on the same devices of one node are one jitted function. A new segment
-begins only where a message, or a copy of what was computed, comes in. An op runs in the
-first segment that its operands allow and that its place has other work in, else where it
-is first used, so none is cut for it alone.
+Needs a graph with its copies. Afterwards every computed op has the attribute `segment`,
+the level at which it runs: the ops of one level on the same devices of a node are one
+jitted function. A new level starts only where a message, or a copy of computed values,
+arrives.
+
+An op may run at any level from the first that its operands allow to the last that its
+users allow. It runs at the first of these at which its place has other work, else at
+the last: no jitted function is created for it alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.analysis.order import Stage, cost, earliest, phase, stages
+from placer.analysis.order import (
+    LoopPart,
+    earliest_levels,
+    level_delay,
+    level_phase,
+    loop_parts,
+)
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import (
     COPIES,
     MESSAGES,
     is_computed,
-    is_direction,
     is_once,
+    is_update_direction,
 )
 
 
 def segment(graph: Graph) -> Graph:
-    early = earliest(graph)
-    late = _late(graph, early)
-    busy = _busy(graph, early, late)
+    """Run the pass."""
+    earliest = earliest_levels(graph)
+    latest = _latest_levels(graph, earliest)
+    busy_levels = _busy_levels(graph, earliest, latest)
     timed = []
-    chosen: dict[str, int] = {}
-    devices: dict[str, int] = {}  # numbered, in the order in which they come up
-    when = stages(graph)
-    for op, first, last, stage in zip(graph.ops, early, late, when, strict=True):
+    available_at: dict[str, int] = {}  # the level of each value
+    device_numbers: dict[str, int] = {}  # in the order of first use
+    parts = loop_parts(graph)
+    for op, first, last, part in zip(graph.ops, earliest, latest, parts, strict=True):
         repeated = graph.is_repeated(op)
         level = first
         if not _is_fixed(op):
-            # An operand that another place makes may have been put off.
-            level = max((first, *(chosen[name] for name in op.operands)))
-            if op.kind not in COPIES:  # those are made as soon as they can be
-                work = busy.get((_worker(graph, op), repeated), ())
-                level = next((i for i in range(level, last) if i in work), last)
-        after = level + cost(graph, op)
-        chosen.update((value.name, after) for value in op.results)
-        on = 0
+            # An operand from another place may have been moved to a later level.
+            level = max((first, *(available_at[name] for name in op.operands)))
+            if op.kind not in COPIES:  # copies run as early as possible
+                busy = busy_levels.get((_worker(graph, op), repeated), ())
+                level = next((i for i in range(level, last) if i in busy), last)
+        after = level + level_delay(graph, op)
+        available_at.update((value.name, after) for value in op.results)
+        device_number = 0
         if is_computed(op):
-            on = devices.setdefault(graph.devices(op), len(devices))
-        within = level, repeated, phase(graph, op), on
-        if stage == Stage.AMONG or is_computed(op):
+            device_number = device_numbers.setdefault(
+                graph.devices(op), len(device_numbers)
+            )
+        within = level, repeated, level_phase(graph, op), device_number
+        if part == LoopPart.INSIDE or is_computed(op):
             op = op.with_attrs(segment=level)
-        timed.append((not is_once(op), stage, within, op))
+        timed.append((not is_once(op), part, within, op))
     timed.sort(key=lambda entry: entry[:3])
     return graph.with_ops(op for *_, op in timed)
 
 
 def _is_fixed(op: Op) -> bool:
-    """Whether the op runs as early as it can, whoever waits for it."""
-    return op.kind in MESSAGES or is_direction(op.kind)
+    """Whether the op runs at its earliest level, because other nodes wait for it or its
+    table computes all its update directions at once."""
+    return op.kind in MESSAGES or is_update_direction(op.kind)
 
 
 def _worker(graph: Graph, op: Op) -> object:
-    """Who has work when the op is best done: its devices, if it is computed there, else
-    the nodes that it is on."""
+    """Return the key of `_busy_levels` for an op: a computed op should run when its
+    devices have work, any other op when its nodes have work."""
     return op.place if is_computed(op) else graph.nodes(op)
 
 
-def _busy(
-    graph: Graph, early: Sequence[int], late: Sequence[int]
+def _busy_levels(
+    graph: Graph, earliest: Sequence[int], latest: Sequence[int]
 ) -> dict[object, set[int]]:
-    """The levels at which each place, and its nodes, have work that is repeated, or that
-    is not: what is wanted then, and what comes in then feeds."""
-    busy: dict[object, set[int]] = {}
-    fresh: set[str] = set()
-    for op, first, last in zip(graph.ops, early, late, strict=True):
-        fed = not fresh.isdisjoint(op.operands)
+    """Return the levels at which places and nodes have computed ops in any case.
+
+    These are the latest levels of all computed ops, where users wait for them, and the
+    earliest levels of those that use a received value. The keys are a place or its
+    nodes, and whether the ops are repeated for each microbatch.
+    """
+    busy_levels: dict[object, set[int]] = {}
+    received: set[str] = set()  # values that messages carried, and copies of them
+    for op, first, last in zip(graph.ops, earliest, latest, strict=True):
+        uses_received = not received.isdisjoint(op.operands)
         if is_computed(op):
             repeated = graph.is_repeated(op)
             for worker in (op.place, graph.nodes(op)):
-                found = busy.setdefault((worker, repeated), set())
-                found.update((first, last) if fed else (last,))
-        elif op.kind == "listen_and_serv" or (fed and op.kind in (*COPIES, "assemble")):
-            fresh.update(value.name for value in op.results)
-    return busy
+                levels = busy_levels.setdefault((worker, repeated), set())
+                levels.update((first, last) if uses_received else (last,))
+        elif op.kind == "listen_and_serv" or (
+            uses_received and op.kind in (*COPIES, "assemble")
+        ):
+            received.update(value.name for value in op.results)
+    return busy_levels
 
 
-def _late(graph: Graph, early: Sequence[int]) -> list[int]:
-    """The level at which each op is first used; messages stay as early as they are."""
-    wanted: dict[str, int] = {}
-    late = list(early)
+def _latest_levels(graph: Graph, earliest: Sequence[int]) -> list[int]:
+    """Return the latest level of each op at which its users, at their latest levels, do
+    not wait for it. Fixed ops have their earliest level, and so have unused results."""
+    needed_at: dict[str, int] = {}
+    latest = list(earliest)
     for i in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[i]
         if not _is_fixed(op):
-            users = [wanted[v.name] for v in op.results if v.name in wanted]
-            after = cost(graph, op)
-            late[i] = min(users, default=early[i] + after) - after
+            users = [needed_at[v.name] for v in op.results if v.name in needed_at]
+            delay = level_delay(graph, op)
+            latest[i] = min(users, default=earliest[i] + delay) - delay
         for name in op.operands:
-            wanted[name] = min(wanted.get(name, late[i]), late[i])
-    return late
+            needed_at[name] = min(needed_at.get(name, latest[i]), latest[i])
+    return latest

@@ -1,8 +1,8 @@
-"""What workers send to heter nodes, and wait for, is written as one op (seed 001).
+"""send_and_recv: merge a worker's message to a heter node and the wait for the reply.
 
-A heter node runs blocks of ops for the workers. Where a worker does nothing between the
-message that triggers a block and the one that comes back of it, both are one
-`send_and_recv`, in the place of the block.
+A heter node runs blocks of ops for the workers. If a worker does nothing between the
+message that starts a block and the reply, both become one `send_and_recv` op, at the
+position of the block in the worker's program.
 """
 
 from __future__ import annotations
@@ -14,95 +14,99 @@ from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_once
 from placer.place import HETER, WORKER
 
-_MEANWHILE = frozenset({"send", "record", "cut", "store"})
-"""What a worker may do in between without waiting for anything."""
+_NON_WAITING = frozenset({"send", "record", "cut", "store"})
+"""Ops that a worker can run between the request and the reply: they wait for
+nothing."""
 
 
 def send_and_recv(graph: Graph) -> Graph:
-    """The same graph, in which triggers and answers that belong together are one op.
+    """Run the pass.
 
-    What a worker sends elsewhere in between goes before. With microbatches a worker has
-    others to go on with, so that nothing is one op.
+    Ops between a request and its reply are moved before the request. A graph with
+    microbatches is returned as it is: while a worker waits for one reply, it can go on
+    with other microbatches.
     """
     if graph.microbatches > 1:
         return graph
-    pairs = {pair.sends: pair for pair in _pairs(graph)}
-    gone = {i for pair in pairs.values() for i in (pair.receives, *pair.between)}
+    pairs = {pair.request: pair for pair in _pairs(graph)}
+    moved = {i for pair in pairs.values() for i in (pair.reply, *pair.between)}
     ops: list[Op] = []
     for i, op in enumerate(graph.ops):
         if i in pairs:
             ops += (graph.ops[j] for j in pairs[i].between)
-            ops.append(_joined(op, graph.ops[pairs[i].receives]))
-        elif i not in gone:
+            ops.append(_merge(op, graph.ops[pairs[i].reply]))
+        elif i not in moved:
             ops.append(op)
     return graph.with_ops(ops) if pairs else graph
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Where in the graph the two ops stand, and what the workers do in between."""
+    """The positions of a request, its reply, and the workers' ops between them."""
 
-    sends: int
-    receives: int
+    request: int
+    reply: int
     between: tuple[int, ...]
 
 
 def _pairs(graph: Graph) -> Iterator[_Pair]:
-    taken: set[int] = set()
+    claimed: set[int] = set()
     for i, op in enumerate(graph.ops):
         if op.kind != "send" or op.attrs["to"].node != HETER:
             continue
         assert op.place is not None
         if op.place.node != WORKER:
             continue
-        pair = _pair(graph, i, op)
-        # What one pair moves, another may not.
-        if pair is not None and taken.isdisjoint((pair.receives, *pair.between)):
-            taken.update((pair.sends, pair.receives, *pair.between))
+        pair = _find_reply(graph, i, op)
+        # An op can be moved for one pair only.
+        if pair is not None and claimed.isdisjoint((pair.reply, *pair.between)):
+            claimed.update((pair.request, pair.reply, *pair.between))
             yield pair
 
 
-def _pair(graph: Graph, at: int, send: Op) -> _Pair | None:
-    """The answer to a message, where all that send it wait for it next."""
+def _find_reply(graph: Graph, position: int, send: Op) -> _Pair | None:
+    """Return the pair of a request, if its reply is the next thing that its senders
+    wait for."""
     workers = set(graph.nodes(send))
     between: list[int] = []
-    for i in range(at + 1, len(graph.ops)):
+    for i in range(position + 1, len(graph.ops)):
         op = graph.ops[i]
         if workers.isdisjoint(graph.nodes(op)):
             continue
         if is_once(op) != is_once(send):
-            return None  # one of them runs for every batch of an evaluation
-        if op.kind in _MEANWHILE:
+            return None  # in an evaluation only one of them runs for every batch
+        if op.kind in _NON_WAITING:
             between.append(i)
             continue
-        answers = (
+        is_reply = (
             op.kind == "listen_and_serv"
             and (op.place, op.attrs["from"]) == (send.place, send.attrs["to"])
-            and _is_answer(graph, op.attrs["edge"], send.attrs["edge"])
+            and _depends_on(graph, op.attrs["edge"], send.attrs["edge"])
         )
-        return _Pair(at, i, tuple(between)) if answers else None
+        return _Pair(position, i, tuple(between)) if is_reply else None
     return None
 
 
-def _is_answer(graph: Graph, edge: int, trigger: int) -> bool:
-    """Whether what an edge carries was made of what another does, on the other side."""
-    ahead = list(graph.sends[edge].operands)
+def _depends_on(graph: Graph, edge: int, request: int) -> bool:
+    """Whether the values of an edge are computed from those of the edge `request`, on
+    the nodes that receive the latter."""
+    pending = list(graph.sends[edge].operands)
     seen: set[str] = set()
-    while ahead:
-        name = ahead.pop()
+    while pending:
+        name = pending.pop()
         if name in seen:
             continue
         seen.add(name)
         op = graph.producers[name]
         if op.kind == "listen_and_serv":
-            if op.attrs["edge"] == trigger:
+            if op.attrs["edge"] == request:
                 return True
         else:
-            ahead += op.operands
+            pending += op.operands
     return False
 
 
-def _joined(send: Op, listen: Op) -> Op:
+def _merge(send: Op, listen: Op) -> Op:
     attrs = {**send.attrs, "back": listen.attrs["edge"]}
     place, source = send.place, send.source
     return Op("send_and_recv", send.operands, listen.results, attrs, place, source)

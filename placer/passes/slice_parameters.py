@@ -1,9 +1,11 @@
-"""slice_parameters: cut parameters on servers into blocks, each with its update.
+"""slice: slice the parameters on servers into blocks, with an update for each.
 
-Needs a placed graph. Afterwards every parameter with an optimizer on servers is one
-`parameter` op a block, `%h1.w.block0`, on the server that holds it; its gradient is
-`cut` where it is made; `assemble` puts the parameter together where it is used; and a
-norm over several servers is summed at the first. An uncut parameter keeps its name.
+Needs a placed graph. Afterwards every parameter whose optimizer is on servers has one
+`parameter` op per block, `%h1.w.block0`, on the server that stores the block, with its
+update and its store. `cut` takes the block's range of the gradient, where the gradient
+is computed; `assemble` concatenates the blocks where the parameter is used. A norm over
+several servers is a sum of partial sums, at the first of them. A parameter with a
+single block keeps its name, and its gradient is not cut.
 """
 
 from __future__ import annotations
@@ -13,58 +15,61 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from placer.analysis.stored_bytes import stored_bytes
-from placer.config import slicing as cutting
+from placer.config import slicing
 from placer.config.slicing import Block
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import SCALES, is_optimizers, is_update
-from placer.passes.place import first_node, joined
-from placer.passes.updates import owners
+from placer.graph.kinds import SCALES, is_optimizer_part, is_update
+from placer.passes.place import first_node_place, union_place
+from placer.passes.updates import owning_parameters
 from placer.place import SERVER, Place
 from placer.types import TensorType
 
+Placement = tuple[tuple[Block, Place], ...]
+"""The blocks of a parameter, each with the place of its server."""
+
 
 def slice_parameters(graph: Graph) -> Graph:
-    sliced = _sliced(graph)
-    if not sliced:
-        return _without_recipes(graph)
-    names = _names_where_used(graph, sliced)
-    joined_at: dict[str, list[tuple[str, Place]]] = defaultdict(list)
-    for (parameter, _), found in names.items():
-        joined_at[parameter].append(found)
-    held = {
-        value: sliced[parameter]
-        for value, parameter in owners(graph).items()
-        if parameter in sliced
+    """Run the pass."""
+    placements = _place_blocks(graph)
+    if not placements:
+        return _without_optimizers(graph)
+    assembled = _assembled_parameters(graph, placements)
+    assembled_of: dict[str, list[tuple[str, Place]]] = defaultdict(list)
+    for (parameter, _), name_and_place in assembled.items():
+        assembled_of[parameter].append(name_and_place)
+    # Gradients and update directions are sliced as their parameters are.
+    value_placements = {
+        value: placements[parameter]
+        for value, parameter in owning_parameters(graph).items()
+        if parameter in placements
     }
-    parts: dict[str, tuple[Op, ...]] = {}  # sums of squares, by the name of the whole
-    out: list[Op] = []
+    partial_sums: dict[str, tuple[Op, ...]] = {}  # sums of squares, by original name
+    ops: list[Op] = []
     for op in graph.ops:
-        if op.kind == "parameter" and op.name in sliced:
-            out.extend(_parameter_blocks(op, sliced[op.name], joined_at[op.name]))
-        elif is_optimizers(op.kind) and op.operands[0] in held:
+        if op.kind == "parameter" and op.name in placements:
+            ops.extend(_parameter_ops(op, placements[op.name], assembled_of[op.name]))
+        elif is_optimizer_part(op.kind) and op.operands[0] in value_placements:
             if op.kind == "sum_of_squares":
-                parts[op.name] = tuple(_squares(op, held))
-                out.extend(parts[op.name])
+                partial_sums[op.name] = tuple(_sums_of_squares(op, value_placements))
+                ops.extend(partial_sums[op.name])
             else:
-                out.extend(_blockwise(op, held))
-        elif op.kind == "store" and op.operands[0] in sliced:
-            out.extend(_stores(op, sliced[op.operands[0]]))
+                ops.extend(_ops_by_block(op, value_placements))
+        elif op.kind == "store" and op.operands[0] in placements:
+            ops.extend(_stores(op, placements[op.operands[0]]))
         elif op.kind in SCALES:
-            out.append(_scale(graph, op, parts))
+            ops.append(_scale(graph, op, partial_sums))
         else:
-            out.append(_renamed(op, names))
+            ops.append(_with_assembled_operands(op, assembled))
             for value in op.results:
-                if value.name in held:
-                    out.extend(_cuts(graph, out[-1], value, held[value.name]))
-    return _without_recipes(graph.with_ops(out))
+                if value.name in value_placements:
+                    placement = value_placements[value.name]
+                    ops.extend(_cuts(graph, ops[-1], value, placement))
+    return _without_optimizers(graph.with_ops(ops))
 
 
-Holding = tuple[tuple[Block, Place], ...]
-
-
-def _sliced(graph: Graph) -> dict[str, Holding]:
-    """The blocks of every parameter whose optimizer stands on servers, and where."""
-    recipes = {op.attrs["group"]: op for op in graph.of_kind("optimizer")}
+def _place_blocks(graph: Graph) -> dict[str, Placement]:
+    """Return the blocks of every parameter whose optimizer is on servers."""
+    optimizer_ops = {op.attrs["group"]: op for op in graph.of_kind("optimizer")}
     updates = [
         op
         for op in graph.ops
@@ -72,203 +77,225 @@ def _sliced(graph: Graph) -> dict[str, Holding]:
     ]
     if not updates:
         return {}
-    of_place: dict[tuple[Place, str], list[Op]] = defaultdict(list)
+    groups: dict[tuple[Place, str], list[Op]] = defaultdict(list)
     for op in updates:
         assert op.place is not None
-        slicing = recipes[op.attrs["group"]].attrs.get("slicing", {})
-        of_place[op.place, repr(slicing)].append(op)
-    holdings: dict[str, Holding] = {}
+        settings = optimizer_ops[op.attrs["group"]].attrs.get("slicing", {})
+        groups[op.place, repr(settings)].append(op)
+    placements: dict[str, Placement] = {}
     stored = stored_bytes(graph)
-    held = _held_whole(graph, stored, {op.operands[0] for op in updates})
-    # What stands on one server comes first: the rest is dealt out around it.
-    for place, written in sorted(
-        of_place, key=lambda key: len(graph.cluster.nodes(key[0])) > 1
+    load = _unsliced_load(graph, stored, {op.operands[0] for op in updates})
+    # Parameters that can only be on one server come first, so that the dispatch of the
+    # others takes their load into account.
+    for place, settings_text in sorted(
+        groups, key=lambda key: len(graph.cluster.nodes(key[0])) > 1
     ):
-        found = of_place[place, written]
-        slicing = recipes[found[0].attrs["group"]].attrs.get("slicing", {})
-        holdings |= _dispatched(graph, place, found, slicing, stored, held)
-    return {op.operands[0]: holdings[op.operands[0]] for op in updates}
+        group = groups[place, settings_text]
+        settings = optimizer_ops[group[0].attrs["group"]].attrs.get("slicing", {})
+        placements |= _dispatch(graph, place, group, settings, stored, load)
+    return {op.operands[0]: placements[op.operands[0]] for op in updates}
 
 
-def _held_whole(
+def _unsliced_load(
     graph: Graph, stored: Mapping[str, int], updated: Container[str]
 ) -> Counter[str]:
-    """Bytes of the parameters that lie on each server and are not cut, for nothing there
-    updates them."""
-    held: Counter[str] = Counter()
+    """Return the bytes that each server stores of parameters without an update there:
+    these are not sliced."""
+    load: Counter[str] = Counter()
     for op in graph.of_kind("parameter"):
         if op.place is not None and op.place.node == SERVER and op.name not in updated:
             for node in graph.nodes(op):
-                held[node] += stored[op.name]
-    return held
+                load[node] += stored[op.name]
+    return load
 
 
-def _dispatched(
+def _dispatch(
     graph: Graph,
     place: Place,
     updates: list[Op],
-    slicing: Mapping[str, object],
+    settings: Mapping[str, object],
     stored: Mapping[str, int],
-    held: Counter[str],
-) -> dict[str, Holding]:
-    """The blocks of parameters whose optimizers have a place in common. `stored` are
-    the bytes of each parameter; `held` those on each server, which it adds to."""
+    load: Counter[str],
+) -> dict[str, Placement]:
+    """Slice the parameters of these updates, and dispatch the blocks to the servers of
+    their common place.
+
+    `settings` are those of `slicing` in the spec, `stored` the bytes of each parameter.
+    `load` is the bytes of each server, to which this adds the blocks.
+    """
     servers = [
         graph.cluster.canonical(replace(place, node_ids=(number,)))
         for number in dict.fromkeys(at.node_id for at in graph.cluster.resolve(place))
     ]
     nodes = graph.cluster.nodes(place)
-    shapes = {op.operands[0]: graph.tensor(op.operands[0]) for op in updates}
-    each = {  # bytes of an element
-        name: stored[name] // max(1, kind.numel()) for name, kind in shapes.items()
+    types = {op.operands[0]: graph.tensor_type(op.operands[0]) for op in updates}
+    element_bytes = {
+        name: stored[name] // max(1, tensor.numel()) for name, tensor in types.items()
     }
-    dispatch = str(slicing.get("dispatch", "balanced"))
+    dispatch = str(settings.get("dispatch", "balanced"))
     if dispatch == "merged":
-        sizes = [(name, kind.numel()) for name, kind in shapes.items()]
-        placed = list(cutting.merged(sizes, len(servers)))
+        sizes = [(name, tensor.numel()) for name, tensor in types.items()]
+        dispatched = list(slicing.slice_merged(sizes, len(servers)))
     else:
-        found = [
+        blocks = [
             block
-            for name, kind in shapes.items()
-            for block in cutting.blocks(
+            for name, tensor in types.items()
+            for block in slicing.slice_parameter(
                 name,
-                kind.sizes(1),
+                tensor.sizes(1),
                 len(servers),
-                int(str(slicing.get("min_block", cutting.MIN_BLOCK))),
-                "floor" if slicing.get("rounding") == "floor" else "ceil",
+                int(str(settings.get("min_block", slicing.MIN_BLOCK))),
+                "floor" if settings.get("rounding") == "floor" else "ceil",
             )
         ]
         if dispatch == "balanced":
-            loads = [each[block.parameter] * block.numel for block in found]
-            chosen = cutting.balanced(loads, [held[node] for node in nodes])
+            sizes_in_bytes = [element_bytes[b.parameter] * b.numel for b in blocks]
+            chosen = slicing.balance_by_size(
+                sizes_in_bytes, [load[node] for node in nodes]
+            )
         else:
-            chosen = cutting.DISPATCH[dispatch](found, len(servers))
-        placed = list(zip(found, chosen, strict=True))
-    holding: dict[str, list[tuple[Block, Place]]] = {name: [] for name in shapes}
-    for block, server in placed:
-        holding[block.parameter].append((block, servers[server]))
-        held[nodes[server]] += each[block.parameter] * block.numel
-    return {name: tuple(found) for name, found in holding.items()}
+            chosen = slicing.DISPATCH[dispatch](blocks, len(servers))
+        dispatched = list(zip(blocks, chosen, strict=True))
+    placements: dict[str, list[tuple[Block, Place]]] = {name: [] for name in types}
+    for block, server in dispatched:
+        placements[block.parameter].append((block, servers[server]))
+        load[nodes[server]] += element_bytes[block.parameter] * block.numel
+    return {name: tuple(placement) for name, placement in placements.items()}
 
 
-def _names_where_used(
-    graph: Graph, sliced: Mapping[str, Holding]
+def _assembled_parameters(
+    graph: Graph, placements: Mapping[str, Placement]
 ) -> dict[tuple[str, str], tuple[str, Place]]:
-    """For each cut parameter and node kind that uses it: the name of the parameter put
-    together there, and the place that holds every use."""
-    names: dict[tuple[str, str], tuple[str, Place]] = {}
-    for parameter, held in sliced.items():
-        if len(held) == 1:
+    """Return the name and the place of each assembled parameter, by the name of the
+    parameter and the kind of the nodes that use it. The place contains all users of the
+    kind. Parameters with a single block are not assembled."""
+    assembled: dict[tuple[str, str], tuple[str, Place]] = {}
+    for parameter, placement in placements.items():
+        if len(placement) == 1:
             continue
-        places: dict[str, list[Place]] = defaultdict(list)
+        user_places: dict[str, list[Place]] = defaultdict(list)
         for op in graph.uses.get(parameter, ()):
-            if not is_optimizers(op.kind) and op.kind != "store":
+            if not is_optimizer_part(op.kind) and op.kind != "store":
                 assert op.place is not None
-                places[str(op.place.node)].append(graph.cluster.in_memory(op.place))
-        for i, (kind, found) in enumerate(places.items()):
-            where = joined(graph.cluster, found)
-            assert where is not None
-            names[parameter, kind] = (f"{parameter}.{i}" if i else parameter, where)
-    return names
+                at = graph.cluster.host_memory(op.place)
+                user_places[str(op.place.node)].append(at)
+        for i, (kind, places) in enumerate(user_places.items()):
+            place = union_place(graph.cluster, places)
+            assert place is not None
+            assembled[parameter, kind] = (f"{parameter}.{i}" if i else parameter, place)
+    return assembled
 
 
-def _renamed(op: Op, names: Mapping[tuple[str, str], tuple[str, Place]]) -> Op:
+def _with_assembled_operands(
+    op: Op, assembled: Mapping[tuple[str, str], tuple[str, Place]]
+) -> Op:
     if op.place is None or not op.operands:
         return op
     kind = str(op.place.node)
     operands = tuple(
-        names[name, kind][0] if (name, kind) in names else name for name in op.operands
+        assembled[name, kind][0] if (name, kind) in assembled else name
+        for name in op.operands
     )
-    return op if operands == op.operands else op.of(operands, op.results)
+    return op if operands == op.operands else op.with_values(operands, op.results)
 
 
 def _block_type(block: Block, whole: Value) -> TensorType:
-    """Flat, or that of the whole tensor when the parameter is not cut."""
+    """Return the type of a block: flat, or that of the whole tensor if it is the only
+    block."""
     assert isinstance(whole.type, TensorType)
     if block.name == block.parameter:
         return whole.type
     return TensorType(whole.type.dtype, (block.numel,))
 
 
-def _parameter_blocks(
-    op: Op, held: Holding, joined_at: Sequence[tuple[str, Place]]
+def _parameter_ops(
+    op: Op, placement: Placement, assembled: Sequence[tuple[str, Place]]
 ) -> Iterator[Op]:
-    """The blocks of a parameter, and what puts them together where it is used."""
-    for block, at in held:
-        cut = {} if len(held) == 1 else {"start": block.start, "stop": block.stop}
+    """Yield the blocks of a parameter, and an `assemble` for each node kind that uses
+    it."""
+    for block, at in placement:
+        bounds = (
+            {} if len(placement) == 1 else {"start": block.start, "stop": block.stop}
+        )
         yield replace(
             op,
             results=(Value(block.name, _block_type(block, op.result)),),
-            attrs={**op.attrs, **cut},
+            attrs={**op.attrs, **bounds},
             place=at,
         )
-    for name, where in joined_at:
+    for name, place in assembled:
         yield Op(
             "assemble",
-            tuple(block.name for block, _ in held),
+            tuple(block.name for block, _ in placement),
             (Value(name, op.result.type),),
             {},
-            where,
+            place,
             op.source,
         )
 
 
-def _cuts(graph: Graph, op: Op, gradient: Value, held: Holding) -> Iterator[Op]:
-    if len(held) == 1:
+def _cuts(graph: Graph, op: Op, gradient: Value, placement: Placement) -> Iterator[Op]:
+    """Yield the `cut` ops of a gradient, which follow the op that computes it."""
+    if len(placement) == 1:
         return
     assert op.place is not None
-    where = graph.cluster.in_memory(op.place)
-    for i, (block, _) in enumerate(held):
+    place = graph.cluster.host_memory(op.place)
+    for i, (block, _) in enumerate(placement):
         value = Value(f"{gradient.name}.block{i}", _block_type(block, gradient))
         attrs = {"start": block.start, "stop": block.stop}
-        yield Op("cut", (gradient.name,), (value,), attrs, where, op.source)
+        yield Op("cut", (gradient.name,), (value,), attrs, place, op.source)
 
 
-def _block_name(value: str, i: int, held: Holding) -> str:
-    """The name of a value's part for the i-th block of its parameter."""
-    return value if len(held) == 1 else f"{value}.block{i}"
+def _block_name(value: str, i: int, placement: Placement) -> str:
+    """Return the name of a value's part for the i-th block of its parameter."""
+    return value if len(placement) == 1 else f"{value}.block{i}"
 
 
-def _blockwise(op: Op, held: Mapping[str, Holding]) -> Iterator[Op]:
-    """An elementwise op of an optimizer, once a block; what is no tensor of the
-    parameter's shape, a scale, goes to all."""
-    for i, (block, at) in enumerate(held[op.operands[0]]):
+def _ops_by_block(op: Op, placements: Mapping[str, Placement]) -> Iterator[Op]:
+    """Yield an elementwise op of an optimizer once per block. Operands that are not
+    sliced, such as scales, are operands of all of them."""
+    for i, (block, at) in enumerate(placements[op.operands[0]]):
         operands = tuple(
-            _block_name(name, i, held[name]) if name in held else name
+            _block_name(name, i, placements[name]) if name in placements else name
             for name in op.operands
         )
         name = f"{block.name}.new"
         if not is_update(op.kind):
-            name = _block_name(op.name, i, held[op.operands[0]])
+            name = _block_name(op.name, i, placements[op.operands[0]])
         result = replace(op.result, name=name, type=_block_type(block, op.result))
         yield replace(op, operands=operands, results=(result,), place=at)
 
 
-def _stores(op: Op, held: Holding) -> Iterator[Op]:
-    for block, at in held:
+def _stores(op: Op, placement: Placement) -> Iterator[Op]:
+    for block, at in placement:
         yield replace(op, operands=(block.name, f"{block.name}.new"), place=at)
 
 
-def _squares(op: Op, held: Mapping[str, Holding]) -> Iterator[Op]:
-    """One partial sum of squares a server."""
-    parts: dict[Place, list[str]] = defaultdict(list)
+def _sums_of_squares(op: Op, placements: Mapping[str, Placement]) -> Iterator[Op]:
+    """Yield one partial sum of squares per server."""
+    blocks: dict[Place, list[str]] = defaultdict(list)
     for name in op.operands:
-        for i, (_, at) in enumerate(held[name]):
-            parts[at].append(_block_name(name, i, held[name]))
-    for i, (at, names) in enumerate(parts.items()):
-        name = op.name if len(parts) == 1 else f"{op.name}.{i}"
+        for i, (_, at) in enumerate(placements[name]):
+            blocks[at].append(_block_name(name, i, placements[name]))
+    for i, (at, names) in enumerate(blocks.items()):
+        name = op.name if len(blocks) == 1 else f"{op.name}.{i}"
         value = replace(op.result, name=name)
         yield replace(op, operands=tuple(names), results=(value,), place=at)
 
 
-def _scale(graph: Graph, op: Op, parts: Mapping[str, Sequence[Op]]) -> Op:
-    """The scale of a norm takes every partial sum, at the first of their places."""
+def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op:
+    """Return the scale op on all partial sums, at the first of their places.
+
+    The partial sums of each operand are in the order of the nodes. A clip scale is of
+    one norm, even if it has several operands, so all its partial sums are sorted
+    together; the two norms of a trust ratio stay apart.
+    """
     order = {node: i for i, node in enumerate(graph.cluster.all_nodes())}
     squares = [
         part
         for name in op.operands
         for part in sorted(
-            parts.get(name, (graph.producers[name],)),
+            partial_sums.get(name, (graph.producers[name],)),
             key=lambda part: order[graph.nodes(part)[0]],
         )
     ]
@@ -277,9 +304,9 @@ def _scale(graph: Graph, op: Op, parts: Mapping[str, Sequence[Op]]) -> Op:
     place = squares[0].place
     assert place is not None
     if any(part.place != place for part in squares):
-        place = first_node(graph.cluster, place)
+        place = first_node_place(graph.cluster, place)
     return replace(op, operands=tuple(part.name for part in squares), place=place)
 
 
-def _without_recipes(graph: Graph) -> Graph:
+def _without_optimizers(graph: Graph) -> Graph:
     return graph.with_ops(op for op in graph.ops if op.kind != "optimizer")

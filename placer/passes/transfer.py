@@ -1,11 +1,15 @@
-"""transfer: turn conversions that cross nodes into send and listen_and_serv.
+"""transfer: replace conversions that cross nodes by send and listen_and_serv.
 
-Needs a laid-out graph. Afterwards values cross nodes only as messages, between their
-memories. A message is an edge: all values that go from one place to another at the same
-level travel together (R6). A level is the number of messages, and of first halves of
-updates, that came before. Ops stand in the order of their levels, and within one first
-what is received, then what is computed, then what is sent: every node can run its ops
-in this order without waiting in a circle.
+Needs a laid-out graph. Afterwards values cross nodes only in messages, from host memory
+to host memory. A message is an edge: all values that go from one place to another at
+the same level are sent together. See `placer.analysis.levels` for levels.
+
+The order of ops prevents deadlocks. Ops are sorted by level, and within a level a node
+first receives, then computes, then sends. A message that is sent at level n is received
+at level n + 1, and depends on messages that are received at levels up to n only. So
+once every node has finished the levels before n, every node can finish level n: all
+messages that it receives there are sent already. By induction no nodes wait for each
+other in a cycle, although each node runs its ops strictly in this order.
 """
 
 from __future__ import annotations
@@ -13,92 +17,104 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer.analysis.levels import Step, levels, of_halves
-from placer.graph.graph import TOGETHER, Graph, Op, Value
+from placer.analysis.levels import LevelItem, compute_levels, delay_and_group
+from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op, Value
 from placer.graph.kinds import is_conversion, is_once
 from placer.layouts.conversions import is_local
-from placer.passes.place import first_node
+from placer.passes.place import first_node_place
 from placer.place import Place
 
 
 def transfer(graph: Graph, first_edge: int = 1) -> Graph:
-    moves = _lowered(graph)
-    return _grouped(graph, moves, levels([_step(item) for item in moves]), first_edge)
+    """Run the pass. Edges are numbered from `first_edge`."""
+    items = _lower_conversions(graph)
+    levels = compute_levels([_level_item(item) for item in items])
+    return _merge_messages(graph, items, levels, first_edge)
 
 
 @dataclass(frozen=True, slots=True)
-class _Move:
-    """One value on its way from one place to another, layouts as on both sides."""
+class _Transfer:
+    """One value that goes from one place to another.
+
+    `operand` and `result` are the value on both sides, with its layouts; `conversion`
+    is the op that this replaces.
+    """
 
     operand: Value
     result: Value
     origin: Place
     target: Place
-    source: Op
+    conversion: Op
 
     @property
     def once(self) -> bool:
-        return is_once(self.source)
+        return is_once(self.conversion)
 
 
-def _lowered(graph: Graph) -> list[Op | _Move]:
-    """Conversions as moves; those that move nothing between nodes stay ops. A sum that
-    is wanted on several nodes is made at the first and sent on: R5 counts it once."""
-    where: dict[str, Place] = {}
+def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
+    """Replace conversions by transfers, unless they move nothing between nodes."""
+    places: dict[str, Place] = {}
     values: dict[str, Value] = {}
-    out: list[Op | _Move] = []
+    items: list[Op | _Transfer] = []
     for op in graph.ops:
         assert op.place is not None
         if is_conversion(op.kind):
             operand, result = values[op.operands[0]], op.result
-            origin = where[operand.name]
-            if _crosses(graph, operand, result, origin, op.place):
-                for move in _moves(graph, operand, result, origin, op.place, op):
-                    out.append(move)
-                    where[move.result.name] = move.target
-                    values[move.result.name] = move.result
+            origin = places[operand.name]
+            if _crosses_nodes(graph, operand, result, origin, op.place):
+                for each in _transfers(graph, operand, result, origin, op.place, op):
+                    items.append(each)
+                    places[each.result.name] = each.target
+                    values[each.result.name] = each.result
                 continue
-        out.append(op)
+        items.append(op)
         for value in op.results:
-            where[value.name], values[value.name] = op.place, value
-    return out
+            places[value.name], values[value.name] = op.place, value
+    return items
 
 
-def _crosses(
+def _crosses_nodes(
     graph: Graph, operand: Value, result: Value, origin: Place, target: Place
 ) -> bool:
     assert operand.layout is not None
     assert result.layout is not None
     layouts = operand.layout, result.layout
-    ways = graph.cluster.nodes(origin), graph.cluster.nodes(target)
-    return not is_local(layouts, *ways, graph.cluster.workers)
+    sources, targets = graph.cluster.nodes(origin), graph.cluster.nodes(target)
+    return not is_local(layouts, sources, targets, graph.cluster.workers)
 
 
-def _moves(
+def _transfers(
     graph: Graph, operand: Value, result: Value, origin: Place, target: Place, op: Op
-) -> Sequence[_Move]:
-    origin, target = map(graph.cluster.in_memory, (origin, target))
+) -> Sequence[_Transfer]:
+    """Return the transfers of a conversion: one, or two for an all_reduce.
+
+    A sum for several nodes is computed at the first of them, which sends it to the
+    others: the additions are done once, and all nodes have the same bits.
+    """
+    origin, target = map(graph.cluster.host_memory, (origin, target))
     several = len(graph.cluster.nodes(target)) > 1
     if (operand.layout, result.layout) != ("P", "R") or not several:
-        return (_Move(operand, result, origin, target, op),)
-    first = first_node(graph.cluster, target)
-    total = Value(f"{result.name}.sum", result.type, "R", result.over)
+        return (_Transfer(operand, result, origin, target, op),)
+    first = first_node_place(graph.cluster, target)
+    total = Value(f"{result.name}.sum", result.type, "R", result.microbatch_layout)
     return (
-        _Move(operand, total, origin, first, op),
-        _Move(total, result, first, target, op),
+        _Transfer(operand, total, origin, first, op),
+        _Transfer(total, result, first, target, op),
     )
 
 
-def _step(item: Op | _Move) -> Step:
-    if isinstance(item, _Move):
-        return Step((item.operand.name,), (item.result.name,), 1)
-    cost, group = of_halves(item)
-    cost += item.kind in TOGETHER.values()
-    return Step(item.operands, [v.name for v in item.results], cost, group)
+def _level_item(item: Op | _Transfer) -> LevelItem:
+    if isinstance(item, _Transfer):
+        return LevelItem((item.operand.name,), (item.result.name,), 1)
+    delay, group = delay_and_group(item)
+    delay += item.kind in MICROBATCH_REDUCTIONS.values()
+    return LevelItem(item.operands, [v.name for v in item.results], delay, group)
 
 
 @dataclass(frozen=True, slots=True)
-class _Edge:
+class _EdgeKey:
+    """What the transfers of one message have in common."""
+
     once: bool
     level: int
     repeated: bool
@@ -106,16 +122,21 @@ class _Edge:
     target: Place
 
 
-def _grouped(
-    graph: Graph, moves: Sequence[Op | _Move], at: Sequence[int], first_edge: int
+def _merge_messages(
+    graph: Graph,
+    items: Sequence[Op | _Transfer],
+    levels: Sequence[int],
+    first_edge: int,
 ) -> Graph:
-    """Send what goes the same way at the same level as one message, in level order."""
-    edges: dict[_Edge, list[_Move]] = {}
+    """Merge transfers between the same places at the same level into one message, and
+    sort all ops by level."""
+    edges: dict[_EdgeKey, list[_Transfer]] = {}
+    # Sorted by: `once` ops first, level, then 0 to receive, 1 to compute, 2 to send.
     timed: list[tuple[bool, int, int, Op]] = []
-    for item, level in zip(moves, at, strict=True):
-        if isinstance(item, _Move):
-            repeated = item.operand.over is not None
-            key = _Edge(item.once, level, repeated, item.origin, item.target)
+    for item, level in zip(items, levels, strict=True):
+        if isinstance(item, _Transfer):
+            repeated = item.operand.microbatch_layout is not None
+            key = _EdgeKey(item.once, level, repeated, item.origin, item.target)
             edges.setdefault(key, []).append(item)
         else:
             timed.append((not is_once(item), level, 1, item))
@@ -128,22 +149,25 @@ def _grouped(
     return graph.with_ops(op for *_, op in timed)
 
 
-def _messages(number: int, edge: _Edge, moves: Sequence[_Move]) -> tuple[Op, Op]:
+def _messages(
+    number: int, edge: _EdgeKey, transfers: Sequence[_Transfer]
+) -> tuple[Op, Op]:
+    """Return the two ops of an edge."""
     once = {"once": True} if edge.once else {}
     send = Op(
         "send",
-        tuple(move.operand.name for move in moves),
+        tuple(each.operand.name for each in transfers),
         (),
         {"edge": number, "to": edge.target, **once},
         edge.origin,
-        moves[0].source.source,
+        transfers[0].conversion.source,
     )
     listen = Op(
         "listen_and_serv",
         (),
-        tuple(move.result for move in moves),
+        tuple(each.result for each in transfers),
         {"edge": number, "from": edge.origin, **once},
         edge.target,
-        moves[0].source.source,
+        transfers[0].conversion.source,
     )
     return send, listen

@@ -1,6 +1,6 @@
-"""The verifier: what every graph must hold, before and after each pass.
+"""The verifier: the checks of a graph before and after each pass.
 
-Each stage of the compiler adds to what is legal: see `Stage`.
+What is checked depends on how far the graph is lowered: see `GraphForm`.
 """
 
 from __future__ import annotations
@@ -9,161 +9,184 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 from placer.analysis.layout_rules import (
-    Ways,
-    by_rule,
-    of_accumulation,
-    of_gradient,
-    replicated,
+    LayoutSignature,
+    accumulation_signature,
+    forward_signature,
+    gradient_signature,
+    replicated_signature,
 )
 from placer.errors import PlacerError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import (
-    CONVERSIONS,
     COPIES,
     MESSAGES,
-    RECIPES,
+    TRAINING_DIRECTIVES,
+    conversion_kind,
     is_computed,
     is_conversion,
     is_update,
 )
 from placer.layouts import Layout
-from placer.passes.verify_types import Known, broken, check_types
+from placer.passes.verify_types import VerifierCache, check_types, verification_error
 
 
-class Stage(IntEnum):
-    """How far a graph has come; each stage holds what those before it hold."""
+class GraphForm(IntEnum):
+    """How far a graph is lowered. Each form has all the properties of those before
+    it."""
 
     WRITTEN = 0
-    """Names are defined once and before their use, and types are as declared."""
+    """Names are defined once and before their use, and types are those declared."""
     DIFFERENTIATED = 1
-    """No `minimize` is left, and what optimizer is still there updates something."""
+    """There is no `minimize`, and every `optimizer` op updates some parameter."""
     PLACED = 2
-    """Every op has a place that the cluster has."""
+    """Every op has a place, which exists in the cluster."""
     LAID_OUT = 3
-    """Every value has a layout, and an op finds its operands where it runs, in the
-    layouts that it takes."""
+    """Every value has a layout, and every op has its operands on its own nodes, in the
+    layouts that it needs."""
     TRANSFERRED = 4
-    """No value crosses nodes but through send and listen_and_serv, which are pairs."""
+    """Values cross nodes only through pairs of `send` and `listen_and_serv`."""
     COPIED = 5
-    """An op finds its operands on the devices that it runs on."""
+    """Every op has its operands on its own devices."""
 
 
-def verify(graph: Graph, stage: Stage, known: Known | None = None) -> None:
-    """Raise GraphError, with the op's text, at the first rule that is broken.
+def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) -> None:
+    """Check that a graph has all the properties of a form.
 
-    `known` is what earlier calls, before other passes, have found right: of a graph that
-    a pass leaves as it is, only what the next stage adds.
+    `cache` contains what earlier calls found valid. If a pass returned the graph that
+    it was given, only the properties that `form` adds are checked. Raises GraphError,
+    with the text of the op, at the first violation.
     """
-    known = Known() if known is None else known
-    held = known.stage if graph is known.graph else -1
-    if held < Stage.WRITTEN:
-        check_types(graph, known)
-    if held < Stage.PLACED <= stage:
-        first_at = {id(op.place): op for op in reversed(graph.ops)}
-        for op in reversed(first_at.values()):
+    cache = VerifierCache() if cache is None else cache
+    verified = cache.form if graph is cache.graph else -1
+    if verified < GraphForm.WRITTEN:
+        check_types(graph, cache)
+    if verified < GraphForm.PLACED <= form:
+        # One op per place: the first of each, in program order.
+        first_at_place = {id(op.place): op for op in reversed(graph.ops)}
+        for op in reversed(first_at_place.values()):
             _check_place(graph, op)
-    if held < Stage.DIFFERENTIATED <= stage:
-        _check_recipes(graph)
-    if held < Stage.LAID_OUT <= stage or held < Stage.TRANSFERRED <= stage:
-        _check_layouts(graph, stage, known)
-    if held < Stage.TRANSFERRED <= stage:
+    if verified < GraphForm.DIFFERENTIATED <= form:
+        _check_directives(graph)
+    if (
+        verified < GraphForm.LAID_OUT <= form
+        or verified < GraphForm.TRANSFERRED <= form
+    ):
+        _check_layouts(graph, form, cache)
+    if verified < GraphForm.TRANSFERRED <= form:
         _check_messages(graph)
-    if held < Stage.COPIED <= stage:
+    if verified < GraphForm.COPIED <= form:
         _check_devices(graph)
-    known.graph, known.stage = graph, max(held, stage)
+    cache.graph, cache.form = graph, max(verified, form)
 
 
-def _check_recipes(graph: Graph) -> None:
+def _check_directives(graph: Graph) -> None:
     updated = {op.attrs["group"] for op in graph.ops if is_update(op.kind)}
-    for op in graph.of_kind(*RECIPES):
+    for op in graph.of_kind(*TRAINING_DIRECTIVES):
         if op.kind == "minimize":
-            raise broken(op, "it is not differentiated")
+            raise verification_error(op, "minimize is not differentiated")
         if op.attrs["group"] not in updated:
-            raise broken(op, "it updates nothing")
+            raise verification_error(op, "the optimizer updates no parameter")
 
 
 def _check_place(graph: Graph, op: Op) -> None:
     if op.place is None:
-        raise broken(op, "it has no place")
+        raise verification_error(op, "the op has no place")
     try:
         graph.nodes(op)
     except PlacerError as error:
-        raise broken(op, error.message) from error
+        raise verification_error(op, error.message) from error
 
 
-def _check_layouts(graph: Graph, stage: Stage, known: Known) -> None:
+def _check_layouts(graph: Graph, form: GraphForm, cache: VerifierCache) -> None:
+    """Check where operands are, and the layouts of all values.
+
+    Conversions may have operands on other nodes until messages carry these. A sum of
+    gradients may have operands on some of its nodes only: the others add nothing.
+    """
     producers = graph.producers
     layouts: dict[str, Layout] = {}
     for op in graph.ops:
         for value in op.results:
             if value.layout is None:
-                raise broken(op, f"'{value.name}' has no layout")
+                raise verification_error(op, f"'{value.name}' has no layout")
             layouts[value.name] = value.layout
         converts = is_conversion(op.kind)
         if converts:
             _check_conversion(graph, op)
-        if (converts and stage < Stage.TRANSFERRED) or op.kind in RECIPES:
+        may_cross_nodes = converts and form < GraphForm.TRANSFERRED
+        if may_cross_nodes or op.kind in TRAINING_DIRECTIVES:
             continue
         for name in op.operands:
             producer = producers[name]
             if producer.place is op.place:
                 continue
-            here, there = graph.nodes(op), graph.nodes(producer)
-            if here == there:
+            nodes, source_nodes = graph.nodes(op), graph.nodes(producer)
+            if nodes == source_nodes:
                 continue
             if op.kind == "accumulate" or converts or op.kind in MESSAGES:
-                if not set(there) & set(here):
-                    raise broken(op, f"'{name}' never reaches it")
+                if not set(source_nodes) & set(nodes):
+                    raise verification_error(op, f"'{name}' is on no node of the op")
                 continue
-            if not set(here) <= set(there):
-                raise broken(op, f"'{name}' is on {there}, not on {here}")
+            if not set(nodes) <= set(source_nodes):
+                raise verification_error(
+                    op, f"'{name}' is on {source_nodes}, not on {nodes}"
+                )
         if is_computed(op) and not converts:
             have = [layouts[name] for name in op.operands]
             gives = [layouts[value.name] for value in op.results]
-            _check_meaning(op, have, gives, _ways(graph, op, layouts, known))
+            _check_signature(op, have, gives, _signature(graph, op, layouts, cache))
 
 
-def _check_meaning(
-    op: Op, have: Sequence[Layout], gives: Sequence[Layout], ways: Ways
+def _check_signature(
+    op: Op, have: Sequence[Layout], gives: Sequence[Layout], signature: LayoutSignature
 ) -> None:
-    """The layouts are those that the op needs and gives."""
-    for name, found, wanted in zip(op.operands, have, ways[0], strict=True):
-        if found != wanted:
-            raise broken(op, f"'{name}' is {found}, and {op.kind} takes {wanted} there")
-    for value, found, wanted in zip(op.results, gives, ways[1], strict=True):
-        if found != wanted:
-            raise broken(op, f"'{value.name}' is {found}, and {op.kind} gives {wanted}")
+    """Check the layouts of the operands and the results of a computed op."""
+    operand_layouts, result_layouts = signature
+    for name, actual, expected in zip(op.operands, have, operand_layouts, strict=True):
+        if actual != expected:
+            raise verification_error(
+                op, f"'{name}' is {actual}, and {op.kind} needs {expected} there"
+            )
+    for value, actual, expected in zip(op.results, gives, result_layouts, strict=True):
+        if actual != expected:
+            raise verification_error(
+                op, f"'{value.name}' is {actual}, and {op.kind} gives {expected}"
+            )
 
 
-def _ways(graph: Graph, op: Op, layouts: Mapping[str, Layout], known: Known) -> Ways:
+def _signature(
+    graph: Graph, op: Op, layouts: Mapping[str, Layout], cache: VerifierCache
+) -> LayoutSignature:
+    """Return the signature that the op must have, given the layouts of its operands."""
     if len(graph.nodes(op)) == 1:
-        return replicated(op)
+        return replicated_signature(op)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
         needed = tuple([layouts[name] for name in forward.operands])
-        types = [graph.tensor(name) for name in forward.operands]
-        return of_gradient(op, forward, types, needed, layouts)
+        types = [graph.tensor_type(name) for name in forward.operands]
+        return gradient_signature(op, forward, types, needed, layouts)
     if op.kind == "accumulate":
-        return of_accumulation(op, layouts)
-    types = [graph.tensor(name) for name in op.operands]
+        return accumulation_signature(op, layouts)
+    types = [graph.tensor_type(name) for name in op.operands]
     have = [layouts[name] for name in op.operands]
-    numbers = map(known.number, types)
-    key = op.kind, known.written(op.attrs), len(op.results), *have, *numbers
-    if key not in known.ways:
-        known.ways[key] = by_rule(op, types, have)
-    return known.ways[key]
+    numbers = map(cache.type_number, types)
+    key = op.kind, cache.attrs_number(op.attrs), len(op.results), *have, *numbers
+    if key not in cache.signatures:
+        cache.signatures[key] = forward_signature(op, types, have)
+    return cache.signatures[key]
 
 
 def _check_conversion(graph: Graph, op: Op) -> None:
     have, need = graph.values[op.operands[0]].layout, op.result.layout
     assert have is not None
     assert need is not None
-    if CONVERSIONS[have, need] != op.kind:
-        raise broken(op, f"{have} to {need} is {CONVERSIONS[have, need]}")
+    kind = conversion_kind(have, need, len(graph.nodes(op)))
+    if kind != op.kind:
+        raise verification_error(op, f"the conversion from {have} to {need} is {kind}")
 
 
 def _check_messages(graph: Graph) -> None:
-    """Every message is sent once, before it is received, and received once."""
+    """Check that every message is sent once, and afterwards received once."""
     sent: dict[int, Op] = {}
     received: set[int] = set()
     for op in graph.ops:
@@ -172,31 +195,37 @@ def _check_messages(graph: Graph) -> None:
         edge = op.attrs["edge"]
         if op.kind == "send":
             if edge in sent:
-                raise broken(op, f"edge {edge} is sent twice")
+                raise verification_error(op, f"edge {edge} is sent twice")
             sent[edge] = op
             continue
         if edge not in sent or edge in received:
-            raise broken(op, f"no message of edge {edge} is on its way")
+            raise verification_error(op, f"no message of edge {edge} is in flight")
         received.add(edge)
         _check_pair(graph, sent[edge], op)
     for edge, op in sent.items():
         if edge not in received:
-            raise broken(op, f"nobody receives edge {edge}")
+            raise verification_error(op, f"edge {edge} is never received")
 
 
 def _check_devices(graph: Graph) -> None:
-    made_on: dict[str, str] = {}
+    devices_of: dict[str, str] = {}  # by value
     for op in graph.ops:
-        here = graph.devices(op)
+        devices = graph.devices(op)
         for name in op.operands:
-            if op.kind not in COPIES and made_on[name] != here:
-                raise broken(op, f"'{name}' is on {made_on[name]}, not on {here}")
-        made_on.update((value.name, here) for value in op.results)
+            if op.kind not in COPIES and devices_of[name] != devices:
+                raise verification_error(
+                    op, f"'{name}' is on {devices_of[name]}, not on {devices}"
+                )
+        devices_of.update((value.name, devices) for value in op.results)
 
 
 def _check_pair(graph: Graph, send: Op, listen: Op) -> None:
     if send.attrs["to"] != listen.place or listen.attrs["from"] != send.place:
-        raise broken(listen, f"it goes from {send.place} to {send.attrs['to']}")
+        raise verification_error(
+            listen, f"the message goes from {send.place} to {send.attrs['to']}"
+        )
     types = [graph.values[name].type for name in send.operands]
     if types != [value.type for value in listen.results]:
-        raise broken(listen, f"it carries {', '.join(map(str, types))}")
+        raise verification_error(
+            listen, f"the message carries {', '.join(map(str, types))}"
+        )

@@ -1,4 +1,4 @@
-"""The verifier of names and types: a result is what its op's declaration gives."""
+"""The verifier of names and types: results have the types that declarations infer."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placer import ops
-from placer.analysis.layout_rules import Ways
+from placer.analysis.layout_rules import LayoutSignature
 from placer.errors import GraphError, OpError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import (
     COPIES,
-    ENTRIES,
     MESSAGES,
-    OVER,
-    RECIPES,
+    MICROBATCH_CONVERSIONS,
+    SOURCES,
+    TRAINING_DIRECTIVES,
     declared_attrs,
     is_conversion,
-    is_direction,
     is_update,
+    is_update_direction,
 )
 from placer.ops import attributes
 from placer.ops.attributes import complete
@@ -27,96 +27,106 @@ from placer.types import ResidualType, TensorType, ValueType
 
 
 @dataclass(slots=True)
-class Known:
-    """What has been found right, so that each combination is worked out once.
+class VerifierCache:
+    """What earlier checks found valid, so that each combination is checked once.
 
-    A type has a number; types that are equal have the same. `right` holds the kinds,
-    attributes and types of ops that fit; `objects` finds a type's number by identity,
-    which is quicker, and holds the type so that it stays the same object.
-
-    Attributes have numbers, too: `texts` by what types depend on, `attrs` by identity.
-    `ways` are the layouts that ops take and give. `graph` is the last that was verified,
-    and `stage` what it holds.
+    Types and attributes have numbers, and equal ones the same number, so that keys are
+    small and quick to hash. `valid` contains the checked combinations of op kind,
+    attributes and types. `type_numbers` and `attrs_numbers` contain the numbers;
+    `types_by_id` and `attrs_by_id` find them by the identity of an object, which is
+    quicker, and reference the object, so that its id stays valid. `signatures` are the
+    layout signatures of ops. `graph` is the last verified graph, and `form` its form.
     """
 
-    numbers: dict[ValueType, int] = field(default_factory=dict)
-    objects: dict[int, tuple[int, ValueType]] = field(default_factory=dict)
-    right: set[tuple[object, ...]] = field(default_factory=set)
-    attrs: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
-    texts: dict[object, int] = field(default_factory=dict)
-    ways: dict[tuple[object, ...], Ways] = field(default_factory=dict)
+    type_numbers: dict[ValueType, int] = field(default_factory=dict)
+    types_by_id: dict[int, tuple[int, ValueType]] = field(default_factory=dict)
+    valid: set[tuple[object, ...]] = field(default_factory=set)
+    attrs_by_id: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    attrs_numbers: dict[object, int] = field(default_factory=dict)
+    signatures: dict[tuple[object, ...], LayoutSignature] = field(default_factory=dict)
     graph: Graph | None = None
-    stage: int = -1
+    form: int = -1
 
-    def written(self, attrs: Mapping[str, Any]) -> int:
-        found = self.attrs.get(id(attrs))
-        if found is None:
-            number = self.texts.setdefault(_written(attrs), len(self.texts))
-            found = self.attrs[id(attrs)] = number, attrs
-        return found[0]
+    def attrs_number(self, attrs: Mapping[str, Any]) -> int:
+        """Return the number of some attributes, as far as types depend on them."""
+        entry = self.attrs_by_id.get(id(attrs))
+        if entry is None:
+            key = _attrs_key(attrs)
+            number = self.attrs_numbers.setdefault(key, len(self.attrs_numbers))
+            entry = self.attrs_by_id[id(attrs)] = number, attrs
+        return entry[0]
 
-    def number(self, kind: ValueType) -> int:
-        found = self.objects.get(id(kind))
-        if found is None:
-            number = self.numbers.setdefault(kind, len(self.numbers))
-            found = self.objects[id(kind)] = number, kind
-        return found[0]
+    def type_number(self, value_type: ValueType) -> int:
+        """Return the number of a type."""
+        entry = self.types_by_id.get(id(value_type))
+        if entry is None:
+            number = self.type_numbers.setdefault(value_type, len(self.type_numbers))
+            entry = self.types_by_id[id(value_type)] = number, value_type
+        return entry[0]
 
 
-def check_types(graph: Graph, known: Known) -> None:
-    """Raise GraphError when a name is defined twice or after its use, or when a result
-    has not the type that its op gives."""
-    defined: dict[str, int] = {}
-    forward: dict[str, tuple[int, ...]] = {}
-    number, right, written = known.number, known.right, known.written
+def check_types(graph: Graph, cache: VerifierCache) -> None:
+    """Check that names are defined once, before their use, and that types are right.
+
+    Raises GraphError, with the text of the op, at the first violation.
+    """
+    defined: dict[str, int] = {}  # the number of a value's type
+    forward: dict[str, tuple[int, ...]] = {}  # by residual: the forward op's types
+    number, valid, attrs_number = cache.type_number, cache.valid, cache.attrs_number
     for op in graph.ops:
         try:
-            takes = [defined[name] for name in op.operands]
+            operand_types = [defined[name] for name in op.operands]
         except KeyError as error:
-            raise broken(op, f"{error} is used before it is defined") from None
+            raise verification_error(
+                op, f"{error} is used before it is defined"
+            ) from None
         results = op.results
-        gives = [number(value.type) for value in results]
-        for value, found in zip(results, gives, strict=True):
+        result_types = [number(value.type) for value in results]
+        for value, result_type in zip(results, result_types, strict=True):
             if value.name in defined:
-                raise broken(op, f"'{value.name}' is defined twice")
-            defined[value.name] = found
+                raise verification_error(op, f"'{value.name}' is defined twice")
+            defined[value.name] = result_type
         kind = op.kind
-        if kind in _FREE:
+        if kind in _UNCHECKED:
             continue
-        key = (kind, written(op.attrs), *takes, -1, *gives)
-        if len(gives) > 1 and isinstance(results[-1].type, ResidualType):
-            forward[results[-1].name] = (*takes, *gives)
-        elif takes and op.is_gradient:
+        # -1 is no number of a type: it separates operands and results.
+        key = (kind, attrs_number(op.attrs), *operand_types, -1, *result_types)
+        if len(result_types) > 1 and isinstance(results[-1].type, ResidualType):
+            forward[results[-1].name] = (*operand_types, *result_types)
+        elif operand_types and op.is_gradient:
+            # The types of a gradient op depend on those of its forward op, too.
             key = (*key, *forward.get(op.operands[0], ()))
-        if key not in right:
-            _check(graph, op)
-            right.add(key)
+        if key not in valid:
+            _check_op(graph, op)
+            valid.add(key)
 
 
-_FREE = ENTRIES | RECIPES | MESSAGES | {"record"}
-"""Kinds whose types follow from no declaration."""
+_UNCHECKED = SOURCES | TRAINING_DIRECTIVES | MESSAGES | {"record"}
+"""Kinds whose result types do not follow from their operands."""
 
 
-def _check(graph: Graph, op: Op) -> None:
-    expected = _expected(graph, op, [graph.values[name].type for name in op.operands])
+def _check_op(graph: Graph, op: Op) -> None:
+    operand_types = [graph.values[name].type for name in op.operands]
+    expected = _result_types(graph, op, operand_types)
     if len(expected) != len(op.results):
-        raise broken(op, f"{op.kind} gives {len(expected)} results")
-    for value, wanted in zip(op.results, expected, strict=True):
-        if value.type != wanted:
-            raise broken(
-                op, f"'{value.name}' is {value.type}, and {op.kind} gives {wanted}"
+        raise verification_error(op, f"{op.kind} gives {len(expected)} results")
+    for value, expected_type in zip(op.results, expected, strict=True):
+        if value.type != expected_type:
+            raise verification_error(
+                op,
+                f"'{value.name}' is {value.type}, and {op.kind} gives {expected_type}",
             )
 
 
-def broken(op: Op, message: str) -> GraphError:
-    """The error about an op, with the op's text."""
+def verification_error(op: Op, message: str) -> GraphError:
+    """Return the error about an op: the message and the text of the op."""
     from placer.graph.text import print_op
 
     return GraphError(f"{message}:\n    {print_op(op)}", span=op.source)
 
 
-def _written(attrs: Mapping[str, Any]) -> object:
-    """The attributes that types may depend on, as a key."""
+def _attrs_key(attrs: Mapping[str, Any]) -> object:
+    """Return the attributes that types may depend on, as a hashable key."""
     if not attrs or (len(attrs) == 1 and "segment" in attrs):
         return ()
     return tuple(
@@ -124,64 +134,76 @@ def _written(attrs: Mapping[str, Any]) -> object:
     )
 
 
-def _expected(graph: Graph, op: Op, takes: list[ValueType]) -> list[ValueType]:
-    """The types of the op's results; GraphError when its operands do not fit."""
+def _result_types(
+    graph: Graph, op: Op, operand_types: list[ValueType]
+) -> list[ValueType]:
+    """Return the types that the results of an op must have.
+
+    Raises GraphError if the operands do not fit the op.
+    """
     kind = op.kind
     if op.is_gradient:
-        return _gradient(graph, op, takes)
-    tensors = [_tensor(op, i, each) for i, each in enumerate(takes)]
+        return _gradient_types(graph, op, operand_types)
+    tensors = [_require_tensor(op, i, each) for i, each in enumerate(operand_types)]
     if kind == "store":
-        _alike(op, tensors, 2, 2)
+        _require_equal_types(op, tensors, 2)
         return []
     if kind == "cut":
-        return [_cut(op, tensors)]
+        return [_cut_type(op, tensors)]
     if kind == "assemble":
-        return [_assemble(op, tensors)]
-    if kind in COPIES or kind in OVER:
-        return list(takes)
+        return [_assemble_type(op, tensors)]
+    if kind in COPIES or kind in MICROBATCH_CONVERSIONS:
+        return list(operand_types)
     if is_conversion(kind):
-        _alike(op, tensors, 1, 1)
+        _require_equal_types(op, tensors, 1)
         return [tensors[0]]
-    if is_update(kind) or is_direction(kind):
-        _alike(op, tensors[:2], 2, 2)
+    if is_update(kind) or is_update_direction(kind):
+        _require_equal_types(op, tensors[:2], 2)
         return [tensors[0]]
-    return _declared(op, tensors)
+    return _declared_types(op, tensors)
 
 
-def _tensor(op: Op, index: int, kind: ValueType) -> TensorType:
-    if isinstance(kind, ResidualType):
-        raise broken(op, f"'{op.operands[index]}' is a residual, not a tensor")
-    return kind
+def _require_tensor(op: Op, index: int, value_type: ValueType) -> TensorType:
+    if isinstance(value_type, ResidualType):
+        raise verification_error(
+            op, f"'{op.operands[index]}' is a residual, not a tensor"
+        )
+    return value_type
 
 
-def _alike(op: Op, tensors: list[TensorType], least: int, most: int) -> None:
-    if not least <= len(tensors) <= most:
-        raise broken(op, f"{op.kind} takes {least} operands, not {len(tensors)}")
-    for name, kind in zip(op.operands, tensors, strict=False):
-        if kind != tensors[0]:
-            raise broken(
-                op, f"'{op.operands[0]}' is {tensors[0]} and '{name}' is {kind}"
+def _require_equal_types(op: Op, tensors: list[TensorType], count: int) -> None:
+    """Check that an op has `count` operands, all of the same type."""
+    if len(tensors) != count:
+        raise verification_error(
+            op, f"{op.kind} takes {count} operands, not {len(tensors)}"
+        )
+    for name, tensor in zip(op.operands, tensors, strict=False):
+        if tensor != tensors[0]:
+            raise verification_error(
+                op, f"'{op.operands[0]}' is {tensors[0]} and '{name}' is {tensor}"
             )
 
 
-def _cut(op: Op, tensors: list[TensorType]) -> TensorType:
-    _alike(op, tensors, 1, 1)
+def _cut_type(op: Op, tensors: list[TensorType]) -> TensorType:
+    _require_equal_types(op, tensors, 1)
     start, stop = op.attrs["start"], op.attrs["stop"]
     if not 0 <= start < stop <= tensors[0].numel():
-        raise broken(op, f"{tensors[0]} has no elements {start} to {stop}")
+        raise verification_error(op, f"{tensors[0]} has no elements {start} to {stop}")
     return TensorType(tensors[0].dtype, (stop - start,))
 
 
-def _assemble(op: Op, tensors: list[TensorType]) -> TensorType:
+def _assemble_type(op: Op, tensors: list[TensorType]) -> TensorType:
     whole = op.result.type
     assert isinstance(whole, TensorType)
-    held = sum(kind.numel() for kind in tensors)
-    if held != whole.numel() or any(kind.dtype != whole.dtype for kind in tensors):
-        raise broken(op, f"its blocks hold {held} elements, and {whole} has others")
+    numel = sum(tensor.numel() for tensor in tensors)
+    if numel != whole.numel() or any(each.dtype != whole.dtype for each in tensors):
+        raise verification_error(
+            op, f"the blocks have {numel} elements and do not form {whole}"
+        )
     return whole
 
 
-def _declared(op: Op, tensors: list[TensorType]) -> list[ValueType]:
+def _declared_types(op: Op, tensors: list[TensorType]) -> list[ValueType]:
     try:
         declaration = ops.find(op.kind)
         attrs = complete(declaration, declared_attrs(op.attrs))
@@ -190,29 +212,45 @@ def _declared(op: Op, tensors: list[TensorType]) -> list[ValueType]:
         if len(op.results) == len(expected) + 1:
             expected.append(ResidualType(tuple(declaration.residuals(tensors, attrs))))
     except OpError as error:
-        raise broken(op, error.message) from error
+        raise verification_error(op, error.message) from error
     return expected
 
 
-def _gradient(graph: Graph, op: Op, takes: list[ValueType]) -> list[ValueType]:
-    """A gradient op takes a residual, the saved operands, and a cotangent of the type
-    of each result; what it gives has the types of the operands it is of."""
-    if not takes or not isinstance(takes[0], ResidualType):
-        raise broken(op, f"{op.kind} takes a residual first")
+def _gradient_types(
+    graph: Graph, op: Op, operand_types: list[ValueType]
+) -> list[ValueType]:
+    """Return the result types of a gradient op: those of the forward operands that the
+    gradient is taken with respect to.
+
+    Its operands are the residual, the saved operands of the forward op, and the
+    cotangents of the forward results, which have the types of these results.
+    """
+    if not operand_types or not isinstance(operand_types[0], ResidualType):
+        raise verification_error(
+            op, f"the first operand of {op.kind} must be a residual"
+        )
     forward = graph.producers[op.operands[0]]
     if forward.kind != op.forward_kind:
-        raise broken(op, f"'{op.operands[0]}' is a residual of {forward.kind}")
+        raise verification_error(
+            op, f"'{op.operands[0]}' is a residual of {forward.kind}"
+        )
     declaration = ops.find(forward.kind)
-    of_forward = [graph.tensor(name) for name in forward.operands]
+    forward_types = [graph.tensor_type(name) for name in forward.operands]
     attrs = complete(declaration, declared_attrs(forward.attrs))
-    saved = declaration.saves(of_forward, attrs)
-    wanted = [of_forward[i] for i in saved]
+    saved = declaration.saves(forward_types, attrs)
+    expected = [forward_types[i] for i in saved]
     tensors = [v.type for v in forward.results if isinstance(v.type, TensorType)]
-    of_loss = op.attrs.get("cotangents", range(len(tensors)))
-    wanted += [tensors[i] for i in of_loss]
-    if len(takes) != len(wanted) + 1:
-        raise broken(op, f"{op.kind} takes {len(wanted) + 1} operands here")
-    for name, have, need in zip(op.operands[1:], takes[1:], wanted, strict=True):
+    cotangents = op.attrs.get("cotangents", range(len(tensors)))
+    expected += [tensors[i] for i in cotangents]
+    if len(operand_types) != len(expected) + 1:
+        raise verification_error(
+            op, f"{op.kind} takes {len(expected) + 1} operands here"
+        )
+    for name, have, need in zip(
+        op.operands[1:], operand_types[1:], expected, strict=True
+    ):
         if have != need:
-            raise broken(op, f"'{name}' is {have}, and {op.kind} takes {need} there")
-    return [of_forward[i] for i in op.attrs.get("wrt", ())]
+            raise verification_error(
+                op, f"'{name}' is {have}, and {op.kind} needs {need} there"
+            )
+    return [forward_types[i] for i in op.attrs.get("wrt", ())]

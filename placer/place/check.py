@@ -1,19 +1,23 @@
-"""Holding a place against the nodes that are declared."""
+"""Check a place against the nodes that a cluster declares."""
 
 from __future__ import annotations
 
 import re
 
 from placer.errors import PlaceError, Span, did_you_mean
-from placer.place.ids import Ids, fold, suffix
+from placer.place.ids import Ids, format_ids, ids_suffix
 from placer.place.nodes import NodeKind
 from placer.place.place import Place
 
 _ACCELERATORS = ("gpu", "tpu")
 
 
-def node_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> NodeKind:
-    """The kind of that name; PlaceError with the nearest name if there is none."""
+def find_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> NodeKind:
+    """Return the node kind called `name`.
+
+    Raises PlaceError at `span`, with the nearest name as hint, if there is no such
+    kind.
+    """
     for kind in kinds:
         if kind.name == name:
             return kind
@@ -25,22 +29,22 @@ def node_kind(kinds: tuple[NodeKind, ...], name: str, span: Span | None) -> Node
     )
 
 
-def check(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:
-    """Raise PlaceError for a node, a device or an id that is not declared.
+def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:
+    """Raise PlaceError at `span` for a node, a device or an id that is not declared.
 
-    A device without a node must be one that some node has.
+    A device without a node must be declared by at least one node kind.
     """
     if span is None:
         text = str(place)
         span = Span("<place>", 1, 1, max(1, len(text)), text)
     if place.node is not None:
-        kind = node_kind(kinds, place.node, span)
-        missing = _missing(place.node_ids, kind.count)
+        kind = find_kind(kinds, place.node, span)
+        missing = _missing_ids(place.node_ids, kind.count)
         if missing:
             raise PlaceError(
                 f"no '{kind.name}:{missing}' in this cluster, which declares {kind}",
                 span=_narrow(
-                    span, "/node:|/job:", f"{kind.name}{suffix(place.node_ids)}"
+                    span, "/node:|/job:", f"{kind.name}{ids_suffix(place.node_ids)}"
                 ),
                 hint=_ids_hint(kind.name, kind.count),
             )
@@ -55,44 +59,44 @@ def check(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) -> None:
         declared = sorted({device for kind in kinds for device in kind.counts})
         hint = did_you_mean(place.device, declared)
         if place.node is None and place.device in {kind.name for kind in kinds}:
-            hint = f"it is a node: write /node:{place.device}{suffix(place.device_ids)}"
+            hint = f"it is a node: write /node:{place.device}{ids_suffix(place.device_ids)}"
         if place.device in _ACCELERATORS:
-            hint = f"where a node has one, say devices: {{cpu: 1, {place.device}: 1}}"
+            hint = f"declare it for its nodes: devices: {{cpu: 1, {place.device}: 1}}"
         raise PlaceError(
             f"no device '{place.device}' on {owner}: "
             f"declared are {', '.join(declared) or 'none'}",
             span=_narrow(span, "/device:|/", place.device),
             hint=hint,
         )
-    missing = _missing(place.device_ids, max(counts))
+    missing = _missing_ids(place.device_ids, max(counts))
     if missing:
         raise PlaceError(
             f"no '{place.device}:{missing}' on {owner}: "
             f"declared are {max(counts)} '{place.device}'",
             span=_narrow(
-                span, "/device:|/", f"{place.device}{suffix(place.device_ids)}"
+                span, "/device:|/", f"{place.device}{ids_suffix(place.device_ids)}"
             ),
             hint=_ids_hint(place.device, max(counts)),
         )
 
 
-def _missing(ids: Ids, count: int) -> str:
+def _missing_ids(ids: Ids, count: int) -> str:
     if ids is None or ids == "*" or ids[-1] < count:
         return ""
-    return fold([number for number in ids if number >= count])
+    return format_ids([number for number in ids if number >= count])
 
 
 def _ids_hint(name: str, count: int) -> str:
-    return f"ids of '{name}' are {fold(range(count))}"
+    return f"ids of '{name}' are {format_ids(range(count))}"
 
 
 def _narrow(span: Span | None, lead: str, piece: str) -> Span | None:
-    """The stretch of `span` where `piece` stands behind `lead`, else `span`."""
+    """Return the part of `span` with `piece` directly after `lead`, else `span`."""
     if span is None:
         return None
-    found = re.compile(f"(?:{lead})({re.escape(piece)})(?![a-z0-9_])").search(
+    match = re.compile(f"(?:{lead})({re.escape(piece)})(?![a-z0-9_])").search(
         span.text, span.column - 1, span.column - 1 + span.length
     )
-    if found is None:  # in another spelling, or merged from several places
+    if match is None:  # written in another spelling, or merged from several places
         return span
-    return Span(span.file, span.line, found.start(1) + 1, len(piece), span.text)
+    return Span(span.file, span.line, match.start(1) + 1, len(piece), span.text)

@@ -1,4 +1,4 @@
-"""A cluster: the nodes that a spec declares, and places as sets of their devices."""
+"""A cluster: all nodes that a spec declares; resolves places to their devices."""
 
 from __future__ import annotations
 
@@ -7,15 +7,29 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from placer.errors import PlaceError, Span
-from placer.place.check import check, node_kind
-from placer.place.ids import Ids, suffix
+from placer.place.check import check_place, find_kind
+from placer.place.ids import Ids, ids_suffix
 from placer.place.nodes import CPU, ONE_CPU, SERVER, WORKER, Location, NodeKind
 from placer.place.place import Place
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The node kinds that a spec declares, in its order; each name once."""
+    """All nodes that a spec declares, with their devices.
+
+    Args:
+        kinds: The node kinds in the order of their declaration. Each name occurs once.
+
+    Raises:
+        PlaceError: If two kinds have the same name.
+
+    Example:
+        >>> cluster = Cluster((NodeKind("worker", 2), NodeKind("ps", 1)))
+        >>> cluster.all_nodes()
+        ('worker:0', 'worker:1', 'ps:0')
+        >>> cluster.nodes(Place.parse("/node:worker/cpu"))
+        ('worker:0', 'worker:1')
+    """
 
     kinds: tuple[NodeKind, ...]
 
@@ -26,78 +40,83 @@ class Cluster:
                 raise PlaceError(f"node '{name}' is declared twice")
 
     def kind(self, name: str) -> NodeKind:
-        """The node kind of that name; PlaceError with the nearest name if none is."""
-        return node_kind(self.kinds, name, None)
+        """Return the node kind called `name`.
+
+        Raises PlaceError, with the nearest name as hint, if there is no such kind.
+        """
+        return find_kind(self.kinds, name, None)
 
     @property
     def default(self) -> NodeKind:
-        """The node kind of what nobody placed: the first that is no server.
+        """The node kind of ops without a place: the first kind other than `ps`.
 
-        Raises PlaceError where all are servers.
+        Raises PlaceError if all kinds are `ps`.
         """
         for kind in self.kinds:
             if kind.name != SERVER:
                 return kind
         raise PlaceError(
-            f"all nodes are {SERVER}, where nothing stands that is not placed there",
-            hint="declare workers beside it, for example worker: {count: 2}",
+            f"all nodes are {SERVER}, which run no ops without a place of their own",
+            hint="declare workers too, for example worker: {count: 2}",
         )
 
     @property
     def workers(self) -> int:
-        """How many nodes of kind `worker` there are, for whom `heter` nodes compute."""
+        """The number of nodes of kind `worker`, for which `heter` nodes compute."""
         return next((kind.count for kind in self.kinds if kind.name == WORKER), 0)
 
     def check(self, place: Place, *, span: Span | None = None) -> None:
-        """Raise PlaceError at `span` for what the place says and the cluster lacks.
+        """Raise PlaceError at `span` if the cluster does not have what the place names.
 
-        Either part may be left out; a device without a node must be one that some node
-        has.
+        The node or the device may be missing from the place. A device without a node
+        must be declared by at least one node kind.
         """
-        check(self.kinds, place, span)
+        check_place(self.kinds, place, span)
 
     def resolve(
         self, place: Place, *, span: Span | None = None
     ) -> tuple[Location, ...]:
-        """The devices of a place, ordered by node id, then device id.
+        """Return the devices of a place, ordered by node id, then device id.
 
-        Raises PlaceError at `span` for a place that does not say both node and device,
-        and for a node, a device or an id that the cluster does not have.
+        Raises PlaceError at `span` if the place does not have both a node and a device,
+        or names a node, a device or an id that the cluster does not have.
         """
         if span is not None:
-            check(self.kinds, place, span)
-            _said(place, device=True, span=span)
+            check_place(self.kinds, place, span)
+            _require_parts(place, device=True, span=span)
         return _resolve(self, place)
 
     def nodes(self, place: Place) -> tuple[str, ...]:
-        """The distinct nodes of a place, in order, as `worker:0`.
+        """Return the distinct nodes of a place, in order, as `worker:0`.
 
-        Raises PlaceError for a place that does not say a node, or one that the cluster
-        does not have.
+        Raises PlaceError if the place has no node, or one that the cluster does not
+        have.
         """
         return _nodes(self, place)
 
     def devices(self, place: Place) -> str:
-        """The devices of a place on each of its nodes, ids written out: `gpu:0-7`.
+        """Return the devices of a place on each of its nodes, with ids: `gpu:0-7`.
 
         Raises PlaceError as `resolve` does.
         """
         return _devices(self, place)
 
     def device_ids(self, place: Place) -> tuple[int, ...]:
-        """The ids of the devices of a place on each of its nodes.
+        """Return the ids of the devices of a place on each of its nodes.
 
         Raises PlaceError as `resolve` does.
         """
         return _device_ids(self, place)
 
-    def in_memory(self, place: Place) -> Place:
-        """The first CPU of the nodes of a place, which is where a node keeps what is
-        read, sent and received: the memory of its machine."""
-        return _in_memory(self, place)
+    def host_memory(self, place: Place) -> Place:
+        """Return the first CPU of the nodes of a place: their host memory.
+
+        A node reads rows into host memory, and sends and receives messages there.
+        """
+        return _host_memory(self, place)
 
     def all_nodes(self) -> tuple[str, ...]:
-        """Every node, in the order of declaration, as `worker:0`."""
+        """Return every node, in the order of declaration, as `worker:0`."""
         return tuple(
             f"{kind.name}:{number}"
             for kind in self.kinds
@@ -105,15 +124,16 @@ class Cluster:
         )
 
     def canonical(self, place: Place) -> Place:
-        """The shortest place of the same set: no ids where they are all there are.
+        """Return the shortest place of the same set: without ids that name all.
 
-        For a place into which nothing merges any more: inside `/gpu:1`, `/gpu:*` is all
-        of them and `/gpu` is one. Raises PlaceError for what the cluster lacks.
+        Only for a place that is not merged into another one any more: inside `/gpu:1`,
+        `/gpu:*` means all GPUs and `/gpu` means GPU 1. Raises PlaceError for a node, a
+        device or an id that the cluster does not have.
         """
         return _canonical(self, place)
 
     def text(self) -> str:
-        """The cluster as in the text of a graph: `nodes(worker: 2 {gpu: 8}, ps: 2)`."""
+        """Return the text of the cluster in a graph: `nodes(worker: 2, ps: 2)`."""
         return f"nodes({', '.join(map(str, self.kinds))})"
 
     def __str__(self) -> str:
@@ -121,7 +141,7 @@ class Cluster:
 
     @classmethod
     def parse(cls, text: str, *, span: Span | None = None) -> Cluster:
-        """Read back what `text()` prints; PlaceError at `span` for anything else."""
+        """Parse what `text()` returns; PlaceError at `span` for any other text."""
         if not _NODES.fullmatch(text):
             raise PlaceError(
                 f"{text[:80]!r} does not declare nodes",
@@ -129,8 +149,8 @@ class Cluster:
                 hint="write for example nodes(worker: 2 {cpu: 1, gpu: 8}, ps: 2)",
             )
         kinds = []
-        for name, count, listed in _KIND.findall(text[len("nodes(") : -1]):
-            pairs = (pair.split(": ") for pair in listed.split(", ") if pair)
+        for name, count, device_list in _KIND.findall(text[len("nodes(") : -1]):
+            pairs = (pair.split(": ") for pair in device_list.split(", ") if pair)
             devices = tuple((device, int(number)) for device, number in pairs)
             kinds.append(NodeKind(name, int(count), devices or ONE_CPU))
         return cls(tuple(kinds))
@@ -144,11 +164,11 @@ _KIND = re.compile(
 _NODES = re.compile(rf"nodes\((?:{_KIND.pattern}(?:, {_KIND.pattern})*)?\)")
 
 
-# All these are asked for every op of a graph, so they are remembered.
+# These are called for every op of a graph, with few distinct places: hence the caches.
 @lru_cache(maxsize=1024)
 def _resolve(cluster: Cluster, place: Place) -> tuple[Location, ...]:
-    check(cluster.kinds, place, None)
-    place = _said(place, device=True)
+    check_place(cluster.kinds, place, None)
+    place = _require_parts(place, device=True)
     assert place.node is not None
     assert place.device is not None
     kind = cluster.kind(place.node)
@@ -162,8 +182,8 @@ def _resolve(cluster: Cluster, place: Place) -> tuple[Location, ...]:
 
 @lru_cache(maxsize=1024)
 def _nodes(cluster: Cluster, place: Place) -> tuple[str, ...]:
-    node = Place(_said(place, device=False).node, place.node_ids)
-    check(cluster.kinds, node, None)
+    node = Place(_require_parts(place, device=False).node, place.node_ids)
+    check_place(cluster.kinds, node, None)
     assert node.node is not None
     ids = _all_ids(node.node_ids, cluster.kind(node.node).count)
     return tuple(f"{node.node}:{number}" for number in ids)
@@ -171,21 +191,21 @@ def _nodes(cluster: Cluster, place: Place) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _devices(cluster: Cluster, place: Place) -> str:
-    return f"{place.device}{suffix(_device_ids(cluster, place))}"
+    return f"{place.device}{ids_suffix(_device_ids(cluster, place))}"
 
 
 @lru_cache(maxsize=1024)
 def _device_ids(cluster: Cluster, place: Place) -> tuple[int, ...]:
-    check(cluster.kinds, place, None)
-    said = _said(place, device=True)
-    assert said.node is not None
-    assert said.device is not None
-    return _all_ids(said.device_ids, cluster.kind(said.node).counts[said.device])
+    check_place(cluster.kinds, place, None)
+    place = _require_parts(place, device=True)
+    assert place.node is not None
+    assert place.device is not None
+    return _all_ids(place.device_ids, cluster.kind(place.node).counts[place.device])
 
 
 @lru_cache(maxsize=1024)
 def _canonical(cluster: Cluster, place: Place) -> Place:
-    check(cluster.kinds, place, None)
+    check_place(cluster.kinds, place, None)
     node_ids, device_ids = place.node_ids, place.device_ids
     if place.node is not None:
         kind = cluster.kind(place.node)
@@ -198,16 +218,16 @@ def _canonical(cluster: Cluster, place: Place) -> Place:
 
 
 @lru_cache(maxsize=1024)
-def _in_memory(cluster: Cluster, place: Place) -> Place:
+def _host_memory(cluster: Cluster, place: Place) -> Place:
     return cluster.canonical(Place(place.node, place.node_ids, CPU, (0,)))
 
 
-def _said(place: Place, *, device: bool, span: Span | None = None) -> Place:
-    """The place, if it says its node and, where asked for, its device."""
+def _require_parts(place: Place, *, device: bool, span: Span | None = None) -> Place:
+    """Return the place if it has a node and, with `device`, a device."""
     missing = "node" if place.node is None else "device"
     if place.node is None or (device and place.device is None):
         raise PlaceError(
-            f"the place '{place}' says no {missing}",
+            f"the place '{place}' has no {missing}",
             span=span,
             hint="write both, for example /node:worker/cpu",
         )

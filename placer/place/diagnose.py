@@ -1,4 +1,4 @@
-"""What is wrong with a place string that the grammar does not take."""
+"""Error messages and hints for place strings that the grammar rejects."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ EXAMPLE = "write for example /node:worker:0,2-3/gpu:0-7"
 IDS = "ids are * or a list of numbers and ranges, such as 0,2-3"
 NAMES = "a name is lower case letters, digits and _, and starts with a letter"
 
-# What starts a part and is followed by `:`; any other word is a device kind.
+# Words that start a part of a place, followed by `:`. Other words are device kinds.
 PARTS = ("node", "job", "replica", "task", "device")
-# Device kinds that hints know; a place may name others.
+# Device kinds that hints know; a place may use others.
 DEVICES = ("cpu", "gpu", "tpu")
 
 _WORD = re.compile(r"[A-Za-z0-9_]*")
 _WORD_BEFORE = re.compile(r"[A-Za-z0-9_]*\Z")
 
 
-class Explanation(NamedTuple):
-    """What is wrong with `text[start:end]`, and what to do about it."""
+class Diagnosis(NamedTuple):
+    """The error of `text[start:end]`, and a hint how to fix it."""
 
     message: str
     start: int
@@ -30,101 +30,104 @@ class Explanation(NamedTuple):
     hint: str | None = None
 
 
-def explain(text: str, at: int, accepts: Callable[[str], bool]) -> Explanation:
-    """Why the grammar stopped at `text[at]`, or at the end of the text.
+def diagnose(text: str, at: int, is_valid: Callable[[str], bool]) -> Diagnosis:
+    """Explain why the grammar stopped at `text[at]`, or at the end of the text.
 
-    `accepts` says whether the grammar takes a text: a hint suggests no other.
+    Hints only suggest texts for which `is_valid` is true.
     """
     if not text.startswith("/"):
-        return _no_slash(text, accepts)
-    start, end = _word(text, at)
+        return _diagnose_start(text, is_valid)
+    start, end = _word_bounds(text, at)
     part = text[text.rfind("/", 0, start) : start]
     if part == "/":
-        return _part(text, start, end, accepts)
+        return _diagnose_part(text, start, end, is_valid)
     if part in ("/node:", "/job:"):
-        return _name("node", text, start, end)
+        return _diagnose_name("node", text, start, end)
     if part == "/device:":
-        return _name("device kind", text, start, end)
+        return _diagnose_name("device kind", text, start, end)
     if part == "/replica:":
-        return Explanation("only '/replica:0' is read", start, end)
+        return Diagnosis("a replica can only be 0: '/replica:0'", start, end)
     if part.endswith((":", ",", "-")):
-        return _id(text, part, start, end)
+        return _diagnose_id(text, part, start, end)
     if text.startswith(",", at) and part.endswith("*"):
-        return Explanation("'*' is all ids and stands alone", at, at + 1)
+        return Diagnosis("'*' means all ids and cannot be combined", at, at + 1)
     hint = "a task is one number or *" if part.startswith("/task:") else EXAMPLE
-    return Explanation(f"unexpected '{text[at]}'", at, at + 1, hint)
+    return Diagnosis(f"unexpected '{text[at]}'", at, at + 1, hint)
 
 
-def _no_slash(text: str, accepts: Callable[[str], bool]) -> Explanation:
+def _diagnose_start(text: str, is_valid: Callable[[str], bool]) -> Diagnosis:
     known = text.split(":", 1)[0].lower() in (*PARTS, *DEVICES)
     likely = ("/" if known else "/node:") + text
-    hint = f"did you mean '{likely}'?" if accepts(likely) else EXAMPLE
-    return Explanation("a place starts with '/'", 0, 1, hint)
+    hint = f"did you mean '{likely}'?" if is_valid(likely) else EXAMPLE
+    return Diagnosis("a place starts with '/'", 0, 1, hint)
 
 
-def _part(
-    text: str, start: int, end: int, accepts: Callable[[str], bool]
-) -> Explanation:
-    """After a slash: neither a device kind nor what starts another part."""
+def _diagnose_part(
+    text: str, start: int, end: int, is_valid: Callable[[str], bool]
+) -> Diagnosis:
+    """Diagnose text after a slash that starts no part and is not a device kind."""
     word, slash = text[start:end], start - 1
     if not word and end == len(text):
         stripped = text.rstrip("/")
-        hint = f"did you mean '{stripped}'?" if accepts(stripped) else EXAMPLE
-        return Explanation("a place does not end in '/'", slash, end, hint)
+        hint = f"did you mean '{stripped}'?" if is_valid(stripped) else EXAMPLE
+        return Diagnosis("a place does not end in '/'", slash, end, hint)
     if not word:
-        return Explanation("a part is missing after '/'", slash, start, EXAMPLE)
+        return Diagnosis("a part is missing after '/'", slash, start, EXAMPLE)
     if word.lower() not in PARTS:
-        return _name("device kind", text, start, end)
+        return _diagnose_name("device kind", text, start, end)
     if word not in PARTS:
         hint = f"did you mean '/{word.lower()}:'?"
-        return Explanation(f"unknown part '/{word}'", slash, end, hint)
+        return Diagnosis(f"unknown part '/{word}'", slash, end, hint)
     if not text.startswith(":", end):
-        message = f"'/{word}' is followed by ':' and what it names"
-        return Explanation(message, slash, end, EXAMPLE)
+        message = f"'/{word}' must be followed by ':' and a name"
+        return Diagnosis(message, slash, end, EXAMPLE)
     if word == "replica" and text[end + 1 : end + 2] != "0":
         after = min(end + 2, len(text))
-        return Explanation("only '/replica:0' is read", slash, after)
-    message = f"'/{word}:' stands once, and only after '/job:NAME'"
+        return Diagnosis("a replica can only be 0: '/replica:0'", slash, after)
+    message = f"'/{word}:' is allowed once, and only after '/job:NAME'"
     hint = "as in /job:ps/replica:0/task:1, which is /node:ps:1"
-    return Explanation(message, slash, end + 1, hint)
+    return Diagnosis(message, slash, end + 1, hint)
 
 
-def _name(what: str, text: str, start: int, end: int) -> Explanation:
+def _diagnose_name(what: str, text: str, start: int, end: int) -> Diagnosis:
     word = text[start:end]
     if not word:
         message = f"the name of the {what} is missing"
-        return Explanation(message, start - 1, start, EXAMPLE)
+        return Diagnosis(message, start - 1, start, EXAMPLE)
     lower = word.lower()
     hint = NAMES
     if lower != word and lower[0].isalpha():
         hint = f"did you mean '{lower}'?"
-    return Explanation(f"'{word}' is not the name of a {what}", start, end, hint)
+    return Diagnosis(f"'{word}' is not the name of a {what}", start, end, hint)
 
 
-def _id(text: str, part: str, start: int, end: int) -> Explanation:
-    """Where an id should stand: after the `:`, `,` or `-` that ends `part`."""
+def _diagnose_id(text: str, part: str, start: int, end: int) -> Diagnosis:
+    """Diagnose text after the `:`, `,` or `-` at the end of `part`: it is not an id."""
     word = text[start:end]
     if text.startswith("-", start):
-        return Explanation("an id is not negative", start, start + 1, IDS)
+        return Diagnosis("an id cannot be negative", start, start + 1, IDS)
     if text.startswith("*", start):
-        return Explanation("'*' is all ids and stands alone", start, start + 1)
+        return Diagnosis("'*' means all ids and cannot be combined", start, start + 1)
     if not word:
         what = "the end of the range" if part[-1] == "-" else "an id"
         message = f"{what} is missing after '{part[-1]}'"
-        return Explanation(message, start - 1, start, IDS)
+        return Diagnosis(message, start - 1, start, IDS)
     if word.isdecimal():
         hint = f"did you mean '{word.lstrip('0') or '0'}'?"
-        return Explanation("an id has no leading zeros", start, end, hint)
+        return Diagnosis("an id has no leading zeros", start, end, hint)
     kind = part[1:-1]
     if _WORD.fullmatch(kind) and kind.lower() not in (*PARTS, *DEVICES):
         close = nearest(f"/{kind.lower()}:", [f"/{name}:" for name in PARTS])
         hint = f"did you mean '{close}'?" if close else EXAMPLE
-        return Explanation(f"unknown part '{part}'", start - len(part), start, hint)
-    return Explanation(f"'{word}' is not an id", start, end, IDS)
+        return Diagnosis(f"unknown part '{part}'", start - len(part), start, hint)
+    return Diagnosis(f"'{word}' is not an id", start, end, IDS)
 
 
-def _word(text: str, at: int) -> tuple[int, int]:
-    """The word that `text[at]` is in; empty where it is no letter, digit or `_`."""
+def _word_bounds(text: str, at: int) -> tuple[int, int]:
+    """Return the bounds of the word around `text[at]`.
+
+    The word is empty if `text[at]` is not a letter, a digit or `_`.
+    """
     following = _WORD.match(text, at)
     preceding = _WORD_BEFORE.search(text, 0, at)
     assert following is not None

@@ -1,4 +1,4 @@
-"""Ids of nodes and of devices: None where not said, `*` where said to be all."""
+"""Ids of nodes and of devices: None if a place has none, `*` for all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal
 
 Ids = tuple[int, ...] | Literal["*"] | None
 
-# A range is held written out, so the largest id bounds the memory that a short text
-# can ask for.
+# A range is stored as a tuple of its ids, so the largest id bounds the memory that a
+# short text can allocate.
 MAX_ID = 99_999
 
 
-def fold(ids: Sequence[int]) -> str:
-    """Rising ids as a list of ranges: (0, 1, 2, 5) is `0-2,5`."""
+def format_ids(ids: Sequence[int]) -> str:
+    """Return increasing ids as a list of ranges: (0, 1, 2, 5) is `0-2,5`."""
     ranges: list[tuple[int, int]] = []
     for number in ids:
         if ranges and number == ranges[-1][1] + 1:
@@ -23,8 +23,8 @@ def fold(ids: Sequence[int]) -> str:
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
 
 
-def suffix(ids: Ids) -> str:
-    """What stands behind a name for these ids: ``, `:*` or `:0-2,5`."""
+def ids_suffix(ids: Ids) -> str:
+    """Return the text after a name for these ids: ``, `:*` or `:0-2,5`."""
     if ids is None:
         return ""
-    return f":{ids}" if ids == "*" else f":{fold(ids)}"
+    return f":{ids}" if ids == "*" else f":{format_ids(ids)}"

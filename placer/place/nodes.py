@@ -1,4 +1,4 @@
-"""What a cluster is made of: kinds of nodes, and single devices of single nodes."""
+"""The parts of a cluster: kinds of nodes, and single devices of single nodes."""
 
 from __future__ import annotations
 
@@ -8,28 +8,43 @@ from placer.errors import PlaceError
 from placer.place.ids import MAX_ID
 from placer.place.place import Place
 
-# All devices of one node kind: a place is held written out as its devices.
+# A resolved place is a tuple of its devices, so this bounds the memory that it takes.
 MAX_DEVICES = 1_000_000
+"""The most devices that all nodes of one kind may have together."""
 
 CPU = "cpu"
 """The device kind that every node has: the processor of its machine."""
 ONE_CPU = ((CPU, 1),)
 
 SERVER = "ps"
+"""The node kind of parameter servers."""
 WORKER = "worker"
+"""The node kind of workers, which read rows and compute."""
 HETER = "heter"
-"""The node kind that holds parameters unless the spec says otherwise (seed 004)."""
+"""The node kind of heter workers, which compute for workers and read no rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """Nodes of one name: how many, and how many devices of each kind every one has.
+    """The nodes of one name: their number, and the devices that each of them has.
 
-    A node that declares other devices has one CPU beside them: the node's own.
+    A node that declares only other devices has one CPU besides them.
 
-    Prints as in the text of a graph, the devices in braces unless they are one CPU:
-    `worker: 2`, `worker: 2 {cpu: 1, gpu: 8}`. Raises PlaceError for names and numbers
-    that no place could say.
+    `str` is the form in the text of a graph, with the devices in braces unless they are
+    one CPU: `worker: 2`, `worker: 2 {cpu: 1, gpu: 8}`.
+
+    Args:
+        name: The name of the kind, as in places: lower case letters, digits and `_`.
+        count: The number of nodes.
+        devices: Pairs of a device kind and the number of such devices on each node.
+
+    Raises:
+        PlaceError: If a name cannot be written in a place, a number is out of range, or
+            a device kind is declared twice or not at all.
+
+    Example:
+        >>> str(NodeKind("worker", 2, (("cpu", 1), ("gpu", 8))))
+        'worker: 2 {cpu: 1, gpu: 8}'
     """
 
     name: str
@@ -45,17 +60,17 @@ class NodeKind:
         names = {device for device, _ in self.devices}
         if not names or len(names) < len(self.devices):
             raise PlaceError(
-                f"node '{self.name}' declares at least one device kind, and each once"
+                f"node '{self.name}' must declare at least one device kind, each once"
             )
         total = self.count * sum(count for _, count in self.devices)
         if total > MAX_DEVICES:
             raise PlaceError(
-                f"nodes '{self.name}' have {total} devices, and {MAX_DEVICES} is most"
+                f"nodes '{self.name}' have {total} devices, more than {MAX_DEVICES}"
             )
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many devices of each kind a node has, the CPU of the node too."""
+        """The number of devices of each kind on a node, including the node's CPU."""
         return {CPU: 1, **dict(self.devices)}
 
     def __str__(self) -> str:
@@ -67,7 +82,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Location:
-    """One device of one node, as `/node:worker:0/cpu:0`."""
+    """One device of one node, such as `/node:worker:0/cpu:0`."""
 
     node: str
     node_id: int
@@ -76,7 +91,7 @@ class Location:
 
     @property
     def node_name(self) -> str:
-        """The node, as `worker:0`."""
+        """The node, such as `worker:0`."""
         return f"{self.node}:{self.node_id}"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A place: on which nodes an op runs, and on which devices there."""
+"""A place: the nodes and devices where an op runs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,33 @@ from itertools import pairwise
 
 from placer.errors import PlaceError, Span
 from placer.place.diagnose import NAMES, PARTS
-from placer.place.ids import MAX_ID, Ids, suffix
-from placer.place.read import read
+from placer.place.ids import MAX_ID, Ids, ids_suffix
+from placer.place.read import read_place
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a place string says, by field; None where it says nothing.
+    """The nodes and devices where an op runs, such as `/node:worker:0/gpu:0-7`.
 
-    Ids are a rising tuple, or `*` where they are said to be all. `Place()` says nothing
-    and prints as the empty string. Raises PlaceError for fields that no string could
-    say, such as ids without a name.
+    A field is None if the place string does not have that part. `Place()` is the empty
+    place; `str` of it is the empty string. `str` of any place is its place string.
+
+    Args:
+        node: The node kind, such as `worker`.
+        node_ids: The ids of the nodes, as an increasing tuple, or `"*"` for all.
+        device: The device kind, such as `gpu`.
+        device_ids: The ids of the devices, as an increasing tuple, or `"*"` for all.
+
+    Raises:
+        PlaceError: If no place string has these fields: for example ids without a name.
+
+    Example:
+        >>> Place.parse("/node:worker:1/gpu")
+        Place(node='worker', node_ids=(1,), device='gpu', device_ids=None)
+        >>> str(Place("worker", None, "gpu", (0, 1, 2)))
+        '/node:worker/gpu:0-2'
     """
 
     node: str | None = None
@@ -36,31 +50,45 @@ class Place:
 
     @classmethod
     def parse(cls, text: str, *, span: Span | None = None) -> Place:
-        """Read a place string such as `/node:worker:0,2-3/gpu:0-7`.
+        """Parse a place string such as `/node:worker:0,2-3/gpu:0-7`.
 
-        `span` is where the text stands in a file: an error then points into it.
-        Raises PlaceError with a caret and a hint. The language is
-        `grammar/place.lark`.
+        The grammar is `grammar/place.lark`.
+
+        Args:
+            text: The place string.
+            span: The position of `text` in a file. Errors then point into that file.
+
+        Returns:
+            The place.
+
+        Raises:
+            PlaceError: If `text` is not a place string, with its position and a hint.
         """
         try:
-            return cls(*read(text))
+            return cls(*read_place(text))
         except PlaceError as error:
             if span is None or error.span is None:
                 raise
-            moved = _moved(error.span, text, span)
+            moved = _span_in_file(error.span, text, span)
             raise PlaceError(error.message, span=moved, hint=error.hint) from None
 
     def __str__(self) -> str:
-        node = f"/node:{self.node}{suffix(self.node_ids)}" if self.node else ""
-        return f"{node}/{self.device}{suffix(self.device_ids)}" if self.device else node
+        node = f"/node:{self.node}{ids_suffix(self.node_ids)}" if self.node else ""
+        return (
+            f"{node}/{self.device}{ids_suffix(self.device_ids)}"
+            if self.device
+            else node
+        )
 
     @staticmethod
     def merge(outer: Place | None, inner: Place | None) -> Place:
-        """The place of a thing placed at `inner` inside a block placed at `outer`.
+        """Return the place of an op at `inner`, inside a scope at `outer`.
 
-        By field, and the inner one wins: a new name drops the outer ids, the same name
-        without ids keeps them, and an inner None clears all. Blocks nest from the
-        outside in; the other way round differs where a name is left and come back to.
+        The places merge field by field, and the inner one wins: a new name drops the
+        outer ids, the same name without ids keeps them. An inner None clears the place.
+
+        Several scopes merge from the outside in. The other order gives another place
+        if a name with ids is replaced by another name and then used again.
         """
         if inner is None:
             return Place()
@@ -94,15 +122,15 @@ def _check(what: str, name: str | None, ids: Ids) -> None:
         return
     rising = all(a < b for a, b in pairwise(ids))
     if not isinstance(ids, tuple) or not ids or not rising:
-        raise PlaceError(f"{what} ids are a tuple of rising numbers, not {ids!r}")
+        raise PlaceError(f"{what} ids must be a tuple of rising numbers, not {ids!r}")
     if ids[0] < 0 or ids[-1] > MAX_ID:
-        raise PlaceError(f"{what} ids are between 0 and {MAX_ID}, not {ids!r}")
+        raise PlaceError(f"{what} ids must be between 0 and {MAX_ID}, not {ids!r}")
 
 
-def _moved(inside: Span, text: str, span: Span) -> Span:
-    """A span inside a place string as a span inside the file that holds the string."""
+def _span_in_file(inside: Span, text: str, span: Span) -> Span:
+    """Return a span inside a place string as a span in the file with the string."""
     start = span.text.find(text, span.column - 1, span.column - 1 + span.length)
-    if start < 0:  # written with escapes or over several lines: point at the whole
+    if start < 0:  # written with escapes or over several lines: point at all of it
         return span
     column = start + inside.column
     return Span(span.file, span.line, column, inside.length, span.text)

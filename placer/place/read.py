@@ -1,4 +1,4 @@
-"""Reading a place string by `grammar/place.lark`."""
+"""Parse a place string by `grammar/place.lark`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from placer.errors import PlaceError, Span
-from placer.place.diagnose import DEVICES, EXAMPLE, explain
-from placer.place.ids import MAX_ID, Ids, fold
-from placer.resources import find
+from placer.place.diagnose import DEVICES, EXAMPLE, diagnose
+from placer.place.ids import MAX_ID, Ids, format_ids
+from placer.resources import find_file
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
@@ -19,8 +19,8 @@ MAX_LENGTH = 1_000
 _FOREIGN = re.compile(r"[^A-Za-z0-9_/:,*-]")
 
 
-class Parts(NamedTuple):
-    """What a place string says."""
+class PlaceParts(NamedTuple):
+    """The fields of a place string, as in `Place`."""
 
     node: str | None
     node_ids: Ids
@@ -29,51 +29,53 @@ class Parts(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def read(text: str) -> Parts:
-    """The parts of a place string.
+def read_place(text: str) -> PlaceParts:
+    """Parse a place string.
 
-    Raises PlaceError; its span is in file `<place>`, line 1.
+    Raises PlaceError with a span in file `<place>`, line 1, if `text` is not one.
     """
     _check_characters(text)
-    said: dict[str, tuple[str, Ids]] = {}
-    found = cast("list[Tree[Token]]", _parse(text).children)
-    for part in found:
+    fields: dict[str, tuple[str, Ids]] = {}
+    parts = cast("list[Tree[Token]]", _parse(text).children)
+    for part in parts:
         name, ids = cast("tuple[Token, Tree[Token] | None]", part.children)
-        if part.data in said:
-            if part.data == "device" and (meant := _unsaid_node(text, found)):
-                raise meant
-            raise mistake(
+        if part.data in fields:
+            if part.data == "device" and (error := _missing_node_prefix(text, parts)):
+                raise error
+            raise place_error(
                 text,
-                f"the {part.data} is said twice",
-                *_stretch(text, name),
-                hint=f"a place says one {part.data} kind; more of its ids go in a "
-                "list, as in /gpu:0,2-3",
+                f"the {part.data} is given twice",
+                *_bounds(text, name),
+                hint=f"a place has one {part.data} kind; write several ids as a list, "
+                "as in /gpu:0,2-3",
             )
         # TensorFlow writes device kinds in upper case.
-        said[part.data] = (name.lower(), _ids(text, ids))
-    return Parts(*said.get("node", (None, None)), *said.get("device", (None, None)))
+        fields[part.data] = (name.lower(), _ids(text, ids))
+    return PlaceParts(
+        *fields.get("node", (None, None)), *fields.get("device", (None, None))
+    )
 
 
-def _unsaid_node(text: str, parts: list[Tree[Token]]) -> PlaceError | None:
-    """The error of `/worker/cpu`, where `node:` is missing; None for other places."""
+def _missing_node_prefix(text: str, parts: list[Tree[Token]]) -> PlaceError | None:
+    """Return the error of `/worker/cpu`, without `node:`; None for other places."""
     names = [cast("Token", part.children[0]) for part in parts]
     unknown = [name for name in names if name.lower() not in DEVICES]
     if len(parts) != 2 or len(unknown) != 1:
         return None
-    start, end = _stretch(text, unknown[0])
+    start, end = _bounds(text, unknown[0])
     likely = f"{text[:start]}node:{text[start:]}".replace("/device:node:", "/node:")
-    if not accepts(likely):
+    if not is_valid(likely):
         return None
     message = f"'{unknown[0]}' is read as a device; a node is written with 'node:'"
-    return mistake(text, message, start, end, hint=f"did you mean '{likely}'?")
+    return place_error(text, message, start, end, hint=f"did you mean '{likely}'?")
 
 
-def mistake(
+def place_error(
     text: str, message: str, start: int, end: int, *, hint: str | None = None
 ) -> PlaceError:
-    """An error at `text[start:end]`, or at the character before an end of the text."""
+    """Return a PlaceError at `text[start:end]`, or at the last character of `text`."""
     start = max(0, min(start, len(text) - 1))
-    # One character for one, so that the caret stays under what it points at.
+    # Replace each character by one character, so that the caret stays in its column.
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     span = Span("<place>", 1, start + 1, max(1, end - start), shown)
     return PlaceError(message, span=span, hint=hint)
@@ -81,27 +83,28 @@ def mistake(
 
 def _check_characters(text: str) -> None:
     if not text:
-        raise mistake(text, "the place is empty", 0, 0, hint=EXAMPLE)
+        raise place_error(text, "the place is empty", 0, 0, hint=EXAMPLE)
     if len(text) > MAX_LENGTH:
-        message = f"the place is {len(text)} characters long, and {MAX_LENGTH} is most"
-        raise mistake(text[:40] + "...", message, 0, 43)
+        message = f"the place is {len(text)} characters long, more than {MAX_LENGTH}"
+        raise place_error(text[:40] + "...", message, 0, 43)
     foreign = _FOREIGN.search(text)
     if foreign:
         at = foreign.start()
         if foreign[0].isspace():
             likely = "".join(text.split())
-            hint = f"did you mean '{likely}'?" if accepts(likely) else EXAMPLE
-            raise mistake(text, "a place holds no blanks", at, at + 1, hint=hint)
-        message = f"{foreign[0]!r} does not belong in a place"
-        raise mistake(text, message, at, at + 1, hint=EXAMPLE)
+            hint = f"did you mean '{likely}'?" if is_valid(likely) else EXAMPLE
+            message = "a place cannot contain whitespace"
+            raise place_error(text, message, at, at + 1, hint=hint)
+        message = f"a place cannot contain {foreign[0]!r}"
+        raise place_error(text, message, at, at + 1, hint=EXAMPLE)
 
 
 @lru_cache(maxsize=1)
 def _parser() -> Lark:
-    # Imported here: the command line prints help without it.
+    # Imported here, so that the command line prints help without loading lark.
     from lark import Lark
 
-    grammar = find("grammar/place.lark").read_text(encoding="utf-8")
+    grammar = find_file("grammar/place.lark").read_text(encoding="utf-8")
     return Lark(grammar, start="place", parser="lalr", maybe_placeholders=True)
 
 
@@ -111,15 +114,15 @@ def _parse(text: str) -> Tree[Token]:
     try:
         return _parser().parse(text)
     except UnexpectedInput as error:
-        # The token of the end borrows the position of the last one before it.
+        # The token of the end has the position of the last token before it.
         ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         at = len(text) if ended else error.pos_in_stream or 0
-        message, start, end, hint = explain(text, at, accepts)
-        raise mistake(text, message, start, end, hint=hint) from None
+        message, start, end, hint = diagnose(text, at, is_valid)
+        raise place_error(text, message, start, end, hint=hint) from None
 
 
-def accepts(text: str) -> bool:
-    """Whether the grammar takes the text: what a hint suggests must be one that does."""
+def is_valid(text: str) -> bool:
+    """Whether the grammar accepts the text. Hints only suggest valid texts."""
     from lark.exceptions import UnexpectedInput
 
     try:
@@ -135,35 +138,37 @@ def _ids(text: str, tree: Tree[Token] | None) -> Ids:
     if tree.data == "all":
         return "*"
     ranges = [tree] if tree.data == "single" else tree.children
-    found: set[int] = set()
+    ids: set[int] = set()
     for listed in cast("list[Tree[Token]]", ranges):
         tokens = cast("list[Token | None]", listed.children)
-        found.update(_range(text, [t for t in tokens if t is not None], found))
-    return tuple(sorted(found))
+        ids.update(_range(text, [t for t in tokens if t is not None], ids))
+    return tuple(sorted(ids))
 
 
 def _range(text: str, tokens: list[Token], before: set[int]) -> range:
-    """The ids of one `N` or `A-B`; `before` are those of the ranges before it."""
+    """Return the ids of one `N` or `A-B`; `before` has the ids of earlier ranges."""
     for token in tokens:
-        # By length first: int() refuses thousands of digits.
+        # Check the length first: int() raises for thousands of digits.
         if len(token) > len(str(MAX_ID)) or int(token) > MAX_ID:
-            start, end = _stretch(text, token)
+            start, end = _bounds(text, token)
             message = f"the id is too large; {MAX_ID} is the largest"
-            raise mistake(text, message, start, end)
+            raise place_error(text, message, start, end)
     first, last = int(tokens[0]), int(tokens[-1])
-    start, end = _stretch(text, tokens[0])[0], _stretch(text, tokens[-1])[1]
+    start, end = _bounds(text, tokens[0])[0], _bounds(text, tokens[-1])[1]
     if first > last:
         hint = f"did you mean '{last}-{first}'?"
-        raise mistake(text, f"the range {first}-{last} falls", start, end, hint=hint)
+        raise place_error(
+            text, f"the range {first}-{last} is descending", start, end, hint=hint
+        )
     ids = range(first, last + 1)
-    twice = fold(sorted(before.intersection(ids)))
+    twice = format_ids(sorted(before.intersection(ids)))
     if twice:
         ids_are = "id {} is" if twice.isdecimal() else "ids {} are"
-        message = f"{ids_are.format(twice)} said twice"
-        raise mistake(text, message, start, end)
+        message = f"{ids_are.format(twice)} given twice"
+        raise place_error(text, message, start, end)
     return ids
 
 
-def _stretch(text: str, token: Token) -> tuple[int, int]:
+def _bounds(text: str, token: Token) -> tuple[int, int]:
     start = token.start_pos or 0
     return start, start + len(token)

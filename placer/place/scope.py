@@ -1,8 +1,9 @@
-"""What guards say, as names of scopes that JAX keeps with every equation.
+"""Guards as named scopes of JAX, which JAX stores in the name stack of each equation.
 
-`/node:worker:0/gpu:0-1` is `placer@node:worker:0@gpu:0-1`. JAX writes what it makes of an
-equation around the name, as in `transpose(jvp(placer@cpu))/placer@node:worker`, and
-leaves the name itself as it is.
+`/node:worker:0/gpu:0-1` is written `placer@node:worker:0@gpu:0-1`. JAX wraps these
+names in those of its transformations, as in
+`transpose(jvp(placer@cpu))/placer@node:worker`, and leaves the names themselves
+unchanged.
 """
 
 from __future__ import annotations
@@ -16,50 +17,57 @@ from placer.errors import Span
 from placer.place.place import Place
 
 CLEAR = "!clear"
-"""What `place_guard(None)` says."""
+"""The scope of `place_guard(None)`."""
 NO_DEVICE = "!device"
-"""What `device_guard(None)` says."""
+"""The scope of `device_guard(None)`."""
 FUNCTION = "!function"
-"""A guard that is a function, which an equation cannot be asked by."""
+"""The scope of a guard that is a function: it cannot be called with an equation."""
 
 _NAME = re.compile(r"placer(![a-z]+|(?:@[a-z0-9_:*,-]+)+)")
 
-heard: ContextVar[dict[str, Span] | None] = ContextVar("placer.heard", default=None)
-"""Where something is traced: the lines of the guards that are opened meanwhile."""
+guard_lines: ContextVar[dict[str, Span] | None] = ContextVar(
+    "placer.heard", default=None
+)
+"""While a function is traced: the lines that opened its guards, by scope text."""
 
 
-def opened(said: str, span: Span) -> AbstractContextManager[object]:
-    """A scope of JAX of that name; nothing where JAX has not been imported."""
+def open_scope(text: str, span: Span) -> AbstractContextManager[object]:
+    """Return the JAX scope of a guard; a null context if JAX is not loaded."""
     jax = sys.modules.get("jax")
-    if not said or not hasattr(jax, "named_scope"):
+    if not text or not hasattr(jax, "named_scope"):
         return nullcontext()
-    lines = heard.get()
+    lines = guard_lines.get()
     if lines is not None:
-        lines[said] = span
+        lines[text] = span
     scope: AbstractContextManager[object] = jax.named_scope(  # type: ignore[union-attr]
-        f"placer{said.replace('/', '@')}"
+        f"placer{text.replace('/', '@')}"
     )
     return scope
 
 
-def scopes(stack: str) -> tuple[str, ...]:
-    """What guards said in the name of an equation, outermost first: places, and the
-    words above. What is cleared is left out."""
-    return joined((), tuple(each.replace("@", "/") for each in _NAME.findall(stack)))
+def parse_name_stack(stack: str) -> tuple[str, ...]:
+    """Return the guards in the name stack of an equation, outermost first.
+
+    Each is a place string, or `CLEAR`, `NO_DEVICE` or `FUNCTION`. Guards outside of the
+    last `CLEAR` are left out.
+    """
+    return nest_guards(
+        (), tuple(each.replace("@", "/") for each in _NAME.findall(stack))
+    )
 
 
-def joined(outer: tuple[str, ...], inner: tuple[str, ...]) -> tuple[str, ...]:
-    """What guards say inside of others."""
+def nest_guards(outer: tuple[str, ...], inner: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the guards of an equation with guards `inner`, inside guards `outer`."""
     both = (*outer, *inner)
-    cleared = [i for i, said in enumerate(both) if said == CLEAR]
+    cleared = [i for i, guard in enumerate(both) if guard == CLEAR]
     both = both[cleared[-1] :] if cleared else both
-    return tuple(s for i, s in enumerate(both) if i == 0 or s != both[i - 1])
+    return tuple(g for i, g in enumerate(both) if i == 0 or g != both[i - 1])
 
 
-def place_of(said: tuple[str, ...]) -> Place | None:
-    """The place that guards come to by themselves, whatever is around them."""
+def place_of(guards: tuple[str, ...]) -> Place | None:
+    """Return the place of nested guards, without the guards around them."""
     place: Place | None = None
-    for each in said:
+    for each in guards:
         if each == CLEAR:
             place = None
         elif each == NO_DEVICE:

@@ -1,6 +1,6 @@
-"""Where rows come from: sources, the order in which they are taken, typed batches."""
+"""Readers: open sources, put rows into order, and return batches of typed columns."""
 
-from placer.readers.arguments import Reading
+from placer.readers.arguments import ReadOptions
 from placer.readers.column import Column, Limits
 from placer.readers.digests import Digests
 from placer.readers.order import Order
@@ -12,7 +12,7 @@ __all__ = [
     "Digests",
     "Limits",
     "Order",
-    "Reading",
+    "ReadOptions",
     "Rows",
     "open_source",
 ]

@@ -1,4 +1,4 @@
-"""How a node reads a source, beside which inputs it takes from it."""
+"""Options of reading a source, other than the inputs that a node reads from it."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ from dataclasses import dataclass
 
 from placer.readers.column import Column
 
-TOGETHER = 256
-"""Rows that are taken together, and after which a reader reports how many it has: few,
-so that they stay in the cache."""
-MOST_ROWS = 100_000_000
-"""The most rows that a function may yield."""
+ROWS_PER_CHUNK = 256
+"""The number of rows that are converted at a time, few enough to stay in the cache. A
+reader reports its progress after each chunk."""
+MAX_ROWS = 100_000_000
+"""The most rows that the function of a `python:` source may yield."""
 
 
-def nobody(rows: int) -> None:
-    """The report of a reader whose progress nobody watches."""
+def ignore_progress(rows: int) -> None:
+    """Do nothing: the default `report` of a reader."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a source is read.
+class ReadOptions:
+    """Options of reading a source.
 
-    With `compared`, digests are made of what is read and of `others`, the inputs that
-    only other nodes take from the source; `seed` draws the rows that are compared. `report`
-    is called with the number of rows read so far. `nbytes` is the most memory that the
-    rows of a function that yields them may take; None for no limit.
+    Attributes:
+        other_columns: the inputs that only other nodes read from the source.
+        with_digests: whether to compute digests of the columns and `other_columns`, to
+            compare them with those of other nodes.
+        seed: the seed that draws the rows to compare.
+        report: called with the number of rows read so far.
+        nbytes: the most memory that the rows of a function that yields them may use, in
+            bytes; None for no limit.
     """
 
-    others: tuple[Column, ...] = ()
-    compared: bool = False
+    other_columns: tuple[Column, ...] = ()
+    with_digests: bool = False
     seed: int = 0
-    report: Callable[[int], None] = nobody
+    report: Callable[[int], None] = ignore_progress
     nbytes: int | None = None

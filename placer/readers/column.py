@@ -1,4 +1,4 @@
-"""Columns as the inputs declare them, and the conversion of a source's arrays."""
+"""Columns as inputs declare them, and the conversion of a source's arrays to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-import ml_dtypes  # numpy knows bfloat16 by it
+import ml_dtypes  # registers bfloat16 with numpy
 import numpy as np
 
 from placer.errors import DataError
@@ -14,7 +14,11 @@ from placer.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The least and the greatest value that an input may have, and who says so."""
+    """The least and the greatest value that an input may have.
+
+    `source` names the op that requires them, such as `op 'loss'
+    (softmax_cross_entropy)`.
+    """
 
     low: int
     high: int
@@ -23,7 +27,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An input that a source feeds: its name, dtype, one row's shape, and its limits."""
+    """An input that a source feeds: its name, its dtype, the shape of one row, and the
+    limits of its values."""
 
     name: str
     dtype: str
@@ -35,16 +40,24 @@ class Column:
 
 
 def check_shape(
-    found: tuple[int, ...], column: Column, source: str, named: str, row: int | None
+    shape: tuple[int, ...], column: Column, source: str, name: str, row: int | None
 ) -> None:
-    """DataError unless one row of the source has the input's shape."""
-    if found == column.shape:
+    """Raise DataError unless one row of the source has the input's shape.
+
+    Args:
+        shape: the shape of one row in the source.
+        column: the input.
+        source: the text of the source.
+        name: the name of the source's column.
+        row: the number of the row, or None if all rows have that shape.
+    """
+    if shape == column.shape:
         return
-    where = f"column '{named}'" + (f", row {row}," if row is not None else "")
-    has = ", ".join(["n", *map(str, found)])
-    declared = Column(column.name, column.dtype, found)
+    where = f"column '{name}'" + (f", row {row}," if row is not None else "")
+    has = ", ".join(["n", *map(str, shape)])
+    declared = Column(column.name, column.dtype, shape)
     hint = f"declare {column.name}: {declared}"
-    if prod(found) == prod(column.shape):
+    if prod(shape) == prod(column.shape):
         hint += f", and reshape it in the graph to {list(column.shape)} per row"
     raise DataError(
         f"{source}: {where} has shape [{has}], input '{column.name}' is {column}",
@@ -53,35 +66,44 @@ def check_shape(
 
 
 def convert(
-    array: np.ndarray, column: Column, source: str, named: str, first: int = 0
+    array: np.ndarray, column: Column, source: str, name: str, first: int = 0
 ) -> np.ndarray:
-    """The rows of `array` in the input's dtype; `first` is the number of its first row.
+    """Convert the rows of `array` to the input's dtype.
 
     Floats become the declared float, NaN included. Whole numbers are checked against
-    the range of the declared integer; floats that are whole numbers are taken for
-    integers. DataError names the column, the row (from 0) and the value.
+    the range of the declared integer; floats that are whole numbers count as integers.
+
+    Args:
+        array: rows of the source, of shape [n, ...].
+        column: the input.
+        source: the text of the source.
+        name: the name of the source's column.
+        first: the number of the first row of `array` in the source.
+
+    Raises:
+        DataError: with the column, the row (from 0) and the value that does not fit.
     """
     target = dtype_of(column, source)
     if array.dtype == target:
         return array
-    if kind_of(array.dtype) not in "biuf":
+    if dtype_kind(array.dtype) not in "biuf":
         raise DataError(
-            f"{source}: column '{named}' holds {array.dtype}, not numbers",
+            f"{source}: column '{name}' holds {array.dtype}, not numbers",
             hint=f"input '{column.name}' is {column}",
         )
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(target)
-    if kind_of(target) == "f":
-        bad = np.isinf(cast) & np.isfinite(array)
+    if dtype_kind(target) == "f":
+        is_misfit = np.isinf(cast) & np.isfinite(array)
     else:
-        bad = _misfits(array, target)
-    if bad.any():
-        at = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        value = array[at]
+        is_misfit = _find_misfits(array, target)
+    if is_misfit.any():
+        index = np.unravel_index(int(np.argmax(is_misfit)), is_misfit.shape)
+        value = array[index]
         raise DataError(
-            f"{source}: column '{named}', row {first + int(at[0])}: {value} does not"
+            f"{source}: column '{name}', row {first + int(index[0])}: {value} does not"
             f" fit {target} of input '{column.name}'",
-            hint=_remedy(array, column),
+            hint=_conversion_hint(array, column),
         )
     return cast
 
@@ -89,50 +111,53 @@ def convert(
 def check_limits(
     array: np.ndarray, column: Column, where: Callable[[int], str]
 ) -> None:
-    """DataError unless all values are within the limits of the input.
+    """Raise DataError unless all values are within the limits of the input.
 
-    `where(i)` says where row `i` of the array comes from.
+    `where(i)` returns the position of row `i` of the array in its source, for messages.
     """
     limits = column.limits
     if limits is None or array.size == 0:
         return
     if array.min() >= limits.low and array.max() <= limits.high:
         return
-    bad = (array < limits.low) | (array > limits.high)
-    at = np.unravel_index(int(np.argmax(bad)), bad.shape)
+    is_outside = (array < limits.low) | (array > limits.high)
+    index = np.unravel_index(int(np.argmax(is_outside)), is_outside.shape)
     raise DataError(
-        f"{where(int(at[0]))}: {array[at]} is outside {limits.low}-{limits.high}",
+        f"{where(int(index[0]))}: {array[index]} is outside {limits.low}-{limits.high}",
         hint=f"input '{column.name}' goes to {limits.source}, which takes"
         f" {limits.low} to {limits.high}",
     )
 
 
 def dtype_of(column: Column, source: str) -> np.dtype[np.generic]:
-    """The input's dtype; DataError for one that no source gives."""
+    """Return the input's dtype; DataError for a dtype that no source provides."""
     try:
         dtype = np.dtype(column.dtype)
     except TypeError:
         dtype = np.dtype("V")
-    if kind_of(dtype) not in "biuf":
+    if dtype_kind(dtype) not in "biuf":
         raise DataError(
-            f"{source}: input '{column.name}' is {column.dtype}, which no source gives",
+            f"{source}: input '{column.name}' is {column.dtype}, which no source"
+            " provides",
             hint="declare a bool, integer or float input and convert it in the graph",
         )
     return dtype
 
 
-def kind_of(dtype: np.dtype[np.generic]) -> str:
-    """numpy's letter for the kind of a dtype; bfloat16 is a float."""
+def dtype_kind(dtype: np.dtype[np.generic]) -> str:
+    """Return numpy's letter for the kind of a dtype, `f` for bfloat16 too."""
     return "f" if dtype == ml_dtypes.bfloat16 else dtype.kind
 
 
-def _misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray:
-    """Where a value is no whole number within the range of an integer dtype."""
+def _find_misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray:
+    """Return a mask of the values that are not whole numbers in the range of
+    `target`."""
     if target.kind == "b":
         return np.asarray((array != 0) & (array != 1))
     limits = np.iinfo(str(target))
-    if kind_of(array.dtype) == "f":
-        # Every power of two is exact in a float; the largest int64 is not.
+    if dtype_kind(array.dtype) == "f":
+        # Compare with the power of two above the maximum: it is exact in a float, and
+        # the largest int64 is not.
         low, above = float(limits.min), float(limits.max // 2 + 1) * 2.0
         wide = array.astype(np.float64)
         inside = (wide >= low) & (wide < above) & (np.floor(wide) == wide)
@@ -142,9 +167,9 @@ def _misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray:
     return np.asarray((array < limits.min) | (array > limits.max))
 
 
-def _remedy(array: np.ndarray, column: Column) -> str:
-    if kind_of(array.dtype) != "f":
-        return f"the column is {array.dtype}; a wider dtype holds it"
-    wide = "float32" if kind_of(np.dtype(column.dtype)) != "f" else "float64"
+def _conversion_hint(array: np.ndarray, column: Column) -> str:
+    if dtype_kind(array.dtype) != "f":
+        return f"the column is {array.dtype}; declare a wider dtype"
+    wide = "float32" if dtype_kind(np.dtype(column.dtype)) != "f" else "float64"
     declared = Column(column.name, wide, column.shape)
     return f"the column is {array.dtype}; declare {column.name}: {declared}"

@@ -1,4 +1,4 @@
-"""The cells of a column of text as numbers of an input's dtype."""
+"""Parse the cells of a text column as numbers of an input's dtype."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from placer.config.csv import MISSING
 from placer.errors import DataError, nearest
-from placer.readers.column import Column, check_limits, kind_of
+from placer.readers.column import Column, check_limits, dtype_kind
 
 _BOOLS = {"0": 0, "1": 1} | {
     word: int(word[0] in "tT")
@@ -22,11 +22,17 @@ _BOOLS = {"0": 0, "1": 1} | {
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """How one column of a file becomes numbers of an input.
+class CellParser:
+    """Parses the cells of one column of a file as numbers of an input.
 
-    `words` are those of its vocabulary, if it has one, and `unknown` is the number of
-    any other; `missing` is the number of a cell that holds none.
+    Attributes:
+        source: the text of the source, for messages.
+        name: the name of the file's column.
+        column: the input.
+        dtype: the input's dtype.
+        words: the numbers of the words of the column's vocabulary, if it has one.
+        unknown: the number of any other word, if there is one.
+        missing: the number of a cell without a value, if there is one.
     """
 
     source: str
@@ -37,15 +43,22 @@ class Cells:
     unknown: int | None
     missing: float | None
 
-    def read(self, cells: Sequence[str], lines: Sequence[int]) -> np.ndarray:
-        """The numbers of some rows, in the input's dtype: [len(cells)].
+    def parse(self, cells: Sequence[str], lines: Sequence[int]) -> np.ndarray:
+        """Parse the cells of some rows.
 
-        `lines` are those of the file on which the cells stand. DataError names the
-        line, the column, the text and what it should be.
+        Args:
+            cells: the texts of the cells.
+            lines: the line of the file of each cell.
+
+        Returns:
+            An array of shape [len(cells)] and of the input's dtype.
+
+        Raises:
+            DataError: with the line, the column, the text and the expected type.
         """
-        numbers = self._quick(cells)
+        numbers = self._parse_at_once(cells)
         if numbers is None:
-            numbers = self._one_by_one(cells, lines)
+            numbers = self._parse_one_by_one(cells, lines)
         check_limits(
             numbers,
             self.column,
@@ -53,12 +66,14 @@ class Cells:
         )
         return numbers
 
-    def _one_by_one(self, cells: Sequence[str], lines: Sequence[int]) -> np.ndarray:
-        # Some cell may be wrong: one by one, by the rules themselves.
+    def _parse_one_by_one(
+        self, cells: Sequence[str], lines: Sequence[int]
+    ) -> np.ndarray:
+        """Parse cells of which one may be wrong, so that its message names it."""
         numbers = np.empty(len(cells), self.dtype)
         for i, cell in enumerate(cells):
             try:
-                numbers[i] = self._number(cell.strip())
+                numbers[i] = self._parse_cell(cell.strip())
             except _MisfitError as misfit:
                 raise DataError(
                     f"{self.source}: line {lines[i]}, column '{self.name}': {misfit}",
@@ -66,9 +81,9 @@ class Cells:
                 ) from None
         return numbers
 
-    def _quick(self, cells: Sequence[str]) -> np.ndarray | None:
-        """All numbers at once; None where some cell may be wrong."""
-        kind = kind_of(self.dtype)
+    def _parse_at_once(self, cells: Sequence[str]) -> np.ndarray | None:
+        """Parse all cells at once; None if one may be wrong."""
+        kind = dtype_kind(self.dtype)
         words, unknown = self.words, self.unknown
         if words is None and kind == "b":
             words, unknown = _BOOLS, None
@@ -79,8 +94,10 @@ class Cells:
             cells = [filled if c in MISSING else c for c in map(str.strip, cells)]
         try:
             if words is not None:
-                found = map(words.get, map(str.strip, cells), repeat(unknown))
-                array = np.fromiter(found, np.int64, len(cells))
+                # A word without a number is None, for which `fromiter` raises
+                # TypeError.
+                numbers = map(words.get, map(str.strip, cells), repeat(unknown))
+                array = np.fromiter(numbers, np.int64, len(cells))
             elif not _is_plain("".join(cells)):
                 return None
             elif kind == "f":
@@ -90,93 +107,94 @@ class Cells:
                 array = np.fromiter(map(int, cells), wide, len(cells))
         except (TypeError, ValueError, OverflowError):
             return None
-        low, high = _range(self.dtype)
-        # A comparison with NaN is false.
+        low, high = _bounds(self.dtype)
+        # A comparison with NaN is false, so NaN does not fit.
         fits = bool(((array >= low) & (array <= high)).all())
         return array.astype(self.dtype) if fits else None
 
-    def _number(self, text: str) -> float | int:
-        kind = kind_of(self.dtype)
+    def _parse_cell(self, text: str) -> float | int:
+        kind = dtype_kind(self.dtype)
         if self.words is not None:
-            number: float | int = self._index(text, self.words)
+            number: float | int = self._word_number(text, self.words)
         elif text in MISSING:
-            number = self._missing(text)
+            number = self._missing_number(text)
         elif kind == "b":
             if text not in _BOOLS:
-                raise _MisfitError(f"{_shown(text)} is not 0, 1, true or false")
+                raise _MisfitError(f"{_quote(text)} is not 0, 1, true or false")
             number = _BOOLS[text]
         else:
-            number = _parsed(text, kind == "f")
-        told = _shown(text)
+            number = _parse_number(text, kind == "f")
+        shown = _quote(text)
         if self.words is None and text in MISSING:
-            told = f"{number}, which 'missing' gives,"
-        low, high = _range(self.dtype)
+            shown = f"{number}, which 'missing' specifies,"
+        low, high = _bounds(self.dtype)
         if kind != "f" and number != int(number):
-            raise _MisfitError(f"{told} is not a whole number")
+            raise _MisfitError(f"{shown} is not a whole number")
         if not low <= number <= high:
-            raise _MisfitError(f"{told} does not fit {self.dtype}")
+            raise _MisfitError(f"{shown} does not fit {self.dtype}")
         return number if kind == "f" else int(number)
 
-    def _index(self, text: str, words: Mapping[str, int]) -> int:
+    def _word_number(self, text: str, words: Mapping[str, int]) -> int:
         number = words.get(text, self.unknown)
         if number is None:
             near = nearest(text, words)
             hint = f"add it, or write csv: {{unknown: {{{self.name}: N}}}}"
             hint += f"; did you mean '{near}'?" if near else ""
-            raise _MisfitError(f"{_shown(text)} is not in the vocabulary", hint)
+            raise _MisfitError(f"{_quote(text)} is not in the vocabulary", hint)
         return number
 
-    def _missing(self, text: str) -> float:
+    def _missing_number(self, text: str) -> float:
         if self.missing is None:
-            what = f"{_shown(text)} is no number" if text else "the cell is empty"
-            hint = f"say what it stands for: csv: {{missing: {{{self.name}: 0}}}}"
-            raise _MisfitError(what, hint)
+            message = f"{_quote(text)} is not a number" if text else "the cell is empty"
+            hint = f"write its value: csv: {{missing: {{{self.name}: 0}}}}"
+            raise _MisfitError(message, hint)
         return self.missing
 
 
 class _MisfitError(Exception):
-    """Why one cell is not what it should be."""
+    """A cell that does not fit its input, and why."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
 
 
-def _parsed(text: str, is_float: bool) -> float | int:
+def _parse_number(text: str, is_float: bool) -> float | int:
     if _is_plain(text):
         if not is_float:
             try:
                 return int(text)
             except ValueError:
-                pass  # 3.0 is a whole number too
+                pass  # the text may be 3.0, which is a whole number too
         try:
             number = float(text)
         except ValueError:
             pass
         else:
             if not np.isfinite(number):
-                raise _MisfitError(f"{_shown(text)} is not a finite number")
+                raise _MisfitError(f"{_quote(text)} is not a finite number")
             return number
     hint = "a column of words needs csv: {vocabulary: {COLUMN: [WORD, …]}}"
-    raise _MisfitError(f"{_shown(text)} is not a number", hint)
+    raise _MisfitError(f"{_quote(text)} is not a number", hint)
 
 
 def _is_plain(text: str) -> bool:
-    """Whether Python reads no more into it than numbers: 1_000 is none here."""
+    """Return whether Python's `int` and `float` may parse the text. They accept 1_000
+    and digits of other scripts, which are not numbers in a file."""
     return "_" not in text and text.isascii()
 
 
 @cache
-def _range(dtype: np.dtype[np.generic]) -> tuple[float, float] | tuple[int, int]:
-    """The least and the greatest number of a dtype."""
+def _bounds(dtype: np.dtype[np.generic]) -> tuple[float, float] | tuple[int, int]:
+    """Return the least and the greatest number of a dtype."""
     if dtype.kind == "b":
         return 0, 1
-    if kind_of(dtype) == "f":
+    if dtype_kind(dtype) == "f":
         limits: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
         return float(limits.min), float(limits.max)
-    whole = np.iinfo(str(dtype))
-    return int(whole.min), int(whole.max)
+    integers = np.iinfo(str(dtype))
+    return int(integers.min), int(integers.max)
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -1,4 +1,4 @@
-"""Rows of a `csv:` file, held in memory as columns of the inputs' dtypes."""
+"""Read the rows of a `csv:` file into memory, as columns of the inputs' dtypes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.config.csv import Csv, check, check_pattern, columns_of, first_fit
+from placer.config.csv import Csv, check, check_pattern, first_match, select_columns
 from placer.config.sources import Source
 from placer.errors import DataError
-from placer.readers.arguments import TOGETHER, Reading
+from placer.readers.arguments import ROWS_PER_CHUNK, ReadOptions
 from placer.readers.column import Column, dtype_of
-from placer.readers.csv_cells import Cells
-from placer.readers.csv_text import Row, opened
+from placer.readers.csv_cells import CellParser
+from placer.readers.csv_text import Row, open_table
 from placer.readers.digests import add_cells
-from placer.readers.rows import LoadedRows, loaded
+from placer.readers.rows import LoadedRows, make_loaded_rows
 from placer.readers.split import split_rows
 
 
@@ -28,62 +28,77 @@ def read(
     folder: Path,
     split: str | None,
     form: Csv,
-    reading: Reading,
+    options: ReadOptions,
 ) -> LoadedRows:
-    """All rows of the file, or those of `split`.
+    """Read all rows of the file, or those of `split`.
 
-    An input takes as many columns as a row of it has values, in C order. Blanks around
-    a cell are no part of it. DataError names the file and, where there is one, the
-    line, the column and the text.
+    An input is fed by as many columns as one row of it has values, in C order. Blanks
+    around a cell are ignored.
+
+    Args:
+        source: the source, whose path is relative to `folder`.
+        columns: the inputs to read.
+        feeds: the column or columns that feed each input, by the input's name.
+        folder: the folder of the spec.
+        split: `train`, `test` or None.
+        form: how the text is read.
+        options: digests, progress reports and limits.
+
+    Raises:
+        DataError: with the file and, if known, the line, the column and the text.
     """
     if problem := check(form):
         _, message, hint = problem
         raise DataError(f"{source.text}: {message}", hint=hint)
-    with opened(source.text, folder / source.path, form) as (names, rows):
+    with open_table(source.text, folder / source.path, form) as (names, rows):
         for pattern in (*form.vocabulary, *form.unknown, *form.missing):
             check_pattern(source.text, pattern, names)
-        chosen = {c.name: _chosen(source.text, c, feeds, names, form) for c in columns}
-        others = {
-            c.name: _chosen(source.text, c, feeds, names, form) for c in reading.others
+        parsers = {
+            c.name: _parsers_of(source.text, c, feeds, names, form) for c in columns
         }
-        parts, whole = _parts(columns, chosen, others, rows, reading)
-    count = sum(map(len, parts[columns[0].name]))
+        other_parsers = {
+            c.name: _parsers_of(source.text, c, feeds, names, form)
+            for c in options.other_columns
+        }
+        chunks, digests = _read_chunks(columns, parsers, other_parsers, rows, options)
+    count = sum(map(len, chunks[columns[0].name]))
     if count == 0:
         hint = "a source needs at least one row"
         raise DataError(f"{source.text} has no rows", hint=hint)
-    kept = split_rows(count, split)
-    taken = {}
+    selected = split_rows(count, split)
+    arrays = {}
     for column in columns:
-        joined = np.concatenate(parts.pop(column.name))
-        taken[column.name] = joined.reshape(count, *column.shape)[kept]
-    return loaded(taken, len(taken[columns[0].name]), reading, whole)
+        values = np.concatenate(chunks.pop(column.name))
+        arrays[column.name] = values.reshape(count, *column.shape)[selected]
+    return make_loaded_rows(arrays, len(arrays[columns[0].name]), options, digests)
 
 
-def _chosen(
+def _parsers_of(
     source: str,
     column: Column,
     feeds: Mapping[str, str | list[str]],
     names: Sequence[str],
     form: Csv,
-) -> list[tuple[int, Cells]]:
-    """The columns that feed an input: where in a row they stand, how they are read."""
+) -> list[tuple[int, CellParser]]:
+    """Return the columns that feed an input: for each one, its index in a row and its
+    parser."""
     wanted = feeds[column.name]
     count = prod(column.shape)
-    found = columns_of(source, column.name, str(column), count, wanted, names)
+    matching = select_columns(source, column.name, str(column), count, wanted, names)
     return [
         (
             names.index(name),
-            Cells(
+            CellParser(
                 source,
                 name,
                 column,
                 dtype_of(column, source),
-                _words(first_fit(form.vocabulary, name)),
-                first_fit(form.unknown, name),
-                first_fit(form.missing, name),
+                _words(first_match(form.vocabulary, name)),
+                first_match(form.unknown, name),
+                first_match(form.missing, name),
             ),
         )
-        for name in found
+        for name in matching
     ]
 
 
@@ -95,30 +110,33 @@ def _words(
     return {word: index for index, word in enumerate(vocabulary)}
 
 
-def _parts(
+def _read_chunks(
     columns: Sequence[Column],
-    chosen: Mapping[str, list[tuple[int, Cells]]],
-    others: Mapping[str, list[tuple[int, Cells]]],
+    parsers: Mapping[str, list[tuple[int, CellParser]]],
+    other_parsers: Mapping[str, list[tuple[int, CellParser]]],
     rows: Iterator[Row],
-    reading: Reading,
+    options: ReadOptions,
 ) -> tuple[dict[str, list[np.ndarray]], dict[str, int]]:
-    """The inputs' values, some hundred rows at a time: [rows, values of a row]; and the
-    digest of the cells of each input, those of `others` too."""
-    parts: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
-    fed = {**chosen, **others} if reading.compared else {}
-    whole = dict.fromkeys(fed, 0)
+    """Read all rows in chunks.
+
+    Returns the chunks of each input, [rows, values of a row] each; and, with digests,
+    the digest of the cells of each input, other columns included.
+    """
+    chunks: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
+    digested = {**parsers, **other_parsers} if options.with_digests else {}
+    digests = dict.fromkeys(digested, 0)
     count = 0
-    while some := list(islice(rows, TOGETHER)):
-        lines, texts = zip(*some, strict=True)
+    while pending := list(islice(rows, ROWS_PER_CHUNK)):
+        lines, texts = zip(*pending, strict=True)
         by_column = list(zip(*texts, strict=True))
         for column in columns:
-            part = np.empty((len(some), len(chosen[column.name])), column.dtype)
-            for j, (at, cells) in enumerate(chosen[column.name]):
-                part[:, j] = cells.read(by_column[at], lines)
-            parts[column.name].append(part)
-        for name, found in fed.items():
-            for at, _ in found:
-                whole[name] = add_cells(by_column[at], whole[name])
-        count += len(some)
-        reading.report(count)
-    return parts, whole
+            chunk = np.empty((len(pending), len(parsers[column.name])), column.dtype)
+            for j, (index, parser) in enumerate(parsers[column.name]):
+                chunk[:, j] = parser.parse(by_column[index], lines)
+            chunks[column.name].append(chunk)
+        for name, column_parsers in digested.items():
+            for index, _ in column_parsers:
+                digests[name] = add_cells(by_column[index], digests[name])
+        count += len(pending)
+        options.report(count)
+    return chunks, digests

@@ -1,4 +1,5 @@
-"""A text file of cells: a `.csv` and its like, or one that gzip has packed as `.gz`."""
+"""Text files of cells: `.csv` and similar files, plain or compressed by gzip
+(`.gz`)."""
 
 from __future__ import annotations
 
@@ -17,26 +18,37 @@ from placer.errors import DataError
 from placer.files.regular import check_regular, open_regular
 
 Row = tuple[int, list[str]]
-"""The line of the file on which a row ends, from 1, and its cells."""
+"""The line of the file where a row ends, from 1, and the row's cells."""
 
 
 @contextmanager
-def opened(
+def open_table(
     source: str, path: Path, form: Csv
 ) -> Iterator[tuple[list[str], Iterator[Row]]]:
-    """The names of the columns, and the rows, each of which has a cell for each column.
+    """Yield the names of the columns, and the rows, which have one cell per column.
 
-    Empty lines are no rows. DataError names `source` and the line.
+    Empty lines are skipped.
+
+    Args:
+        source: the text of the source, for messages.
+        path: the file.
+        form: how the text is read.
+
+    Raises:
+        DataError: with `source` and the line.
     """
     try:
         try:
-            # The byte order mark that some programs write is no part of the first name.
-            with TextIOWrapper(_bytes(path), encoding="utf-8-sig", newline="") as file:
-                yield _named(source, _table(source, file, form), form)
+            # utf-8-sig drops the byte order mark that some programs write first.
+            with TextIOWrapper(
+                _open_bytes(path), encoding="utf-8-sig", newline=""
+            ) as file:
+                yield _split_header(source, _nonempty_rows(source, file, form), form)
         except UnicodeDecodeError:
-            # Reads the file again, which may turn out to be damaged before that line.
+            # This reads the file again. A compressed file that is damaged before that
+            # line raises one of the errors below instead.
             raise DataError(
-                f"{source}: line {_undecodable(path)} is not UTF-8",
+                f"{source}: line {_undecodable_line(path)} is not UTF-8",
                 hint="save the file as UTF-8",
             ) from None
     except FileNotFoundError:
@@ -47,20 +59,22 @@ def opened(
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
             f"{source} cannot be read: {error}",
-            hint="it is a text file of cells, or one that gzip has packed as .gz",
+            hint="a csv: source is a text file of cells, or such a file in"
+            " gzip format (.gz)",
         ) from error
 
 
-def _bytes(path: Path) -> BinaryIO:
+def _open_bytes(path: Path) -> BinaryIO:
     if path.suffix != ".gz":
         return open_regular(path)
     check_regular(path)
     return cast(BinaryIO, gzip.open(path))
 
 
-def _undecodable(path: Path) -> int:
-    """The first line that is not UTF-8: a file reads ahead of the lines it gives."""
-    with _bytes(path) as lines:
+def _undecodable_line(path: Path) -> int:
+    """Return the number of the first line that is not UTF-8. The reader cannot tell: it
+    decodes ahead of the line that it returns."""
+    with _open_bytes(path) as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 line.decode()
@@ -70,70 +84,77 @@ def _undecodable(path: Path) -> int:
 
 
 class _Lines(Iterator[str]):
-    """The lines of a file but for comments; `number` is that of the last, from 1.
+    """The lines of a file without comments.
 
-    A line is a comment where a row might begin, as `between` says until one has: in a
-    cell of several lines it is text.
+    Only a line at the start of a row can be a comment; inside a cell of several lines
+    it is text. The reader of the rows sets `between_rows` after each row.
+
+    Attributes:
+        between_rows: whether the next line starts a row.
+        number: the number of the last line, from 1.
     """
 
     def __init__(self, file: TextIO, comment: str | None) -> None:
         self._file = file
         self._comment = comment
-        self.between = True
+        self.between_rows = True
         self.number = 0
 
     def __next__(self) -> str:
         for line in self._file:
             self.number += 1
-            comment = self._comment if self.between else None
+            comment = self._comment if self.between_rows else None
             if comment is None or not line.startswith(comment):
-                self.between = False
+                self.between_rows = False
                 return line
         raise StopIteration
 
 
-def _table(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
-    """The rows as they stand, empty lines left out."""
+def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
+    """Yield the rows of the file, the header too, without empty lines."""
     lines = _Lines(file, form.comment)
     table = csv.reader(
         lines,
         delimiter=form.delimiter,
-        skipinitialspace=form.delimiter != " ",  # Python 3.13 refuses both
+        skipinitialspace=form.delimiter != " ",  # Python 3.13 refuses both together
         strict=True,
     )
     try:
         for row in table:
             if row:
                 yield lines.number, row
-            lines.between = True
+            lines.between_rows = True
     except csv.Error as error:
         raise DataError(
             f"{source}: line {lines.number}: {error}",
-            hint='a cell that holds a delimiter or a quote is quoted: "a ""b"", c"',
+            hint='a cell that contains a delimiter or a quote is quoted: "a ""b"", c"',
         ) from error
 
 
-def _named(
+def _split_header(
     source: str, table: Iterator[Row], form: Csv
 ) -> tuple[list[str], Iterator[Row]]:
-    """The columns' names, from the first row or from the spec, and the rows."""
+    """Return the names of the columns, from the first row or from the spec, and the
+    rows."""
     first = next(table, None)
-    head = [] if first is None else [name.strip() for name in first[1]]
+    names = [] if first is None else [name.strip() for name in first[1]]
     if form.header is None:
-        if not head:
+        if not names:
             hint = "its first row names the columns"
             raise DataError(f"{source} is empty", hint=hint)
-        return head, _whole(source, table, len(head), form)
+        return names, _checked_rows(source, table, len(names), form)
     if first is not None:
-        if head == form.header:
+        if names == form.header:
             message = f"{source}: line {first[0]} names the columns, as 'header' does"
             raise DataError(message, hint="leave 'header' out of csv")
         table = chain([first], table)
-    return form.header, _whole(source, table, len(form.header), form)
+    return form.header, _checked_rows(source, table, len(form.header), form)
 
 
-def _whole(source: str, table: Iterator[Row], width: int, form: Csv) -> Iterator[Row]:
-    """The rows that have a cell for each column; DataError for any other."""
+def _checked_rows(
+    source: str, table: Iterator[Row], width: int, form: Csv
+) -> Iterator[Row]:
+    """Yield the rows; DataError for a row without exactly one cell per column."""
     for number, row in table:
         if len(row) == width:
             yield number, row
@@ -142,6 +163,6 @@ def _whole(source: str, table: Iterator[Row], width: int, form: Csv) -> Iterator
             columns = "1 column" if width == 1 else f"{width} columns"
             raise DataError(
                 f"{source}: line {number} has {cells}, and there are {columns}",
-                hint=f"cells are divided by {form.delimiter!r}; a cell that holds one is"
-                " quoted",
+                hint=f"cells are separated by {form.delimiter!r}; a cell that contains"
+                " one must be quoted",
             )

@@ -1,4 +1,4 @@
-"""Digests of a source's rows, by which nodes find out whether they read the same ones."""
+"""Digests of a source's rows, by which nodes check that they read the same rows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-ENDS = 64
-"""How many rows are compared at each end of a source."""
-DRAWN = 128
-"""How many are compared between them."""
+ROWS_AT_EACH_END = 64
+"""The number of rows that are compared at each end of a source."""
+DRAWN_ROWS = 128
+"""The number of random rows that are compared between the ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """CRC-32 of what a node reads of a source, by input.
+    """CRC-32 checksums of what a node reads from a source.
 
-    `columns` has one for each of `rows`, which are row numbers, in the input's dtype.
-    `whole` has one for all rows; the values are comparable between nodes that read the
-    same kind of source, and say nothing else. An input may be in either, both or none.
+    Attributes:
+        rows: the numbers of the rows that are compared one by one.
+        columns: for each input, the digest of each of these rows in the input's dtype.
+        whole: for each input, a digest of all rows. It can only be compared between
+            nodes that read the same kind of source.
+
+    An input may be in `columns`, in `whole`, in both or in none.
     """
 
     rows: tuple[int, ...]
@@ -29,31 +33,34 @@ class Digests:
     whole: Mapping[str, int] = field(default_factory=dict)
 
 
-def sampled(rows: int, seed: int) -> NDArray[np.int64]:
-    """The numbers of the rows to compare: the first, the last, and some that the seed
-    draws between them. int64[at most 256], ascending."""
-    if rows <= 2 * ENDS + DRAWN:
+def sample_rows(rows: int, seed: int) -> NDArray[np.int64]:
+    """Return the numbers of the rows to compare: the first, the last, and random ones
+    between them, drawn by `seed`. int64[at most 256], ascending."""
+    if rows <= 2 * ROWS_AT_EACH_END + DRAWN_ROWS:
         return np.arange(rows, dtype=np.int64)
     key = np.array([seed % 2**64, 0], np.uint64)
     between = np.random.Generator(np.random.Philox(key=key)).choice(
-        rows - 2 * ENDS, DRAWN, replace=False
+        rows - 2 * ROWS_AT_EACH_END, DRAWN_ROWS, replace=False
     )
-    ends = np.arange(ENDS), np.arange(rows - ENDS, rows)
-    return np.concatenate([ends[0], np.sort(between) + ENDS, ends[1]]).astype(np.int64)
+    ends = np.arange(ROWS_AT_EACH_END), np.arange(rows - ROWS_AT_EACH_END, rows)
+    return np.concatenate(
+        [ends[0], np.sort(between) + ROWS_AT_EACH_END, ends[1]]
+    ).astype(np.int64)
 
 
 def digest(array: np.ndarray) -> int:
-    """CRC-32 of an array's values in C order."""
+    """Return the CRC-32 of an array's values in C order."""
     return zlib.crc32(array.tobytes())
 
 
-def of_rows(columns: Mapping[str, np.ndarray], rows: Sequence[int]) -> Digests:
-    """The digests of these rows; each column holds those rows and no other."""
+def digest_rows(columns: Mapping[str, np.ndarray], rows: Sequence[int]) -> Digests:
+    """Return the digests of `rows`; each column has exactly those rows."""
     return Digests(
-        tuple(rows), {name: tuple(map(digest, each)) for name, each in columns.items()}
+        tuple(rows),
+        {name: tuple(map(digest, column)) for name, column in columns.items()},
     )
 
 
-def add_cells(cells: Iterable[str], before: int) -> int:
-    """The digest of some more cells of text."""
-    return zlib.crc32("\0".join(cells).encode(), before)
+def add_cells(cells: Iterable[str], checksum: int) -> int:
+    """Return the digest of some more cells of text after those of `checksum`."""
+    return zlib.crc32("\0".join(cells).encode(), checksum)

@@ -1,4 +1,5 @@
-"""Arrays of one `.npz` file, as `numpy.savez` writes it; objects are refused."""
+"""Read the arrays of an `.npz` file, as `numpy.savez` writes it, without object
+arrays."""
 
 from __future__ import annotations
 
@@ -15,16 +16,26 @@ from placer.files.regular import open_regular
 def read(
     source: Source, folder: Path, wanted: set[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """The wanted columns of the file, where it has them, and the names of the others;
-    and the checksum that the archive has of each.
+    """Read columns of a file.
 
-    Columns that nobody wants are not read: they stand for their names only.
+    Args:
+        source: the source, whose path is relative to `folder`.
+        folder: the folder of the spec.
+        wanted: the names of the columns to read.
+
+    Returns:
+        All columns by name, those that are not wanted as empty arrays; and the
+        archive's checksum of each column.
+
+    Raises:
+        DataError: if the file cannot be read.
     """
     path = folder / source.path
     try:
-        # numpy leaves the file open when the archive turns out to be torn.
-        with open_regular(path) as opened, AST_LOCK:
-            file = np.load(opened, allow_pickle=False)
+        # The file is opened here because numpy does not close it if the archive is
+        # damaged. The lock is there because numpy parses headers with `ast`.
+        with open_regular(path) as stream, AST_LOCK:
+            file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.ndarray):
                 raise DataError(
                     f"{source.text} is a single array, not an npz file",
@@ -32,14 +43,14 @@ def read(
                 )
             with file:
                 unread = np.empty(0)
-                found = {n: file[n] if n in wanted else unread for n in file}
-                # numpy leaves the end of the members' names out.
+                columns = {n: file[n] if n in wanted else unread for n in file}
+                # Names of members end in `.npy`, which numpy's own names leave out.
                 members = {m.filename: m.CRC for m in file.zip.infolist()}
-            for name, array in found.items():
+            for name, array in columns.items():
                 if not isinstance(array, np.ndarray):
-                    raise ValueError(f"'{name}' is no array")
+                    raise ValueError(f"'{name}' is not an array")
             checksums = {n.removesuffix(".npy"): crc for n, crc in members.items()}
-            return found, checksums
+            return columns, checksums
     except FileNotFoundError:
         raise DataError(
             f"{source.text}: there is no such file",
@@ -47,8 +58,8 @@ def read(
         ) from None
     except DataError:
         raise
-    # A damaged archive makes zipfile, its decompressors and numpy's parser of headers
-    # raise many kinds of exceptions: LZMAError, TokenError, TypeError, MemoryError, …
+    # For a damaged archive, zipfile, its decompressors and numpy's header parser raise
+    # many kinds of exceptions: LZMAError, TokenError, TypeError, MemoryError, …
     except Exception as error:
         raise DataError(
             f"{source.text} cannot be read: {str(error) or type(error).__name__}",

@@ -1,4 +1,4 @@
-"""In which order rows are taken: global batches of a globally shuffled epoch."""
+"""The order of rows: global batches of an epoch that is shuffled as a whole."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ from placer.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The batches of a source, a function of the seed, the epoch and the step alone.
+    """The batches of a source, as a function of the seed, the epoch and the step only.
 
-    `batch` is the global batch; `remainder` says what becomes of an epoch's short
-    tail. DataError where not even one batch is left.
+    Attributes:
+        rows: the number of rows of the source.
+        batch: the number of rows of a global batch.
+        shuffle: whether every epoch has its own random order.
+        seed: the seed of that order.
+        remainder: whether rows that do not fill the last batch of an epoch are dropped
+            or become a shorter batch.
+
+    Raises:
+        DataError: if an epoch has no batch.
     """
 
     rows: int
@@ -35,13 +43,15 @@ class Order:
 
     @property
     def steps_per_epoch(self) -> int:
+        """The number of batches in an epoch."""
         whole, tail = divmod(self.rows, self.batch)
         return whole + (tail > 0 and self.remainder == "keep")
 
     def indices(self, epoch: int, step: int) -> NDArray[np.int64]:
-        """Row numbers of a global batch, int64[batch] or fewer in a kept tail.
+        """Return the row numbers of a global batch: int64[batch], or fewer in the last
+        batch of an epoch.
 
-        `epoch` counts from 1, `step` from 0 within the epoch.
+        `epoch` counts from 1, `step` counts from 0 within the epoch.
         """
         assert epoch >= 1, epoch
         assert 0 <= step < self.steps_per_epoch, (step, self.steps_per_epoch)
@@ -52,7 +62,7 @@ class Order:
         return _permutation(self.rows, self.seed, epoch)[low:high]
 
 
-@lru_cache(maxsize=2)  # an epoch to train on, and the one to evaluate on
+@lru_cache(maxsize=2)  # one epoch of training, and the one of evaluation
 def _permutation(rows: int, seed: int, epoch: int) -> NDArray[np.int64]:
     key = np.array([seed % 2**64, epoch], np.uint64)
     order = np.random.Generator(np.random.Philox(key=key)).permutation(rows)

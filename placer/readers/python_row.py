@@ -1,4 +1,4 @@
-"""One row of a `python:` source: what must hold of it, and errors that name it."""
+"""One row of a `python:` source: checks, conversion, and errors that name the row."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Never
 
 import numpy as np
 
-from placer.config.sources import Source, no_column
-from placer.errors import DataError, RunError, missing_package
+from placer.config.sources import Source, missing_column_error
+from placer.errors import DataError, RunError, missing_package_hint
 from placer.readers.column import Column, check_limits, check_shape, convert
 
 
-def row_of(source: Source, row: object, number: int) -> Mapping[str, Any]:
-    """The row, which must be a mapping; DataError."""
+def check_is_mapping(source: Source, row: object, number: int) -> Mapping[str, Any]:
+    """Return the row; DataError unless it is a mapping."""
     if not isinstance(row, Mapping):
         raise DataError(
             f"{source.text}: row {number} is a {type(row).__name__}, not a dict",
@@ -24,24 +24,27 @@ def row_of(source: Source, row: object, number: int) -> Mapping[str, Any]:
     return row
 
 
-def values_of(
+def read_values(
     source: Source,
     row: Mapping[str, Any],
     columns: Sequence[Column],
     feeds: Mapping[str, str],
     number: int,
 ) -> list[np.ndarray]:
-    """The value of each input in this row, of its dtype: [1, *shape]. They may be views
-    of what the row holds. DataError names the column."""
-    found = [_array(source, row, c, feeds[c.name], number) for c in columns]
-    for column, value in zip(columns, found, strict=True):
+    """Return the value of each input in a row: [1, *shape] and of the input's dtype.
+
+    The results may be views of arrays in the row. Raises DataError with the column for
+    a value that is missing or does not fit.
+    """
+    values = [_array(source, row, c, feeds[c.name], number) for c in columns]
+    for column, value in zip(columns, values, strict=True):
         if value.shape != column.shape:
-            _check_no_batch(source, columns, found, number)
-            named = feeds[column.name]
-            check_shape(value.shape, column, source.text, named, number)
+            _check_no_batch(source, columns, values, number)
+            name = feeds[column.name]
+            check_shape(value.shape, column, source.text, name, number)
     return [
         convert(value[np.newaxis], c, source.text, feeds[c.name], number)
-        for c, value in zip(columns, found, strict=True)
+        for c, value in zip(columns, values, strict=True)
     ]
 
 
@@ -49,30 +52,34 @@ def check_ranges(
     source: Source,
     columns: Sequence[Column],
     feeds: Mapping[str, str],
-    taken: Mapping[str, np.ndarray],
+    arrays: Mapping[str, np.ndarray],
     numbers: Sequence[int],
 ) -> None:
-    """DataError for a value outside the range of its input; `numbers` are those of the
-    rows in `taken`."""
+    """Raise DataError for a value outside the limits of its input.
+
+    `arrays` has the rows of each input, `numbers` are the numbers of these rows.
+    """
     for column in columns:
-        named = f"{source.text}: column '{feeds[column.name]}'"
+        position = f"{source.text}: column '{feeds[column.name]}'"
 
-        def where(i: int, named: str = named) -> str:
-            return f"{named}, row {numbers[i]}"
+        def where(i: int, position: str = position) -> str:
+            return f"{position}, row {numbers[i]}"
 
-        check_limits(taken[column.name], column, where)
+        check_limits(arrays[column.name], column, where)
 
 
 def _array(
-    source: Source, row: Mapping[str, Any], column: Column, named: str, number: int
+    source: Source, row: Mapping[str, Any], column: Column, name: str, number: int
 ) -> np.ndarray:
-    if named not in row:
-        raise no_column(source.text, named, column.name, tuple(sorted(map(str, row))))
+    if name not in row:
+        raise missing_column_error(
+            source.text, name, column.name, tuple(sorted(map(str, row)))
+        )
     try:
-        return np.asarray(row[named])
+        return np.asarray(row[name])
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{source.text}: column '{named}', row {number}: {error}",
+            f"{source.text}: column '{name}', row {number}: {error}",
             hint=f"input '{column.name}' is {column}",
         ) from error
 
@@ -83,30 +90,34 @@ def _check_no_batch(
     values: Sequence[np.ndarray],
     number: int,
 ) -> None:
-    """DataError for a row in which every value has one more dimension in front, of the
-    same size. One number per row may as well be declared with the wrong shape."""
+    """Raise DataError if every value of a row has one more leading dimension, of the
+    same size for all. A single scalar input is not checked: it may be declared with the
+    wrong shape instead."""
     sizes = {value.shape[:1] for value in values}
-    behind = all(
+    are_batches = all(
         value.ndim > 0 and value.shape[1:] == column.shape
         for column, value in zip(columns, values, strict=True)
     )
-    if len(sizes) == 1 and behind and (len(columns) > 1 or columns[0].shape):
+    if len(sizes) == 1 and are_batches and (len(columns) > 1 or columns[0].shape):
         (size,) = sizes.pop()
         raise DataError(
             f"{source.text}: row {number} is a batch of {size} rows",
-            hint="yield one row at a time; 'batch' in the spec says how many make a"
-            " batch",
+            hint="yield one row at a time; 'batch' in the spec is the number of rows of"
+            " a batch",
         )
 
 
-def fail(source: Source, path: Path, when: str, error: BaseException) -> Never:
-    """RunError for what the code of a source raised; it names the line of the module."""
+def raise_reader_error(
+    source: Source, path: Path, when: str, error: BaseException
+) -> Never:
+    """Raise RunError for an exception of a source's code, with the line of its
+    module."""
     frames = [f for f in extract_tb(error.__traceback__) if f.filename == str(path)]
     where = f", line {frames[-1].lineno}" if frames else ""
     hint = f"see {path.name}{where}"
     if isinstance(error, FileNotFoundError):
         hint += "; placer.data_folder() is the folder of the spec"
-    if install := missing_package(error):
+    if install := missing_package_hint(error):
         hint += f"; {install}"
     kind = type(error).__name__
     message = f"reader {source.text} failed {when}: {kind}: {error}"

@@ -1,4 +1,4 @@
-"""Rows that a Python function beside the spec yields, one dict per row."""
+"""Read the rows that a Python function beside the spec returns, one dict per row."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from placer.build.modules import Modules, modules_of
+from placer.build.modules import Modules, modules_in
 from placer.config.sources import Source
 from placer.errors import DataError, PlacerError, did_you_mean
-from placer.readers.arguments import Reading
+from placer.readers.arguments import ReadOptions
 from placer.readers.column import Column
-from placer.readers.iterable import collect
-from placer.readers.map_style import AskedRows
-from placer.readers.python_row import fail
+from placer.readers.iterable import collect_rows
+from placer.readers.map_style import MapStyleRows
+from placer.readers.python_row import raise_reader_error
 from placer.readers.rows import Rows
 
 
@@ -23,60 +23,72 @@ def read(
     columns: Sequence[Column],
     feeds: Mapping[str, str],
     folder: Path,
-    reading: Reading,
+    options: ReadOptions,
 ) -> Rows:
     """Call `FUNCTION` of `folder/MODULE.py` for its rows, each a dict.
 
-    It returns an iterable of them, all of which are held; or a sequence of its own
-    (`__len__` and `__getitem__`, as PyTorch's map-style datasets), whose rows are asked
-    for when a step needs them; or a function without arguments that returns either.
-    Every row has the same keys. Rows are numbered from 0 in errors. RunError for an
-    exception of the function itself, DataError for rows that do not fit, BuildError for
-    a module of a build that is not as it was compiled.
+    The function returns an iterable of rows, which are all read into memory; or a
+    sequence of its own class (`__len__` and `__getitem__`, like PyTorch's map-style
+    datasets), whose rows are read when a step needs them; or a function without
+    arguments that returns one of these. Every row has the same keys.
+
+    Args:
+        source: the source, whose path is `MODULE:FUNCTION`.
+        columns: the inputs to read.
+        feeds: the column that feeds each input, by the input's name.
+        folder: the folder of the module.
+        options: digests, progress reports and limits.
+
+    Raises:
+        RunError: for an exception of the function.
+        DataError: for rows that do not fit; they are numbered from 0.
+        BuildError: for a module of a build that has changed since it was compiled.
     """
     module_name, _ = source.path.split(":")
     path = (folder / f"{module_name}.py").absolute()
     if not path.is_file():
         raise DataError(
             f"{source.text}: there is no {module_name}.py",
-            hint="the module stands beside the spec",
+            hint="put the module beside the spec",
         )
-    with modules_of(folder) as modules:
-        function = _function(source, path, modules)
-        made = _made(source, path, function)
-        if _is_dataset(made):
-            rows = _length(source, path, made)
-            own = tuple(columns)
-            return AskedRows(source, path, modules, made, rows, own, feeds, reading)
-        return collect(source, path, made, columns, feeds, reading)
+    with modules_in(folder) as modules:
+        function = _find_function(source, path, modules)
+        data = _call_function(source, path, function)
+        if _is_dataset(data):
+            rows = _length_of(source, path, data)
+            inputs = tuple(columns)
+            return MapStyleRows(
+                source, path, modules, data, rows, inputs, feeds, options
+            )
+        return collect_rows(source, path, data, columns, feeds, options)
 
 
-def _is_dataset(made: object) -> bool:
-    """Whether rows can be asked for by number, and are not all there already."""
-    asked = hasattr(made, "__len__") and hasattr(made, "__getitem__")
-    return asked and not isinstance(made, type | list | tuple | Mapping)
+def _is_dataset(data: object) -> bool:
+    """Return whether rows are read by number, and are not in memory already."""
+    is_indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    return is_indexed and not isinstance(data, type | list | tuple | Mapping)
 
 
-def _length(source: Source, path: Path, made: Sequence[Any]) -> int:
+def _length_of(source: Source, path: Path, dataset: Sequence[Any]) -> int:
     try:
-        return len(made)
+        return len(dataset)
     except (Exception, SystemExit) as error:
-        fail(source, path, "to say its length", error)
+        raise_reader_error(source, path, "to return its length", error)
 
 
-def _made(source: Source, path: Path, function: Callable[..., Any]) -> Any:
+def _call_function(source: Source, path: Path, function: Callable[..., Any]) -> Any:
     try:
-        made = function()
-        return made() if callable(made) and not _is_dataset(made) else made
+        data = function()
+        return data() if callable(data) and not _is_dataset(data) else data
     except PlacerError:
         raise
     except (Exception, SystemExit) as error:
-        fail(source, path, "at row 0", error)
+        raise_reader_error(source, path, "at row 0", error)
 
 
-def _function(source: Source, path: Path, modules: Modules) -> Callable[..., Any]:
+def _find_function(source: Source, path: Path, modules: Modules) -> Callable[..., Any]:
     module_name, function_name = source.path.split(":")
-    module = _load(source, path, modules)
+    module = _load_module(source, path, modules)
     function = getattr(module, function_name, None)
     if not callable(function):
         names = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"]
@@ -84,15 +96,15 @@ def _function(source: Source, path: Path, modules: Modules) -> Callable[..., Any
             f"{source.text}: {module_name}.py has no function '{function_name}'",
             hint=did_you_mean(function_name, names),
         )
-    found: Callable[..., Any] = function
-    return found
+    checked: Callable[..., Any] = function
+    return checked
 
 
-def _load(source: Source, path: Path, modules: Modules) -> ModuleType:
-    """Run the module from its file; it may import its neighbours."""
+def _load_module(source: Source, path: Path, modules: Modules) -> ModuleType:
+    """Run the module's source; it may import the modules beside it."""
     try:
         return modules.load(path.stem, f"placer_source_{path.stem}")
     except PlacerError:
         raise
     except (Exception, SystemExit) as error:
-        fail(source, path, "to load", error)
+        raise_reader_error(source, path, "to load", error)

@@ -1,4 +1,4 @@
-"""Rows that can be taken by number, as typed columns."""
+"""Rows of an opened source, returned by number as typed columns."""
 
 from __future__ import annotations
 
@@ -9,42 +9,52 @@ from typing import Protocol
 import numpy as np
 
 from placer.memory import aligned
-from placer.readers.arguments import Reading
-from placer.readers.digests import Digests, of_rows, sampled
+from placer.readers.arguments import ReadOptions
+from placer.readers.digests import Digests, digest_rows, sample_rows
 
-NONE = Digests((), {})
-"""Of rows that nothing is compared with."""
+NO_DIGESTS = Digests((), {})
+"""The digests of rows that are not compared."""
 
 
 class Rows(Protocol):
-    """A source that has been opened: `rows` rows, numbered from 0."""
+    """An opened source, whose rows are numbered from 0."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """The number of rows."""
+        ...
 
     def take(
         self, indices: np.ndarray, out: Mapping[str, np.ndarray] | None = None
     ) -> dict[str, np.ndarray]:
-        """The rows of these numbers: each column `[len(indices), *shape]`.
+        """Return the rows with these numbers, by input.
 
-        Of the column's dtype, C-contiguous and 64-byte aligned, or written into the
-        arrays of `out`, which have that shape and dtype. IndexError for a number
-        outside [0, rows).
+        Args:
+            indices: row numbers, int64[n].
+            out: arrays to write the rows into, of the shape and dtype of the result.
+
+        Returns:
+            An array of shape [n, *shape] and of the input's dtype for each input:
+            C-contiguous and 64-byte aligned, or the array of `out`.
+
+        Raises:
+            IndexError: for a number outside [0, rows).
         """
         ...
 
     def digests(self) -> Digests:
-        """What other nodes' rows are compared with, as `Reading` says."""
+        """Return the digests to compare with those of other nodes, as `ReadOptions`
+        specifies."""
         ...
 
 
 @dataclass(frozen=True)
 class LoadedRows:
-    """Rows held in memory, one array per column."""
+    """Rows in memory, one array per column."""
 
     columns: Mapping[str, np.ndarray]
     rows: int
-    found: Digests = NONE
+    stored_digests: Digests = NO_DIGESTS
 
     def take(
         self, indices: np.ndarray, out: Mapping[str, np.ndarray] | None = None
@@ -54,29 +64,34 @@ class LoadedRows:
             raise IndexError(
                 f"rows {indices.min()} to {indices.max()} of {self.rows} rows"
             )
-        taken = {}
+        batches = {}
         for name, column in self.columns.items():
             shape = (len(indices), *column.shape[1:])
             batch = aligned.empty(shape, column.dtype) if out is None else out[name]
-            # The range is checked above; 'clip' lets numpy write into `out` directly.
+            # The range is checked above; with 'clip' numpy writes into `out` directly
+            # instead of into a buffer.
             np.take(column, indices, axis=0, out=batch, mode="clip")
-            taken[name] = batch
-        return taken
+            batches[name] = batch
+        return batches
 
     def digests(self) -> Digests:
-        return self.found
+        return self.stored_digests
 
 
-def loaded(
+def make_loaded_rows(
     columns: Mapping[str, np.ndarray],
     rows: int,
-    reading: Reading,
+    options: ReadOptions,
     whole: Mapping[str, int],
 ) -> LoadedRows:
-    """Columns that have been read; `whole` are the digests of all rows of the source,
-    in other columns too."""
-    if not reading.compared:
+    """Return rows in memory, with digests if `reading` asks for them.
+
+    `whole` has the digests of all rows of the source, of other columns too.
+    """
+    if not options.with_digests:
         return LoadedRows(columns, rows)
-    numbers = sampled(rows, reading.seed)
-    found = of_rows({n: c[numbers] for n, c in columns.items()}, numbers.tolist())
-    return LoadedRows(columns, rows, replace(found, whole=whole))
+    numbers = sample_rows(rows, options.seed)
+    digests = digest_rows(
+        {name: column[numbers] for name, column in columns.items()}, numbers.tolist()
+    )
+    return LoadedRows(columns, rows, replace(digests, whole=whole))

@@ -1,4 +1,4 @@
-"""The data sets that come inside scikit-learn: nothing is downloaded."""
+"""The data sets that are part of scikit-learn, so nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from placer.readers.split import split_rows
 
 
 def read(source: Source, split: str | None) -> dict[str, np.ndarray]:
-    """The columns of a bundled set, values as the set gives them, unscaled."""
+    """Return the columns of a bundled set by name, with unchanged values."""
     import sklearn.datasets
 
     bunch = getattr(sklearn.datasets, f"load_{source.path}")()

@@ -1,4 +1,4 @@
-"""The rows of a set that are for training, and those that are for testing."""
+"""The split of a set of rows into rows for training and rows for testing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 
 def split_rows(rows: int, split: str | None) -> NDArray[np.int64] | slice:
-    """Which of `rows` rows are `train` or `test`; all of them without a split.
+    """Return which of `rows` rows belong to `train` or `test`; all if `split` is None.
 
-    Rows are permuted by a fixed seed; the last floor(rows / 5) are `test`.
+    Rows are permuted with a fixed seed; the last floor(rows / 5) of them are `test`.
     """
     if split is None:
         return slice(None)

@@ -1,6 +1,6 @@
-"""A JAX function cut where its guards say: the regions of its jaxpr are ops.
+"""Traced JAX functions, cut into regions by the guards inside them: each is an op.
 
-The compiler cuts to know what regions there are, and a node cuts again, for the rows it
-has, to run one: what crosses between the two is the function's name and its arguments
-as text.
+The compiler cuts a function to find its regions. A node cuts it again, for the number
+of its local rows, to run one region. The compiler passes the name of the function, and
+its arguments as text, to the node program.
 """

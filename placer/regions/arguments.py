@@ -1,12 +1,15 @@
-"""What a function is called with, as text that a program can hold, and back.
+"""The arguments of a traced function as text in a node program, and back.
 
-A list of terms, one an argument: `{"in": "float32[batch, 64]"}` is a value of the graph,
-`{"param": "float32[64]"}` one that is a parameter, `{"value": 0.1}` a plain one, and
-`{"list": [...]}`, `{"tuple": [...]}`, `{"dict": {...}}` hold others. `{"make": "model"}`
-is what the function's file calls so: a pytree, or a function without arguments that
-makes one. Its float arrays are parameters, all else is as the file has it; so is what
-Flax keeps in variables of other kinds than `nnx.Param`, as running statistics, and
-Equinox in its `State`.
+The text is a JSON list with one term for each argument:
+
+- `{"in": "float32[batch, 64]"}` is a value of the graph;
+- `{"param": "float32[64]"}` is a parameter;
+- `{"value": 0.1}` is a plain Python value;
+- `{"list": [...]}`, `{"tuple": [...]}` and `{"dict": {...}}` contain other terms;
+- `{"make": "model"}` is a global name of the function's file: a pytree, or a function
+  without arguments that returns one. Its float arrays are parameters. Its other leaves
+  are as the file creates them. So are variables of Flax other than `nnx.Param`, such as
+  running statistics, and the `State` of Equinox.
 """
 
 from __future__ import annotations
@@ -27,95 +30,108 @@ Term = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made:
-    """A pytree of the file, cut into its parameters and what else there is."""
+class PytreeTemplate:
+    """A pytree of the function's file, flattened, with a mask of its parameters."""
 
-    tree: Any
+    structure: Any
     leaves: tuple[Any, ...]
-    trained: tuple[bool, ...]
+    is_parameter: tuple[bool, ...]
 
-    def filled(self, values: Iterator[Any]) -> Any:
-        """The pytree with other parameters."""
+    def fill(self, values: Iterator[Any]) -> Any:
+        """Return the pytree with these values as its parameters, in order."""
         return jax.tree.unflatten(
-            self.tree,
+            self.structure,
             [
                 next(values) if is_one else leaf
-                for leaf, is_one in zip(self.leaves, self.trained, strict=True)
+                for leaf, is_one in zip(self.leaves, self.is_parameter, strict=True)
             ],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a function is called with: the types of the values that it takes, in their
-    order, and how they make its arguments."""
+    """The arguments of a traced function.
+
+    `types` are the types of the values of the graph and of the parameters, in order.
+    `terms` say how these values become arguments, and `templates` are the pytrees of
+    `make` terms by name.
+    """
 
     types: tuple[TensorType, ...]
     terms: tuple[Term, ...]
-    made: Mapping[str, Made]
+    templates: Mapping[str, PytreeTemplate]
 
-    def filled(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """The arguments, of these values."""
-        ahead = iter(values)
-        return tuple(_filled(term, ahead, self.made) for term in self.terms)
+    def fill(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the arguments, with these values in place of their types."""
+        remaining = iter(values)
+        return tuple(_fill(term, remaining, self.templates) for term in self.terms)
 
 
-def read(fn: Callable[..., Any], text: str) -> Arguments:
-    """The arguments that the text says; raises what the file raises as it makes them."""
+def read_arguments(fn: Callable[..., Any], text: str) -> Arguments:
+    """Parse the text of the arguments of `fn`.
+
+    Raises PlacerError if its file lacks a name, and what functions of the file raise.
+    """
     terms = tuple(json.loads(text))
-    names = dict.fromkeys(name for term in terms for name in _made_by(term))
-    made = {name: make(fn, name) for name in names}
-    types = tuple(kind for term in terms for kind in _types(term, made))
-    return Arguments(types, terms, made)
+    names = dict.fromkeys(name for term in terms for name in _template_names(term))
+    templates = {name: make_template(fn, name) for name in names}
+    types = tuple(kind for term in terms for kind in _value_types(term, templates))
+    return Arguments(types, terms, templates)
 
 
-def namespace(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The names of the file that a function stands in."""
-    inner: Any = inspect.unwrap(fn)
-    found = getattr(inner, "__globals__", None)
-    return found if isinstance(found, dict) else {}
+def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Return the global names of the file of a function."""
+    function: Any = inspect.unwrap(fn)
+    names = getattr(function, "__globals__", None)
+    return names if isinstance(names, dict) else {}
 
 
-def make(fn: Callable[..., Any], name: str) -> Made:
-    """What the file of `fn` calls so. A function is run by its types alone, unless some
-    of what it makes is an array and no parameter: that has to be computed."""
-    found = namespace(fn).get(name)
-    if found is None:
+def make_template(fn: Callable[..., Any], name: str) -> PytreeTemplate:
+    """Return the template of the pytree called `name` in the file of `fn`.
+
+    A function is only evaluated for shapes and dtypes, unless its pytree has arrays
+    that are not parameters: their values are needed.
+    """
+    pytree = globals_of(fn).get(name)
+    if pytree is None:
         raise PlacerError(f"the file of '{fn.__name__}' has no '{name}'")
-    if not inspect.isfunction(found):
-        return taken_apart(found)
-    made = _by_types(found)
-    parts = zip(made.leaves, made.trained, strict=True)
-    if any(_is_array(leaf) and not is_one for leaf, is_one in parts):
+    if not inspect.isfunction(pytree):
+        return split_pytree(pytree)
+    template = _make_by_types(pytree)
+    leaves = zip(template.leaves, template.is_parameter, strict=True)
+    if any(_is_array(leaf) and not is_one for leaf, is_one in leaves):
         with jax.ensure_compile_time_eval():
-            return taken_apart(found())
-    return made
+            return split_pytree(pytree())
+    return template
 
 
-def called(function: Callable[[], Any], wide: bool) -> Any:
-    """What a function makes where the precision is such; `wide` is float64."""
+def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
+    """Call a function with the precision of a program; `wide` is float64."""
     with jax.enable_x64(wide):
         return function()
 
 
-def taken_apart(pytree: Any) -> Made:
-    """A pytree as it is."""
-    leaves, tree = jax.tree.flatten(pytree)
-    return Made(tree, tuple(leaves), tuple(are_trained(pytree)))
+def split_pytree(pytree: Any) -> PytreeTemplate:
+    """Return the template of a pytree."""
+    leaves, structure = jax.tree.flatten(pytree)
+    return PytreeTemplate(structure, tuple(leaves), tuple(parameter_mask(pytree)))
 
 
-def are_trained(pytree: Any) -> Iterator[bool]:
-    """Of each leaf whether it is a parameter: an array of floats that Flax does not keep
-    in a variable of another kind, nor Equinox in its state."""
-    for leaf in jax.tree.leaves(pytree, is_leaf=_is_kept):
-        if _is_kept(leaf):
+def parameter_mask(pytree: Any) -> Iterator[bool]:
+    """Yield for each leaf whether it is a parameter.
+
+    Parameters are float arrays, except in variables of Flax other than `nnx.Param` and
+    in the `State` of Equinox.
+    """
+    for leaf in jax.tree.leaves(pytree, is_leaf=_is_state):
+        if _is_state(leaf):
             yield from (False for _ in jax.tree.leaves(leaf))
         else:
             yield _is_array(leaf) and str(leaf.dtype) in FLOATS
 
 
-def _is_kept(node: Any) -> bool:
-    # Where a library is not imported there is nothing of its.
+def _is_state(node: Any) -> bool:
+    # A library that is not imported has no objects in the pytree.
     flax, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
     if flax is not None and isinstance(node, flax.Variable):
         return not isinstance(node, flax.Param)
@@ -126,78 +142,89 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
-def _by_types(function: Callable[[], Any]) -> Made:
-    kept: list[Made] = []
+def _make_by_types(function: Callable[[], Any]) -> PytreeTemplate:
+    templates: list[PytreeTemplate] = []
 
     def arrays() -> list[Any]:
-        made = taken_apart(function())
-        kept.append(made)
-        return [leaf for leaf in made.leaves if _is_array(leaf)]
+        template = split_pytree(function())
+        templates.append(template)
+        return [leaf for leaf in template.leaves if _is_array(leaf)]
 
     structs = iter(jax.eval_shape(arrays))
-    (made,) = kept
-    leaves = [next(structs) if _is_array(leaf) else leaf for leaf in made.leaves]
-    return Made(made.tree, tuple(leaves), made.trained)
+    (template,) = templates
+    leaves = [next(structs) if _is_array(leaf) else leaf for leaf in template.leaves]
+    return PytreeTemplate(template.structure, tuple(leaves), template.is_parameter)
 
 
-def _made_by(term: Term) -> Iterator[str]:
+def _template_names(term: Term) -> Iterator[str]:
     if "make" in term:
         yield term["make"]
-    for inner in _inside(term):
-        yield from _made_by(inner)
+    for inner in _inner_terms(term):
+        yield from _template_names(inner)
 
 
-def _inside(term: Term) -> Sequence[Term]:
+def _inner_terms(term: Term) -> Sequence[Term]:
     if "dict" in term:
         return list(term["dict"].values())
-    found: Sequence[Term] = term.get("list", term.get("tuple", ()))
-    return found
+    items: Sequence[Term] = term.get("list", term.get("tuple", ()))
+    return items
 
 
-def _types(term: Term, made: Mapping[str, Made]) -> Iterator[TensorType]:
-    """The types of the values, in their order."""
+def _value_types(
+    term: Term, templates: Mapping[str, PytreeTemplate]
+) -> Iterator[TensorType]:
+    """Yield the types of the values in a term, in order."""
     if "make" in term:
-        one = made[term["make"]]
-        for leaf, is_one in zip(one.leaves, one.trained, strict=True):
+        template = templates[term["make"]]
+        for leaf, is_one in zip(template.leaves, template.is_parameter, strict=True):
             if is_one:
-                yield TensorType(held(str(leaf.dtype)), tuple(leaf.shape))
+                yield TensorType(parameter_dtype(str(leaf.dtype)), tuple(leaf.shape))
     elif "in" in term or "param" in term:
         yield TensorType.parse(term.get("in", term.get("param")))
-    for inner in _inside(term):
-        yield from _types(inner, made)
+    for inner in _inner_terms(term):
+        yield from _value_types(inner, templates)
 
 
-def held(dtype: str) -> str:
-    """The dtype of a parameter: float64 for any where the precision is that."""
+def parameter_dtype(dtype: str) -> str:
+    """Return the dtype in which a parameter is stored.
+
+    It is float64 for all floats if the precision is float64.
+    """
     if jax.dtypes.canonicalize_dtype("float64") == "float64":
         return "float64"
     return "float32" if dtype == "float64" else dtype
 
 
-def _filled(term: Term, values: Iterator[Any], made: Mapping[str, Made]) -> Any:
-    ((key, said),) = term.items()
+def _fill(
+    term: Term, values: Iterator[Any], templates: Mapping[str, PytreeTemplate]
+) -> Any:
+    ((key, content),) = term.items()
     match key:
         case "in" | "param":
             return next(values)
         case "make":
-            return made[said].filled(values)
+            return templates[content].fill(values)
         case "list":
-            return [_filled(each, values, made) for each in said]
+            return [_fill(each, values, templates) for each in content]
         case "tuple":
-            return tuple(_filled(each, values, made) for each in said)
+            return tuple(_fill(each, values, templates) for each in content)
         case "dict":
-            return {name: _filled(each, values, made) for name, each in said.items()}
+            return {
+                name: _fill(each, values, templates) for name, each in content.items()
+            }
     assert key == "value", key
-    return said
+    return content
 
 
 def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
-    """The leaves of a pytree, each with the words that lead to it. Flax keeps an array
-    in a variable, whose `value` is no word of its own."""
-    found = []
+    """Return the leaves of a pytree, each with the names on the path to it.
+
+    The `value` of a variable of Flax is left out of the path.
+    """
+    leaves = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(pytree)[0]:
-        words = [jax.tree_util.keystr((key,), simple=True) for key in path]
-        if len(words) > 1 and words[-1] == "value":
-            words.pop()
-        found.append((tuple(words), leaf))
-    return found
+        names = [jax.tree_util.keystr((key,), simple=True) for key in path]
+        if len(names) > 1 and names[-1] == "value":
+            names.pop()
+        leaves.append((tuple(names), leaf))
+    return leaves

@@ -1,4 +1,4 @@
-"""Types with a batch, found by tracing for two batches."""
+"""Result types with a batch dimension, inferred from traces for two batch sizes."""
 
 from __future__ import annotations
 
@@ -7,32 +7,38 @@ from typing import Any
 from placer.errors import PlacerError
 from placer.types import BATCH, Dim, TensorType
 
-SIZES = (14, 58)
-"""Batches that a function is traced with: a dimension of these sizes is the batch. Even,
-for those that cut it in two, and no numbers that a file is likely to say itself."""
+TRACE_BATCHES = (14, 58)
+"""Batch sizes that a function is traced for: a dimension of these sizes is the batch.
+
+They are even, for functions that split the batch in two, and unlikely to be sizes that
+the function uses itself.
+"""
 
 
-PROOF = (14, 57)
-"""Batches of which it is proven that a function works row by row. One is odd, and they
-have no common divisor: a function that depends on the parity of its batch, or on whether
-it divides by some number, is not the same for both."""
+PROOF_BATCHES = (14, 57)
+"""Batch sizes for the proof that a function works row by row.
+
+One is odd, and they have no common divisor: a function that depends on the parity of
+its batch, or on a divisor of it, has different equations for the two.
+"""
 
 
 def result_type(what: str, small: Any, large: Any) -> TensorType:
-    """The type of a result, whose batch dimensions are the sizes of the batches.
+    """Return the type of a result from its abstract values for `TRACE_BATCHES`.
 
-    `what` names it in errors. PlacerError for a dimension that changes otherwise.
+    `small` and `large` have a shape and a dtype; `what` names the result in errors.
+    Raises PlacerError if a dimension changes with the batch and is not the batch.
     """
     if small.ndim != large.ndim:
-        raise PlacerError(f"{what} has another rank for another batch")
+        raise PlacerError(f"the rank of {what} changes with the batch")
     shape: list[Dim] = []
     for axis, sizes in enumerate(zip(small.shape, large.shape, strict=True)):
-        if sizes != SIZES and sizes[0] != sizes[1]:
+        if sizes != TRACE_BATCHES and sizes[0] != sizes[1]:
             raise PlacerError(
                 f"dimension {axis} of {what} changes with the batch and"
-                f" is not the batch: {sizes[0]} for {SIZES[0]} rows, {sizes[1]} for"
-                f" {SIZES[1]}",
-                hint="a dimension is the batch or the same for every batch",
+                f" is not the batch: {sizes[0]} for {TRACE_BATCHES[0]} rows,"
+                f" {sizes[1]} for {TRACE_BATCHES[1]}",
+                hint="a dimension must be the batch, or the same for every batch",
             )
-        shape.append(BATCH if sizes == SIZES else sizes[0])
+        shape.append(BATCH if sizes == TRACE_BATCHES else sizes[0])
     return TensorType(str(small.dtype), tuple(shape))

@@ -1,8 +1,9 @@
-"""A traced function cut into regions: equations of one place that run as one op.
+"""Cut a traced function into regions: equations of one place, which run as one op.
 
-An equation stands where its innermost guard says; one without a guard with the first of
-its operands that has a place. It joins the first region of its guards that comes after
-all that it takes, so that equations that others stand between may be one region.
+The place of an equation is that of its innermost guard. An equation without a guard has
+the guards of its first operand that has some. It joins the first region with its guards
+that does not run before one of its operands. So one region can contain equations that
+were traced with equations of other places in between.
 """
 
 from __future__ import annotations
@@ -14,179 +15,205 @@ from typing import Any
 from jax.extend import core
 
 from placer.errors import PlacerError
-from placer.regions.flatten import Flat, Step, where
+from placer.regions.flatten import FlatEquation, FlatJaxpr, source_line
 
 OUTSIDE = -1
 
-Source = tuple[int, int]
+ValueSource = tuple[int, int]
 """Where a value comes from: result `k` of region `r`, or (OUTSIDE, input `k`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """Equations of one place. `said` is what their guards say, outermost first; `takes`
-    are its inputs in their order; `closed` is its jaxpr, of the values it gives."""
+    """Equations of one place.
 
-    said: tuple[str, ...]
-    takes: tuple[Source, ...]
+    `guards` are the guards around them, outermost first. `operands` are the sources of
+    the region's inputs, in order. `closed` is its closed jaxpr.
+    """
+
+    guards: tuple[str, ...]
+    operands: tuple[ValueSource, ...]
     closed: Any
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """What the equations give."""
-        found: list[Any] = core.jaxpr_as_fun(self.closed)(*inputs)
-        return found
+        """Compute the results of the region."""
+        results: list[Any] = core.jaxpr_as_fun(self.closed)(*inputs)
+        return results
 
-    def begins(self) -> str:
-        """Its first equation, and that one's line."""
+    def describe_start(self) -> str:
+        """Return the name and the line of the first equation."""
         eqn = self.closed.jaxpr.eqns[0]
-        return f"'{eqn.primitive.name}'{where(eqn)}"
+        return f"'{eqn.primitive.name}'{source_line(eqn)}"
 
-    def line(self, index: int) -> str:
-        """The equation that makes a result, and its line."""
+    def describe_result(self, index: int) -> str:
+        """Return the name and the line of the equation that computes a result."""
         var = self.closed.jaxpr.outvars[index]
         for eqn in self.closed.jaxpr.eqns:
             if var in eqn.outvars:
-                return f"'{eqn.primitive.name}'{where(eqn)}"
+                return f"'{eqn.primitive.name}'{source_line(eqn)}"
         return "an input"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """The regions of a function, each after those whose results it takes, and where its
-    results come from."""
+    """The regions of a function in an order in which they can run, and the sources of
+    the function's results."""
 
     regions: tuple[Region, ...]
-    results: tuple[Source, ...]
+    results: tuple[ValueSource, ...]
 
 
-def cut(flat: Flat, rows: Sequence[bool], debug: Any) -> Cut:
-    """Cut a function; `rows` says which inputs have rows of a batch.
+def cut(flat: FlatJaxpr, rows: Sequence[bool], debug: Any) -> Cut:
+    """Cut a function into regions.
 
-    What depends on no input is made in every region that needs it. What depends on
-    parameters alone and is needed elsewhere is a region of its own, so that the others
-    give rows of a batch only.
+    Equations that depend on no input are copied into every region that needs them.
+    Equations that depend on parameters only, and whose results another region needs,
+    get a region of their own, so that the results of all other regions have rows of the
+    batch.
+
+    `rows` says of each input whether it has rows of the batch; `debug` is the debug
+    info for the jaxprs of the regions. Raises PlacerError if a result is a constant.
     """
     for var in flat.outvars:
         if isinstance(var, core.Literal) or var in flat.consts:
-            value = getattr(var, "val", "an array of the file's")
+            value = getattr(var, "val", "an array of its file")
             raise PlacerError(
-                f"a result is {value}, whatever the function is given",
+                f"a result is {value}, whatever the arguments of the function are",
                 hint="leave it out of what the function returns",
             )
-    uses = _Uses(flat, rows)
-    apart: set[int] = set()
+    flow = _Dataflow(flat, rows)
+    separate: set[int] = set()
+    # A region of its own for some equations changes the regions of others, from which
+    # results may then leave: repeat until no more equations have to be separated.
     while True:
-        homes, said = _assigned(uses, apart)
-        found = _shared(uses, homes) - apart
-        if not found:
-            return _regions(uses, homes, said, debug)
-        apart |= found
+        homes, guards = _assign_regions(flow, separate)
+        more = _find_separate(flow, homes) - separate
+        if not more:
+            return _build_regions(flow, homes, guards, debug)
+        separate |= more
 
 
-FREE, FIXED, ROWS = 0, 1, 2
-"""What a value depends on: on nothing, on parameters alone, on the batch."""
+CONSTANT, PARAMETERS, BATCH = 0, 1, 2
+"""What a value depends on: on no input, on parameters only, or on the batch."""
 
 
-class _Uses:
-    """Who makes what for whom; a step is known by its number."""
+class _Dataflow:
+    """Which equation computes which operand of another. Equations are indices."""
 
-    def __init__(self, flat: Flat, rows: Sequence[bool]) -> None:
+    def __init__(self, flat: FlatJaxpr, rows: Sequence[bool]) -> None:
         self.flat = flat
-        self.maker = {v: i for i, s in enumerate(flat.steps) for v in s.eqn.outvars}
-        self.results = [self.maker[v] for v in flat.outvars if v in self.maker]
-        given = dict.fromkeys(flat.consts, FREE)
+        self.producer = {
+            v: i for i, s in enumerate(flat.equations) for v in s.eqn.outvars
+        }
+        self.results = [self.producer[v] for v in flat.outvars if v in self.producer]
+        inputs = dict.fromkeys(flat.consts, CONSTANT)
         for var, has_rows in zip(flat.invars, rows, strict=True):
-            given[var] = ROWS if has_rows else FIXED
-        self.depends: list[int] = []
-        for step in flat.steps:
-            found = (
-                self.depends[self.maker[v]] if v in self.maker else given[v]
-                for v in step.operands
+            inputs[var] = BATCH if has_rows else PARAMETERS
+        self.dependence: list[int] = []
+        for equation in flat.equations:
+            operands = (
+                self.dependence[self.producer[v]] if v in self.producer else inputs[v]
+                for v in equation.operands
             )  # fmt: skip
-            self.depends.append(max(found, default=FREE))
+            self.dependence.append(max(operands, default=CONSTANT))
 
-    def before(self, step: int) -> list[int]:
-        """The steps that make its operands, in their order."""
-        operands = self.flat.steps[step].operands
-        return [self.maker[v] for v in operands if v in self.maker]
-
-
-Homes = dict[int, int]
-"""The region of each step that is in one; the others go where they are needed."""
+    def producers(self, equation: int) -> list[int]:
+        """Return the equations that compute the operands of an equation, in order."""
+        operands = self.flat.equations[equation].operands
+        return [self.producer[v] for v in operands if v in self.producer]
 
 
-def _assigned(uses: _Uses, apart: set[int]) -> tuple[Homes, list[tuple[str, ...]]]:
-    """The homes, and what the guards of each region say."""
-    homes: Homes = {}
+RegionNumbers = dict[int, int]
+"""The region of each equation that is in exactly one region. The other equations are
+copied into the regions that need them."""
+
+
+def _assign_regions(
+    flow: _Dataflow, separate: set[int]
+) -> tuple[RegionNumbers, list[tuple[str, ...]]]:
+    """Return the region of each equation, and the guards of each region."""
+    homes: RegionNumbers = {}
     keys: list[tuple[tuple[str, ...], bool]] = []
-    for i, step in enumerate(uses.flat.steps):
-        goes_along = uses.depends[i] == FREE and i not in uses.results
-        if goes_along and step.eqn.outvars:
+    for i, equation in enumerate(flow.flat.equations):
+        is_copied = flow.dependence[i] == CONSTANT and i not in flow.results
+        if is_copied and equation.eqn.outvars:
             continue
-        after = [homes[j] for j in uses.before(i) if j in homes]
-        key = step.said or (keys[after[0]][0] if after else ()), i in apart
+        after = [homes[j] for j in flow.producers(i) if j in homes]
+        key = equation.guards or (keys[after[0]][0] if after else ()), i in separate
         first = max(after, default=0)
         at = next((k for k in range(first, len(keys)) if keys[k] == key), len(keys))
         if at == len(keys):
             keys.append(key)
         homes[i] = at
-    return homes, [said for said, _ in keys]
+    return homes, [guards for guards, _ in keys]
 
 
-def _shared(uses: _Uses, homes: Homes) -> set[int]:
-    """The steps that do not depend on the batch and leave a region that does, with all
-    that they are made of."""
-    busy = {home for i, home in homes.items() if uses.depends[i] == ROWS}
-    leaving = set(uses.results)
+def _find_separate(flow: _Dataflow, homes: RegionNumbers) -> set[int]:
+    """Return the equations that need regions of their own.
+
+    They do not depend on the batch, but are in a region that does, and their results,
+    or results that are computed from theirs without the batch, leave that region.
+    """
+    batch_regions = {home for i, home in homes.items() if flow.dependence[i] == BATCH}
+    leaving = set(flow.results)
     for i, home in homes.items():
-        leaving.update(j for j in uses.before(i) if homes.get(j, home) != home)
-    ahead = [
-        i for i in leaving if uses.depends[i] < ROWS and homes.get(i) in busy
+        leaving.update(j for j in flow.producers(i) if homes.get(j, home) != home)
+    pending = [
+        i for i in leaving
+        if flow.dependence[i] < BATCH and homes.get(i) in batch_regions
     ]  # fmt: skip
-    found = set(ahead)
-    while ahead:
-        new = {j for j in uses.before(ahead.pop()) if j in homes} - found
-        found |= new
-        ahead.extend(new)
-    return found
+    separate = set(pending)
+    while pending:
+        new = {j for j in flow.producers(pending.pop()) if j in homes} - separate
+        separate |= new
+        pending.extend(new)
+    return separate
 
 
-def _regions(uses: _Uses, homes: Homes, said: list[tuple[str, ...]], debug: Any) -> Cut:
-    flat = uses.flat
-    own: list[list[int]] = [[] for _ in said]
+def _build_regions(
+    flow: _Dataflow, homes: RegionNumbers, guards: list[tuple[str, ...]], debug: Any
+) -> Cut:
+    flat = flow.flat
+    members: list[list[int]] = [[] for _ in guards]
     for i, home in homes.items():
-        own[home].append(i)
-    leaving = {v for v in flat.outvars if v in uses.maker}
+        members[home].append(i)
+    leaving = {v for v in flat.outvars if v in flow.producer}
     for i, home in homes.items():
         leaving.update(
             v
-            for v in flat.steps[i].operands
-            if v in uses.maker and homes.get(uses.maker[v], home) != home
+            for v in flat.equations[i].operands
+            if v in flow.producer and homes.get(flow.producer[v], home) != home
         )
-    sources: dict[Any, Source] = {v: (OUTSIDE, i) for i, v in enumerate(flat.invars)}
+    sources: dict[Any, ValueSource] = {
+        v: (OUTSIDE, i) for i, v in enumerate(flat.invars)
+    }
     regions = []
-    for at, steps in enumerate(own):
-        eqns = [flat.steps[i].eqn for i in _with_free(uses, homes, steps)]
+    for at, indices in enumerate(members):
+        eqns = [flat.equations[i].eqn for i in _with_constants(flow, homes, indices)]
         inside = {v for eqn in eqns for v in eqn.outvars}
         operands = dict.fromkeys(
-            v for eqn in eqns for v in Step(eqn, ()).operands if v not in inside
+            v for eqn in eqns for v in FlatEquation(eqn, ()).operands if v not in inside
         )
-        takes = [v for v in operands if v not in flat.consts]
-        known = [v for v in operands if v in flat.consts]
-        gives = [v for i in steps for v in flat.steps[i].eqn.outvars if v in leaving]
-        sources.update({v: (at, k) for k, v in enumerate(gives)})
+        invars = [v for v in operands if v not in flat.consts]
+        constvars = [v for v in operands if v in flat.consts]
+        outvars = [
+            v for i in indices for v in flat.equations[i].eqn.outvars if v in leaving
+        ]
+        sources.update({v: (at, k) for k, v in enumerate(outvars)})
         effects: frozenset[Any] = frozenset().union(*(eqn.effects for eqn in eqns))
-        jaxpr = core.Jaxpr(known, takes, gives, eqns, effects, debug)
-        closed = core.ClosedJaxpr(jaxpr, [flat.consts[v] for v in known])
-        regions.append(Region(said[at], tuple(sources[v] for v in takes), closed))
+        jaxpr = core.Jaxpr(constvars, invars, outvars, eqns, effects, debug)
+        closed = core.ClosedJaxpr(jaxpr, [flat.consts[v] for v in constvars])
+        regions.append(Region(guards[at], tuple(sources[v] for v in invars), closed))
     return Cut(tuple(regions), tuple(sources[v] for v in flat.outvars))
 
 
-def _with_free(uses: _Uses, homes: Homes, steps: list[int]) -> list[int]:
-    """The steps of a region with those that depend on nothing and that they need."""
-    found, ahead = set(steps), list(steps)
-    while ahead:
-        new = {j for j in uses.before(ahead.pop()) if j not in homes} - found
-        found |= new
-        ahead.extend(new)
-    return sorted(found)
+def _with_constants(
+    flow: _Dataflow, homes: RegionNumbers, equations: list[int]
+) -> list[int]:
+    """Return the equations of a region, and the constants that they need, sorted."""
+    indices, pending = set(equations), list(equations)
+    while pending:
+        new = {j for j in flow.producers(pending.pop()) if j not in homes} - indices
+        indices |= new
+        pending.extend(new)
+    return sorted(indices)

@@ -1,4 +1,4 @@
-"""A traced function as a spec has it: its regions, what they take and what they give."""
+"""A traced function as it is written in a spec: its regions, with named values."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ import numpy as np
 from safetensors.numpy import save
 
 from placer.errors import PlacerError
-from placer.regions.batch_types import SIZES, result_type
+from placer.regions.batch_types import TRACE_BATCHES, result_type
 from placer.regions.cut import OUTSIDE, Region
-from placer.regions.function import Traced, is_repeated, traced
+from placer.regions.function import TracedFunction, is_deterministic, trace_function
 from placer.regions.row_proof import is_by_rows
 from placer.types import ITEM_BYTES, TensorType
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A region: what its guards say, and values by name, with the types of those that
-    it gives."""
+class RegionDescription:
+    """A region: its guards, the names of its operands, and its results with types."""
 
-    said: tuple[str, ...]
-    takes: list[str]
-    gives: dict[str, TensorType]
+    guards: tuple[str, ...]
+    operands: list[str]
+    results: dict[str, TensorType]
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """The regions of a function, the names of its results, how it returns them, and
-    whether each row of what it gives depends on that row alone."""
+class FunctionDescription:
+    """The regions of a traced function, and its results.
 
-    parts: list[Part]
-    rows: bool
+    `is_by_rows` says whether row i of every result depends on row i of the inputs only.
+    `results` are the names of the results, and `tree` is their pytree structure.
+    """
+
+    regions: list[RegionDescription]
+    is_by_rows: bool
     results: list[str]
     tree: Any
 
-    def filled(self, values: Sequence[Any]) -> Any:
-        """What the function returns, of these."""
+    def unflatten(self, values: Sequence[Any]) -> Any:
+        """Return the pytree that the function returns, with these values as leaves."""
         return jax.tree.unflatten(self.tree, values)
 
 
-def described(
+def describe(
     fn: Callable[..., Any],
     args: str,
     values: Sequence[str],
@@ -51,91 +53,96 @@ def described(
     *,
     rows: bool | None,
     wide: bool,
-) -> Described:
-    """The function cut for op `name`, called on these values. With `rows` each row of
-    its results is to depend on that row alone; None asks for a proof. `wide` is a
-    precision of float64. Raises PlacerError where it cannot be cut, and what the function
-    raises."""
+) -> FunctionDescription:
+    """Trace and cut a function for the op `name`.
+
+    `args` is the text of its arguments (`placer.regions.arguments`), and `values` are
+    the names of their values. `rows` says whether row i of the results depends on row i
+    of the inputs only; None asks for a proof. `wide` is a precision of float64. Raises
+    PlacerError if the function cannot be cut, and what the function raises.
+    """
     with jax.enable_x64(wide):
-        small, large = (traced(fn, args, size) for size in SIZES)
-    if _shape(small) != _shape(large):
+        small, large = (trace_function(fn, args, size) for size in TRACE_BATCHES)
+    if _structure(small) != _structure(large):
         raise PlacerError(
             "its regions are not the same for every number of rows",
-            hint="what a function does may not depend on how many rows there are",
+            hint="the function must do the same for any number of rows",
         )
     with jax.enable_x64(wide):
-        repeats = is_repeated(fn, args, SIZES[0])
+        repeats = is_deterministic(fn, args, TRACE_BATCHES[0])
     if not repeats:
         raise PlacerError(
             "it computes something else each time it is traced: it draws from"
-            " np.random or random, or keeps something from one call to the next",
-            hint="make such numbers outside of it, at the top of its file",
+            " np.random or random, or keeps state from one call to the next",
+            hint="create such numbers outside of it, at the top of its file",
         )
     if not small.cut.regions:
-        raise PlacerError("it computes nothing of what it is given")
+        raise PlacerError("it computes nothing from its arguments")
     if rows is None:
         with jax.enable_x64(wide):
-            rows = is_by_rows(lambda size: traced(fn, args, size))
+            rows = is_by_rows(lambda size: trace_function(fn, args, size))
     names = {(OUTSIDE, i): value for i, value in enumerate(values)}
-    own = dict.fromkeys(s for s in small.cut.results if s[0] != OUTSIDE)
-    for i, source in enumerate(own):
-        names[source] = name if len(own) == 1 else f"{name}.out{i}"
-    parts = []
-    between = 0
+    computed = dict.fromkeys(s for s in small.cut.results if s[0] != OUTSIDE)
+    for i, source in enumerate(computed):
+        names[source] = name if len(computed) == 1 else f"{name}.out{i}"
+    regions = []
+    intermediates = 0
     for at, (one, other) in enumerate(
         zip(small.cut.regions, large.cut.regions, strict=True)
     ):
         avals = zip(one.closed.out_avals, other.closed.out_avals, strict=True)
-        types = [_type(one, k, *pair) for k, pair in enumerate(avals)]
+        types = [_result_type(one, k, *pair) for k, pair in enumerate(avals)]
         if not types:
             raise PlacerError(
-                f"{one.begins()} stands where nothing is computed that others take",
-                hint="open the guard of what it is about around it, too",
+                f"the region of {one.describe_start()} computes no value that is used",
+                hint="open the guard of the values that it uses around it too",
             )
         for k in range(len(types)):
             if (at, k) not in names:
-                names[at, k] = f"{name}.mid{between}"
-                between += 1
+                names[at, k] = f"{name}.mid{intermediates}"
+                intermediates += 1
         if rows:
             _check_rows(one, types)
-        gives = {names[at, k]: kind for k, kind in enumerate(types)}
-        parts.append(Part(one.said, [names[source] for source in one.takes], gives))
+        region_results = {names[at, k]: kind for k, kind in enumerate(types)}
+        operands = [names[source] for source in one.operands]
+        regions.append(RegionDescription(one.guards, operands, region_results))
     results = [names[source] for source in small.cut.results]
-    return Described(parts, rows, results, jax.tree.structure(small.results))
+    tree = jax.tree.structure(small.results)
+    return FunctionDescription(regions, rows, results, tree)
 
 
-def packed(arrays: Mapping[str, Any]) -> bytes:
-    """Arrays as a safetensors file; the same give the same bytes."""
+def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
+    """Return a safetensors file with these arrays; equal arrays give equal bytes."""
     ordered = {n: np.ascontiguousarray(np.asarray(arrays[n])) for n in sorted(arrays)}
     shaped = {n: ordered[n].reshape(np.shape(arrays[n])) for n in ordered}
     return bytes(save(shaped))
 
 
-def _shape(trace: Traced) -> object:
+def _structure(trace: TracedFunction) -> object:
     regions = [
-        (each.said, each.takes, len(each.closed.out_avals))
+        (each.guards, each.operands, len(each.closed.out_avals))
         for each in trace.cut.regions
     ]
     return regions, trace.cut.results, jax.tree.structure(trace.results)
 
 
-def _type(region: Region, index: int, small: Any, large: Any) -> TensorType:
-    what = f"what {region.line(index)} makes, which another place needs,"
+def _result_type(region: Region, index: int, small: Any, large: Any) -> TensorType:
+    what = f"the result of {region.describe_result(index)}, which another place needs,"
     if str(small.dtype) not in ITEM_BYTES or str(small.dtype) == "key":
         raise PlacerError(
-            f"{what} is {small.dtype}, which no message carries",
-            hint="make and use it inside of one guard",
+            f"{what} is {small.dtype}, which cannot be sent in a message",
+            hint="compute and use it inside one guard",
         )
     return result_type(what, small, large)
 
 
 def _check_rows(region: Region, types: Sequence[TensorType]) -> None:
     if not any(kind.has_batch for kind in types):
-        return  # it depends on no row, or takes them all
+        return  # the results depend on no row, or on all of them
     for index, kind in enumerate(types):
         if not kind.has_rows:
             raise PlacerError(
-                f"with batch='rows' all that leaves a place has rows, and what"
-                f" {region.line(index)} makes is {kind}",
-                hint="say batch='whole', or reduce over rows in an op of placer.layers",
+                "with batch='rows' all values that leave a place must have rows, but"
+                f" the result of {region.describe_result(index)} is {kind}",
+                hint="pass batch='whole', or reduce over rows by an op of placer.layers",
             )

@@ -1,4 +1,4 @@
-"""A function traced for a number of rows, and cut."""
+"""Trace a function for a number of rows, cut it into regions, and run one of them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ import jax
 import numpy as np
 
 from placer.errors import PlacerError
-from placer.regions.arguments import Arguments, read
-from placer.regions.batch_types import SIZES
+from placer.regions.arguments import Arguments, read_arguments
+from placer.regions.batch_types import TRACE_BATCHES
 from placer.regions.cut import Cut, cut
-from placer.regions.fingerprint import is_like, likeness
-from placer.regions.flatten import flatten, where
+from placer.regions.fingerprint import fingerprint, has_fingerprint
+from placer.regions.flatten import flatten, source_line
 from placer.regions.random_draws import check_draws
-from placer.regions.state import Leaves, changed, error, leaves, watched
+from placer.regions.state import (
+    Leaves,
+    changed_leaves,
+    leaves_by_path,
+    state_change_error,
+    watch_state,
+)
 from placer.types import TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Traced:
+class TracedFunction:
     """A function cut into regions, and the pytree of its results."""
 
     cut: Cut
@@ -31,137 +37,160 @@ class Traced:
     results: Any
 
 
-def traced(fn: Callable[..., Any], text: str, rows: int) -> Traced:
-    """The function on these arguments (`placer.regions.arguments`), whose batch has so
-    many rows. Raises PlacerError where it cannot be cut, and what the function raises."""
-    return _traced(fn, text, rows, str(jax.dtypes.canonicalize_dtype("float64")))
+def trace_function(fn: Callable[..., Any], text: str, rows: int) -> TracedFunction:
+    """Trace a function for a batch of `rows` rows, and cut it into regions.
+
+    `text` has its arguments (`placer.regions.arguments`). Raises PlacerError if the
+    function cannot be cut, and what the function raises.
+    """
+    return _trace_function(
+        fn, text, rows, str(jax.dtypes.canonicalize_dtype("float64"))
+    )
 
 
-def is_repeated(fn: Callable[..., Any], text: str, rows: int) -> bool:
-    """Whether the function, traced once more, is the same."""
+def is_deterministic(fn: Callable[..., Any], text: str, rows: int) -> bool:
+    """Whether a second trace of the function has the same equations."""
     widest = str(jax.dtypes.canonicalize_dtype("float64"))
-    both = _traced(fn, text, rows, widest), _traced.__wrapped__(fn, text, rows, widest)
-    first, again = ([likeness(each) for each in one.cut.regions] for one in both)
+    both = (
+        _trace_function(fn, text, rows, widest),
+        _trace_function.__wrapped__(fn, text, rows, widest),
+    )
+    first, again = ([fingerprint(each) for each in one.cut.regions] for one in both)
     return first == again
 
 
 @lru_cache(maxsize=64)
-def _traced(fn: Callable[..., Any], text: str, rows: int, widest: str) -> Traced:
-    del widest  # part of what is remembered
-    arguments = read(fn, text)
+def _trace_function(
+    fn: Callable[..., Any], text: str, rows: int, widest: str
+) -> TracedFunction:
+    del widest  # only a key of the cache
+    arguments = read_arguments(fn, text)
 
-    with watched() as elsewhere:
-        closed, results, changes = _jaxpr(fn, arguments, rows)
+    with watch_state() as state_errors:
+        closed, results, changes = _make_jaxpr(fn, arguments, rows)
     has_rows = [kind.has_batch for kind in arguments.types]
     check_draws(closed, has_rows)
-    if elsewhere:
-        raise elsewhere[0]
+    if state_errors:
+        raise state_errors[0]
     if changes:
-        raise error(next(iter(changes)), _line_of_change(fn, arguments, rows))
+        raise state_change_error(next(iter(changes)), _change_line(fn, arguments, rows))
     debug = closed.jaxpr.debug_info._replace(arg_names=None, result_paths=None)
-    return Traced(cut(flatten(closed), has_rows, debug), arguments, results)
+    return TracedFunction(cut(flatten(closed), has_rows, debug), arguments, results)
 
 
-def _jaxpr(
+def _make_jaxpr(
     fn: Callable[..., Any], arguments: Arguments, rows: int, *, changes: bool = False
 ) -> tuple[Any, Any, Leaves]:
-    """The function's jaxpr, the pytree of its results, and what it changes of its
-    arguments. With `changes` that is what the jaxpr gives."""
-    found: Leaves = {}
+    """Return the jaxpr of a function, the pytree of its results, and what it changes.
+
+    What it changes are leaves of its arguments. With `changes`, the jaxpr returns the
+    first of them instead of the results.
+    """
+    changed: Leaves = {}
 
     def of_values(*values: Any) -> Any:
-        args = arguments.filled(values)
-        before = leaves(fn, args)
-        results = _arrays(fn, fn(*args))
-        found.update(changed(before, leaves(fn, args)))
-        return next(iter(found.values())) if changes else results
+        args = arguments.fill(values)
+        before = leaves_by_path(fn, args)
+        results = _check_arrays(fn, fn(*args))
+        changed.update(changed_leaves(before, leaves_by_path(fn, args)))
+        return next(iter(changed.values())) if changes else results
 
-    # JAX's messages name what it traces, and where that stands.
+    # The messages of JAX name the traced function and its line: those of `fn`.
     of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
-    struct: Any = jax.ShapeDtypeStruct  # which has no types
+    struct: Any = jax.ShapeDtypeStruct  # it has no type hints
     structs = [struct(kind.sizes(rows), kind.dtype) for kind in arguments.types]
     closed, results = jax.make_jaxpr(of_values, return_shape=True)(*structs)
-    return closed, results, found
+    return closed, results, changed
 
 
-def _line_of_change(fn: Callable[..., Any], arguments: Arguments, rows: int) -> str:
-    """The user's line that makes what an argument is changed to, where that is known: it
-    is not of what is no array, or of another trace."""
+def _change_line(fn: Callable[..., Any], arguments: Arguments, rows: int) -> str:
+    """Return the line that computes the new value of a changed argument.
+
+    It is empty if the line is unknown: the new value is not an array, or belongs to
+    another trace.
+    """
     try:
-        closed, _, _ = _jaxpr(fn, arguments, rows, changes=True)
+        closed, _, _ = _make_jaxpr(fn, arguments, rows, changes=True)
     except (TypeError, jax.errors.JAXTypeError):
         return ""
-    made = set(map(id, closed.jaxpr.outvars))
+    changed = set(map(id, closed.jaxpr.outvars))
     for eqn in closed.jaxpr.eqns:
-        if made.intersection(map(id, eqn.outvars)):
-            return where(eqn)
+        if changed.intersection(map(id, eqn.outvars)):
+            return source_line(eqn)
     return ""
 
 
-def _arrays(fn: Callable[..., Any], results: Any) -> Any:
-    """The results, all of which are arrays."""
+def _check_arrays(fn: Callable[..., Any], results: Any) -> Any:
+    """Return the results; raise PlacerError unless all of them are arrays."""
     leaves = jax.tree.leaves(results)
     if not leaves:
-        hint = "end it with `return` and what it makes"
+        hint = "end it with `return` and its results"
         raise PlacerError(f"'{fn.__name__}' returns nothing", hint=hint)
     for leaf in leaves:
         if not isinstance(leaf, jax.Array | np.ndarray):
             raise PlacerError(
-                f"'{fn.__name__}' returns {leaf!r:.64}, which is no array",
-                hint="return arrays alone; what else there is needs no trace",
+                f"'{fn.__name__}' returns {leaf!r:.64}, which is not an array",
+                hint="return only arrays; other values need no trace",
             )
     return results
 
 
-def run(
+def run_region(
     fn: Callable[..., Any],
     text: str,
     region: int,
     rows: int,
     inputs: Sequence[jax.Array],
-    same: str,
+    expected: str,
 ) -> list[jax.Array]:
-    """What a region gives of its inputs. PlacerError where the function has no such
-    region for so many rows, or is not the one of which `same` was written
-    (`likeness_of`)."""
-    if same and not _is_same(fn, text, region, same):
+    """Compute the results of a region.
+
+    `text` has the arguments of `fn`, and `expected` is the fingerprint of the region
+    when it was compiled (`fingerprint_of`), or empty. Raises PlacerError if the region
+    has another fingerprint, or if the function has no such region for `rows` rows.
+    """
+    if expected and not _is_expected(fn, text, region, expected):
         raise PlacerError(
-            f"{fn.__name__} is another function here than when it was compiled",
-            hint="its file gives others each time, as np.random without a seed does, or"
-            " goes through a set, or was changed by who imported it",
+            f"{fn.__name__} is not the function that was compiled",
+            hint="its file differs with each import (np.random without a seed, the"
+            " order of a set), or the code that imports it changed it",
         )
-    regions = traced(fn, text, rows).cut.regions
+    regions = trace_function(fn, text, rows).cut.regions
     if region >= len(regions):
         raise PlacerError(
             f"{fn.__name__} has no region {region} for {rows} rows, only {len(regions)}",
-            hint=_HINT,
+            hint=_ROWS_HINT,
         )
-    found = regions[region]
-    wanted = [TensorType(str(v.aval.dtype), v.aval.shape) for v in _inputs(found)]
-    given = [TensorType(str(x.dtype), x.shape) for x in inputs]
-    if wanted != given:
-        told = f"{', '.join(map(str, wanted))}, not {', '.join(map(str, given))}"
+    chosen = regions[region]
+    wanted = [
+        TensorType(str(v.aval.dtype), v.aval.shape) for v in _input_variables(chosen)
+    ]
+    actual = [TensorType(str(x.dtype), x.shape) for x in inputs]
+    if wanted != actual:
+        types = f"{', '.join(map(str, wanted))}, not {', '.join(map(str, actual))}"
         raise PlacerError(
-            f"region {region} of {fn.__name__} takes {told} for {rows} rows",
-            hint=_HINT,
+            f"region {region} of {fn.__name__} takes {types} for {rows} rows",
+            hint=_ROWS_HINT,
         )
-    return found(*inputs)
+    return chosen(*inputs)
 
 
-def likeness_of(fn: Callable[..., Any], text: str, region: int) -> str:
-    """What tells whether the region is the same in another process."""
-    return likeness(traced(fn, text, SIZES[0]).cut.regions[region])
+def fingerprint_of(fn: Callable[..., Any], text: str, region: int) -> str:
+    """Return the fingerprint of a region, which other processes compare with theirs."""
+    return fingerprint(trace_function(fn, text, TRACE_BATCHES[0]).cut.regions[region])
 
 
 @lru_cache(maxsize=256)
-def _is_same(fn: Callable[..., Any], text: str, region: int, same: str) -> bool:
-    regions = traced(fn, text, SIZES[0]).cut.regions
-    return region < len(regions) and is_like(regions[region], same)
+def _is_expected(fn: Callable[..., Any], text: str, region: int, expected: str) -> bool:
+    regions = trace_function(fn, text, TRACE_BATCHES[0]).cut.regions
+    return region < len(regions) and has_fingerprint(regions[region], expected)
 
 
-def _inputs(region: Any) -> Sequence[Any]:
+def _input_variables(region: Any) -> Sequence[Any]:
     invars: Sequence[Any] = region.closed.jaxpr.invars
     return invars
 
 
-_HINT = "a function is traced for each number of rows, and must be the same for all"
+_ROWS_HINT = (
+    "a function is traced for each number of rows, and must be the same for all"
+)

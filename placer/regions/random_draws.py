@@ -1,4 +1,4 @@
-"""Random numbers that a traced function would draw again, the same, in every step."""
+"""Find random numbers that a traced function would draw identically in every step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jax.extend import core
 from jax.interpreters import partial_eval
 
 from placer.errors import PlacerError
-from placer.regions.flatten import scan_counts, where
+from placer.regions.flatten import scan_counts, source_line
 
 DRAWS = {
     "random_bits",
@@ -18,83 +18,96 @@ DRAWS = {
     "rng_uniform",
     "threefry2x32",
 }
-"""Primitives that give random numbers; the first operand is their key."""
+"""Primitives that return random numbers; the first operand is their key."""
 
-Known = list[bool]
-"""Of values, whether each comes from the batch."""
+FromBatch = list[bool]
+"""For each value, whether it comes from the batch."""
 
 
 def check_draws(closed: Any, rows: Sequence[bool]) -> None:
-    """Raise PlacerError where a result depends on random numbers whose key is the same
-    in every step: one that does not come from the batch. `rows` says which inputs do.
+    """Raise PlacerError if a result depends on random numbers that every step repeats.
+
+    These are drawn with a key that does not come from the batch. `rows` says of each
+    input whether it does.
     """
     jaxpr = closed.jaxpr
     live, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    _look(live, [x for x, is_used in zip(rows, used, strict=True) if is_used], "")
+    _check_jaxpr(
+        live, [x for x, is_used in zip(rows, used, strict=True) if is_used], ""
+    )
 
 
-def _look(jaxpr: Any, given: Known, line: str) -> Known:
-    """Whether each result of the jaxpr comes from the batch. `line` is the user's, for
-    equations of libraries."""
-    comes = dict(zip(jaxpr.invars, given, strict=True))
+def _check_jaxpr(jaxpr: Any, inputs: FromBatch, line: str) -> FromBatch:
+    """Return for each result of the jaxpr whether it comes from the batch.
 
-    def of(atom: Any) -> bool:
-        return not isinstance(atom, core.Literal) and comes.get(atom, False)
+    `line` is the line of user code around the jaxpr, for equations of libraries.
+    """
+    from_batch = dict(zip(jaxpr.invars, inputs, strict=True))
+
+    def is_from_batch(atom: Any) -> bool:
+        return not isinstance(atom, core.Literal) and from_batch.get(atom, False)
 
     for eqn in jaxpr.eqns:
-        operands = [of(atom) for atom in eqn.invars]
+        operands = [is_from_batch(atom) for atom in eqn.invars]
         if eqn.primitive.name in DRAWS and not any(operands[:1]):
-            raise _error(eqn, line)
-        found = _results(eqn, operands, where(eqn) or line)
-        comes.update(zip(eqn.outvars, found, strict=True))
-    return [of(atom) for atom in jaxpr.outvars]
+            raise _draw_error(eqn, line)
+        results = _results_from_batch(eqn, operands, source_line(eqn) or line)
+        from_batch.update(zip(eqn.outvars, results, strict=True))
+    return [is_from_batch(atom) for atom in jaxpr.outvars]
 
 
-def _results(eqn: Any, operands: Known, line: str) -> Known:
+def _results_from_batch(eqn: Any, operands: FromBatch, line: str) -> FromBatch:
     params = eqn.params
     match eqn.primitive.name:
         case "cond":
-            ways = [
-                _look(each.jaxpr, operands[1:], line) for each in params["branches"]
+            branches = [
+                _check_jaxpr(each.jaxpr, operands[1:], line)
+                for each in params["branches"]
             ]
-            return [all(way) for way in zip(*ways, strict=True)]
+            return [all(branch) for branch in zip(*branches, strict=True)]
         case "while":
             conds, consts = params["cond_nconsts"], params["body_nconsts"]
-            first, begin = operands[:conds], operands[conds + consts :]
-            _look(params["cond_jaxpr"].jaxpr, first + begin, line)
+            fixed_cond, carry = operands[:conds], operands[conds + consts :]
+            _check_jaxpr(params["cond_jaxpr"].jaxpr, fixed_cond + carry, line)
             fixed = operands[conds : conds + consts]
-            return _repeated(params["body_jaxpr"].jaxpr, fixed, begin, [], line)
+            return _check_loop(params["body_jaxpr"].jaxpr, fixed, carry, [], line)
         case "scan":
             consts, carried = scan_counts(params)
             fixed, rest = operands[:consts], operands[consts:]
-            begin, sliced = rest[:carried], rest[carried:]
-            return _repeated(params["jaxpr"].jaxpr, fixed, begin, sliced, line)
-    inner = [getattr(each, "jaxpr", each) for each in core.jaxprs_in_params(params)]
-    if len(inner) == 1 and len(inner[0].invars) == len(operands):
-        found = _look(inner[0], operands, line)
-        if len(found) == len(eqn.outvars):
-            return found
+            carry, scanned = rest[:carried], rest[carried:]
+            return _check_loop(params["jaxpr"].jaxpr, fixed, carry, scanned, line)
+    bodies = [getattr(each, "jaxpr", each) for each in core.jaxprs_in_params(params)]
+    if len(bodies) == 1 and len(bodies[0].invars) == len(operands):
+        results = _check_jaxpr(bodies[0], operands, line)
+        if len(results) == len(eqn.outvars):
+            return results
     else:
-        for each in inner:  # what its inputs are is not known
-            _look(each, [False] * len(each.invars), line)
+        for each in bodies:  # its inputs are unknown, so they count as fixed
+            _check_jaxpr(each, [False] * len(each.invars), line)
     return [any(operands)] * len(eqn.outvars)
 
 
-def _repeated(body: Any, fixed: Known, begin: Known, each: Known, line: str) -> Known:
-    """Of a loop; what it carries has to come from the batch in every round."""
+def _check_loop(
+    body: Any, fixed: FromBatch, carry: FromBatch, scanned: FromBatch, line: str
+) -> FromBatch:
+    """Return for each result of a loop whether it comes from the batch.
+
+    A carried value does only if it does after every iteration, so the values that do
+    are narrowed down until they no longer change.
+    """
     while True:
-        found = _look(body, fixed + begin + each, line)
-        carried = [a and b for a, b in zip(begin, found, strict=False)]
-        if carried == begin:
-            return begin + found[len(begin) :]
-        begin = carried
+        results = _check_jaxpr(body, fixed + carry + scanned, line)
+        carried = [a and b for a, b in zip(carry, results, strict=False)]
+        if carried == carry:
+            return carry + results[len(carry) :]
+        carry = carried
 
 
-def _error(eqn: Any, line: str) -> PlacerError:
+def _draw_error(eqn: Any, line: str) -> PlacerError:
     return PlacerError(
-        f"'{eqn.primitive.name}'{where(eqn) or line} draws random numbers by a key that is the"
-        " same in every step, and in evaluation",
-        hint="switch it off in there (model.eval(), deterministic=True or Equinox's"
-        " inference mode) and call layers.dropout; numbers that are to stay the same"
-        " are made outside of the function, at the top of its file",
+        f"'{eqn.primitive.name}'{source_line(eqn) or line} draws random numbers with a"
+        " key that is the same in every step, and in evaluation",
+        hint="switch it off (model.eval(), deterministic=True or Equinox's inference"
+        " mode) and call layers.dropout; create random numbers that never change"
+        " outside of the function, at the top of its file",
     )

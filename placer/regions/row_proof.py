@@ -1,11 +1,12 @@
-"""The proof that a traced function works row by row.
+"""Prove that a traced function works row by row.
 
-Row i of each result then depends on row i of the inputs alone, whatever the number of
-rows: the batch can be split over places, and gradients of parameters are sums over rows.
-It is an abstract interpretation of the jaxpr of two batches at once, equation by
-equation (`placer.regions.row_rules`): of each value it finds the axis along which the
-rows of the batch lie, or that it does not depend on the batch at all. What the rules do
-not know, and what depends on the number of rows, is not proven.
+Row i of each result then depends on row i of the inputs only, for any number of rows:
+the batch can be split over places, and gradients of parameters are sums over rows.
+
+The proof is an abstract interpretation of the jaxprs for two batch sizes at once,
+equation by equation (`placer.regions.row_rules`). For each value it finds the axis with
+the rows of the batch, or that the value does not depend on the batch. Primitives
+without a rule, and equations that depend on the number of rows, are not proven.
 """
 
 from __future__ import annotations
@@ -17,188 +18,206 @@ from typing import Any
 import jax
 from jax.extend import core
 
-from placer.regions.batch_types import PROOF
+from placer.regions.batch_types import PROOF_BATCHES
 from placer.regions.cut import OUTSIDE, Cut
 from placer.regions.flatten import CALLS, scan_counts
-from placer.regions.function import Traced
+from placer.regions.function import TracedFunction
 from placer.regions.row_rules import RULES
 from placer.regions.row_states import (
     BATCH,
-    Equations,
+    EquationPair,
     NotProvenError,
     State,
-    need,
-    same,
+    is_same,
+    require,
 )
 from placer.types import BATCH as BATCH_DIM
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """Two batches for which a function is traced, and whether what is looked at is a rule
-    of the user's for a derivative."""
+class ProofContext:
+    """The two batch sizes of a proof, and whether it is inside a custom derivative."""
 
     batches: tuple[int, int]
-    inner: bool = False
+    in_custom_rule: bool = False
 
 
-def is_by_rows(trace: Callable[[int], Traced], rows: int = PROOF[1]) -> bool:
-    """Whether it is proven of a function, which `trace` traces for a number of rows: for
-    `rows` of them, and for `PROOF[0]`."""
+def is_by_rows(
+    trace: Callable[[int], TracedFunction], rows: int = PROOF_BATCHES[1]
+) -> bool:
+    """Whether there is a proof that a function works row by row.
+
+    `trace` traces the function for a number of rows. The proof compares the traces for
+    `PROOF_BATCHES[0]` rows and for `rows` rows.
+    """
     try:
-        small, large = trace(PROOF[0]), trace(rows)
+        small, large = trace(PROOF_BATCHES[0]), trace(rows)
     except Exception:
-        # It is the user's, and takes other batches: of one that it does not take, as an
-        # odd one, it proves nothing.
+        # The user's function need not accept these batch sizes, such as an odd one.
+        # If it raises, nothing is proven.
         return False
     kinds = small.arguments.types
     for kind in kinds:
         if kind.has_batch and (not kind.has_rows or kind.shape.count(BATCH_DIM) > 1):
             return False
     inputs = [BATCH if kind.has_rows else None for kind in kinds]
-    return _by_rows(small.cut, large.cut, inputs, Proof((PROOF[0], rows)))
+    return _regions_by_rows(
+        small.cut, large.cut, inputs, ProofContext((PROOF_BATCHES[0], rows))
+    )
 
 
-def _by_rows(small: Cut, large: Cut, inputs: Sequence[State], proof: Proof) -> bool:
-    """Whether each region of a function gives rows of the batch that it takes, or nothing
-    of the batch. `inputs` says of each input of the function what is known of it."""
-    known = {(OUTSIDE, i): state for i, state in enumerate(inputs)}
+def _regions_by_rows(
+    small: Cut, large: Cut, inputs: Sequence[State], proof: ProofContext
+) -> bool:
+    """Whether the results of each region all have rows of the batch, or all have none.
+
+    `inputs` are the states of the function's inputs.
+    """
+    states_of = {(OUTSIDE, i): state for i, state in enumerate(inputs)}
     try:
-        need(len(small.regions) == len(large.regions))
+        require(len(small.regions) == len(large.regions))
         for at, pair in enumerate(zip(small.regions, large.regions, strict=True)):
-            states = [known[source] for source in pair[0].takes]
-            found = _closed(pair[0].closed, pair[1].closed, states, proof=proof)
-            need(all(x == BATCH for x in found) or all(x is None for x in found))
-            known.update({(at, k): state for k, state in enumerate(found)})
+            states = [states_of[source] for source in pair[0].operands]
+            results = _jaxpr_states(pair[0].closed, pair[1].closed, states, proof=proof)
+            require(all(x == BATCH for x in results) or all(x is None for x in results))
+            states_of.update({(at, k): state for k, state in enumerate(results)})
     except NotProvenError:
         return False
     return True
 
 
-def _closed(
-    small: Any, large: Any, states: Sequence[State], *, proof: Proof
+def _jaxpr_states(
+    small: Any, large: Any, states: Sequence[State], *, proof: ProofContext
 ) -> list[State]:
-    """The states of the results of a closed jaxpr, or of one without constants."""
-    consts, others = getattr(small, "consts", ()), getattr(large, "consts", ())
-    need(same(tuple(consts), tuple(others)))
+    """Return the states of the results of a jaxpr, which may be closed."""
+    consts, other_consts = getattr(small, "consts", ()), getattr(large, "consts", ())
+    require(is_same(tuple(consts), tuple(other_consts)))
     one, other = getattr(small, "jaxpr", small), getattr(large, "jaxpr", large)
-    need(len(one.eqns) == len(other.eqns))
-    found: dict[Any, State] = dict.fromkeys(one.constvars)
-    need(len(one.invars) == len(states) and len(one.outvars) == len(other.outvars))
-    found.update(zip(one.invars, states, strict=True))
+    require(len(one.eqns) == len(other.eqns))
+    states_of: dict[Any, State] = dict.fromkeys(one.constvars)
+    require(len(one.invars) == len(states) and len(one.outvars) == len(other.outvars))
+    states_of.update(zip(one.invars, states, strict=True))
     for pair in zip(one.eqns, other.eqns, strict=True):
-        eqns = Equations(
-            *pair, [_state(*x, found) for x in _operands(*pair)], proof.batches
+        eqns = EquationPair(
+            *pair,
+            [_operand_state(*x, states_of) for x in _operand_pairs(*pair)],
+            proof.batches,
         )
-        found.update(zip(pair[0].outvars, _results(eqns, proof=proof), strict=True))
+        states_of.update(
+            zip(pair[0].outvars, _result_states(eqns, proof=proof), strict=True)
+        )
     results = zip(one.outvars, other.outvars, strict=True)
-    return [_state(a, b, found) for a, b in results]
+    return [_operand_state(a, b, states_of) for a, b in results]
 
 
-def _operands(small: Any, large: Any) -> Sequence[tuple[Any, Any]]:
-    need(len(small.invars) == len(large.invars))
+def _operand_pairs(small: Any, large: Any) -> Sequence[tuple[Any, Any]]:
+    require(len(small.invars) == len(large.invars))
     return list(zip(small.invars, large.invars, strict=True))
 
 
-def _state(small: Any, large: Any, found: dict[Any, State]) -> State:
+def _operand_state(small: Any, large: Any, states: dict[Any, State]) -> State:
     if isinstance(small, core.Literal):
-        # A number that is another one for another batch is its size, or made of it.
-        need(isinstance(large, core.Literal) and same(small.val, large.val))
+        # A literal that differs between the batches is computed from the batch size.
+        require(isinstance(large, core.Literal) and is_same(small.val, large.val))
         return None
-    return found[small]
+    return states[small]
 
 
-def _results(eqns: Equations, *, proof: Proof) -> list[State]:
-    """The states of the results of an equation."""
-    need(eqns.small.primitive.name == eqns.large.primitive.name)
+def _result_states(eqns: EquationPair, *, proof: ProofContext) -> list[State]:
+    """Return the states of the results of an equation."""
+    require(eqns.small.primitive.name == eqns.large.primitive.name)
     match eqns.name:
         case "scan":
-            found = _scan(eqns, proof=proof)
+            states = _scan(eqns, proof=proof)
         case "while":
-            found = _while(eqns, proof=proof)
+            states = _while(eqns, proof=proof)
         case "cond":
-            found = _cond(eqns, proof=proof)
+            states = _cond(eqns, proof=proof)
         case "custom_jvp_call":
-            if not proof.inner:
-                _check_rule(eqns, proof)
-            found = _call(eqns, "call_jaxpr", proof=proof)
+            if not proof.in_custom_rule:
+                _check_custom_rule(eqns, proof)
+            states = _call(eqns, "call_jaxpr", proof=proof)
         case name if name in CALLS:
-            found = _call(eqns, "jaxpr", proof=proof)
+            states = _call(eqns, "jaxpr", proof=proof)
         case name:
-            need(name in RULES)
-            found = RULES[name](eqns)
-    for i, state in enumerate(found):
-        need(eqns.made(i) == state)
-    return found
+            require(name in RULES)
+            states = RULES[name](eqns)
+    for i, state in enumerate(states):
+        require(eqns.state_of_result(i) == state)
+    return states
 
 
-def _call(eqns: Equations, key: str, *, proof: Proof) -> list[State]:
+def _call(eqns: EquationPair, key: str, *, proof: ProofContext) -> list[State]:
     small, large = eqns.small.params[key], eqns.large.params[key]
-    return _closed(small, large, eqns.states, proof=proof)
+    return _jaxpr_states(small, large, eqns.states, proof=proof)
 
 
-def _scan(eqns: Equations, *, proof: Proof) -> list[State]:
-    eqns.need_same(but=("jaxpr",))
+def _scan(eqns: EquationPair, *, proof: ProofContext) -> list[State]:
+    eqns.require_same_params(but=("jaxpr",))
     small, large = eqns.small.params, eqns.large.params
     fixed, count = scan_counts(small)
-    each = fixed + count
-    carried = eqns.states[fixed:each]
-    slices = [None if x is None else x.moved(x.axis - 1) for x in eqns.states[each:]]
-    need(all(x is None or x.axis >= 0 for x in slices))
-    states = [*eqns.states[:each], *slices]
-    found = _closed(small["jaxpr"], large["jaxpr"], states, proof=proof)
-    need(found[: len(carried)] == carried)
-    rest = found[len(carried) :]
-    return [*carried, *(None if x is None else x.moved(x.axis + 1) for x in rest)]
+    sliced = fixed + count
+    carried = eqns.states[fixed:sliced]
+    slices = [
+        None if x is None else x.with_axis(x.axis - 1) for x in eqns.states[sliced:]
+    ]
+    require(all(x is None or x.axis >= 0 for x in slices))
+    states = [*eqns.states[:sliced], *slices]
+    results = _jaxpr_states(small["jaxpr"], large["jaxpr"], states, proof=proof)
+    require(results[: len(carried)] == carried)
+    rest = results[len(carried) :]
+    return [*carried, *(None if x is None else x.with_axis(x.axis + 1) for x in rest)]
 
 
-def _while(eqns: Equations, *, proof: Proof) -> list[State]:
+def _while(eqns: EquationPair, *, proof: ProofContext) -> list[State]:
     small, large = eqns.small.params, eqns.large.params
-    eqns.need_same(but=("cond_jaxpr", "body_jaxpr"))
+    eqns.require_same_params(but=("cond_jaxpr", "body_jaxpr"))
     conds, consts = small["cond_nconsts"], small["body_nconsts"]
     states = eqns.states
     carried = states[conds + consts :]
-    # Each row goes on as long as the others.
-    ways = "cond_jaxpr", [*states[:conds], *carried]
-    need(_closed(small[ways[0]], large[ways[0]], ways[1], proof=proof) == [None])
-    ways = "body_jaxpr", [*states[conds : conds + consts], *carried]
-    need(_closed(small[ways[0]], large[ways[0]], ways[1], proof=proof) == carried)
+    # The condition must not depend on the batch: all rows run equally many iterations.
+    key, inputs = "cond_jaxpr", [*states[:conds], *carried]
+    require(_jaxpr_states(small[key], large[key], inputs, proof=proof) == [None])
+    key, inputs = "body_jaxpr", [*states[conds : conds + consts], *carried]
+    require(_jaxpr_states(small[key], large[key], inputs, proof=proof) == carried)
     return carried
 
 
-def _cond(eqns: Equations, *, proof: Proof) -> list[State]:
-    eqns.need_same(but=("branches",))
-    which, *states = eqns.states
-    need(which is None)
+def _cond(eqns: EquationPair, *, proof: ProofContext) -> list[State]:
+    eqns.require_same_params(but=("branches",))
+    index, *states = eqns.states
+    require(index is None)
     small, large = eqns.small.params["branches"], eqns.large.params["branches"]
-    need(len(small) == len(large))
+    require(len(small) == len(large))
     pairs = zip(small, large, strict=True)
-    ways = [_closed(*pair, states, proof=proof) for pair in pairs]
-    need(all(way == ways[0] for way in ways))
-    return ways[0]
+    branches = [_jaxpr_states(*pair, states, proof=proof) for pair in pairs]
+    require(all(branch == branches[0] for branch in branches))
+    return branches[0]
 
 
-def _check_rule(eqns: Equations, proof: Proof) -> None:
-    """A rule of the user's for the derivative has to work row by row, too: the backward
-    is its transpose."""
-    small, large = _derivative(eqns.small), _derivative(eqns.large)
+def _check_custom_rule(eqns: EquationPair, proof: ProofContext) -> None:
+    """Require that a custom derivative works row by row: backward is its transpose."""
+    small, large = _derivative_jaxpr(eqns.small), _derivative_jaxpr(eqns.large)
     tangents = [
         state
         for atom, state in zip(eqns.small.invars, eqns.states, strict=True)
         if _is_float(atom)
     ]
-    _closed(small, large, [*eqns.states, *tangents], proof=replace(proof, inner=True))
+    inner = replace(proof, in_custom_rule=True)
+    _jaxpr_states(small, large, [*eqns.states, *tangents], proof=inner)
 
 
-def _derivative(eqn: Any) -> Any:
-    """The jaxpr of an equation with its derivative: operands, then tangents of those that
-    are floats."""
-    found: list[Any] = [core.Var(atom.aval) for atom in eqn.invars]
-    outs: list[Any] = [core.Var(var.aval) for var in eqn.outvars]
+def _derivative_jaxpr(eqn: Any) -> Any:
+    """Return the jaxpr of an equation and its derivative.
+
+    Its inputs are the operands, followed by the tangents of the float operands.
+    """
+    invars: list[Any] = [core.Var(atom.aval) for atom in eqn.invars]
+    outvars: list[Any] = [core.Var(var.aval) for var in eqn.outvars]
     debug = eqn.params["call_jaxpr"].jaxpr.debug_info
     debug = debug._replace(arg_names=None, result_paths=None)
-    alone = eqn.replace(invars=found, outvars=outs)
-    jaxpr = core.Jaxpr([], found, outs, [alone], eqn.effects, debug)
+    alone = eqn.replace(invars=invars, outvars=outvars)
+    jaxpr = core.Jaxpr([], invars, outvars, [alone], eqn.effects, debug)
     function = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ()))
     at = [i for i, atom in enumerate(eqn.invars) if _is_float(atom)]
 
@@ -207,17 +226,18 @@ def _derivative(eqn: Any) -> Any:
             every = list(operands)
             for i, x in zip(at, floats, strict=True):
                 every[i] = x
-            results = zip(outs, function(*every), strict=True)
+            results = zip(outvars, function(*every), strict=True)
             return [y for out, y in results if _is_float(out)]
 
         return jax.jvp(of_floats, [operands[i] for i in at], tangents)
 
-    struct: Any = jax.ShapeDtypeStruct  # which has no types
-    structs = [struct(v.aval.shape, v.aval.dtype) for v in found]
+    struct: Any = jax.ShapeDtypeStruct  # it has no type hints
+    structs = [struct(v.aval.shape, v.aval.dtype) for v in invars]
     try:
         return jax.make_jaxpr(both)(structs, [structs[i] for i in at])
     except Exception as error:
-        # The rule is the user's. Where it fails it proves nothing; a backward tells it.
+        # The derivative is user code. If it raises, nothing is proven here, and the
+        # backward pass reports the error.
         raise NotProvenError from error
 
 

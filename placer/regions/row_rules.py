@@ -1,7 +1,7 @@
-"""What each primitive does with the rows of a batch, for `placer.regions.row_proof`.
+"""The rules of primitives for the proof of `placer.regions.row_proof`.
 
-A rule gives the states of an equation's results, and raises `NotProvenError` where it cannot
-tell, or where rows are mixed. Shapes of results are checked by who calls it.
+A rule returns the states of an equation's results. It raises `NotProvenError` if the
+equation mixes rows, or if it cannot tell. The caller checks the shapes of the results.
 """
 
 from __future__ import annotations
@@ -9,274 +9,290 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from placer.regions.row_states import Equations, State, need, same
+from placer.regions.row_states import EquationPair, State, is_same, require
 
-Rule = Callable[[Equations], list[State]]
+Rule = Callable[[EquationPair], list[State]]
 
 
-def _elementwise(eqns: Equations) -> list[State]:
-    """Operands of one rank, or scalars; those of one row go with each."""
-    eqns.need_same()
+def _elementwise(eqns: EquationPair) -> list[State]:
+    """Operands have the same rank or are scalars. Operands of one row are broadcast."""
+    eqns.require_same_params()
     rows = {state for state in eqns.states if state is not None}
     if not rows:
-        return eqns.all(None)
-    need(len(rows) == 1)
+        return eqns.for_all_results(None)
+    require(len(rows) == 1)
     (state,) = rows
-    rank = len(eqns.shapes_out()[0])
-    for i, each in enumerate(eqns.states):
-        if each is None and (shape := eqns.shape(i)):
-            need(len(shape) == rank and shape[state.axis] == 1)
-    return eqns.all(state)
+    rank = len(eqns.result_shapes()[0])
+    for i, operand in enumerate(eqns.states):
+        if operand is None and (shape := eqns.shape(i)):
+            require(len(shape) == rank and shape[state.axis] == 1)
+    return eqns.for_all_results(state)
 
 
-def _fixed(rule: Rule) -> Rule:
-    """A rule for equations that take something of the batch."""
+def _constant_or(rule: Rule) -> Rule:
+    """Return a rule that applies `rule` only if an operand depends on the batch."""
 
-    def both(eqns: Equations) -> list[State]:
+    def checked(eqns: EquationPair) -> list[State]:
         if any(eqns.states):
             return rule(eqns)
-        eqns.need_same()
-        return eqns.all(None)
+        eqns.require_same_params()
+        return eqns.for_all_results(None)
 
-    return both
+    return checked
 
 
-def _broadcast_in_dim(eqns: Equations) -> list[State]:
-    eqns.need_same(but=("shape",))
-    need(len(eqns.states) == 1)
-    found, (state,) = eqns.sizes("shape"), eqns.states
+def _broadcast_in_dim(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params(but=("shape",))
+    require(len(eqns.states) == 1)
+    result, (state,) = eqns.state_of_param("shape"), eqns.states
     if state is not None:
         axis = int(eqns.small.params["broadcast_dimensions"][state.axis])
-        need(found == state.moved(axis))
-    return [found]
+        require(result == state.with_axis(axis))
+    return [result]
 
 
-def _iota(eqns: Equations) -> list[State]:
-    eqns.need_same(but=("shape",))
-    found = eqns.sizes("shape")
-    need(found is None or found.axis != eqns.small.params["dimension"])
-    return [found]
+def _iota(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params(but=("shape",))
+    result = eqns.state_of_param("shape")
+    require(result is None or result.axis != eqns.small.params["dimension"])
+    return [result]
 
 
-def _reshape(eqns: Equations) -> list[State]:
-    eqns.need_same(but=("new_sizes",))
-    need(len(eqns.states) == 1 and eqns.small.params["dimensions"] is None)
-    (state,), found = eqns.states, eqns.sizes("new_sizes")
-    if state is None or found is None:
-        need(state is found)
+def _reshape(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params(but=("new_sizes",))
+    require(len(eqns.states) == 1 and eqns.small.params["dimensions"] is None)
+    (state,), result = eqns.states, eqns.state_of_param("new_sizes")
+    if state is None or result is None:
+        require(state is result)
         return [None]
-    old, new = eqns.shape(), eqns.shapes_out()[0]
-    need(prod(old[: state.axis]) == prod(new[: found.axis]))
-    return [found]
+    old, new = eqns.shape(), eqns.result_shapes()[0]
+    require(prod(old[: state.axis]) == prod(new[: result.axis]))
+    return [result]
 
 
-def _reduce(eqns: Equations) -> list[State]:
-    eqns.need_same()
-    state, axes = eqns.only, eqns.small.params["axes"]
-    need(state.axis not in axes)
-    return eqns.all(state.moved(state.axis - sum(axis < state.axis for axis in axes)))
+def _reduce(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
+    state, axes = eqns.only_state, eqns.small.params["axes"]
+    require(state.axis not in axes)
+    return eqns.for_all_results(
+        state.with_axis(state.axis - sum(axis < state.axis for axis in axes))
+    )
 
 
 def _along(key: str) -> Rule:
-    """What works along one axis, which is another than that of rows."""
+    """Return the rule of primitives that work along the axis in the parameter `key`.
 
-    def rule(eqns: Equations) -> list[State]:
-        eqns.need_same()
+    It must not be the axis of rows. All operands must have the same state.
+    """
+
+    def rule(eqns: EquationPair) -> list[State]:
+        eqns.require_same_params()
         states = set(eqns.states)
-        need(len(states) == 1)
+        require(len(states) == 1)
         (state,) = states
         assert state is not None
         axis = eqns.small.params[key]
-        need(axis % len(eqns.shape()) != state.axis)
-        return eqns.all(state)
+        require(axis % len(eqns.shape()) != state.axis)
+        return eqns.for_all_results(state)
 
     return rule
 
 
-def _stack(eqns: Equations) -> list[State]:
-    eqns.need_same()
+def _stack(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
     states = set(eqns.states)
-    need(len(states) == 1)
+    require(len(states) == 1)
     (state,) = states
     assert state is not None
-    return [state.moved(state.axis + (eqns.small.params["axis"] <= state.axis))]
+    return [state.with_axis(state.axis + (eqns.small.params["axis"] <= state.axis))]
 
 
-def _unstack(eqns: Equations) -> list[State]:
-    eqns.need_same()
-    axis, state = eqns.small.params["axis"], eqns.only
-    need(axis != state.axis)
-    return eqns.all(state.moved(state.axis - (axis < state.axis)))
+def _unstack(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
+    axis, state = eqns.small.params["axis"], eqns.only_state
+    require(axis != state.axis)
+    return eqns.for_all_results(state.with_axis(state.axis - (axis < state.axis)))
 
 
-def _tile(eqns: Equations) -> list[State]:
-    eqns.need_same(but=("reps",))
+def _tile(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params(but=("reps",))
     repeats, others = eqns.small.params["reps"], eqns.large.params["reps"]
-    need(len(repeats) == len(eqns.shape()))
+    require(len(repeats) == len(eqns.shape()))
     (state,) = eqns.states
-    if state is None:  # each row has as many of it
-        return [eqns.made()]
-    need(same(repeats, others) and repeats[state.axis] == 1)
+    if state is None:  # the repeated value is the same for all rows
+        return [eqns.state_of_result()]
+    require(is_same(repeats, others) and repeats[state.axis] == 1)
     return [state]
 
 
-def _each(eqns: Equations) -> list[State]:
-    """What gives its operands."""
+def _identity(eqns: EquationPair) -> list[State]:
+    """The results are the operands."""
     return list(eqns.states)
 
 
-def _top_k(eqns: Equations) -> list[State]:
-    eqns.need_same()
+def _top_k(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
     rank = len(eqns.shape())
-    need(eqns.only.axis != eqns.small.params.get("axis", rank - 1) % rank)
-    return eqns.all(eqns.only)
+    require(eqns.only_state.axis != eqns.small.params.get("axis", rank - 1) % rank)
+    return eqns.for_all_results(eqns.only_state)
 
 
-def _transpose(eqns: Equations) -> list[State]:
-    eqns.need_same()
+def _transpose(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
     order = [int(axis) for axis in eqns.small.params["permutation"]]
-    return [eqns.only.moved(order.index(eqns.only.axis))]
+    return [eqns.only_state.with_axis(order.index(eqns.only_state.axis))]
 
 
-def _squeeze(eqns: Equations) -> list[State]:
-    eqns.need_same()
-    axes, state = eqns.small.params["dimensions"], eqns.only
-    need(state.axis not in axes)
-    return [state.moved(state.axis - sum(axis < state.axis for axis in axes))]
+def _squeeze(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
+    axes, state = eqns.small.params["dimensions"], eqns.only_state
+    require(state.axis not in axes)
+    return [state.with_axis(state.axis - sum(axis < state.axis for axis in axes))]
 
 
-def _rev(eqns: Equations) -> list[State]:
-    eqns.need_same()
-    need(eqns.only.axis not in eqns.small.params["dimensions"])
-    return [eqns.only]
+def _rev(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
+    require(eqns.only_state.axis not in eqns.small.params["dimensions"])
+    return [eqns.only_state]
 
 
-def _slice(eqns: Equations) -> list[State]:
-    eqns.need_same(but=("limit_indices",))
-    state, params = eqns.only, eqns.small.params
-    need(eqns.sizes("limit_indices") == state)
-    need(params["start_indices"][state.axis] == 0)
-    need(params["strides"] is None or params["strides"][state.axis] == 1)
+def _slice(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params(but=("limit_indices",))
+    state, params = eqns.only_state, eqns.small.params
+    require(eqns.state_of_param("limit_indices") == state)
+    require(params["start_indices"][state.axis] == 0)
+    require(params["strides"] is None or params["strides"][state.axis] == 1)
     return [state]
 
 
-def _dynamic_slice(eqns: Equations) -> list[State]:
-    eqns.need_same(but=("slice_sizes",))
-    need(eqns.sizes("slice_sizes") == eqns.only)
-    return [eqns.only]
+def _dynamic_slice(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params(but=("slice_sizes",))
+    require(eqns.state_of_param("slice_sizes") == eqns.only_state)
+    return [eqns.only_state]
 
 
-def _dynamic_update_slice(eqns: Equations) -> list[State]:
-    eqns.need_same()
+def _dynamic_update_slice(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
     whole, part, *starts = eqns.states
-    need(whole == part and not any(starts))  # of all rows, so that it begins at 0
+    # The update has all rows, so its start along their axis is clamped to 0.
+    require(whole == part and not any(starts))
     return [whole]
 
 
-def _pad(eqns: Equations) -> list[State]:
-    eqns.need_same()
-    need(tuple(eqns.small.params["padding_config"][eqns.only.axis]) == (0, 0, 0))
-    return [eqns.only]
+def _pad(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
+    require(
+        tuple(eqns.small.params["padding_config"][eqns.only_state.axis]) == (0, 0, 0)
+    )
+    return [eqns.only_state]
 
 
-def _dot_general(eqns: Equations) -> list[State]:
-    eqns.need_same()
+def _dot_general(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
     contracted, batch = eqns.small.params["dimension_numbers"]
     left, right = eqns.states
     if left is not None and right is not None:
-        need(left.each == right.each)
+        require(left.per_row == right.per_row)
         both = left.axis, right.axis
         pairs = list(zip(batch[0], batch[1], strict=True))
-        need(both in pairs)
-        return [left.moved(pairs.index(both))]
+        require(both in pairs)
+        return [left.with_axis(pairs.index(both))]
     side = 0 if left is not None else 1
     state = eqns.states[side]
     assert state is not None
-    free = _others(len(eqns.shape(side)), (*contracted[side], *batch[side]))
-    need(state.axis in free)
+    free = _other_axes(len(eqns.shape(side)), (*contracted[side], *batch[side]))
+    require(state.axis in free)
     ahead = len(batch[0])
     if side == 1:
-        ahead += len(_others(len(eqns.shape(0)), (*contracted[0], *batch[0])))
-    return [state.moved(ahead + free.index(state.axis))]
+        ahead += len(_other_axes(len(eqns.shape(0)), (*contracted[0], *batch[0])))
+    return [state.with_axis(ahead + free.index(state.axis))]
 
 
-def _others(rank: int, axes: Sequence[int]) -> list[int]:
+def _other_axes(rank: int, axes: Sequence[int]) -> list[int]:
     return [axis for axis in range(rank) if axis not in axes]
 
 
-def _conv(eqns: Equations) -> list[State]:
-    eqns.need_same()
+def _conv(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
     numbers = eqns.small.params["dimension_numbers"]
-    need(eqns.small.params["batch_group_count"] == 1)
-    need(eqns.only.axis == numbers.lhs_spec[0])
-    return [eqns.only.moved(numbers.out_spec[0])]
+    require(eqns.small.params["batch_group_count"] == 1)
+    require(eqns.only_state.axis == numbers.lhs_spec[0])
+    return [eqns.only_state.with_axis(numbers.out_spec[0])]
 
 
-def _reduce_window(eqns: Equations) -> list[State]:
-    eqns.need_same()
-    state, params = eqns.only, eqns.small.params
+def _reduce_window(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params()
+    state, params = eqns.only_state, eqns.small.params
     for key, value in (
         ("window_dimensions", 1),
         ("window_strides", 1),
         ("base_dilation", 1),
         ("window_dilation", 1),
     ):
-        need(params[key][state.axis] == value)
-    need(tuple(params["padding"][state.axis]) == (0, 0))
-    return eqns.all(state)
+        require(params[key][state.axis] == value)
+    require(tuple(params["padding"][state.axis]) == (0, 0))
+    return eqns.for_all_results(state)
 
 
-def _gather(eqns: Equations) -> list[State]:
-    eqns.need_same(but=("slice_sizes",))
-    of, at = eqns.states
+def _gather(eqns: EquationPair) -> list[State]:
+    eqns.require_same_params(but=("slice_sizes",))
+    operand, indices = eqns.states
     numbers = eqns.small.params["dimension_numbers"]
-    rank = len(eqns.shapes_out()[0])
-    taken = _others(rank, [int(axis) for axis in numbers.offset_dims])
+    rank = len(eqns.result_shapes()[0])
+    batch_dims = _other_axes(rank, [int(axis) for axis in numbers.offset_dims])
     batching = tuple(numbers.operand_batching_dims)
-    if at is None:
-        assert of is not None
-        need(eqns.sizes("slice_sizes") == of)
-        need(of.axis not in (*numbers.start_index_map, *batching))
-        kept = _others(len(eqns.shape()), (*numbers.collapsed_slice_dims, *batching))
-        need(of.axis in kept)
-        return [of.moved(int(numbers.offset_dims[kept.index(of.axis)]))]
-    need(eqns.sizes("slice_sizes") is None)
-    need(
-        at.axis < len(eqns.shape(1)) - 1
-    )  # the last is that of the numbers of an index
+    if indices is None:
+        assert operand is not None
+        require(eqns.state_of_param("slice_sizes") == operand)
+        require(operand.axis not in (*numbers.start_index_map, *batching))
+        window_dims = _other_axes(
+            len(eqns.shape()), (*numbers.collapsed_slice_dims, *batching)
+        )
+        require(operand.axis in window_dims)
+        return [
+            operand.with_axis(int(numbers.offset_dims[window_dims.index(operand.axis)]))
+        ]
+    require(eqns.state_of_param("slice_sizes") is None)
+    require(
+        indices.axis < len(eqns.shape(1)) - 1
+    )  # the last axis is that of the components of an index
     pairs = list(zip(batching, numbers.start_indices_batching_dims, strict=True))
-    if of is None:
-        need(at.axis not in numbers.start_indices_batching_dims)
+    if operand is None:
+        require(indices.axis not in numbers.start_indices_batching_dims)
     else:
-        need(of.each == at.each and (of.axis, at.axis) in pairs)
-    return [at.moved(taken[at.axis])]
+        require(
+            operand.per_row == indices.per_row and (operand.axis, indices.axis) in pairs
+        )
+    return [indices.with_axis(batch_dims[indices.axis])]
 
 
-def _scatter(eqns: Equations) -> list[State]:
-    """Written at the same indices in each row, as it is or by the sum, the product or
-    the like that the name says: a function of the user's may depend on all rows."""
-    need(eqns.name != "scatter" or eqns.small.params["update_jaxpr"] is None)
-    eqns.need_same(but=("update_jaxpr", "update_consts"))
-    into, at, what = eqns.states
-    need(into is not None and at is None and what is not None)
-    assert into is not None
-    assert what is not None
+def _scatter(eqns: EquationPair) -> list[State]:
+    """The update is written at the same indices in each row.
+
+    A `scatter` with an update function is not proven: it may depend on all rows.
+    """
+    require(eqns.name != "scatter" or eqns.small.params["update_jaxpr"] is None)
+    eqns.require_same_params(but=("update_jaxpr", "update_consts"))
+    operand, indices, update = eqns.states
+    require(operand is not None and indices is None and update is not None)
+    assert operand is not None
+    assert update is not None
     numbers = eqns.small.params["dimension_numbers"]
-    gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    need(into.axis not in numbers.scatter_dims_to_operand_dims)
-    window = _others(len(eqns.shape()), gone)
-    need(into.axis in window)
-    axis = int(numbers.update_window_dims[window.index(into.axis)])
-    need(what == into.moved(axis))
-    return [into]
+    removed = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    require(operand.axis not in numbers.scatter_dims_to_operand_dims)
+    window = _other_axes(len(eqns.shape()), removed)
+    require(operand.axis in window)
+    axis = int(numbers.update_window_dims[window.index(operand.axis)])
+    require(update == operand.with_axis(axis))
+    return [operand]
 
 
-def _random(eqns: Equations) -> list[State]:
-    """Of a key for each row."""
-    eqns.need_same()
+def _random(eqns: EquationPair) -> list[State]:
+    """There is one key for each row."""
+    eqns.require_same_params()
     keys = len(eqns.shape()) - (eqns.name == "random_wrap")
-    need(eqns.only.axis < keys)
-    return eqns.all(eqns.only)
+    require(eqns.only_state.axis < keys)
+    return eqns.for_all_results(eqns.only_state)
 
 
 _ELEMENTWISE = (
@@ -310,39 +326,39 @@ RULES: Mapping[str, Rule] = {
             "reduce_sum",
             "reduce_xor",
         ),
-        _fixed(_reduce),
+        _constant_or(_reduce),
     ),
     **dict.fromkeys(
         ("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "split"),
-        _fixed(_along("axis")),
+        _constant_or(_along("axis")),
     ),
-    **dict.fromkeys(("concatenate", "sort"), _fixed(_along("dimension"))),
+    **dict.fromkeys(("concatenate", "sort"), _constant_or(_along("dimension"))),
     **dict.fromkeys(
         ("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
-        _fixed(_reduce_window),
+        _constant_or(_reduce_window),
     ),
     **dict.fromkeys(
         ("scatter", "scatter_add", "scatter-add", "scatter_max", "scatter_min",
          "scatter_mul"),
-        _fixed(_scatter),
+        _constant_or(_scatter),
     ),
     **dict.fromkeys(
         ("random_bits", "random_seed", "random_split", "random_unwrap", "random_wrap"),
-        _fixed(_random),
+        _constant_or(_random),
     ),
-    "optimization_barrier": _each,
-    "stack": _fixed(_stack),
+    "optimization_barrier": _identity,
+    "stack": _constant_or(_stack),
     "tile": _tile,
-    "top_k": _fixed(_top_k),
-    "unstack": _fixed(_unstack),
-    "transpose": _fixed(_transpose),
-    "squeeze": _fixed(_squeeze),
-    "rev": _fixed(_rev),
-    "slice": _fixed(_slice),
-    "dynamic_slice": _fixed(_dynamic_slice),
-    "dynamic_update_slice": _fixed(_dynamic_update_slice),
-    "pad": _fixed(_pad),
-    "dot_general": _fixed(_dot_general),
-    "conv_general_dilated": _fixed(_conv),
-    "gather": _fixed(_gather),
+    "top_k": _constant_or(_top_k),
+    "unstack": _constant_or(_unstack),
+    "transpose": _constant_or(_transpose),
+    "squeeze": _constant_or(_squeeze),
+    "rev": _constant_or(_rev),
+    "slice": _constant_or(_slice),
+    "dynamic_slice": _constant_or(_dynamic_slice),
+    "dynamic_update_slice": _constant_or(_dynamic_update_slice),
+    "pad": _constant_or(_pad),
+    "dot_general": _constant_or(_dot_general),
+    "conv_general_dilated": _constant_or(_conv),
+    "gather": _constant_or(_gather),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is known of the rows of a batch in the values of a traced function."""
+"""The axis of the rows of the batch in each value of a traced function."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import numpy as np
 
 
 class NotProvenError(Exception):
-    """It is not proven that a value has a row for each row of the batch."""
+    """No proof was found that a value has its own rows for each row of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A value with `each` rows for each row of the batch, side by side along `axis`."""
+    """A value with `per_row` adjacent rows along `axis` for each row of the batch."""
 
     axis: int
-    each: int = 1
+    per_row: int = 1
 
-    def moved(self, axis: int) -> Rows:
-        return Rows(axis, self.each)
+    def with_axis(self, axis: int) -> Rows:
+        """Return the same state for rows along another axis."""
+        return Rows(axis, self.per_row)
 
 
 State = Rows | None
@@ -30,17 +31,18 @@ State = Rows | None
 BATCH = Rows(0)
 
 
-def need(fact: bool) -> None:
+def require(fact: bool) -> None:
+    """Raise NotProvenError unless `fact` is true."""
     if not fact:
         raise NotProvenError
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are the same: constants, or parameters of an equation."""
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two constants, or two parameters of equations, are the same."""
     if one is other:
         return True
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(is_same, one, other))
     if hasattr(one, "shape") and hasattr(other, "shape"):
         if one.shape != other.shape or one.dtype != other.dtype:
             return False
@@ -52,25 +54,29 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def rows_of_sizes(
+def state_of_sizes(
     small: Sequence[int], large: Sequence[int], batches: tuple[int, int]
 ) -> State:
-    """The one axis whose sizes are those of the two batches, or a multiple."""
-    need(len(small) == len(large))
-    found = [
+    """Return the state of a value with these shapes for two batches.
+
+    Exactly one axis may differ, and its sizes must be a multiple of the batch sizes.
+    The state is None if the shapes are equal. Raises NotProvenError in other cases.
+    """
+    require(len(small) == len(large))
+    changing = [
         i for i, pair in enumerate(zip(small, large, strict=True)) if len({*pair}) > 1
     ]
-    if not found:
+    if not changing:
         return None
-    need(len(found) == 1)
-    each, rest = divmod(small[found[0]], batches[0])
-    need(rest == 0 and each > 0 and large[found[0]] == each * batches[1])
-    return Rows(found[0], each)
+    require(len(changing) == 1)
+    each, rest = divmod(small[changing[0]], batches[0])
+    require(rest == 0 and each > 0 and large[changing[0]] == each * batches[1])
+    return Rows(changing[0], each)
 
 
 @dataclass(frozen=True, slots=True)
-class Equations:
-    """An equation as it is for each of two batches, and what is known of its operands."""
+class EquationPair:
+    """An equation as traced for each of two batches, and the states of its operands."""
 
     small: Any
     large: Any
@@ -82,37 +88,38 @@ class Equations:
         return str(self.small.primitive.name)
 
     @property
-    def only(self) -> Rows:
-        """The state of its first operand, where the others are not of the batch."""
+    def only_state(self) -> Rows:
+        """The state of the first operand, if only this one depends on the batch."""
         first, *others = self.states
-        need(first is not None and not any(others))
+        require(first is not None and not any(others))
         assert first is not None
         return first
 
-    def need_same(self, but: Sequence[str] = ()) -> None:
-        """Need the parameters of both to be the same."""
+    def require_same_params(self, but: Sequence[str] = ()) -> None:
+        """Require that both equations have the same parameters, except `but`."""
         one, other = self.small.params, self.large.params
-        need(one.keys() == other.keys())
-        need(all(same(one[key], other[key]) for key in one if key not in but))
+        require(one.keys() == other.keys())
+        require(all(is_same(one[key], other[key]) for key in one if key not in but))
 
     def shape(self, operand: int = 0) -> Sequence[int]:
-        """That of an operand, for the smaller batch."""
-        found: Sequence[int] = self.small.invars[operand].aval.shape
-        return found
+        """Return the shape of an operand for the smaller batch."""
+        shape: Sequence[int] = self.small.invars[operand].aval.shape
+        return shape
 
-    def shapes_out(self, result: int = 0) -> tuple[Sequence[int], Sequence[int]]:
+    def result_shapes(self, result: int = 0) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the shapes of a result for both batches."""
         small, large = self.small.outvars[result], self.large.outvars[result]
         return small.aval.shape, large.aval.shape
 
-    def sizes(self, key: str) -> State:
-        """What the sizes in a parameter say."""
+    def state_of_param(self, key: str) -> State:
+        """Return the state of a value with the shape in the parameter `key`."""
         small, large = self.small.params[key], self.large.params[key]
-        return rows_of_sizes(small, large, self.batches)
+        return state_of_sizes(small, large, self.batches)
 
-    def made(self, result: int = 0) -> State:
-        """What the sizes of a result say."""
-        return rows_of_sizes(*self.shapes_out(result), self.batches)
+    def state_of_result(self, result: int = 0) -> State:
+        """Return the state of a result, from its shapes."""
+        return state_of_sizes(*self.result_shapes(result), self.batches)
 
-    def all(self, state: State) -> list[State]:
-        """Each result is so."""
+    def for_all_results(self, state: State) -> list[State]:
+        """Return this state once for each result."""
         return [state] * len(self.small.outvars)

@@ -1,8 +1,8 @@
-"""State that a traced function changes: the change would be lost.
+"""Find state that a traced function changes, because the change would be lost.
 
-A function is traced for its results alone. What it assigns to its arguments (a variable
-of Flax nnx, an entry of a dict), and what Flax linen and Equinox return as new state, is
-not there in the next step.
+A function is traced for its results only. Values that it assigns to its arguments (a
+variable of Flax nnx, an entry of a dict), and new state that Flax linen and Equinox
+return, do not reach the next step.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from placer.errors import PlacerError
 from placer.regions.flatten import caller_line
 
 Leaves = dict[str, Any]
-"""The leaves of arguments by their paths, as `model.norm.mean`."""
+"""The leaves of arguments by path, such as `model.norm.mean`."""
 
 
-def leaves(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves, Any]:
-    """The leaves of arguments of `fn`, and their structure. Without streams of random
-    numbers: what is drawn from them is looked for by itself (`placer.regions.random_draws`).
-    An argument that cannot be taken apart any more, as a `State` of Equinox after it was
-    set, is a leaf."""
+def leaves_by_path(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves, Any]:
+    """Return the leaves of the arguments of `fn` by path, and the pytree structures.
+
+    Streams of random numbers are left out: `placer.regions.random_draws` checks them.
+    An argument that can no longer be flattened, such as a `State` of Equinox after it
+    was set, is a leaf.
+    """
     names = list(inspect.signature(fn).parameters)
-    found: Leaves = {}
+    leaves: Leaves = {}
     structures = []
     for at, arg in enumerate(args):
         try:
@@ -39,11 +41,11 @@ def leaves(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves, Any]:
         structures.append(structure)
         for path, leaf in flat:
             if not _is_stream(leaf):
-                words = [jax.tree_util.keystr((key,), simple=True) for key in path]
-                if words and words[-1] == "value":  # of a variable of Flax
-                    words.pop()
-                found[".".join([names[min(at, len(names) - 1)], *words])] = leaf
-    return found, structures
+                parts = [jax.tree_util.keystr((key,), simple=True) for key in path]
+                if parts and parts[-1] == "value":  # of a variable of Flax
+                    parts.pop()
+                leaves[".".join([names[min(at, len(names) - 1)], *parts])] = leaf
+    return leaves, structures
 
 
 def _is_stream(node: Any) -> bool:
@@ -51,85 +53,91 @@ def _is_stream(node: Any) -> bool:
     return nnx is not None and isinstance(node, nnx.RngState)
 
 
-def changed(before: tuple[Leaves, Any], after: tuple[Leaves, Any]) -> Leaves:
-    """The leaves that are others than before, by path. New ones are no change: nothing
-    has read them. A change of what is no leaf, as of a counter that is static, is one of
-    the argument."""
-    (old, structure), (new, structure_now) = before, after
-    found = {k: leaf for k, leaf in new.items() if old.get(k, leaf) is not leaf}
-    if not found and old.keys() == new.keys() and structure != structure_now:
-        found = {next(iter(new), "an argument").partition(".")[0]: None}
-    return found
+def changed_leaves(before: tuple[Leaves, Any], after: tuple[Leaves, Any]) -> Leaves:
+    """Return the leaves that differ from those before, by path.
+
+    New leaves are not changes: nothing has read them. If only the structure changed,
+    such as a static counter, the result is the first argument.
+    """
+    (old, structure), (new, new_structure) = before, after
+    changed = {k: leaf for k, leaf in new.items() if old.get(k, leaf) is not leaf}
+    if not changed and old.keys() == new.keys() and structure != new_structure:
+        changed = {next(iter(new), "an argument").partition(".")[0]: None}
+    return changed
 
 
 @contextmanager
-def watched() -> Iterator[list[PlacerError]]:
-    """While this is open, the state that Flax linen and Equinox change is listened to.
-    The list has an error for each change."""
-    found: list[PlacerError] = []
+def watch_state() -> Iterator[list[PlacerError]]:
+    """Collect an error for each change of state by Flax linen and Equinox."""
+    errors: list[PlacerError] = []
     with ExitStack() as stack:
         if (linen := sys.modules.get("flax.linen")) is not None:
-            stack.enter_context(linen.intercept_methods(_linen(found)))
+            stack.enter_context(linen.intercept_methods(_linen_interceptor(errors)))
         if (equinox := sys.modules.get("equinox")) is not None:
-            stack.enter_context(_equinox(equinox.nn.State, found))
-        yield found
+            stack.enter_context(_watch_equinox(equinox.nn.State, errors))
+        yield errors
 
 
-def error(what: str, line: str) -> PlacerError:
+def state_change_error(what: str, line: str) -> PlacerError:
+    """Return the error for a change of the state `what` at a line of user code."""
     return PlacerError(
-        f"{what} is changed{line}, and the change would be lost: each step begins with"
-        " it as the file makes it",
-        hint="let the model run without changing it (model.eval(),"
+        f"{what} is changed{line}, and the change would be lost: each step starts with"
+        " its value from the file",
+        hint="run the model without changing it (model.eval(),"
         " use_running_average=True or Equinox's inference mode); layers.batch_norm"
         " keeps statistics",
     )
 
 
-def _linen(found: list[PlacerError]) -> Callable[..., Any]:
-    """Looks at the variables of a module before and after `apply`."""
+def _linen_interceptor(errors: list[PlacerError]) -> Callable[..., Any]:
+    """Return an interceptor that compares variables before and after `apply`."""
 
     def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         module = context.module
         if module.scope is None or module.path or module.is_initializing():
             return call(*args, **kwargs)
-        before = _mutable(module)
+        before = _mutable_leaves(module)
         result = call(*args, **kwargs)
-        for path, leaf in _mutable(module).items():
+        for path, leaf in _mutable_leaves(module).items():
             if before.get(path, leaf) is not leaf:
-                found.append(error(path, caller_line()))
+                errors.append(state_change_error(path, caller_line()))
         return result
 
     return intercept
 
 
-def _mutable(module: Any) -> Leaves:
-    """The leaves of a bound linen module's variables that may change."""
-    kept = {
+def _mutable_leaves(module: Any) -> Leaves:
+    """Return the leaves of the mutable variables of a bound linen module, by path."""
+    mutable = {
         k: v for k, v in module.variables.items() if module.is_mutable_collection(k)
     }
-    flat = jax.tree_util.tree_flatten_with_path(kept)[0]
+    flat = jax.tree_util.tree_flatten_with_path(mutable)[0]
     return {
         ".".join(jax.tree_util.keystr((key,), simple=True) for key in path): leaf
         for path, leaf in flat
     }
 
 
-_one_at_a_time = threading.RLock()
+# Nodes may be threads of one process that trace at the same time, and the method of the
+# class is replaced for all of them.
+_equinox_lock = threading.RLock()
 
 
 @contextmanager
-def _equinox(state: Any, found: list[PlacerError]) -> Iterator[None]:
-    """Hears of `State.set`, which Equinox has no hook for: the class's method is another
-    one while this is open."""
-    with _one_at_a_time:
-        before = state.set
+def _watch_equinox(state: Any, errors: list[PlacerError]) -> Iterator[None]:
+    """Collect an error for each call of `State.set`.
 
-        def heard(self: Any, item: Any, value: Any) -> Any:
-            found.append(error("an equinox.nn.State", caller_line()))
-            return before(self, item, value)
+    Equinox has no hook for it, so the method of the class is replaced meanwhile.
+    """
+    with _equinox_lock:
+        original = state.set
 
-        state.set = heard
+        def set_and_record(self: Any, item: Any, value: Any) -> Any:
+            errors.append(state_change_error("an equinox.nn.State", caller_line()))
+            return original(self, item, value)
+
+        state.set = set_and_record
         try:
             yield
         finally:
-            state.set = before
+            state.set = original

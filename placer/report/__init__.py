@@ -1,1 +1,1 @@
-"""What a person looks at: tables, graphs, explanations, a run in progress."""
+"""Reports for people: tables, graphs, explanations, the progress of a run."""

@@ -1,4 +1,4 @@
-"""Where reports are written: a terminal, with colours, or anything else, without."""
+"""Creates consoles for reports: with colors on a terminal, plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from placer.printable import legible
+from placer.printable import make_printable
 
-_WIDE = 10_000
+_UNBROKEN_WIDTH = 10_000
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person watches the stream on a terminal that understands control
-    codes."""
+    """Whether the stream is a terminal that understands control codes."""
     return stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
-class _Legible(Console):
-    """Steers the terminal itself, and no text that it shows does."""
+class _LegibleConsole(Console):
+    """A console that replaces control characters in the texts that it prints."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
-            shown = legible(text) if control is None else text
+            shown = make_printable(text) if control is None else text
             yield Segment(shown, style, control)
 
 
 def console(stream: TextIO) -> Console:
-    """A console on the stream; off a terminal it writes plain, unbroken lines."""
+    """Return a console for the stream; without a terminal it writes plain, long
+    lines."""
     if is_terminal(stream):
-        return _Legible(file=stream, highlight=False)
-    return _Legible(
+        return _LegibleConsole(file=stream, highlight=False)
+    return _LegibleConsole(
         file=stream,
-        width=_WIDE,
+        width=_UNBROKEN_WIDTH,
         force_terminal=False,
         color_system=None,
         highlight=False,

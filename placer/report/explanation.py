@@ -1,4 +1,4 @@
-"""Why an op or a parameter is where it is, and what of it crosses between nodes."""
+"""Explains the place of an op or parameter, and lists its transfers between nodes."""
 
 from __future__ import annotations
 
@@ -6,66 +6,83 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.build.plan import Choice, Edge, Moved, Parameter, Plan, Table, TableBlock
+from placer.build.plan import (
+    Choice,
+    Edge,
+    EdgeValue,
+    Parameter,
+    Plan,
+    Table,
+    TableBlock,
+)
 from placer.errors import PlacerError, nearest
-from placer.graph.graph import TOGETHER, Graph, Op, Value
+from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op, Value
 from placer.graph.kinds import COPIES
 from placer.graph.text import print_op
 from placer.layouts import Layout
-from placer.layouts.conversions import shares
+from placer.layouts.partition import row_shards
 from placer.place import HETER
-from placer.report.numbers import count, plural
-from placer.report.repeated_work import explained
-from placer.report.server_tables import block_bytes, describe, elements, item_bytes
+from placer.report.numbers import format_count, plural
+from placer.report.repeated_work import explain_repeat
+from placer.report.server_tables import (
+    block_bytes,
+    describe_optimizer,
+    format_range,
+    item_bytes,
+)
 
-LAYOUTS: dict[Layout, str] = {
-    "R": "replicated: each has the whole value",
-    "S": "split: each has its rows of the batch",
-    "P": "partial: the value is the sum over all",
+LAYOUT_TEXTS: dict[Layout, str] = {
+    "R": "replicated: each node has the whole value",
+    "S": "split: each node has its rows of the batch",
+    "P": "partial: the value is the sum over all nodes",
 }
+"""What each layout means for a value on several nodes."""
 
 
-OVER: dict[Layout, str] = {
+MICROBATCH_LAYOUT_TEXTS: dict[Layout, str] = {
     "R": "the same in all microbatches",
     "S": "split over microbatches: each has its rows of the batch",
-    "P": "partial over microbatches: the value is the sum over all",
+    "P": "partial over microbatches: the value is the sum over all microbatches",
 }
+"""What each layout means for a value over the microbatches of a step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
-    """What an explanation draws on. `graphs` are of a step, then of an evaluation;
-    `written` is where in the spec the ops stand (`digits.yaml:28:16`), by name."""
+class BuildInfo:
+    """The parts of a build that explanations need.
+
+    `graphs` are the graph of a step and the graph of an evaluation; `op_positions` maps
+    the name of an op to its position in the spec, such as `digits.yaml:28:16`.
+    """
 
     plan: Plan
     graphs: Sequence[Graph]
-    written: dict[str, str] = field(default_factory=dict)
+    op_positions: dict[str, str] = field(default_factory=dict)
 
 
-def explanation(build: Build, name: str) -> Iterator[str]:
-    """All there is to say about a name, line by line.
+def explain(build: BuildInfo, name: str) -> Iterator[str]:
+    """Explain an op, a value, a parameter or a block; yield lines.
 
-    A name is a value's, an op's, a parameter's or a block's; PlacerError with the
-    nearest one for any other.
+    Raises PlacerError with the nearest name if there is nothing of this name.
     """
     parameter = next((p for p in build.plan.parameters if p.name == name), None)
-    op = _find(build.graphs, name)
+    op = _find_op(build.graphs, name)
     if parameter is None and op is None:
-        raise _unknown(build, name)
+        raise _unknown_name(build, name)
     if parameter is not None:
         yield from _parameter(build, parameter)
     elif op is not None:
         yield from _op(build, op, name)
 
 
-def all_choices(plan: Plan) -> Iterator[str]:
-    """All that was chosen or put in, a line each."""
+def list_choices(plan: Plan) -> Iterator[str]:
+    """Yield a line for each choice of the compiler and each op that it inserted."""
     for choice in plan.choices:
         yield f"{choice.what}: {choice.why}"
 
 
-def _find(graphs: Sequence[Graph], name: str) -> Op | None:
-    """The op of that name, or the one that has a result of that name."""
+def _find_op(graphs: Sequence[Graph], name: str) -> Op | None:
+    """Return the op that has this name, or a result of this name."""
     for graph in graphs:
         if name in graph.producers:
             return graph.producers[name]
@@ -75,7 +92,7 @@ def _find(graphs: Sequence[Graph], name: str) -> Op | None:
     return None
 
 
-def _unknown(build: Build, name: str) -> PlacerError:
+def _unknown_name(build: BuildInfo, name: str) -> PlacerError:
     names = {p.name for p in build.plan.parameters}
     names |= {value for graph in build.graphs for value in graph.values}
     close = nearest(name, names)
@@ -83,32 +100,32 @@ def _unknown(build: Build, name: str) -> PlacerError:
     if name in {node.name for node in build.plan.nodes}:
         hint = f"it is a node: see `placer show --node {name}`"
     return PlacerError(
-        f"'{build.plan.name}' has no op and no parameter '{name}'", hint=hint
+        f"'{build.plan.name}' has no op or parameter '{name}'", hint=hint
     )
 
 
-def _parameter(build: Build, parameter: Parameter) -> Iterator[str]:
+def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
     shape = ", ".join(map(str, parameter.shape))
     trained = "trained" if parameter.trainable else "not trained"
     yield f"{parameter.name}: parameter {parameter.dtype}[{shape}], {trained}"
     own = {parameter.name} | {block.name for _, _, block in _blocks(build, parameter)}
-    yield from _written(build, parameter.name, *own)
-    yield f"  begins as {_init(parameter.init)}"
+    yield from _position(build, parameter.name, *own)
+    yield f"  initialized as {_init(parameter.init)}"
     chosen = _choices(build.plan, own)
     whys = dict.fromkeys(c.why for c in chosen if "(parameter)" in c.what)
-    stands = ", ".join(dict.fromkeys(holder for holder, _, _ in parameter.holders))
-    yield f"  stands on {stands}: {'; '.join(whys) or 'as written'}"
+    nodes = ", ".join(dict.fromkeys(holder for holder, _, _ in parameter.holders))
+    yield f"  stored on {nodes}: {'; '.join(whys) or 'as written in the spec'}"
     items = item_bytes(build.plan)
     for holder, table, block in _blocks(build, parameter):
         yield (
-            f"    {block.name}: elements {elements(block.start, block.stop)}, "
-            f"{count(block_bytes(block, items))} bytes, on {holder} in table "
+            f"    {block.name}: elements {format_range(block.start, block.stop)}, "
+            f"{format_count(block_bytes(block, items))} bytes, on {holder} in table "
             f"'{table.name}' ({table.rule or 'not trained'})"
         )
     for table in {
         table.name: table for _, table, _ in _blocks(build, parameter)
     }.values():
-        yield f"  {table.name}: {describe(table)}"
+        yield f"  {table.name}: {describe_optimizer(table)}"
     yield from _crossings(build, own, "the parameter")
     if parameter.trainable:
         grads = {f"{name}.grad" for name in own}
@@ -116,14 +133,14 @@ def _parameter(build: Build, parameter: Parameter) -> Iterator[str]:
 
 
 def _init(init: Any) -> str:
-    """An initialiser as a spec writes it."""
+    """Format an initializer as in a spec."""
     if isinstance(init, Mapping):
         return ", ".join(f"{key}: {value}" for key, value in init.items())
     return str(init)
 
 
 def _blocks(
-    build: Build, parameter: Parameter
+    build: BuildInfo, parameter: Parameter
 ) -> Iterator[tuple[str, Table, TableBlock]]:
     for holder, name, index in parameter.holders:
         tables = build.plan.node(holder).tables
@@ -131,18 +148,18 @@ def _blocks(
         yield holder, table, table.blocks[index]
 
 
-def _op(build: Build, op: Op, name: str) -> Iterator[str]:
+def _op(build: BuildInfo, op: Op, name: str) -> Iterator[str]:
     graph = next(g for g in build.graphs if op in g.ops)
     yield print_op(op)
-    yield from _written(build, op.name)
+    yield from _position(build, op.name)
     assert op.place is not None
     chosen = list(_choices(build.plan, {op.name}))
     why = "; ".join(choice.why for choice in chosen) or _default_reason(op)
     nodes = ", ".join(graph.nodes(op))
-    yield f"  stands at {op.place} ({nodes}): {why}"
-    again = explained(graph, op.name)
-    if again is not None:
-        yield f"  {again}"
+    yield f"  runs at {op.place} ({nodes}): {why}"
+    repeat = explain_repeat(graph, op.name)
+    if repeat is not None:
+        yield f"  {repeat}"
     if graph.is_repeated(op):
         yield f"  runs for each of the {graph.microbatches} microbatches of a step"
     for value in op.results:
@@ -150,38 +167,40 @@ def _op(build: Build, op: Op, name: str) -> Iterator[str]:
     for operand in dict.fromkeys(op.operands):
         source = graph.producers[operand]
         edge = f" (edge {source.attrs['edge']})" if "edge" in source.attrs else ""
-        yield f"  takes {operand}, of {source.kind} at {source.place}{edge}"
+        yield f"  uses {operand}, from {source.kind} at {source.place}{edge}"
     for value in op.results:
         for user in graph.uses.get(value.name, ()):
-            yield f"  {value.name} goes to {user.name} ({user.kind}) at {user.place}"
+            yield f"  {value.name} is used by {user.name} ({user.kind}) at {user.place}"
     names = {value.name for value in op.results} or set(op.operands)
     yield from _crossings(build, names, name)
 
 
 def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
-    """How a value lies on its nodes, and over microbatches."""
+    """Yield the layout of a value over its nodes, and over microbatches."""
     nodes = graph.nodes(op)
     if value.layout is not None and len(nodes) > 1:
-        yield f"  {value.name} is {LAYOUTS[value.layout]}"
+        yield f"  {value.name} is {LAYOUT_TEXTS[value.layout]}"
         if value.layout == "S" and nodes[0].startswith(f"{HETER}:"):
-            found = zip(nodes, shares(nodes, graph.cluster.workers), strict=True)
-            for node, share in found:
-                workers = ", ".join(f"worker:{i}" for i in share.own)
-                yield f"    {node} has those of {workers}"
-    if value.over is not None:
-        yield f"  {value.name} is {OVER[value.over]}"
+            pairs = zip(nodes, row_shards(nodes, graph.cluster.workers), strict=True)
+            for node, share in pairs:
+                workers = ", ".join(f"worker:{i}" for i in share.part_indices)
+                yield f"    {node} has the rows of {workers}"
+    if value.microbatch_layout is not None:
+        yield f"  {value.name} is {MICROBATCH_LAYOUT_TEXTS[value.microbatch_layout]}"
 
 
 def _default_reason(op: Op) -> str:
     if op.is_gradient:
-        return "a gradient op stands where its forward op does"
-    return "as written"
+        return "a gradient op runs at the place of its forward op"
+    return "as written in the spec"
 
 
-def _written(build: Build, *names: str) -> Iterator[str]:
-    found = next((build.written[n] for n in names if n in build.written), None)
-    if found is not None:
-        yield f"  written at {found}"
+def _position(build: BuildInfo, *names: str) -> Iterator[str]:
+    position = next(
+        (build.op_positions[n] for n in names if n in build.op_positions), None
+    )
+    if position is not None:
+        yield f"  written at {position}"
 
 
 def _choices(plan: Plan, names: set[str]) -> Iterator[Choice]:
@@ -190,9 +209,9 @@ def _choices(plan: Plan, names: set[str]) -> Iterator[Choice]:
             yield choice
 
 
-def _crossings(build: Build, names: set[str], what: str) -> Iterator[str]:
+def _crossings(build: BuildInfo, names: set[str], what: str) -> Iterator[str]:
     plan = build.plan
-    names = {found for graph in build.graphs for found in _copies(graph, names)}
+    names = {name for graph in build.graphs for name in _copies(graph, names)}
     lines = [
         line
         for edges, when in (
@@ -203,24 +222,24 @@ def _crossings(build: Build, names: set[str], what: str) -> Iterator[str]:
         for line in _crossing(edge, names, "evaluation" if edge.once else when)
     ]
     if lines:
-        yield f"  {what} crosses between nodes:"
+        yield f"  {what} is sent between nodes:"
         yield from lines
     else:
-        yield f"  {what} does not cross between nodes"
+        yield f"  {what} is not sent between nodes"
 
 
 def _copies(graph: Graph, names: set[str]) -> set[str]:
-    """The values, and what is the same in another memory or of all microbatches."""
-    found = set(names)
-    ahead = list(names)
-    while ahead:
-        name = ahead.pop()
+    """Return the values, their copies in other memories and their microbatch totals."""
+    copies = set(names)
+    pending = list(names)
+    while pending:
+        name = pending.pop()
         for user in graph.uses.get(name, ()):
-            if user.kind in COPIES or user.kind in TOGETHER.values():
-                made = user.results[user.operands.index(name)].name
-                found.add(made)
-                ahead.append(made)
-    return found
+            if user.kind in COPIES or user.kind in MICROBATCH_REDUCTIONS.values():
+                copy = user.results[user.operands.index(name)].name
+                copies.add(copy)
+                pending.append(copy)
+    return copies
 
 
 def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
@@ -231,15 +250,15 @@ def _crossing(edge: Edge, names: set[str], when: str) -> Iterator[str]:
     more = f", with {plural(others, 'other value')}" if others else ""
     yield (
         f"    edge {edge.id}: {', '.join(edge.sources)} -> {', '.join(edge.targets)}, "
-        f"{', '.join(map(_lies, carried))}, "
-        f"{count(edge.nbytes)} bytes a{'n' if when[0] == 'e' else ''} {when}{more}"
+        f"{', '.join(map(_describe_move, carried))}, "
+        f"{format_count(edge.nbytes)} bytes per {when}{more}"
     )
 
 
-def _lies(moved: Moved) -> str:
+def _describe_move(moved: EdgeValue) -> str:
     have, need = moved.layouts
     part = ""
     if moved.start is not None and moved.stop is not None:
-        part = f" (elements {elements(moved.start, moved.stop)})"
+        part = f" (elements {format_range(moved.start, moved.stop)})"
     summed = ", summed in the order of the nodes" if have == "P" else ""
     return f"{moved.operand}{part} {have} -> {need}{summed}"

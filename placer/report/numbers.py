@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Formats numbers for people."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
-def count(number: float) -> str:
-    """A whole number with its thousands apart.
+def format_count(number: float) -> str:
+    """Format a whole number with thousands separators.
 
     >>> count(65536)
     '65,536'
@@ -16,8 +16,8 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def size(nbytes: float) -> str:
-    """Bytes with a decimal unit, to three or four digits.
+def format_size(nbytes: float) -> str:
+    """Format a number of bytes with a decimal unit, to three or four digits.
 
     >>> size(980), size(65536)
     ('980 bytes', '65.5 kB')
@@ -28,8 +28,8 @@ def size(nbytes: float) -> str:
     return f"{nbytes:.0f} {_UNITS[0]}" if step == 0 else f"{nbytes:.1f} {_UNITS[step]}"
 
 
-def measured(metrics: Mapping[str, float]) -> str:
-    """Metrics in their order.
+def format_metrics(metrics: Mapping[str, float]) -> str:
+    """Format metrics in one line, in their order.
 
     >>> measured({"loss": 0.123456, "accuracy": 0.5})
     'loss 0.1235  accuracy 0.5'
@@ -38,9 +38,13 @@ def measured(metrics: Mapping[str, float]) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """A number and what it counts.
+    """Format a number and the noun that it counts.
 
     >>> plural(1, "edge"), plural(1200, "edge")
     ('1 edge', '1,200 edges')
     """
-    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+    return (
+        f"{format_count(number)} {noun}"
+        if number == 1
+        else f"{format_count(number)} {noun}s"
+    )

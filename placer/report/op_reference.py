@@ -1,7 +1,7 @@
-"""docs/ops.md, made from the ops' declarations.
+"""Generates docs/ops.md, the op reference, from the declarations of the ops.
 
-`python -m placer.report.op_reference > docs/ops.md` writes it; a test holds the file
-against this text.
+`python -m placer.report.op_reference > docs/ops.md` writes it. A test checks that the
+file is up to date.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 from placer import ops
-from placer.config.metrics import FINALS
+from placer.config.metrics import FINALIZERS
 from placer.ops.attributes import complete
-from placer.ops.composite import Composite, Part, Written
+from placer.ops.composite import Composite, CompositeUse, Part
 from placer.ops.composites import COMPOSITES
 from placer.ops.declaration import Attr, Case, Declaration, Operand
 from placer.types import TensorType
@@ -25,37 +25,39 @@ Generated from the declarations in `placer/ops`; do not edit.
 `python -m placer.report.op_reference > docs/ops.md` writes it again.
 
 An op in a spec is one line: `name`, `op`, `in` (one name or a list), the attributes
-below, and `place` where it has its own. A dimension of a type is an int or `batch`, the
-rows of the *global* batch.
+below, and optionally `place`. A dimension of a type is an int or `batch`, the number of
+rows of the *global* batch. In formulas, `dx` is the cotangent of `x`, and `dy` that of
+the result.
 
-The table of each op shows what its declaration answers for some operands.
+The last table of each op shows examples of operands and how the compiler treats them.
 
-- **Batch rule**: what the op makes of operands that are split over the batch. `rows`:
-  row i of the result depends on row i of the operands only, so a split operand gives a
-  split result. `reduce`: it sums over the batch, so each place has a part of the sum. A
-  mean divides each part by the rows of the global batch. `whole`: it mixes rows, so its
-  operands are gathered first.
-- **Sums pass**: operands in which the op is linear. A value that is the sum over the
-  places passes through them as it is; elsewhere it is summed up first. Operands in one
-  bracket pass together.
-- **Backward keeps**: what the gradient needs beside the cotangent. The forward of an op
-  is run once. Operands are named; what is kept beside them has its type.
+- **Batch rule**: how the op treats the rows of a batch that is split over nodes.
+  `rows`: row i of the result depends only on row i of the operands, so the result is
+  split, too. `reduce`: the op sums over the batch, so each node has a partial sum. A mean
+  divides each partial sum by the rows of the global batch. `whole`: the op mixes rows, so
+  its operands are gathered first.
+- **Sums pass**: operands in which the op is linear. If such an operand is a partial
+  sum, the op is applied to the partial sums. Partial sums are added before they are used
+  as another operand. Operands in the same parentheses must be partial sums together.
+- **Backward keeps**: what the gradient needs besides the cotangents. Operands are given
+  by name, other values by type. The forward of an op is computed once.
 """
 
 _METRIC = """\
-A metric: it is named in `train.metrics`, has no gradient, and no op takes its result, a
-statistic that is added up over places and batches. What is told is its *{}*: {}."""
+This op is a metric: `train.metrics` lists it. It has no gradient, and no op can use its
+result, a statistic that is summed over nodes and batches. The finalizer *{}* computes
+the reported number: {}."""
 
 _INSERTED = """\
-## Ops that the compiler puts in
+## Ops that only the compiler inserts
 
-They stand in the graph's text (`placer compile --print-after=PASS`) and in the node
-programs. A spec does not name them.
+They are in the text of the graph (`placer compile --print-after=PASS`) and in node
+programs. A spec cannot name them.
 """
 
 
 def text() -> str:
-    """The whole op reference, in Markdown."""
+    """Return the op reference, in Markdown."""
     declarations = [ops.find(kind) for kind in ops.kinds()]
     written: list[Declaration | Composite] = [
         *(d for d in declarations if not d.inserted),
@@ -78,9 +80,9 @@ def _contents(declarations: Sequence[Declaration | Composite]) -> str:
 
 def _section(declaration: Declaration | Composite, heading: str, language: str) -> str:
     lines = [f"{heading} {declaration.kind}", "", declaration.doc, ""]
-    if isinstance(declaration, Declaration) and declaration.final is not None:
-        final = declaration.final
-        lines += [_METRIC.format(final, FINALS[final]), ""]
+    if isinstance(declaration, Declaration) and declaration.finalizer is not None:
+        final = declaration.finalizer
+        lines += [_METRIC.format(final, FINALIZERS[final]), ""]
     lines += [f"```{language}", declaration.example, "```", ""]
     if declaration.formula:
         lines += [f"Formula: `{declaration.formula}`.", ""]
@@ -98,39 +100,41 @@ def _section(declaration: Declaration | Composite, heading: str, language: str) 
     if isinstance(declaration, Declaration):
         lines += _results(declaration)
     if isinstance(declaration, Composite):
-        lines += [*_put_together(declaration), ""]
+        lines += [*_expansion(declaration), ""]
     else:
         lines += [*_cases(declaration), ""]
     return "\n".join(lines)
 
 
 def _results(declaration: Declaration) -> list[str]:
-    """What several results are called."""
+    """Return the names of the results, if there are several."""
     if not declaration.variadic and len(declaration.results) == 1:
         return []
-    named = declaration.named(2 if declaration.variadic else len(declaration.results))
-    names = ", ".join(f"`name.{result}`" for result in named)
+    results = declaration.result_names(
+        2 if declaration.variadic else len(declaration.results)
+    )
+    names = ", ".join(f"`name.{result}`" for result in results)
     more = ", …" if declaration.variadic else ""
-    return [f"Results: {names}{more}, or what `out` names them.", ""]
+    return [f"Results: {names}{more}, or the names in `out`.", ""]
 
 
-def _put_together(composite: Composite) -> list[str]:
-    """The ops of the graph that a composite is, for each of its cases."""
-    lines = ["In the graph, for `x`:", ""]
+def _expansion(composite: Composite) -> list[str]:
+    """Return the ops that a composite expands to, for each of its cases."""
+    lines = ["Ops of the graph, for `n` applied to `x`:", ""]
     for case in composite.cases:
         types = [TensorType.parse(word) for word in case.operands]
         attrs = complete(composite, case.attrs)
-        given = _codes(types)
+        operand_types = _codes(types)
         if composite.parameters is not None:
-            types += [made.type for made in composite.parameters(types, attrs)]
+            types += [p.type for p in composite.parameters(types, attrs)]
         composite.infer(types, attrs)
         names = [
             o.name if not o.parameter else f"n.{o.name}" for o in composite.operands
         ]
-        parts = composite.parts(Written("n", names, types, attrs, 0))
+        parts = composite.expand(CompositeUse("n", names, types, attrs, 0))
         written = ", ".join(f"`{k}: {_yaml(v)}`" for k, v in case.attrs.items())
         shown = " · ".join(_part(part) for part in parts)
-        lines.append(f"- {given}{' ' + written if written else ''}: {shown}")
+        lines.append(f"- {operand_types}{' ' + written if written else ''}: {shown}")
     return lines
 
 
@@ -143,7 +147,7 @@ def _part(part: Part) -> str:
 def _operand(operand: Operand) -> str:
     words = [operand.doc]
     if operand.parameter:
-        words.append("a parameter that the op makes")
+        words.append("a parameter that the op creates")
     if operand.optional:
         words.append("optional")
     if operand.variadic:
@@ -158,7 +162,7 @@ def _type(attr: Attr) -> str:
 
 
 def _spell(kind: Any) -> str:
-    """A Python type as a reader of YAML knows it."""
+    """Return a Python type in the words of YAML."""
     if get_origin(kind) in (Union, types.UnionType):
         return " or ".join(_spell(k) for k in get_args(kind))
     if get_origin(kind) is Literal:
@@ -187,11 +191,11 @@ def _cases(declaration: Declaration) -> list[str]:
     header = ["operands", "attributes", "result", "batch rule", "sums pass"]
     if gradient:
         header.append("backward keeps")
-    rows = [list(_answers(declaration, case)) for case in declaration.cases]
+    rows = [list(_case_cells(declaration, case)) for case in declaration.cases]
     return _table(header, [row if gradient else row[:-1] for row in rows])
 
 
-def _answers(declaration: Declaration, case: Case) -> Iterator[str]:
+def _case_cells(declaration: Declaration, case: Case) -> Iterator[str]:
     operands = [TensorType.parse(word) for word in case.operands]
     attrs = complete(declaration, case.attrs)
     names = _names(declaration, operands)
@@ -199,7 +203,7 @@ def _answers(declaration: Declaration, case: Case) -> Iterator[str]:
     yield ", ".join(f"`{k}: {_yaml(v)}`" for k, v in case.attrs.items())
     yield _codes(declaration.infer(operands, attrs))
     split = any(t.has_rows for t in operands)
-    yield f"`{declaration.batch(operands, attrs)}`" if split else "no rows"
+    yield f"`{declaration.batch_rule(operands, attrs)}`" if split else "no rows"
     groups = declaration.linear(operands, attrs)
     yield (
         " ".join(f"({', '.join(names[i] for i in group)})" for group in groups) or "no"
@@ -210,16 +214,16 @@ def _answers(declaration: Declaration, case: Case) -> Iterator[str]:
 
 
 def _names(declaration: Declaration, types: Sequence[TensorType]) -> list[str]:
-    if declaration.roles is not None:
-        return list(declaration.roles(types))
+    if declaration.operand_names is not None:
+        return list(declaration.operand_names(types))
     names = [o.name for o in declaration.operands]
     if declaration.operands and declaration.operands[-1].variadic:
         return [f"{names[-1]}[{i}]" for i in range(len(types))]
     return names
 
 
-def _codes(found: Sequence[TensorType]) -> str:
-    return ", ".join(f"`{t}`" for t in found)
+def _codes(types: Sequence[TensorType]) -> str:
+    return ", ".join(f"`{t}`" for t in types)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

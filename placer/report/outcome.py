@@ -1,4 +1,4 @@
-"""The result of a run and of a compilation, in a few lines or as JSON."""
+"""Formats the result of a run or a compilation, as a few lines or as JSON."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING
 
 from placer.build.plan import Plan
 from placer.place import CPU
-from placer.place.ids import fold
-from placer.report.numbers import count, measured, plural, size
-from placer.runtime.run.events import finite
+from placer.place.ids import format_ids
+from placer.report.numbers import format_count, format_metrics, format_size, plural
+from placer.runtime.run.events import null_if_not_finite
 
 if TYPE_CHECKING:
     from placer.runtime.run.process import Result
 
 
 def result_lines(result: Result) -> Iterator[str]:
-    """What came of a run, for a person."""
-    sent = size(sum(result.bytes_sent.values()))
-    rate = count(result.samples_per_second)
+    """Yield the result of a run as lines of text."""
+    sent = format_size(sum(result.bytes_sent.values()))
+    rate = format_count(result.samples_per_second)
     yield f"{plural(result.steps, 'step')}, {rate} samples/s, {sent} sent"
-    yield f"  last epoch  {measured(result.metrics)}"
+    yield f"  last epoch  {format_metrics(result.metrics)}"
     if result.eval:
-        yield f"  evaluation  {measured(result.eval)}"
+        yield f"  evaluation  {format_metrics(result.eval)}"
 
 
 def result_json(result: Result) -> str:
-    """What came of a run as one JSON object on one line.
+    """Return the result of a run as a JSON object on one line.
 
-    A number that JSON lacks, as the loss of a run that diverged, is null.
+    NaN and infinity, which JSON does not have, become null.
     """
     return json.dumps(
         {
             "steps": result.steps,
-            "metrics": finite(result.metrics),
-            "eval": finite(result.eval),
+            "metrics": null_if_not_finite(result.metrics),
+            "eval": null_if_not_finite(result.eval),
             "samples_per_second": result.samples_per_second,
             "bytes_sent": result.bytes_sent,
         },
@@ -44,39 +44,41 @@ def result_json(result: Result) -> str:
 
 
 def plan_line(plan: Plan) -> str:
-    """What a compilation made, in one line."""
+    """Return one line about a plan: its programs, edges and bytes per step."""
     programs = plural(len(plan.nodes), "program")
     edges = plural(len(plan.step_edges), "edge")
     nbytes = plural(sum(edge.nbytes for edge in plan.step_edges), "byte")
-    return f"{programs} ({_by_kind(plan)}), {edges}, {nbytes} a step"
+    return f"{programs} ({_by_kind(plan)}), {edges}, {nbytes} per step"
 
 
 def _by_kind(plan: Plan) -> str:
-    """The nodes of a plan, as `worker:0-999, ps:0-1`."""
+    """List the nodes of a plan, such as `worker:0-999, ps:0-1`."""
     ids: dict[str, list[int]] = {}
     for node in plan.nodes:
         kind, _, number = node.name.partition(":")
         ids.setdefault(kind, []).append(int(number))
-    return ", ".join(f"{kind}:{fold(sorted(found))}" for kind, found in ids.items())
+    return ", ".join(
+        f"{kind}:{format_ids(sorted(numbers))}" for kind, numbers in ids.items()
+    )
 
 
-CROWDED = 2
-"""Processes for each core from which on it is said how many share them."""
+CROWDED_RATIO = 2
+"""The number of processes per core above which there is a note about it."""
 
 
-def crowded(plan: Plan, cores: int) -> str | None:
-    """A note where many processes share few cores."""
-    if len(plan.nodes) <= CROWDED * cores:
+def crowding_note(plan: Plan, cores: int) -> str | None:
+    """Return a note if many processes share few cores, otherwise None."""
+    if len(plan.nodes) <= CROWDED_RATIO * cores:
         return None
     return f"{len(plan.nodes)} processes share {plural(cores, 'core')}"
 
 
-def emulated(plan: Plan) -> str:
-    """Which devices are emulated, in one line."""
+def emulation_note(plan: Plan) -> str:
+    """Return one line that says which devices are emulated."""
     kinds = {kind for node in plan.nodes for kind in node.devices if node.computes} - {
         CPU
     }
     if not kinds:
-        return "there is nothing to emulate"
+        return "there are no devices to emulate"
     listed = " and ".join(sorted(kinds))
-    return f"every {listed} is emulated by a CPU device of its own"
+    return f"every {listed} is emulated by a CPU device"

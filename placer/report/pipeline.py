@@ -1,5 +1,4 @@
-"""The schedule of a step with microbatches, drawn: a row for each node, and for each of its
-devices that take turns; time to the right."""
+"""Draws the schedule of a pipeline: a row per node, or per device; time runs right."""
 
 from __future__ import annotations
 
@@ -7,23 +6,25 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from placer.analysis.schedule import Schedule, Turn
+from placer.analysis.schedule import Schedule, ScheduledTask
 
 _STYLES = ("black on cyan", "black on yellow", "black on green", "black on magenta")
 _IDLE = "·"
 
 
-def drawn(schedule: Schedule, width: int) -> Iterator[Text]:
-    """The rows in so many columns, each with its name before it and behind it how much of
-    the time it is at work; then what the colours mean."""
+def draw_schedule(schedule: Schedule, width: int) -> Iterator[Text]:
+    """Draw the schedule in `width` columns, and then a legend of the colors.
+
+    A row has a label at its start and the percentage of busy time at its end.
+    """
     rows = dict(_rows(schedule))
-    names = dict.fromkeys(t.block for turns in schedule.turns.values() for t in turns)
+    names = dict.fromkeys(t.task for turns in schedule.tasks.values() for t in turns)
     styles = {name: _STYLES[i % len(_STYLES)] for i, name in enumerate(names)}
     label = max(map(len, rows))
     columns = max(1, width - label - len("  100 %") - 1)
     end = max(turns[-1].end for turns in rows.values())
     for name, turns in rows.items():
-        busy = sum(turn.end - turn.begin for turn in turns)
+        busy = sum(turn.end - turn.start for turn in turns)
         row = Text(f"{name:{label}} ")
         row.append_text(_row(turns, columns / end, columns, styles))
         row.append(f" {round(100 * busy / end):3} %")
@@ -32,9 +33,9 @@ def drawn(schedule: Schedule, width: int) -> Iterator[Text]:
     yield legend.append("  numbers are microbatches; lengths are declared FLOPs")
 
 
-def _rows(schedule: Schedule) -> Iterator[tuple[str, Sequence[Turn]]]:
-    """The turns of each node, or where it has several devices, of each of them."""
-    for node, turns in schedule.turns.items():
+def _rows(schedule: Schedule) -> Iterator[tuple[str, Sequence[ScheduledTask]]]:
+    """Yield a label and turns for each node, or for each of its devices if several."""
+    for node, turns in schedule.tasks.items():
         devices = dict.fromkeys(each for turn in turns for each in turn.devices)
         if len(devices) < 2:
             yield node, turns
@@ -44,13 +45,13 @@ def _rows(schedule: Schedule) -> Iterator[tuple[str, Sequence[Turn]]]:
 
 
 def _row(
-    turns: Sequence[Turn], scale: float, columns: int, styles: dict[str, str]
+    turns: Sequence[ScheduledTask], scale: float, columns: int, styles: dict[str, str]
 ) -> Text:
     row = Text()
     for turn in turns:
-        begin, end = round(turn.begin * scale), round(turn.end * scale)
+        begin, end = round(turn.start * scale), round(turn.end * scale)
         row.append(_IDLE * (begin - len(row)), "dim")
         number = "" if turn.microbatch is None else str(turn.microbatch)
         room = end - len(row)
-        row.append(f"{number[:room]:{room}}" if room > 0 else "", styles[turn.block])
+        row.append(f"{number[:room]:{room}}" if room > 0 else "", styles[turn.task])
     return row.append(_IDLE * (columns - len(row)), "dim")

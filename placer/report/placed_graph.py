@@ -1,4 +1,4 @@
-"""The placed graph for a person: its text, coloured by place."""
+"""Colors the text of a placed graph by place."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _STYLES = (
 )
 
 
-def coloured(graphs: Sequence[Graph]) -> Iterator[Text]:
-    """The lines of the graphs' text, each op in the colour of its place.
+def color_graphs(graphs: Sequence[Graph]) -> Iterator[Text]:
+    """Yield the lines of the graphs, each op in the color of its place.
 
-    Without the colours it is the text that `placer.graph.text` reads back.
+    Without colors this is the text that `placer.graph.text` parses.
     """
     styles = place_styles(graphs)
     for i, graph in enumerate(graphs):
@@ -42,13 +42,13 @@ def coloured(graphs: Sequence[Graph]) -> Iterator[Text]:
 
 
 def legend(graphs: Sequence[Graph]) -> Text:
-    """The places in their colours, in one line."""
+    """Return one line that lists the places in their colors."""
     styles = place_styles(graphs)
     return Text("  ").join(Text(place, style) for place, style in styles.items())
 
 
 def place_styles(graphs: Sequence[Graph]) -> dict[str, str]:
-    """A colour for each place, in the order in which the graphs name them."""
+    """Return a color for each place, in the order in which the graphs name them."""
     places = dict.fromkeys(
         str(op.place) for graph in graphs for op in graph.ops if op.place is not None
     )

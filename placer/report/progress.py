@@ -1,4 +1,4 @@
-"""A run in progress: one live table on a terminal, plain lines elsewhere."""
+"""Shows the progress of a run: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,66 +9,67 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from placer.launcher.node_events import Event, Output, State, Step, Warned
-from placer.launcher.output import line_of, show_output
-from placer.printable import legible
-from placer.report.numbers import count, measured, size
+from placer.launcher.node_events import Event, NodeWarning, Output, State, Step
+from placer.launcher.output import format_output, show_output
+from placer.printable import make_printable
+from placer.report.numbers import format_count, format_metrics, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
 REFRESH = 0.1
-"""Least seconds between two drawings of the live table."""
+"""The shortest time between two updates of the live table, in seconds."""
 LINE_EVERY = 1.0
-"""Least seconds between two plain lines of steps."""
-QUIET = 5.0
-"""Seconds without a line after which the nodes' states are told."""
+"""The shortest time between two plain lines of steps, in seconds."""
+STATES_EVERY = 5.0
+"""The time without a line after which the states of nodes are printed, in seconds."""
 
 
 @dataclass(slots=True)
-class Seen:
-    """What is known of a run: each node's last state, the last step and evaluation."""
+class RunView:
+    """The last reported state of each node, the last step and the last evaluation."""
 
     nodes: Sequence[str]
     steps: int | None = None
     states: dict[str, State] = field(default_factory=dict)
-    step: Step | None = None
-    evaluated: Step | None = None
+    last_step: Step | None = None
+    last_evaluation: Step | None = None
 
-    def see(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         if isinstance(event, State):
             self.states[event.node] = event
         elif isinstance(event, Step):
-            self.step = event
+            self.last_step = event
             if event.eval is not None:
-                self.evaluated = event
+                self.last_evaluation = event
 
     def step_line(self) -> str:
-        """The last step in one line."""
-        step = self.step
+        """Return the last step as one line."""
+        step = self.last_step
         if step is None:
             return "no step yet"
-        of = f" of {count(self.steps)}" if self.steps is not None else ""
-        line = f"step {count(step.step)}{of}  epoch {step.epoch}"
-        line += f"  {measured(step.metrics)}"
+        of = f" of {format_count(self.steps)}" if self.steps is not None else ""
+        line = f"step {format_count(step.step)}{of}  epoch {step.epoch}"
+        line += f"  {format_metrics(step.metrics)}"
         if step.samples_per_second:
-            line += f"  {count(step.samples_per_second)} samples/s"
+            line += f"  {format_count(step.samples_per_second)} samples/s"
         return line
 
     def evaluation_line(self) -> str:
-        """The last evaluation in one line, nothing before the first."""
-        if self.evaluated is None or self.evaluated.eval is None:
+        """Return the last evaluation as one line, empty before the first."""
+        if self.last_evaluation is None or self.last_evaluation.eval is None:
             return ""
-        after = f"evaluation after step {count(self.evaluated.step)}"
-        return f"{after}  {measured(self.evaluated.eval)}"
+        after = f"evaluation after step {format_count(self.last_evaluation.step)}"
+        return f"{after}  {format_metrics(self.last_evaluation.eval)}"
 
     def states_line(self) -> str:
-        """What every node does and waits for, in one line."""
+        """Return the state of every node, and the nodes that it waits for, as one
+        line."""
         parts = []
         for node in self.nodes:
             state = self.states.get(node)
-            part = f"{node} {_shown(state) if state else 'starting'}"
+            part = f"{node} {_format_state(state) if state else 'starting'}"
             if state and state.waiting:
                 part += f" (waits for {', '.join(state.waiting)})"
             parts.append(part)
@@ -77,19 +78,19 @@ class Seen:
 
 @dataclass(slots=True)
 class PlainLines:
-    """Shows a run as lines of text: about one a second, and one per evaluation."""
+    """Prints a run as lines of text: about one per second, and one per evaluation."""
 
-    seen: Seen
+    run: RunView
     stream: TextIO
     clock: Callable[[], float] = time.monotonic
     _written: Step | None = None
     _last: float | None = None
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Output | Warned):
+        if isinstance(event, Output | NodeWarning):
             show_output(event)
             return
-        self.seen.see(event)
+        self.run.update(event)
         now = self.clock()
         if self._last is None:
             self._last = now
@@ -98,32 +99,32 @@ class PlainLines:
             if first or event.eval is not None or now - self._last >= LINE_EVERY:
                 self._write_step(now)
             if event.eval is not None:
-                self._write(self.seen.evaluation_line(), now)
-        elif isinstance(event, State) and now - self._last >= QUIET:
-            self._write(self.seen.states_line(), now)
+                self._write(self.run.evaluation_line(), now)
+        elif isinstance(event, State) and now - self._last >= STATES_EVERY:
+            self._write(self.run.states_line(), now)
 
     def __enter__(self) -> PlainLines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.seen.step is not self._written:
+        if self.run.last_step is not self._written:
             self._write_step(self.clock())
 
     def _write_step(self, now: float) -> None:
-        self._written = self.seen.step
-        self._write(self.seen.step_line(), now)
+        self._written = self.run.last_step
+        self._write(self.run.step_line(), now)
 
     def _write(self, line: str, now: float) -> None:
-        print(legible(line), file=self.stream, flush=True)
+        print(make_printable(line), file=self.stream, flush=True)
         self._last = now
 
 
 @dataclass(slots=True)
 class LiveTable:
-    """Shows a run as one table that changes in place."""
+    """Shows a run as one table that is updated in place."""
 
     title: str
-    seen: Seen
+    run: RunView
     console: Console
     _live: Live | None = None
     _drawn: float = 0.0
@@ -152,59 +153,58 @@ class LiveTable:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Output | Warned):
+        if isinstance(event, Output | NodeWarning):
             self._show(event)
             return
-        self.seen.see(event)
+        self.run.update(event)
         now = time.monotonic()
         if self._live is not None and now - self._drawn >= REFRESH:
             self._drawn = now
             self._live.update(self.view(), refresh=True)
 
-    def _show(self, event: Output | Warned) -> None:
-        """Show what a node prints or warns of above the table, if both are on a
-        terminal."""
+    def _show(self, event: Output | NodeWarning) -> None:
+        """Print the output or warning of a node, above the table if on a terminal."""
         from rich.text import Text
 
         from placer.report.console import is_terminal
 
         if is_terminal(sys.stderr):
-            self.console.print(Text(line_of(event)), soft_wrap=True)
+            self.console.print(Text(format_output(event)), soft_wrap=True)
         else:
             show_output(event)
 
     def view(self) -> RenderableType:
-        """The table as it stands."""
+        """Return the table for the current state of the run."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
-        head = Text(f"{self.title}  ", "bold").append(self.seen.step_line(), "not bold")
+        head = Text(f"{self.title}  ", "bold").append(self.run.step_line(), "not bold")
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("node", "state", "step", "sent", "waits for"):
             justify = "right" if name in ("step", "sent") else "left"
             table.add_column(name, justify=justify)  # type: ignore[arg-type]  # a word
-        for node in self.seen.nodes:
-            state = self.seen.states.get(node)
+        for node in self.run.nodes:
+            state = self.run.states.get(node)
             if state is None:
                 table.add_row(node, Text("starting", "dim"))
                 continue
             table.add_row(
                 node,
-                Text(_shown(state), _STYLES.get(state.state, "")),
-                count(state.step),
-                size(state.bytes_sent),
+                Text(_format_state(state), _STYLES.get(state.state, "")),
+                format_count(state.step),
+                format_size(state.bytes_sent),
                 Text(", ".join(state.waiting), "yellow"),
             )
         parts: list[RenderableType] = [head, table]
-        evaluation = self.seen.evaluation_line()
+        evaluation = self.run.evaluation_line()
         if evaluation:
             parts.append(Text(evaluation))
         return Group(*parts)
 
 
-def _shown(state: State) -> str:
-    return f"{state.state}: {count(state.rows)}" if state.rows else state.state
+def _format_state(state: State) -> str:
+    return f"{state.state}: {format_count(state.rows)}" if state.rows else state.state
 
 
 _STYLES = {
@@ -219,13 +219,16 @@ _STYLES = {
 }
 
 
-def progress(
+def show_progress(
     title: str, nodes: Sequence[str], steps: int | None, stream: TextIO
 ) -> LiveTable | PlainLines:
-    """What shows a run of these nodes on a stream; enter it, and give it the events."""
+    """Return a context manager that shows a run; call it with each event of the run.
+
+    `steps` is the total number of steps, if known.
+    """
     from placer.report.console import console, is_terminal
 
-    seen = Seen(nodes, steps)
+    seen = RunView(nodes, steps)
     if is_terminal(stream):
         return LiveTable(title, seen, console(stream))
     return PlainLines(seen, stream)

@@ -1,61 +1,65 @@
-"""What several nodes compute for the whole batch, where each could have its rows."""
+"""Reports work that several nodes repeat for the whole batch.
+
+Such an op has replicated operands on all its nodes. If its batch rule were `rows`, each
+node could compute its own rows only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.analysis.costs import Repeat, repeats
+from placer.analysis.costs import RepeatedOp, find_repeated_ops
 from placer.build.plan import Plan
 from placer.graph.graph import Graph
 
-LEAST = 0.01
-"""The share of a step's FLOPs below which nothing is said."""
-NAMED = 3
+MIN_SHARE = 0.01
+"""The share of a step's FLOPs below which repeated work is not reported."""
+MAX_NAMED = 3
 
 
 def repeated_line(plan: Plan, graph: Graph) -> str | None:
-    """What of a step is computed again, in one line; None where it is little."""
-    found = repeats(graph)
+    """Return one line about the repeated work of a step, or None if it is little."""
+    repeated = find_repeated_ops(graph)
     total = sum(node.flops + node.replicated_flops for node in plan.nodes)
-    again = sum(each.flops for each in found)
-    if again <= LEAST * total:
+    flops = sum(each.flops for each in repeated)
+    if flops <= MIN_SHARE * total:
         return None
-    names = ", ".join(each.op.name for each in found[:NAMED])
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    share = f"{again / total:.0%} of a step's FLOPs ({flops(again)})"
-    return f"{share} are computed again by other nodes: {names}{more}{_then(found)}"
+    names = ", ".join(each.op.name for each in repeated[:MAX_NAMED])
+    more = f" and {len(repeated) - MAX_NAMED} more" if len(repeated) > MAX_NAMED else ""
+    share = f"{flops / total:.0%} of a step's FLOPs ({format_flops(flops)})"
+    return f"{share} are repeated by other nodes: {names}{more}{_first_hint(repeated)}"
 
 
-def _then(found: Sequence[Repeat]) -> str:
-    hint = next(filter(None, (_hint(each) for each in found[:NAMED])), None)
+def _first_hint(repeated: Sequence[RepeatedOp]) -> str:
+    hint = next(filter(None, (_hint(each) for each in repeated[:MAX_NAMED])), None)
     return f"; hint: {hint}" if hint else ""
 
 
-def explained(graph: Graph, name: str) -> str | None:
-    """What is computed again of an op; None where nothing is."""
-    for each in repeats(graph):
+def explain_repeat(graph: Graph, name: str) -> str | None:
+    """Return a note about the repeated work of an op, or None if there is none."""
+    for each in find_repeated_ops(graph):
         if each.op.name == name:
             hint = _hint(each)
             return (
                 f"each of {each.nodes} nodes computes it for the whole batch:"
-                f" {flops(each.flops)} a step are computed again, with its gradient"
-                + (f" (hint: {hint})" if hint else "")
+                f" {format_flops(each.flops)} per step are repeated, including its"
+                " gradient" + (f" (hint: {hint})" if hint else "")
             )
     return None
 
 
-def _hint(each: Repeat) -> str | None:
-    """What lets the nodes share the rows of the batch out."""
+def _hint(each: RepeatedOp) -> str | None:
+    """Return how to let the nodes split the rows of the batch, if there is a way."""
     op = each.op
     if op.kind != "call" or op.attrs.get("state"):
         return None
-    said = 'batch="rows"' if op.attrs.get("args") else "batch: rows"
-    name = op.name.partition(".")[0]  # of which this may be a region
-    return f"say {said} of '{name}' if no row depends on another"
+    rule = 'batch="rows"' if op.attrs.get("args") else "batch: rows"
+    name = op.name.partition(".")[0]  # the op may be a region of this function
+    return f"declare {rule} for '{name}' if no row depends on another"
 
 
-def flops(number: float) -> str:
-    """FLOPs with a decimal unit.
+def format_flops(number: float) -> str:
+    """Format a number of FLOPs with a decimal unit.
 
     >>> flops(980), flops(32784061)
     ('980 FLOPs', '32.8 MFLOPs')

@@ -1,4 +1,4 @@
-"""The tables of a build for a person: which node holds which blocks, how evenly."""
+"""Shows the tables of a build: which node stores which blocks, and the balance."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from placer.build.plan import Node, Plan, Table, TableBlock
+from placer.build.plan import NodePlan, Plan, Table, TableBlock
 from placer.config import optimizers
-from placer.report.numbers import count, plural, size
+from placer.report.numbers import format_count, format_size, plural
 from placer.types import ITEM_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How evenly the blocks lie over nodes: the largest load against the mean, 1 when
-    it is even."""
+    """The balance of blocks over nodes: the largest and the mean load, in bytes.
+
+    Their ratio is 1 if all nodes store the same.
+    """
 
     largest: int
     mean: float
@@ -29,14 +31,14 @@ class Balance:
         return self.largest / self.mean if self.mean else 1.0
 
 
-def holders(plan: Plan) -> list[Node]:
-    """The nodes that hold tables, and those of the same kinds that hold none."""
+def nodes_of_table_kinds(plan: Plan) -> list[NodePlan]:
+    """Return the nodes that have tables, and all other nodes of the same kinds."""
     kinds = {_kind(node) for node in plan.nodes if node.tables}
     return [node for node in plan.nodes if _kind(node) in kinds]
 
 
-def node_bytes(plan: Plan, node: Node) -> int:
-    """Bytes of the parameters on a node, without what the optimizer keeps of them."""
+def node_bytes(plan: Plan, node: NodePlan) -> int:
+    """Return the bytes of the parameters on a node, without optimizer slots."""
     items = item_bytes(plan)
     return sum(
         block_bytes(block, items) for table in node.tables for block in table.blocks
@@ -44,15 +46,15 @@ def node_bytes(plan: Plan, node: Node) -> int:
 
 
 def balances(plan: Plan) -> dict[str, Balance]:
-    """The balance over the nodes of each kind that holds blocks."""
+    """Return the balance over the nodes of each kind that stores blocks."""
     loads: dict[str, list[int]] = {}
-    for node in holders(plan):
+    for node in nodes_of_table_kinds(plan):
         loads.setdefault(_kind(node), []).append(node_bytes(plan, node))
     return {k: Balance(max(each), sum(each) / len(each)) for k, each in loads.items()}
 
 
 def item_bytes(plan: Plan) -> dict[str, int]:
-    """Bytes of one element of each parameter."""
+    """Return the bytes of one element, for each parameter."""
     return {p.name: ITEM_BYTES[p.dtype] for p in plan.parameters}
 
 
@@ -61,34 +63,36 @@ def block_bytes(block: TableBlock, items: Mapping[str, int]) -> int:
 
 
 def table_views(plan: Plan) -> Iterator[RenderableType]:
-    """A table for each node that holds blocks; last, how even they are."""
+    """Yield a view of each table, and at the end the balance."""
     items = item_bytes(plan)
-    for node in holders(plan):
-        total = size(node_bytes(plan, node))
+    for node in nodes_of_table_kinds(plan):
+        total = format_size(node_bytes(plan, node))
         if not node.tables:
-            yield Text(f"{node.name} holds no block", "bold yellow")
+            yield Text(f"{node.name} has no blocks", "bold yellow")
         for table in node.tables:
             blocks = plural(len(table.blocks), "block")
             head = Text(f"{node.name}  {table.name}", "bold")
-            yield head.append(f"  {blocks} of {total}  {describe(table)}", "not bold")
+            yield head.append(
+                f"  {blocks} of {total}  {describe_optimizer(table)}", "not bold"
+            )
             yield _grid(table, items)
         yield Text()
-    for kind, even in balances(plan).items():
+    for kind, balance in balances(plan).items():
         yield Text(
-            f"balance of {kind}: largest {size(even.largest)}, mean {size(even.mean)}, "
-            f"largest / mean {even.ratio:.3f}"
+            f"balance of {kind}: largest {format_size(balance.largest)}, "
+            f"mean {format_size(balance.mean)}, largest / mean {balance.ratio:.3f}"
         )
 
 
-def describe(table: Table) -> str:
-    """The optimizer of a table in a line."""
+def describe_optimizer(table: Table) -> str:
+    """Describe the optimizer of a table in one line."""
     if table.rule is None:
         return "not trained"
-    rate = f"learning rate {_setting(table.learning_rate)}"
-    hyper = [f"{name} {_told(value)}" for name, value in table.hyper.items()]
+    rate = f"learning rate {_format_setting(table.learning_rate)}"
+    hyper = [f"{name} {_format_hyper(value)}" for name, value in table.hyper.items()]
     slots = optimizers.slots(table.rule, table.hyper)
-    keeps = f"keeps {' and '.join(slots)} of each element" if slots else "keeps nothing"
-    return f"{table.rule}: {', '.join([rate, *hyper])}; {keeps}"
+    slot_text = f"slots {' and '.join(slots)}" if slots else "no slots"
+    return f"{table.rule}: {', '.join([rate, *hyper])}; {slot_text}"
 
 
 def _grid(table: Table, items: Mapping[str, int]) -> Grid:
@@ -102,29 +106,29 @@ def _grid(table: Table, items: Mapping[str, int]) -> Grid:
         grid.add_row(
             f"  {block.name}",
             block.parameter,
-            elements(block.start, block.stop),
+            format_range(block.start, block.stop),
             str(list(block.shape)),
-            count(block_bytes(block, items)),
+            format_count(block_bytes(block, items)),
         )
     return grid
 
 
-def elements(start: int, stop: int) -> str:
-    """A flat range of elements, its last one included."""
-    return f"{count(start)}-{count(stop - 1)}"
+def format_range(start: int, stop: int) -> str:
+    """Format a flat range of elements, including the last one."""
+    return f"{format_count(start)}-{format_count(stop - 1)}"
 
 
-def _setting(value: Any) -> str:
-    """A schedule as it is written in a spec."""
+def _format_setting(value: Any) -> str:
+    """Format a setting, such as a learning rate schedule, as in a spec."""
     if not isinstance(value, Mapping):
         return f"{value:g}" if isinstance(value, float) else str(value)
-    pairs = ", ".join(f"{key}: {_setting(part)}" for key, part in value.items())
+    pairs = ", ".join(f"{key}: {_format_setting(part)}" for key, part in value.items())
     return f"{{{pairs}}}" if len(value) > 1 else pairs
 
 
-def _kind(node: Node) -> str:
+def _kind(node: NodePlan) -> str:
     return node.name.split(":")[0]
 
 
-def _told(value: bool | float) -> str:
+def _format_hyper(value: bool | float) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"

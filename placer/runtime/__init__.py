@@ -1,4 +1,4 @@
-"""What a compiled node runs on. A program needs `Node` and `main` of it."""
+"""The runtime of compiled nodes. Node programs import `Node` and `main` from it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from placer.runtime.program.node import Node as Node
     from placer.runtime.run.process import main as main
 
-_WHERE = {"Node": "placer.runtime.program.node", "main": "placer.runtime.run.process"}
+_MODULES = {"Node": "placer.runtime.program.node", "main": "placer.runtime.run.process"}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module 'placer.runtime' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(_WHERE[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-"""Specs: one model as YAML, read into a Model with errors that point into the file."""
+"""Specs: reads a model from YAML, with errors that point into the file."""
 
 from placer.spec.jsonschema import json_schema
 from placer.spec.parse import load, load_text

@@ -1,4 +1,4 @@
-"""What the ops of one spec are built with."""
+"""The context in which the ops of one spec are built."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from placer.spec.values import Values
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known of a spec while its ops are built: the values, parameters and names
-    that there are, how places are read, whether its floats are `wide` (float64), its
-    seed, the folder that it lies in, and the mistakes that were found."""
+    """The state that the builders of one spec share.
+
+    Values, parameters and names are those that have been defined so far. `is_float64`
+    is whether the precision is float64, and `folder` the folder of the spec.
+    """
 
     values: Values
     parameters: Parameters
     places: Places
     names: Names
-    wide: bool
+    is_float64: bool
     seed: int
     folder: Path
     problems: Problems

@@ -1,124 +1,134 @@
-"""The mapping `csv` of a source, and the columns of its file that feed the inputs."""
+"""Reads the key `csv` of a source, and checks the columns that its inputs read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Types
+from collections.abc import Mapping
 from math import prod
 
-from placer.config.checks import shown
-from placer.config.csv import Csv, check, check_pattern, columns_of
+from placer.config.checks import describe_value
+from placer.config.csv import Csv, check, check_pattern, select_columns
 from placer.config.sources import Source
 from placer.errors import DataError, Span
 from placer.spec.decode import decode
-from placer.spec.names import quoted
+from placer.spec.names import quote
 from placer.spec.problems import Problems
-from placer.spec.tree import Mapping, Node, Scalar
+from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 from placer.types import TensorType
 
 Vocabulary = dict[str, list[str] | dict[str, int]]
 
 
-def read_csv(node: Node, source: Source, where: str, problems: Problems) -> Csv | None:
-    """How the file's text is read, as the spec says; None where that is wrong."""
+def read_csv(
+    node: SpecNode, source: Source, where: str, problems: Problems
+) -> Csv | None:
+    """Read the options of a `csv:` source; report errors and return None."""
     good = decode(node, Csv, where, problems)
     vocabulary = _vocabulary(good.get("vocabulary"), problems)
     if (
-        not isinstance(node, Mapping)
+        not isinstance(node, MappingNode)
         or len(good) < len(Csv.__struct_fields__)
         or vocabulary is None
     ):
         return None
-    given = {key: value for key, value in good.items() if value is not None}
-    csv = Csv(**{**given, "vocabulary": vocabulary})
+    options = {key: value for key, value in good.items() if value is not None}
+    csv = Csv(**{**options, "vocabulary": vocabulary})
     if problem := check(csv):
         key, message, hint = problem
         problems.add(message, node.entries[key].span, hint)
         return None
-    fits = [
-        _fits(source, section.keys[pattern], csv.header, problems)
+    matches = [
+        _check_key(source, section.keys[pattern], csv.header, problems)
         for section in map(node.get, ("vocabulary", "unknown", "missing"))
-        if isinstance(section, Mapping) and csv.header
+        if isinstance(section, MappingNode) and csv.header
         for pattern in section.keys
     ]
-    return csv if all(fits) else None
+    return csv if all(matches) else None
 
 
 def check_columns(
     source: Source,
-    columns: Types[str, str | list[str]],
-    types: Types[str, TensorType],
+    columns: Mapping[str, str | list[str]],
+    types: Mapping[str, TensorType],
     header: list[str] | None,
-    spans: Types[str, Span],
+    spans: Mapping[str, Span],
     problems: Problems,
 ) -> bool:
-    """Whether the columns can feed the inputs, as far as the spec tells of the file.
+    """Check the columns of all inputs without reading the file; report errors.
 
-    `spans` says where the spec names the column of each input.
+    `types` are the types of the inputs, `header` the columns of the file if the spec
+    has them, and `spans` the positions of `columns` in the spec, by input. Returns
+    whether there are no errors.
     """
-    whole = True
+    valid = True
     for name, wanted in columns.items():
         count = prod(types[name].sizes(1))
         declared = str(types[name])
         try:
-            columns_of(source.text, name, declared, count, wanted, header)
+            select_columns(source.text, name, declared, count, wanted, header)
         except DataError as error:
-            problems.take(error, span=spans[name])
-            whole = False
-    return whole
+            problems.add_error(error, span=spans[name])
+            valid = False
+    return valid
 
 
-def _fits(
-    source: Source, pattern: Scalar, header: list[str], problems: Problems
+def _check_key(
+    source: Source, pattern: ScalarNode, header: list[str], problems: Problems
 ) -> bool:
     try:
         check_pattern(source.text, pattern.text, header)
     except DataError as error:
-        problems.take(error, span=pattern.span)
+        problems.add_error(error, span=pattern.span)
         return False
     return True
 
 
-def _vocabulary(section: Node | None, problems: Problems) -> Vocabulary | None:
-    """The words of each column; words are what is written, numbers and all."""
+def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | None:
+    """Read the vocabulary of each column. Words are text, even if they are numeric."""
     if section is None:
         return {}
-    if not isinstance(section, Mapping):
-        message = f"'vocabulary' must be a mapping, not {shown(section.value)}"
+    if not isinstance(section, MappingNode):
+        message = f"'vocabulary' must be a mapping, not {describe_value(section.value)}"
         problems.add(message, section.span, "write {COLUMN: [WORD, WORD]}")
         return None
-    found: Vocabulary = {}
+    vocabulary: Vocabulary = {}
     for column, words in section:
-        read = _words(column, words, problems)
-        if read is not None:
-            found[column] = read
-    return found if len(found) == len(section.entries) else None
+        listed = _words(column, words, problems)
+        if listed is not None:
+            vocabulary[column] = listed
+    return vocabulary if len(vocabulary) == len(section.entries) else None
 
 
 def _words(
-    column: str, node: Node, problems: Problems
+    column: str, node: SpecNode, problems: Problems
 ) -> list[str] | dict[str, int] | None:
-    if isinstance(node, Scalar) or not node.value:
-        message = f"the vocabulary of {quoted(column)} is a list of words or a mapping"
+    if isinstance(node, ScalarNode) or not node.value:
+        message = (
+            f"the vocabulary of {quote(column)} must be a list of words or a mapping"
+        )
         hint = "write [WORD, WORD], or {WORD: 0, WORD: 1}"
         problems.add(message, node.span, hint)
         return None
-    if isinstance(node, Mapping):
+    if isinstance(node, MappingNode):
         numbers = {}
         for word, number in node:
             if isinstance(number.value, int) and not isinstance(number.value, bool):
                 numbers[word] = number.value
             else:
-                message = f"the number of {quoted(word)} must be a whole number"
-                problems.add(f"{message}, not {shown(number.value)}", number.span)
+                message = f"the number of {quote(word)} must be a whole number"
+                problems.add(
+                    f"{message}, not {describe_value(number.value)}", number.span
+                )
         return numbers if len(numbers) == len(node.entries) else None
     listed: dict[str, None] = {}
     for item in node.items:
-        if not isinstance(item, Scalar):
-            problems.add(f"a word must be text, not {shown(item.value)}", item.span)
+        if not isinstance(item, ScalarNode):
+            problems.add(
+                f"a word must be text, not {describe_value(item.value)}", item.span
+            )
             return None
         if item.text in listed:
-            message = f"{quoted(item.text)} stands twice in the vocabulary"
-            problems.add(f"{message} of {quoted(column)}", item.span)
+            message = f"{quote(item.text)} is listed twice in the vocabulary"
+            problems.add(f"{message} of {quote(column)}", item.span)
             return None
         listed[item.text] = None
     return list(listed)

@@ -1,7 +1,7 @@
-"""One mapping of the tree against one struct: every mistake in it, and what is good.
+"""Decodes one mapping of the tree by a msgspec struct, and reports all errors in it.
 
-Mappings are decoded one by one, and their fields one by one, so that independent
-mistakes are told together. What a struct nests is left as nodes to its own reader.
+Each field is decoded by itself, so that independent errors are reported together.
+Nested structs are returned as nodes, which their own readers decode.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from placer.config.checks import shown
+from placer.config.checks import describe_value
 from placer.errors import did_you_mean, nearest
-from placer.spec.names import quoted
+from placer.spec.names import quote
 from placer.spec.problems import Problems
-from placer.spec.tree import Mapping, Node, Scalar, Sequence
-from placer.spec.yaml_errors import glued, trap, unlisted
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
+from placer.spec.yaml_errors import (
+    cut_place_hint,
+    missing_blank_hint,
+    missing_brackets_hint,
+)
 
-LATER = frozenset({"sparse", "max_staleness"})
-"""Keys that the design knows and no part reads yet."""
+UNSUPPORTED_KEYS = frozenset({"sparse", "max_staleness"})
+"""Keys that are reserved for later versions."""
 
 
 class Field(NamedTuple):
-    """One field of a struct; a `nested` one is decoded by its own reader."""
+    """One field of a struct. A `nested` field is decoded by its own reader."""
 
     type: Any
     info: inspect.Type
@@ -35,66 +39,72 @@ class Field(NamedTuple):
 
 
 @cache
-def fields(struct: type[msgspec.Struct]) -> dict[str, Field]:
-    """The fields of a struct by key."""
-    found = {}
+def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
+    """Return the fields of a struct by key."""
+    by_key = {}
     for field in msgspec.structs.fields(struct):
         info = inspect.type_info(field.type)
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
-            default = None  # an empty container: only nested fields have one
-        found[field.encode_name] = Field(
+            default = None  # only nested fields have a factory, of an empty container
+        by_key[field.encode_name] = Field(
             field.type, info, field.required, default, _is_nested(info)
         )
-    return found
+    return by_key
 
 
 def decode(
-    node: Node | None,
+    node: SpecNode | None,
     struct: type[msgspec.Struct],
     where: str,
     problems: Problems,
     others: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """The good fields of a mapping: values, defaults, and the nodes of nested fields.
+    """Return the valid fields of a mapping: values, defaults, and nodes if nested.
 
-    A field that is missing or wrong is told to `problems` and left out. `others` are
-    keys that the caller reads itself.
+    Args:
+        node: The mapping, or None if its key is missing, which is not an error here.
+        struct: The struct whose fields the mapping has.
+        where: The name of the mapping in messages, such as `data.train`.
+        problems: Where errors are reported. Their fields are not in the result.
+        others: Keys that the caller reads itself.
     """
-    plan = fields(struct)
-    if not isinstance(node, Mapping):
+    fields = fields_of(struct)
+    if not isinstance(node, MappingNode):
         if node is not None:
-            found = shown(node.value)
-            hint = glued(node.text) if isinstance(node, Scalar) else None
-            problems.add(f"{where} must be a mapping, not {found}", node.span, hint)
+            actual = describe_value(node.value)
+            hint = (
+                missing_blank_hint(node.text) if isinstance(node, ScalarNode) else None
+            )
+            problems.add(f"{where} must be a mapping, not {actual}", node.span, hint)
         return {}
-    meant = unknown_keys(node, (*plan, *others), where, problems)
+    meant = report_unknown_keys(node, (*fields, *others), where, problems)
     result: dict[str, Any] = {}
-    for key, field in plan.items():
+    for key, field in fields.items():
         value = node.get(key)
         if value is None:
             if not field.required:
                 result[key] = field.default
             elif key not in meant:
-                missing(node, key, where, problems)
+                report_missing(node, key, where, problems)
         elif field.nested:
-            if not (isinstance(value, Scalar) and value.value is None):
+            if not (isinstance(value, ScalarNode) and value.value is None):
                 result[key] = value
             elif field.required:
-                wrong(key, value, field.info, problems)
+                report_wrong_type(key, value, field.info, problems)
             else:
                 result[key] = field.default
-        elif problem_free(key, value, field.type, field.info, problems):
+        elif check_type(key, value, field.type, field.info, problems):
             result[key] = msgspec.convert(value.value, field.type)
     return result
 
 
-def unknown_keys(
-    node: Mapping, valid: Iterable[str], where: str, problems: Problems
+def report_unknown_keys(
+    node: MappingNode, valid: Iterable[str], where: str, problems: Problems
 ) -> set[str]:
-    """Tell of every key that is none of `valid`; return the keys that were meant.
+    """Report every key that is not in `valid`; return the valid keys that were meant.
 
-    YAML's traps get hints of their own, other keys the nearest that is valid.
+    The hint names the nearest valid key, or explains one of the traps of YAML.
     """
     names = frozenset(valid)
     meant: set[str] = set()
@@ -104,74 +114,79 @@ def unknown_keys(
     for key, scalar in node.keys.items():
         if key not in names:
             empty = node.entries[key].value is None
-            if empty and before and trap(node, before):
-                pass  # one place, cut at several commas, is told once
-            elif key in LATER:
+            if empty and before and cut_place_hint(node, before):
+                pass  # a place that YAML cut at several commas is reported once
+            elif key in UNSUPPORTED_KEYS:
                 problems.add(f"'{key}' is not supported yet", scalar.span)
             else:
-                hint = _hint(node, key, names, meant)
-                problems.add(f"unknown key {quoted(key)} in {where}", scalar.span, hint)
+                hint = _unknown_key_hint(node, key, names, meant)
+                problems.add(f"unknown key {quote(key)} in {where}", scalar.span, hint)
         before = key
     return meant
 
 
-def _hint(
-    node: Mapping, key: str, names: frozenset[str], meant: set[str]
+def _unknown_key_hint(
+    node: MappingNode, key: str, names: frozenset[str], meant: set[str]
 ) -> str | None:
     if node.entries[key].value is None:
-        if hint := glued(key):
+        if hint := missing_blank_hint(key):
             meant.add(key.partition(":")[0])
             return hint
-        if hint := trap(node, key) or unlisted(node, key):
+        if hint := cut_place_hint(node, key) or missing_brackets_hint(node, key):
             return hint
     if key == "<<":
-        return "merge keys are not read; write the keys out"
+        return "merge keys are not supported; write the keys out"
     hint = did_you_mean(key, names)
     close = nearest(key, names)
     if close is not None:
         meant.add(close)
     elif key.lower() in YAML_1_1_WORDS:
-        return f"if the text is meant, quote it; {hint}"
+        return f"quote it if text is meant; {hint}"
     return hint
 
 
 YAML_1_1_WORDS = frozenset(
     {"on", "off", "yes", "no", "y", "n", "true", "false", "null"}
 )
-"""Words that YAML 1.1 reads as booleans or null; here they are the text they spell."""
+"""Words that YAML 1.1 reads as booleans or null. As keys of a spec they are text."""
 
 
-def missing(node: Mapping, key: str, where: str, problems: Problems) -> None:
-    found = (hint for other in node.keys if (hint := glued(other)))
-    hint = next((each for each in found if f"'{key}: " in each), None)
+def report_missing(node: MappingNode, key: str, where: str, problems: Problems) -> None:
+    """Report a missing key; the hint is for `{key:value}`, without a blank."""
+    hints = (hint for other in node.keys if (hint := missing_blank_hint(other)))
+    hint = next((each for each in hints if f"'{key}: " in each), None)
     problems.add(f"'{key}' is missing in {where}", node.span, hint)
 
 
-def problem_free(
-    key: str, node: Node, type_: Any, info: inspect.Type, problems: Problems
+def check_type(
+    key: str, node: SpecNode, type_: Any, info: inspect.Type, problems: Problems
 ) -> bool:
-    """Whether the node's value is of the type; if not, say so at the value."""
+    """Return whether a value has the type; if not, report it.
+
+    Errors in a list or mapping are reported at each wrong item.
+    """
     if _is_of(node.value, type_):
         return True
-    misfits: list[tuple[str, Node, inspect.Type]] = []
+    misfits: list[tuple[str, SpecNode, inspect.Type]] = []
     for option in _options(info):
-        if isinstance(node, Sequence) and isinstance(option, inspect.ListType):
+        if isinstance(node, SequenceNode) and isinstance(option, inspect.ListType):
             misfits += (
                 (f"an item of '{key}'", item, option.item_type)
                 for item in node.items
                 if not _is_of([item.value], type_)
             )
-        elif isinstance(node, Mapping) and isinstance(option, inspect.DictType):
+        elif isinstance(node, MappingNode) and isinstance(option, inspect.DictType):
             misfits += (
                 (f"'{name}' in '{key}'", item, option.value_type)
                 for name, item in node
                 if not _is_of({name: item.value}, type_)
             )
-    for what, item, wanted in misfits:
-        message = f"{what} must be {expected(wanted)}, not {shown(item.value)}"
+    for what, item, item_type in misfits:
+        allowed, actual = describe_type(item_type), describe_value(item.value)
+        message = f"{what} must be {allowed}, not {actual}"
         problems.add(message, item.span)
     if not misfits:
-        wrong(key, node, info, problems)
+        report_wrong_type(key, node, info, problems)
     return False
 
 
@@ -183,9 +198,11 @@ def _is_of(value: Any, type_: Any) -> bool:
     return True
 
 
-def wrong(key: str, node: Node, info: inspect.Type, problems: Problems) -> None:
-    """Say what a value must be, and what it is."""
-    found = shown(node.value)
+def report_wrong_type(
+    key: str, node: SpecNode, info: inspect.Type, problems: Problems
+) -> None:
+    """Report a value of the wrong type: the expected type, and the value."""
+    actual = describe_value(node.value)
     hint = None
     options = _options(info)
     literals = [
@@ -195,14 +212,16 @@ def wrong(key: str, node: Node, info: inspect.Type, problems: Problems) -> None:
         message = f"'{key}: {node.value}' is not supported yet"
         hint = f"only '{literals[0]}' is supported"
     else:
-        message = f"'{key}' must be {expected(info)}, not {found}"
+        message = f"'{key}' must be {describe_type(info)}, not {actual}"
         if literals and isinstance(node.value, str):
             close = nearest(node.value, map(str, literals))
             hint = f"did you mean '{close}'?" if close else None
             if key == "precision" and "16" in node.value:
-                hint = "parameters are not halves; values are made so by the op 'cast'"
+                hint = (
+                    "parameters are not half floats; convert values with the op 'cast'"
+                )
         elif node.value is not None and any(_is_list(o) for o in options):
-            hint = f"write [{node.text}]" if isinstance(node, Scalar) else None
+            hint = f"write [{node.text}]" if isinstance(node, ScalarNode) else None
     problems.add(message, node.span, hint)
 
 
@@ -210,12 +229,12 @@ def _is_list(info: inspect.Type) -> bool:
     return isinstance(info, inspect.ListType | inspect.VarTupleType)
 
 
-def expected(info: inspect.Type) -> str:
-    """What a type admits, in words that follow 'must be'."""
-    return " or ".join(dict.fromkeys(map(_words, _options(info))))
+def describe_type(info: inspect.Type) -> str:
+    """Describe the values of a type, in words that follow 'must be'."""
+    return " or ".join(dict.fromkeys(map(_describe_option, _options(info))))
 
 
-def _words(info: inspect.Type) -> str:
+def _describe_option(info: inspect.Type) -> str:
     match info:
         case inspect.IntType(ge=low, le=high) if low is not None and high is not None:
             return f"a whole number from {low} to {high}"
@@ -238,7 +257,7 @@ def _words(info: inspect.Type) -> str:
 
 
 def _options(info: inspect.Type) -> list[inspect.Type]:
-    """The alternatives of a type, without null, which means 'not given'."""
+    """Return the alternatives of a type without null, which means an absent key."""
     if isinstance(info, inspect.Metadata):
         return _options(info.type)
     if isinstance(info, inspect.UnionType):

@@ -1,4 +1,4 @@
-"""The JSON Schema of a spec, for editors: the structs and the ops' declarations."""
+"""The JSON Schema of a spec, from the structs of `schema` and the op declarations."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import msgspec
 
 from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
-from placer.spec.op_kinds import kinds
-from placer.spec.schema import NAME_PATTERN, Block, CallOp, ParameterOp, Spec, TraceOp
+from placer.spec.op_kinds import op_kinds
+from placer.spec.schema import NAME_PATTERN, CallOp, ParameterOp, Scope, Spec, TraceOp
 
 _REF = "#/$defs/{name}"
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema, JSON Schema 2020-12; what an editor completes and underlines.
+    """Return the JSON Schema (draft 2020-12) of a spec, for completion in editors.
 
-    It says less than the loader checks: not whether types, shapes and places fit.
+    It does not cover all that the loader checks, such as types, shapes and places.
     """
     _, defs = msgspec.json.schema_components(
-        [Spec, Block, ParameterOp, CallOp, TraceOp], ref_template=_REF
+        [Spec, Scope, ParameterOp, CallOp, TraceOp], ref_template=_REF
     )
-    ops = [_op(kind.declaration) for kind in kinds().values()]
+    ops = [_op(kind.declaration) for kind in op_kinds().values()]
     for op in ops:
         defs[op["title"]] = op
-    own = ["Block", "ParameterOp", "CallOp", "TraceOp"]
-    entries = [*own, *(op["title"] for op in ops)]
+    structs = ["Scope", "ParameterOp", "CallOp", "TraceOp"]
+    entries = [*structs, *(op["title"] for op in ops)]
     defs["Entry"] = {"anyOf": [_ref(name) for name in entries]}
-    for owner, key in (("Spec", "graph"), ("Block", "ops")):
+    for owner, key in (("Spec", "graph"), ("Scope", "ops")):
         defs[owner]["properties"][key]["items"] = _ref("Entry")
     _allow_hyperparameters(defs["Optimizer"])
     return {
@@ -49,17 +49,17 @@ def _op(declaration: Declaration | Composite) -> dict[str, Any]:
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
     }
     properties: dict[str, Any] = {
-        "name": {**name, "description": "the op's and its result's"},
+        "name": {**name, "description": "name of the op and of its result"},
         "op": {"const": declaration.kind},
         "in": {**values, "description": _operands(declaration)},
         "out": {**values, "description": "names of the results"},
-        "place": {"type": "string", "description": "as /node:worker/gpu:0-7"},
+        "place": {"type": "string", "description": "such as /node:worker/gpu:0-7"},
     }
     shared = [o.name for o in declaration.operands if o.parameter]
     if shared:
         properties["params"] = {
             "type": "object",
-            "description": "parameters of other ops to use instead of own ones",
+            "description": "parameters of other ops that this op shares",
             "properties": {operand: {"type": "string"} for operand in shared},
             "additionalProperties": False,
         }
@@ -79,8 +79,8 @@ def _op(declaration: Declaration | Composite) -> dict[str, Any]:
 
 
 def _operands(declaration: Declaration | Composite) -> str:
-    wanted = (f"{o.name}: {o.doc}" for o in declaration.operands if not o.parameter)
-    return "; ".join(wanted) or "nothing"
+    operands = (f"{o.name}: {o.doc}" for o in declaration.operands if not o.parameter)
+    return "; ".join(operands) or "no operands"
 
 
 def _attr(attr: Attr) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _allow_hyperparameters(optimizer: dict[str, Any]) -> None:
     for name in optimizers.names():
         for key, hyper in optimizers.find(name).hyper.items():
             kind = "boolean" if hyper.type is bool else "number"
-            told = f"{name}: {hyper.doc} ({hyper.default})"
-            meanings.setdefault(key, []).append(told)
-            described = {"type": kind, "description": "; ".join(meanings[key])}
-            optimizer["properties"][key] = described
+            meaning = f"{name}: {hyper.doc} ({hyper.default})"
+            meanings.setdefault(key, []).append(meaning)
+            schema = {"type": kind, "description": "; ".join(meanings[key])}
+            optimizer["properties"][key] = schema

@@ -1,4 +1,4 @@
-"""The modules beside a spec that its sources import, and that a build needs, too."""
+"""Finds the Python modules beside a spec that other modules there import."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ import os
 from pathlib import Path
 
 from placer.ast_lock import AST_LOCK
-from placer.build.modules import LARGEST_MODULE
+from placer.build.modules import MAX_MODULE_BYTES
 from placer.errors import DataError
 from placer.files.regular import read_regular
 
 
-def neighbours(folder: Path, module: str) -> tuple[str, ...]:
-    """The modules of `folder` that one of them imports, directly or through others, by
-    name.
+def local_imports(folder: Path, module: str) -> tuple[str, ...]:
+    """Return the modules in `folder` that `module` imports, directly or indirectly.
 
-    Import statements are found wherever they stand; what a module imports by other
-    means is not seen. Raises DataError for a module that cannot be read as Python.
+    Import statements count anywhere in a file; other ways to import do not. Raises
+    DataError if one of the modules is not valid Python.
     """
-    found = {module}
-    ahead = [module]
-    while ahead:
-        names = _imported(folder / f"{ahead.pop()}.py") - found
-        # Not Path.is_file, which raises for a name that is too long.
-        beside = [name for name in names if os.path.isfile(folder / f"{name}.py")]
-        found.update(beside)
-        ahead.extend(beside)
-    return tuple(sorted(found - {module}))
+    visited = {module}
+    pending = [module]
+    while pending:
+        names = _imported_names(folder / f"{pending.pop()}.py") - visited
+        # Path.is_file would raise for a name that is too long.
+        local = [name for name in names if os.path.isfile(folder / f"{name}.py")]
+        visited.update(local)
+        pending.extend(local)
+    return tuple(sorted(visited - {module}))
 
 
-def defined(folder: Path, module: str) -> frozenset[str] | None:
-    """The names that a module of `folder` may define, and more; None where its text does
-    not tell, as with `from other import *`. Raises DataError for a module that cannot be
-    read as Python."""
+def defined_names(folder: Path, module: str) -> frozenset[str] | None:
+    """Return a superset of the names that a module in `folder` defines.
+
+    None if its text does not show them, as with `from other import *`. Raises DataError
+    if the module is not valid Python.
+    """
     names: set[str | None] = set()
     for node in _nodes(folder / f"{module}.py"):
         match node:
@@ -47,17 +48,26 @@ def defined(folder: Path, module: str) -> frozenset[str] | None:
                 names.add(node.name)
             case ast.Global():
                 names.update(node.names)
-    if not _UNTOLD.isdisjoint(names):
+    if not _DYNAMIC_NAMES.isdisjoint(names):
         return None
     return frozenset(name for name in names if name)
 
 
-_UNTOLD = {"*", "__getattr__", "globals", "locals", "vars", "setattr", "exec", "sys"}
-"""Names in a module that may define others than its text says."""
+_DYNAMIC_NAMES = {
+    "*",
+    "__getattr__",
+    "globals",
+    "locals",
+    "vars",
+    "setattr",
+    "exec",
+    "sys",
+}
+"""Names whose use in a module may define names that its text does not show."""
 
 
-def _imported(file: Path) -> set[str]:
-    """The first names of what a file imports: `a` of `import a.b` and `from a import b`."""
+def _imported_names(file: Path) -> set[str]:
+    """Return the top-level modules that a file imports: `a` for `import a.b`."""
     names: set[str] = set()
     for node in _nodes(file):
         if isinstance(node, ast.Import):
@@ -68,12 +78,12 @@ def _imported(file: Path) -> set[str]:
 
 
 def _nodes(file: Path) -> list[ast.AST]:
-    """Everything that a Python file says."""
+    """Return all nodes of the syntax tree of a Python file."""
     try:
-        text = read_regular(file, LARGEST_MODULE).decode()
+        text = read_regular(file, MAX_MODULE_BYTES).decode()
         with AST_LOCK:
             return list(ast.walk(ast.parse(text)))
-    # Python's parser has these two for what is nested too deeply.
+    # The parser raises the last two for code that is nested too deeply.
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
         kind = "as UTF-8 text" if isinstance(error, UnicodeDecodeError) else "as Python"
         raise DataError(f"{file.name} cannot be read {kind}: {error}") from error

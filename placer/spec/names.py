@@ -1,39 +1,41 @@
-"""Names: what may be one, and where each was first defined."""
+"""Names in a spec: which texts are valid names, and where each name is defined."""
 
 from __future__ import annotations
 
 import keyword
 import re
 
-from placer.config.checks import shown
+from placer.config.checks import describe_value
 from placer.errors import Span
 from placer.spec.problems import Problems
-from placer.spec.tree import Node, Scalar
+from placer.spec.tree import ScalarNode, SpecNode
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-RULE = "a name is letters, digits and _, at most 64, and does not begin with a digit"
+NAME_RULE = (
+    "a name has at most 64 letters, digits and _, and does not start with a digit"
+)
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` may name a thing: it becomes an identifier of a program (R7)."""
+    """Return whether `text` is a valid name. Names become Python identifiers."""
     return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
 
 
-def why_not(text: str) -> tuple[str, str]:
-    """What is wrong with a text that is no name, and a hint."""
+def explain_invalid_name(text: str) -> tuple[str, str]:
+    """Return the message and the hint for a text that is not a valid name."""
     if keyword.iskeyword(text):
-        return f"'{text}' is a word of Python and cannot be a name", f"write {text}_"
-    return f"{quoted(text)} cannot be a name", RULE
+        return f"'{text}' is a Python keyword and cannot be a name", f"write {text}_"
+    return f"{quote(text)} cannot be a name", NAME_RULE
 
 
-def quoted(text: str) -> str:
-    """A text in a message: cut when long, and with nothing that does not print."""
+def quote(text: str) -> str:
+    """Quote a text for a message; shorten a long one, escape unprintable characters."""
     short = text if len(text) <= 64 else text[:61] + "..."
     return f"'{short}'" if short.isprintable() else repr(short)
 
 
 class Names:
-    """The names defined so far; one namespace for inputs, ops, outputs, parameters."""
+    """The defined names: one namespace for inputs, ops, results and parameters."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -43,7 +45,7 @@ class Names:
         return name in self._lines
 
     def define(self, name: str, span: Span) -> bool:
-        """Take a name; False, with the mistake told, when it is taken."""
+        """Define a name; report it and return False if it is already defined."""
         first = self._lines.get(name)
         if first is not None:
             message = f"'{name}' is defined twice; first on line {first}"
@@ -52,21 +54,21 @@ class Names:
         self._lines[name] = span.line
         return True
 
-    def read(self, node: Node, what: str) -> str | None:
-        """The name that a node spells, or None with the mistake told."""
-        if not isinstance(node, Scalar) or not isinstance(node.value, str):
-            hint = f"quote it: '{node.text}'" if isinstance(node, Scalar) else None
-            if isinstance(node, Scalar) and not is_name(node.text):
-                hint = RULE
-            message = f"{what} must be a name, not {shown(node.value)}"
+    def read(self, node: SpecNode, what: str) -> str | None:
+        """Return the name that a node holds, or report the error and return None."""
+        if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+            hint = f"quote it: '{node.text}'" if isinstance(node, ScalarNode) else None
+            if isinstance(node, ScalarNode) and not is_name(node.text):
+                hint = NAME_RULE
+            message = f"{what} must be a name, not {describe_value(node.value)}"
             self._problems.add(message, node.span, hint)
             return None
         return node.value if self.check(node.value, node) else None
 
-    def check(self, text: str, node: Scalar) -> bool:
-        """Whether a text may be a name; tells the mistake at `node` when not."""
+    def check(self, text: str, node: ScalarNode) -> bool:
+        """Return whether `text` is a valid name; if not, report it at `node`."""
         if is_name(text):
             return True
-        message, hint = why_not(text)
-        self._problems.add(message, node.inside, hint)
+        message, hint = explain_invalid_name(text)
+        self._problems.add(message, node.inner_span, hint)
         return False

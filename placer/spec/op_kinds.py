@@ -1,8 +1,8 @@
-"""The op kinds that a spec may name, and how their attributes are read."""
+"""The op kinds that a spec may use, and the reader of their attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Attributes
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,73 +13,78 @@ from placer.errors import OpError, did_you_mean
 from placer.ops.composite import Composite
 from placer.ops.composites import COMPOSITES
 from placer.ops.declaration import Declaration
-from placer.spec.decode import missing, problem_free, unknown_keys
+from placer.spec.decode import check_type, report_missing, report_unknown_keys
 from placer.spec.problems import Problems
-from placer.spec.sections.parameters import frozen
-from placer.spec.tree import Mapping
+from placer.spec.sections.parameters import freeze
+from placer.spec.tree import MappingNode
 
-COMMON = ("name", "op", "in", "out", "place", "params")
-"""The keys of every op; the others are its attributes."""
+COMMON_KEYS = ("name", "op", "in", "out", "place", "params")
+"""The keys that every op may have. Other keys are attributes."""
 
 PARAMETER = "parameter"
-"""The kind that declares a parameter by itself; it is no op of a declaration."""
+"""The kind of a parameter that belongs to no layer; it has no declaration."""
 
 CALL = "call"
-"""The kind whose results the spec itself types: a JAX function of the user's."""
+"""The kind of a JAX function of the user, with the types of its results."""
 
 TRACE = "trace"
-"""The kind that is several ops: a JAX function, cut where guards inside of it say."""
+"""The kind of a JAX function that guards cut into regions; each region is an op."""
 
 
-class Kind(NamedTuple):
-    """A declaration, and the type of each attribute as its values are checked."""
+class OpKind(NamedTuple):
+    """An op kind: its declaration, the types of its attributes, and its valid keys."""
 
     declaration: Declaration | Composite
-    attrs: Attributes[str, tuple[Any, inspect.Type]]
+    attrs: Mapping[str, tuple[Any, inspect.Type]]
     keys: frozenset[str]
 
 
 @cache
-def kinds() -> dict[str, Kind]:
-    """The kinds by name; `constant` is the one that both specs and passes make."""
+def op_kinds() -> dict[str, OpKind]:
+    """Return the kinds by name.
+
+    Kinds that only passes insert are not among them; `constant` is, as both specs and
+    passes use it.
+    """
     declared = [ops.find(name) for name in ops.kinds()]
-    written = [d for d in declared if not d.inserted or d.kind == "constant"]
-    found = {}
-    every: list[Declaration | Composite] = [*written, *COMPOSITES]
-    for kind in every:
+    in_specs = [d for d in declared if not d.inserted or d.kind == "constant"]
+    kinds = {}
+    declarations: list[Declaration | Composite] = [*in_specs, *COMPOSITES]
+    for kind in declarations:
         attrs = {a.name: (a.type, inspect.type_info(a.type)) for a in kind.attrs}
-        found[kind.kind] = Kind(kind, attrs, frozenset((*COMMON, *attrs)))
-    return found
+        kinds[kind.kind] = OpKind(kind, attrs, frozenset((*COMMON_KEYS, *attrs)))
+    return kinds
 
 
-def unknown_kind(name: str) -> tuple[str, str | None]:
-    """The message and the hint for a kind that a spec cannot name."""
-    hint = did_you_mean(name, [*kinds(), PARAMETER, CALL, TRACE])
+def describe_unknown_kind(name: str) -> tuple[str, str | None]:
+    """Return the message and the hint for an unknown op kind."""
+    hint = did_you_mean(name, [*op_kinds(), PARAMETER, CALL, TRACE])
     return f"unknown op '{name}'", hint or "`placer schema` and docs/ops.md list them"
 
 
 def read_attrs(
-    kind: Kind, node: Mapping, name: str, problems: Problems
+    kind: OpKind, node: MappingNode, name: str, problems: Problems
 ) -> dict[str, Any] | None:
-    """The attributes that an op's mapping gives; None when one is wrong.
+    """Return the attributes in the mapping of an op, with tuples for lists.
 
-    Lists are tuples. What is missing or none of the choices is told too.
+    Reports unknown keys, missing attributes, wrong types and values that are not among
+    the choices, and then returns None.
     """
     where = f"op '{name}' ({kind.declaration.kind})"
     entries = node.entries
     good = entries.keys() <= kind.keys
-    meant = set() if good else unknown_keys(node, kind.keys, where, problems)
-    given = {}
+    meant = set() if good else report_unknown_keys(node, kind.keys, where, problems)
+    attrs = {}
     for attr in kind.declaration.attrs:
         value = entries.get(attr.name)
         if value is None:
             if attr.required:
                 good = False
                 if attr.name not in meant:
-                    missing(node, attr.name, where, problems)
+                    report_missing(node, attr.name, where, problems)
             continue
         type_, info = kind.attrs[attr.name]
-        if not problem_free(attr.name, value, type_, info, problems):
+        if not check_type(attr.name, value, type_, info, problems):
             good = False
         elif attr.choices and value.value not in attr.choices:
             hint = did_you_mean(str(value.value), attr.choices)
@@ -87,16 +92,16 @@ def read_attrs(
             problems.add(message, value.span, hint)
             good = False
         else:
-            given[attr.name] = _as(attr.type, frozen(value))
-    return given if good else None
+            attrs[attr.name] = _convert(attr.type, freeze(value))
+    return attrs if good else None
 
 
-def _as(type_: Any, value: Any) -> Any:
+def _convert(type_: Any, value: Any) -> Any:
     return float(value) if type_ is float else value
 
 
-def told(error: OpError, kind: str, name: str) -> str:
-    """An op's error as a message that names the op, and its kind once."""
+def format_op_error(error: OpError, kind: str, name: str) -> str:
+    """Return the message of an OpError, after the name and the kind of the op."""
     if error.message.startswith(f"{kind} "):
         return f"op '{name}': {error.message}"
     return f"op '{name}' ({kind}): {error.message}"

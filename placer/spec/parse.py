@@ -1,10 +1,9 @@
-"""A spec's text to a Model: the sections in turn, their mistakes told together."""
+"""Parses a spec to a Model: section by section, with all errors reported together."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from collections.abc import Mapping as Counts
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,38 +16,44 @@ from placer.graph.model import Model
 from placer.spec.context import Context
 from placer.spec.decode import decode
 from placer.spec.names import Names, is_name
-from placer.spec.op_parameters import Parameters, held
+from placer.spec.op_parameters import Parameters, graph_type
 from placer.spec.places import Places
 from placer.spec.problems import Problems
 from placer.spec.schema import Spec
 from placer.spec.sections.data import read_data, read_inputs
 from placer.spec.sections.graph import Builder
-from placer.spec.sections.nodes import one_process, read_memory, read_nodes
-from placer.spec.sections.parameters import Rule, read_rules, unfit
+from placer.spec.sections.nodes import read_memory, read_nodes, to_single_process
+from placer.spec.sections.parameters import Rule, read_rules, report_unused_patterns
 from placer.spec.sections.train import Group, Training, read_train
-from placer.spec.tree import Mapping, Node
+from placer.spec.tree import MappingNode, SpecNode
 from placer.spec.values import Values
-from placer.spec.weight_files import Weights
-from placer.spec.yaml_events import MAX_BYTES, read, too_big
+from placer.spec.weight_files import WeightFiles
+from placer.spec.yaml_events import MAX_BYTES, parse_yaml, too_big_error
 
 
 def load(
     path: str | Path,
     *,
-    nodes: Counts[str, int] | None = None,
+    nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
 ) -> Model:
-    """The model that a spec file describes.
+    """Load the model of a spec file.
 
-    `nodes` overrides how many nodes of a kind there are. With `single_process` the
-    cluster is one worker and nothing is placed: the reference for every placement.
-    Raises SpecError for one mistake, SpecErrors for several.
+    Args:
+        path: The spec. /dev/stdin and other open file descriptors may be pipes.
+        nodes: Numbers of nodes by node kind, which replace those of the spec.
+        single_process: Whether to use one worker and drop all places. The result of any
+            placement can be compared with that of this model.
+
+    Raises:
+        SpecError: The spec has an error, or cannot be read.
+        SpecErrors: The spec has several errors.
     """
     path = Path(path)
     try:
         content = _content(path)
     except TooLargeError as error:
-        raise too_big(str(path)) from error
+        raise too_big_error(str(path)) from error
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror}") from error
     try:
@@ -63,8 +68,8 @@ def load(
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a spec: of a file, or of what this process was started with, as
-    /dev/stdin. Raises OSError."""
+    """Read a spec from a regular file, or from an open file descriptor such as
+    /dev/stdin."""
     if not _IS_OPEN(str(path)):
         return read_regular(path, MAX_BYTES)
     with path.open("rb") as file:
@@ -72,7 +77,7 @@ def _content(path: Path) -> bytes:
 
 
 _IS_OPEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+").fullmatch
-"""Whether a path is a descriptor of this process."""
+"""Matches paths of the file descriptors of this process."""
 
 
 def load_text(
@@ -80,43 +85,50 @@ def load_text(
     file: str,
     folder: Path,
     *,
-    nodes: Counts[str, int] | None = None,
+    nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
 ) -> Model:
-    """As `load`, from text; `file` names it in errors, paths are from `folder`."""
-    root, mistakes = read(text, file)
+    """Load a model from the text of a spec, as `load` does from a file.
+
+    `file` is the name of the text in errors; paths in the spec are relative to
+    `folder`.
+    """
+    root, errors = parse_yaml(text, file)
     return load_tree(
         root,
         file,
         folder,
         nodes=nodes,
         single_process=single_process,
-        mistakes=mistakes,
+        errors=errors,
     )
 
 
 def load_tree(
-    root: Node | None,
+    root: SpecNode | None,
     file: str,
     folder: Path,
     *,
-    nodes: Counts[str, int] | None = None,
+    nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
-    mistakes: Iterable[SpecError] = (),
-    files: Counts[str, bytes] = MappingProxyType({}),
+    errors: Iterable[SpecError] = (),
+    files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Model:
-    """As `load_text`, from the tree; `mistakes` were made before there was one, and
-    `files` are those of initial values that do not lie in the folder."""
-    problems = Problems(mistakes)
-    if not isinstance(root, Mapping):
+    """Load a model from the tree of a spec, as `load_text` does from its text.
+
+    `errors` are those of parsing the text. `files` are the contents of the files of
+    initial values that are not in `folder`, by name.
+    """
+    problems = Problems(errors)
+    if not isinstance(root, MappingNode):
         span = root.span if root is not None else None
         problems.add(
             f"{file} is empty" if root is None else "a spec is a mapping of sections",
             span,
-            "begin with name, nodes, inputs, data, graph and train",
+            "start with name, nodes, inputs, data, graph and train",
         )
         problems.raise_any()
-    assert isinstance(root, Mapping)
+    assert isinstance(root, MappingNode)
     model = _model(root, file, folder, nodes, single_process, problems, files)
     problems.raise_any()
     assert model is not None
@@ -124,13 +136,13 @@ def load_tree(
 
 
 def _model(
-    root: Mapping,
+    root: MappingNode,
     file: str,
     folder: Path,
-    counts: Counts[str, int] | None,
+    counts: Mapping[str, int] | None,
     single_process: bool,
     problems: Problems,
-    files: Counts[str, bytes],
+    files: Mapping[str, bytes],
 ) -> Model | None:
     good = decode(root, Spec, "the spec", problems)
     names = Names(problems)
@@ -145,31 +157,32 @@ def _model(
     section = good.get("inputs")
     spans = (
         {key: scalar.span for key, scalar in section.keys.items()}
-        if isinstance(section, Mapping)
+        if isinstance(section, MappingNode)
         else {}
     )
-    typed = {key: type_ and held(type_, wide) for key, type_ in inputs.items()}
+    typed = {key: type_ and graph_type(type_, wide) for key, type_ in inputs.items()}
     values = Values(typed, spans, good.get("graph"), problems)
     parameters = Parameters(
-        values, rules, training.groups, wide, problems, Weights(folder, files)
+        values, rules, training.groups, wide, problems, WeightFiles(folder, files)
     )
     seed = good.get("seed", 0)
     builder = Builder(
         Context(values, parameters, places, names, wide, seed, folder, problems)
     )
     builder.build(good.get("graph"))
-    recipe = _recipe(values, training)
+    training_ops = _training_ops(values, training)
     if not problems:
         _check_groups(parameters, rules, training.groups, problems)
     if problems or cluster is None or rows.train is None or name is None:
         return None
-    ops = [*values.ops, *recipe]
-    parts = training.microbatches
+    ops = [*values.ops, *training_ops]
+    microbatches = training.microbatches
     if single_process:
-        parts = 1
-        cluster, ops = one_process(cluster), [replace(op, place=None) for op in ops]
+        microbatches = 1
+        cluster = to_single_process(cluster)
+        ops = [replace(op, place=None) for op in ops]
     return Model(
-        graph=Graph(name, cluster, rows.train.batch, tuple(ops), parts),
+        graph=Graph(name, cluster, rows.train.batch, tuple(ops), microbatches),
         inputs={key: type_ for key, type_ in typed.items() if type_ is not None},
         train=rows.train,
         eval=rows.eval,
@@ -183,7 +196,7 @@ def _model(
         folder=folder,
         file=file,
         modules=tuple(dict.fromkeys((*rows.modules, *builder.modules))),
-        narrowed=tuple(
+        narrowed_inputs=tuple(
             key
             for key, type_ in inputs.items()
             if type_ and typed[key] != type_ and not wide
@@ -193,35 +206,36 @@ def _model(
     )
 
 
-def _name(root: Mapping, file: str, names: Names) -> str | None:
-    """The spec's own name, else the file's."""
+def _name(root: MappingNode, file: str, names: Names) -> str | None:
+    """Return the name in the spec, or else the name of its file."""
     node = root.get("name")
-    return name_of(file) if node is None else names.read(node, "'name'")
+    return name_from_file(file) if node is None else names.read(node, "'name'")
 
 
-def name_of(file: str) -> str:
-    """A file's name, with `_` for what the name of a model cannot hold."""
+def name_from_file(file: str) -> str:
+    """Return a valid name from that of a file, with `_` for other characters."""
     stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(file).stem)[:64]
     return stem if is_name(stem) else f"spec_{stem}"[:64]
 
 
-def _recipe(values: Values, training: Training) -> list[Op]:
-    """What is recorded, how parameters are updated, what is minimised.
+def _training_ops(values: Values, training: Training) -> list[Op]:
+    """Return the ops `record`, `optimizer` and `minimize` of the section `train`.
 
-    A loss that is no metric is recorded to be watched, in training only.
+    A loss that is not among the metrics is recorded too, in training only, so that the
+    run can stop if it is not finite.
     """
     ops = []
     for node in training.metrics:
-        if values.is_scalar(node, "loss" if node is training.minimize else "metric"):
+        if values.check_scalar(node, "loss" if node is training.minimize else "metric"):
             attrs: dict[str, Any] = {"metric": node.text}
-            if (final := values.final(node.text)) is not None:
-                attrs["final"] = final
+            if (finalizer := values.finalizer_of(node.text)) is not None:
+                attrs["final"] = finalizer
             ops.append(Op("record", (node.text,), (), attrs, None, node.span))
     for group in training.groups:
         ops.append(Op("optimizer", (), (), group.attrs, group.place, group.span))
     loss = training.minimize
-    # As a metric of its own it has been looked at.
-    if loss and (loss in training.metrics or values.is_scalar(loss, "loss")):
+    # A loss that is among the metrics has been checked above.
+    if loss and (loss in training.metrics or values.check_scalar(loss, "loss")):
         if loss.text not in {node.text for node in training.metrics}:
             watched = {"metric": loss.text, "watched": True}
             ops.append(Op("record", (loss.text,), (), watched, None, loss.span))
@@ -234,20 +248,20 @@ def _recipe(values: Values, training: Training) -> list[Op]:
 def _check_groups(
     parameters: Parameters, rules: list[Rule], groups: list[Group], problems: Problems
 ) -> None:
-    """Every parameter has its optimizer, and every pattern its parameter."""
+    """Report parameters without an optimizer, and patterns that match no parameter."""
     names = list(parameters.spans)
     patterns = [rule.pattern for rule in rules]
     patterns += [group.pattern for group in groups if group.pattern is not None]
-    unfit(patterns, names, problems)
-    if parameters.untaken:
-        first, *rest = parameters.untaken
+    report_unused_patterns(patterns, names, problems)
+    if parameters.unassigned:
+        first, *rest = parameters.unassigned
         others = f" and {len(rest)} more" if rest else ""
         problems.add(
-            f"no optimizer takes the parameter '{first}'{others}",
+            f"no optimizer matches the parameter '{first}'{others}",
             parameters.spans[first],
             "end with an optimizer without 'match', or set trainable: false",
         )
     for group in groups:
-        if group.pattern is None and not group.taken:
-            hint = None if names else "the graph has no parameter to train"
-            problems.add("this optimizer takes no parameter", group.span, hint)
+        if group.pattern is None and not group.is_used:
+            hint = None if names else "the graph has no parameters to train"
+            problems.add("this optimizer matches no parameter", group.span, hint)

@@ -1,4 +1,4 @@
-"""The mistakes found so far: collected, then told together in the file's order."""
+"""Collects the errors of a spec, and raises them together in the order of the file."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Iterable
 
 from placer.errors import PlacerError, Span, SpecError, SpecErrors
 
-MOST = 50
-"""No more mistakes than these are told at once."""
+MAX_REPORTED = 50
+"""The most errors that are reported at once."""
 
 
 class Problems:
-    """Collects the independent mistakes of one spec."""
+    """The independent errors of one spec.
+
+    `unreadable` are errors of single scalars, such as a number over 64 bits.
+    """
 
     def __init__(self, unreadable: Iterable[SpecError] = ()) -> None:
         self._errors = list(unreadable)
@@ -21,26 +24,26 @@ class Problems:
         return bool(self._errors)
 
     def add(self, message: str, span: Span | None, hint: str | None = None) -> None:
-        """One more mistake; nothing more is told of a value that cannot be read."""
+        """Add an error, unless the scalar at `span` is known to be unreadable."""
         error = SpecError(message, span=span, hint=hint)
         if _position(error) not in self._unreadable:
             self._errors.append(error)
 
-    def take(self, error: PlacerError, *, span: Span | None = None) -> None:
-        """Another part's error as one of this spec's, at its own span or at `span`."""
+    def add_error(self, error: PlacerError, *, span: Span | None = None) -> None:
+        """Add an error that was raised elsewhere, at its own span or else at `span`."""
         self.add(error.message, error.span or span, error.hint)
 
     def raise_any(self) -> None:
-        """Raise the one mistake as SpecError, several as SpecErrors; none: return."""
+        """Raise SpecError for one error, SpecErrors for several; else return."""
         if not self._errors:
             return
         errors = sorted(self._errors, key=_position)
         if len(errors) == 1:
             raise errors[0]
-        told = errors[:MOST]
-        if len(errors) > MOST:
-            told.append(SpecError(f"and {len(errors) - MOST} more mistakes"))
-        raise SpecErrors(told)
+        reported = errors[:MAX_REPORTED]
+        if len(errors) > MAX_REPORTED:
+            reported.append(SpecError(f"and {len(errors) - MAX_REPORTED} more errors"))
+        raise SpecErrors(reported)
 
 
 def _position(error: SpecError) -> tuple[int, int]:

@@ -1,135 +1,157 @@
-"""An op of kind `trace`: what a function is called with, and the regions it is cut into."""
+"""Reads ops of kind `trace`: the arguments of a JAX function, and its regions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping as Types
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from placer.config.checks import shown
+from placer.config.checks import describe_value
 from placer.errors import Span
 from placer.spec.decode import decode
-from placer.spec.names import is_name, why_not
+from placer.spec.names import explain_invalid_name, is_name
 from placer.spec.problems import Problems
 from placer.spec.schema import Region, TraceOp
-from placer.spec.tree import Mapping, Node, Scalar, Sequence
-from placer.spec.values import several
-from placer.types import LARGEST, TensorType
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
+from placer.spec.values import as_list
+from placer.types import MAX_DIM, TensorType
 
-TERMS = ("in", "param", "make", "value", "list", "tuple", "dict")
-"""What an argument may be."""
+ARGUMENT_FORMS = ("in", "param", "make", "value", "list", "tuple", "dict")
+"""The keys of the forms of an argument."""
 
 
-class Part(NamedTuple):
-    """A region as it is written."""
+class RegionNode(NamedTuple):
+    """A region as written in the spec."""
 
-    place: Node | None
-    operands: list[Scalar]
-    outs: list[tuple[str, TensorType]]
+    place: SpecNode | None
+    operands: list[ScalarNode]
+    results: list[tuple[str, TensorType]]
     span: Span
 
 
-def read_trace(node: Mapping, name: str, problems: Problems) -> dict[str, Any]:
-    """The good fields of the op's mapping."""
+def read_trace(node: MappingNode, name: str, problems: Problems) -> dict[str, Any]:
+    """Return the valid fields of an op of kind `trace`."""
     return decode(node, TraceOp, f"op '{name}' (trace)", problems)
 
 
-def read_parts(
-    section: Node | None, name: str, problems: Problems
-) -> list[Part] | None:
-    """The regions; None, told, when one is wrong."""
-    if not isinstance(section, Sequence) or not section.items:
+def read_regions(
+    section: SpecNode | None, name: str, problems: Problems
+) -> list[RegionNode] | None:
+    """Read the regions of an op; report errors and return None."""
+    if not isinstance(section, SequenceNode) or not section.items:
         if section is not None:
-            message = "'regions' must list what the function is cut into"
+            message = "'regions' must list the regions of the function"
             problems.add(message, section.span, "placer.trace writes it")
         return None
-    found = [
-        _part(item, f"regions[{number}] of op '{name}'", name, problems)
+    regions = [
+        _read_region(item, f"regions[{number}] of op '{name}'", name, problems)
         for number, item in enumerate(section.items)
     ]
-    good = [part for part in found if part is not None]
-    return good if len(good) == len(found) else None
+    good = [region for region in regions if region is not None]
+    return good if len(good) == len(regions) else None
 
 
-def _part(item: Node, where: str, name: str, problems: Problems) -> Part | None:
+def _read_region(
+    item: SpecNode, where: str, name: str, problems: Problems
+) -> RegionNode | None:
     good = decode(item, Region, where, problems)
-    if not isinstance(item, Mapping) or "out" not in good:
+    if not isinstance(item, MappingNode) or "out" not in good:
         return None
-    given = item.given("in")
-    operands = several(given) if given is not None else []
-    names = [each for each in operands if isinstance(each, Scalar)]
-    outs = [_out(each, name, problems) for each in several(item.entries["out"])]
-    typed = [out for out in outs if out is not None]
-    if len(names) < len(operands) or len(typed) < len(outs) or not outs:
-        if not outs:
-            problems.add(f"{where} gives nothing", item.span)
+    section = item.get_non_null("in")
+    operands = as_list(section) if section is not None else []
+    names = [each for each in operands if isinstance(each, ScalarNode)]
+    results = [
+        _read_result(each, name, problems) for each in as_list(item.entries["out"])
+    ]
+    typed = [result for result in results if result is not None]
+    if len(names) < len(operands) or len(typed) < len(results) or not results:
+        if not results:
+            problems.add(f"{where} has no results", item.span)
         return None
-    return Part(item.given("place"), names, typed, item.span)
+    return RegionNode(item.get_non_null("place"), names, typed, item.span)
 
 
-def _out(item: Node, name: str, problems: Problems) -> tuple[str, TensorType] | None:
-    """A result `name: type`: the op's own name, or one behind it and a dot."""
-    if not isinstance(item, Mapping) or len(item.entries) != 1:
-        message = f"a result is a name and its type, not {shown(item.value)}"
+def _read_result(
+    item: SpecNode, name: str, problems: Problems
+) -> tuple[str, TensorType] | None:
+    """Read a result `name: type`. The name is that of the op, or it and a suffix."""
+    if not isinstance(item, MappingNode) or len(item.entries) != 1:
+        message = (
+            f"a result must be a name and its type, not {describe_value(item.value)}"
+        )
         problems.add(message, item.span, f'write {name}: "float32[batch, 64]"')
         return None
-    ((key, kind),) = item
-    last = key.removeprefix(f"{name}.")
-    if key != name and (last == key or not is_name(last)):
-        message, hint = why_not(key)
-        own = f"{hint}; a result of a region is {name} or begins with {name}."
-        problems.add(message, item.keys[key].span, own)
+    ((key, type_),) = item
+    suffix = key.removeprefix(f"{name}.")
+    if key != name and (suffix == key or not is_name(suffix)):
+        message, hint = explain_invalid_name(key)
+        hint = f"{hint}; a result of a region is {name} or starts with {name}."
+        problems.add(message, item.keys[key].span, hint)
         return None
-    if not isinstance(kind, Scalar):
-        problems.add(f"a type is a text, not {shown(kind.value)}", kind.span)
+    if not isinstance(type_, ScalarNode):
+        message = f"a type must be text, not {describe_value(type_.value)}"
+        problems.add(message, type_.span)
         return None
     try:
-        return key, TensorType.parse(kind.text, LARGEST)
+        return key, TensorType.parse(type_.text, MAX_DIM)
     except ValueError as error:
-        problems.add(str(error), kind.inside)
+        problems.add(str(error), type_.inner_span)
         return None
 
 
-def arguments(
-    args: Node, name: str, types: Types[str, TensorType], problems: Problems
+def encode_arguments(
+    args: SpecNode, name: str, types: Mapping[str, TensorType], problems: Problems
 ) -> str | None:
-    """The arguments as `placer.regions` reads them: types in place of the names of
-    values; None, told, when one is wrong."""
-    assert isinstance(args, Sequence)
-    found = [_term(item, name, types, problems) for item in args.items]
-    return None if None in found else json.dumps(found)
+    """Return `args` as the JSON that `placer.regions` reads.
+
+    The names of values are replaced by their types. Reports errors and returns None.
+    """
+    assert isinstance(args, SequenceNode)
+    encoded = [_encode_argument(item, name, types, problems) for item in args.items]
+    return None if None in encoded else json.dumps(encoded)
 
 
-def _term(
-    item: Node, name: str, types: Types[str, TensorType], problems: Problems
+def _encode_argument(
+    item: SpecNode, name: str, types: Mapping[str, TensorType], problems: Problems
 ) -> dict[str, Any] | None:
-    if not isinstance(item, Mapping) or [*item.entries] not in [[t] for t in TERMS]:
-        message = f"an argument is one of {', '.join(TERMS)}, not {shown(item.value)}"
+    if not isinstance(item, MappingNode) or [*item.entries] not in [
+        [t] for t in ARGUMENT_FORMS
+    ]:
+        message = (
+            f"an argument must be one of {', '.join(ARGUMENT_FORMS)},"
+            f" not {describe_value(item.value)}"
+        )
         problems.add(message, item.span, "write {in: x} for a value, {make: model}")
         return None
-    ((key, said),) = item
+    ((key, content),) = item
     match key:
         case "in" | "param":
-            of = f"{name}.{said.value}" if key == "param" else str(said.value)
-            if of not in types:
-                problems.add(f"op '{name}' has no '{said.value}'", said.span)
+            value = f"{name}.{content.value}" if key == "param" else str(content.value)
+            if value not in types:
+                problems.add(f"op '{name}' has no '{content.value}'", content.span)
                 return None
-            return {key: str(types[of])}
+            return {key: str(types[value])}
         case "make":
-            if not isinstance(said.value, str) or not is_name(said.value):
+            if not isinstance(content.value, str) or not is_name(content.value):
                 message = (
-                    f"'make' names what the file of fn has, not {shown(said.value)}"
+                    "'make' must be a name in the module of fn,"
+                    f" not {describe_value(content.value)}"
                 )
-                problems.add(message, said.span)
+                problems.add(message, content.span)
                 return None
-            return {key: said.value}
-        case "value" if isinstance(said, Scalar):
-            return {key: said.value}
-        case "dict" if isinstance(said, Mapping):
-            inner = {k: _term(v, name, types, problems) for k, v in said}
+            return {key: content.value}
+        case "value" if isinstance(content, ScalarNode):
+            return {key: content.value}
+        case "dict" if isinstance(content, MappingNode):
+            inner = {k: _encode_argument(v, name, types, problems) for k, v in content}
             return None if None in inner.values() else {key: inner}
-        case "list" | "tuple" if isinstance(said, Sequence):
-            items = [_term(each, name, types, problems) for each in said.items]
+        case "list" | "tuple" if isinstance(content, SequenceNode):
+            items = [
+                _encode_argument(each, name, types, problems) for each in content.items
+            ]
             return None if None in items else {key: items}
-    problems.add(f"'{key}' holds arguments, not {shown(said.value)}", said.span)
+    problems.add(
+        f"'{key}' must contain arguments, not {describe_value(content.value)}",
+        content.span,
+    )
     return None

@@ -1,4 +1,7 @@
-"""A spec as a light tree of nodes with positions."""
+"""The tree of a spec: nodes with positions, and with the names of PyYAML's nodes.
+
+A tree is read from YAML by `yaml_events`, or built by `placer.front` from Python.
+"""
 
 from __future__ import annotations
 
@@ -9,44 +12,44 @@ from typing import Any, Protocol
 
 from placer.errors import Span
 
-# The line breaks libyaml counts, YAML 1.1's.
-BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+# The line breaks that libyaml counts, which are those of YAML 1.1.
+LINE_BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 
 class Origin(Protocol):
-    """What a node comes from: it knows where the node stands."""
+    """Where a node was written: YAML text, or a line of Python."""
 
-    def between(self, start: Any, end: Any) -> Span:
-        """From one position to another; a span stays on its first line."""
+    def span_between(self, start: Any, end: Any) -> Span:
+        """Return the span from one position to another, cut at the end of the line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The line of Python that says a node: there is no position beside it."""
+class PythonLine:
+    """The origin of nodes that Python code created: their span is the line."""
 
-    where: Span
+    span: Span
 
-    def between(self, start: Any, end: Any) -> Span:
-        return self.where
+    def span_between(self, start: Any, end: Any) -> Span:
+        return self.span
 
 
 class Text:
-    """A spec's text and its lines: makes the spans that errors point at."""
+    """The YAML text of a spec. Converts positions to the spans of errors."""
 
     __slots__ = ("content", "file", "lines")
 
     def __init__(self, content: str, file: str) -> None:
         self.file = file
         self.content = content
-        self.lines = BREAKS.split(content)
+        self.lines = LINE_BREAKS.split(content)
 
     def span(self, line: int, column: int, length: int = 1) -> Span:
-        """A span by zero-based line and column, as libyaml's marks count."""
+        """Return the span at a line and column, which count from 0 as in libyaml."""
         source = self.lines[line] if line < len(self.lines) else ""
         return Span(self.file, line + 1, column + 1, length, source)
 
-    def between(self, start: Any, end: Any) -> Span:
-        """From one mark to another; a span stays on its first line."""
+    def span_between(self, start: Any, end: Any) -> Span:
+        """Return the span between two libyaml marks, cut at the end of the line."""
         if end.line == start.line:
             length = end.column - start.column
         elif start.line < len(self.lines):
@@ -56,8 +59,12 @@ class Text:
         return self.span(start.line, start.column, max(1, length))
 
 
-class Scalar:
-    """A string, number, bool or null. `plain` ones are read by YAML 1.2's core rules."""
+class ScalarNode:
+    """A string, number, bool or null.
+
+    `text` is the scalar as written, without quotes; `value` is what it means. A `plain`
+    scalar has no quotes and is resolved by the core schema of YAML 1.2.
+    """
 
     __slots__ = ("end", "plain", "source", "start", "text", "value")
 
@@ -79,20 +86,20 @@ class Scalar:
 
     @property
     def span(self) -> Span:
-        return self.source.between(self.start, self.end)
+        return self.source.span_between(self.start, self.end)
 
     @property
-    def inside(self) -> Span:
-        """The span of the text itself, without quotes."""
+    def inner_span(self) -> Span:
+        """The span of the text without its quotes."""
         whole = self.span
         if self.plain or whole.length != len(self.text) + 2:
-            return whole  # with escapes inside, columns no longer match
+            return whole  # escapes in the text shift its columns
         length = max(1, len(self.text))
         return Span(whole.file, whole.line, whole.column + 1, length, whole.text)
 
 
-class Sequence:
-    """A list of nodes."""
+class SequenceNode:
+    """A list of nodes. `flow` is true for `[a, b]`."""
 
     __slots__ = ("end", "flow", "items", "source", "start")
 
@@ -100,7 +107,7 @@ class Sequence:
         self, source: Origin, flow: bool, start: Any = None, end: Any = None
     ) -> None:
         self.source = source
-        self.items: list[Node] = []
+        self.items: list[SpecNode] = []
         self.flow = flow
         self.start = start
         self.end = end
@@ -111,11 +118,15 @@ class Sequence:
 
     @property
     def span(self) -> Span:
-        return self.source.between(self.start, self.end)
+        return self.source.span_between(self.start, self.end)
 
 
-class Mapping:
-    """Keys and nodes, in the file's order. `keys` holds the scalar of each key."""
+class MappingNode:
+    """A mapping from keys to nodes, in the order of the file.
+
+    `entries` holds the node of each key, `keys` the scalar of the key itself. `flow` is
+    true for `{a: b}`.
+    """
 
     __slots__ = ("end", "entries", "flow", "keys", "source", "start")
 
@@ -123,22 +134,25 @@ class Mapping:
         self, source: Origin, flow: bool, start: Any = None, end: Any = None
     ) -> None:
         self.source = source
-        self.entries: dict[str, Node] = {}
-        self.keys: dict[str, Scalar] = {}
+        self.entries: dict[str, SpecNode] = {}
+        self.keys: dict[str, ScalarNode] = {}
         self.flow = flow
         self.start = start
         self.end = end
 
-    def __iter__(self) -> Iterator[tuple[str, Node]]:
+    def __iter__(self) -> Iterator[tuple[str, SpecNode]]:
         return iter(self.entries.items())
 
-    def get(self, key: str) -> Node | None:
+    def get(self, key: str) -> SpecNode | None:
         return self.entries.get(key)
 
-    def given(self, key: str) -> Node | None:
-        """The node of a key; None where it is null: what may be left out is not given."""
+    def get_non_null(self, key: str) -> SpecNode | None:
+        """Return the node of a key; None if the key is missing or its value is null.
+
+        An optional key with the value null means the same as a missing key.
+        """
         node = self.entries.get(key)
-        return None if isinstance(node, Scalar) and node.value is None else node
+        return None if isinstance(node, ScalarNode) and node.value is None else node
 
     @property
     def value(self) -> dict[str, Any]:
@@ -146,10 +160,10 @@ class Mapping:
 
     @property
     def span(self) -> Span:
-        """A flow mapping's first line, a block mapping's first key."""
+        """The first line of a flow mapping, or the first key of a block mapping."""
         if not self.flow and self.keys:
             return next(iter(self.keys.values())).span
-        return self.source.between(self.start, self.end)
+        return self.source.span_between(self.start, self.end)
 
 
-Node = Scalar | Sequence | Mapping
+SpecNode = ScalarNode | SequenceNode | MappingNode

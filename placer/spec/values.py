@@ -1,37 +1,36 @@
-"""The values defined so far, their types, and what a name refers to."""
+"""The values that have been defined, their types, and the lookup of names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping as Types
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 
-from placer.config.metrics import Final
+from placer.config.metrics import Finalizer
 from placer.config.sources import POSITION
 from placer.errors import Span, did_you_mean
 from placer.graph.graph import Op, Value
-from placer.spec.names import quoted
+from placer.spec.names import quote
 from placer.spec.problems import Problems
-from placer.spec.tree import Mapping, Node, Scalar, Sequence
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 from placer.types import BATCH, TensorType
 
 RECENT = 1000
-"""Among so many values, the last ones, the nearest name is sought."""
+"""The number of latest values among which the nearest name is searched for a hint."""
 
 
 class Values:
-    """The ops built so far in program order, and what they define.
+    """The ops that have been built, in program order, and the values they define.
 
-    A value of an op that is wrong is *spoilt*: what uses it is not checked further. A
-    type of None is that of an input that is wrong.
+    The values of an op with an error are *invalid*: ops that use them are not checked.
+    An input with an error has the type None.
     """
 
     def __init__(
         self,
-        inputs: Types[str, TensorType | None],
-        spans: Types[str, Span],
-        section: Node | None,
+        inputs: Mapping[str, TensorType | None],
+        spans: Mapping[str, Span],
+        section: SpecNode | None,
         problems: Problems,
     ) -> None:
         self.ops: list[Op] = []
@@ -39,40 +38,42 @@ class Values:
         self.inputs = inputs
         self._spans = spans
         self._section = section
-        self._spoilt: set[str] = set()
-        self._finals: dict[str, Final] = {}
+        self._invalid: set[str] = set()
+        self._finalizers: dict[str, Finalizer] = {}
         self._problems = problems
 
-    def add(self, op: Op, final: Final | None = None) -> None:
-        """The next op, and the values that it defines: of a metric, with its final."""
+    def add(self, op: Op, finalizer: Finalizer | None = None) -> None:
+        """Append an op and its values, which have a finalizer if the op is a metric."""
         self.ops.append(op)
-        if final is not None:
-            self._finals.update((value.name, final) for value in op.results)
+        if finalizer is not None:
+            self._finalizers.update((value.name, finalizer) for value in op.results)
         for value in op.results:
             assert isinstance(value.type, TensorType)
             self.types[value.name] = value.type
 
     def type_of(self, name: str) -> TensorType:
-        """The type of a value that is right; the batch's position is read where it is
-        first asked for."""
+        """Return the type of a value that has no error.
+
+        The op that reads the position in the batch is added at the first use.
+        """
         if name == POSITION and name not in self.types:
             result = Value(name, TensorType("uint32", (BATCH, 2)))
             self.add(Op("read", (), (result,), {"input": name}))
-        found = self.types[name]
-        assert found is not None, name
-        return found
+        type_ = self.types[name]
+        assert type_ is not None, name
+        return type_
 
-    def lookup(self, node: Scalar, op: str) -> TensorType | None:
-        """The type of the value that op `op` names; None, told, when it has none.
+    def lookup(self, node: ScalarNode, op: str) -> TensorType | None:
+        """Return the type of the operand `node` of op `op`; None if it has an error.
 
-        An input is read where it is first used.
+        The op that reads an input is added at its first use.
         """
         name = node.text
-        if name in self._finals:
+        if name in self._finalizers:
             self._problems.add(
-                f"op '{op}': '{name}' is a metric, which no op takes",
-                node.inside,
-                "name it in train.metrics; compute with what a loss or reduce_mean gives",
+                f"op '{op}': '{name}' is a metric, which cannot be an operand",
+                node.inner_span,
+                "list it in train.metrics; compute with a loss or with reduce_mean",
             )
             return None
         try:
@@ -87,66 +88,73 @@ class Values:
                 source = self._spans[name]
                 self.ops.append(Op("read", (), result, {"input": name}, None, source))
             return type_
-        if not self.is_spoilt(name):
-            self.unknown(node, op)
+        if not self.is_invalid(name):
+            self.report_unknown(node, op)
         return None
 
-    def final(self, name: str) -> Final | None:
-        """How the number of a metric is made; None for any other value."""
-        return self._finals.get(name)
+    def finalizer_of(self, name: str) -> Finalizer | None:
+        """Return the finalizer of a metric; None for any other value."""
+        return self._finalizers.get(name)
 
-    def spoil(self, node: Mapping) -> None:
-        """What an op that is wrong defines is not checked further."""
+    def mark_invalid(self, node: MappingNode) -> None:
+        """Mark the values of an op with an error as invalid."""
         for item in _defined(node):
             if item.text not in self.types:
-                self._spoilt.add(item.text)
+                self._invalid.add(item.text)
 
-    def is_spoilt(self, name: str) -> bool:
-        return name in self._spoilt or name.partition(".")[0] in self._spoilt
+    def is_invalid(self, name: str) -> bool:
+        """Return whether a name is that of an invalid value, or of its parameter."""
+        return name in self._invalid or name.partition(".")[0] in self._invalid
 
-    def unknown(self, node: Scalar, op: str) -> None:
-        """Tell of a name that is not defined here: perhaps it is further down."""
+    def report_unknown(self, node: ScalarNode, op: str) -> None:
+        """Report a name that is not defined before its use; it may be defined later."""
         name = node.text
         line = self._lines.get(name.partition(".")[0], 0)
-        hint: str | None = "an op stands after those whose results it takes"
+        hint: str | None = "an op comes after the ops whose results it uses"
         if line > node.span.line:
-            message = f"{quoted(name)} is defined later, on line {line}"
+            message = f"{quote(name)} is defined later, on line {line}"
         elif name in self._lines:
-            message = f"{quoted(name)} is not defined before this op"
+            message = f"{quote(name)} is not defined before this op"
         else:
-            message = f"unknown value {quoted(name)}"
+            message = f"unknown value {quote(name)}"
             recent = islice(reversed(self.types), RECENT)
             hint = did_you_mean(name, {*recent, *self.inputs})
-        self._problems.add(f"op '{op}': {message}", node.inside, hint)
+        self._problems.add(f"op '{op}': {message}", node.inner_span, hint)
 
     @cached_property
     def _lines(self) -> dict[str, int]:
-        """Every name that any op of the section defines, and its line."""
+        """The line of every name that the ops of the section define."""
         lines: dict[str, int] = {}
         for node in _ops(self._section):
             for item in _defined(node):
                 lines.setdefault(item.text, item.span.line)
         return lines
 
-    def is_scalar(self, node: Scalar, what: str) -> bool:
-        """Whether a name is that of a float scalar, or of a metric where `what` is not a
-        loss; tells what it is if not."""
+    def check_scalar(self, node: ScalarNode, what: str) -> bool:
+        """Return whether `node` names a float scalar, or a metric if that is allowed.
+
+        Reports an error if not. `what` is `loss` or `metric`.
+        """
         name = node.text
         type_ = self.types.get(name)
         if type_ is None:
-            if name not in self.types and not self.is_spoilt(name):
+            if name not in self.types and not self.is_invalid(name):
                 hint = did_you_mean(name, self._scalars(what))
-                self._problems.add(f"unknown {what} {quoted(name)}", node.inside, hint)
+                self._problems.add(
+                    f"unknown {what} {quote(name)}", node.inner_span, hint
+                )
             return False
-        if name in self._finals:
+        if name in self._finalizers:
             if what == "loss":
-                message = f"'{name}' is a metric: it has no gradient to minimise by"
-                self._problems.add(message, node.inside, "minimise a loss")
+                message = f"'{name}' is a metric, which has no gradient to minimize it"
+                self._problems.add(message, node.inner_span, "minimize a loss")
             return what != "loss"
         if type_.shape or not type_.is_float:
-            message = f"a {what} must be a float scalar, '{name}' is {type_}"
+            message = f"a {what} must be a float scalar, and '{name}' is {type_}"
             hint = "reduce it with reduce_mean or reduce_sum"
-            self._problems.add(message, node.inside, hint if type_.is_float else None)
+            self._problems.add(
+                message, node.inner_span, hint if type_.is_float else None
+            )
             return False
         return True
 
@@ -156,33 +164,33 @@ class Values:
             n
             for n, t in recent
             if (t and t.is_float and not t.shape)
-            or (n in self._finals and what != "loss")
+            or (n in self._finalizers and what != "loss")
         ]
 
 
-def is_block(node: Mapping) -> bool:
-    """Whether an entry of the graph holds ops, and is none."""
+def is_scope(node: MappingNode) -> bool:
+    """Return whether an entry of the graph is a scope, not an op."""
     return "ops" in node.entries and "op" not in node.entries
 
 
-def several(node: Node) -> list[Node]:
-    """The items of a list, or the one that stands without brackets."""
-    return node.items if isinstance(node, Sequence) else [node]
+def as_list(node: SpecNode) -> list[SpecNode]:
+    """Return the items of a list; a node that is not a list is the only item."""
+    return node.items if isinstance(node, SequenceNode) else [node]
 
 
-def _defined(node: Mapping) -> Iterator[Scalar]:
-    """The names that an op's mapping defines: its own and its outputs'."""
+def _defined(node: MappingNode) -> Iterator[ScalarNode]:
+    """Yield the names that the mapping of an op defines: of the op and its results."""
     for key in ("name", "out"):
-        for item in several(node.entries[key]) if key in node.entries else ():
-            if isinstance(item, Scalar):
+        for item in as_list(node.entries[key]) if key in node.entries else ():
+            if isinstance(item, ScalarNode):
                 yield item
 
 
-def _ops(section: Node | None) -> Iterator[Mapping]:
-    """Every op's mapping, in program order."""
-    for node in section.items if isinstance(section, Sequence) else ():
-        if isinstance(node, Mapping):
-            if is_block(node):
+def _ops(section: SpecNode | None) -> Iterator[MappingNode]:
+    """Yield the mapping of every op, in program order."""
+    for node in section.items if isinstance(section, SequenceNode) else ():
+        if isinstance(node, MappingNode):
+            if is_scope(node):
                 yield from _ops(node.entries["ops"])
             else:
                 yield node

@@ -1,4 +1,4 @@
-"""The files that parameters begin with: `init: {file: weights.safetensors}`."""
+"""Checks the files of initial values: `init: {file: weights.safetensors}`."""
 
 from __future__ import annotations
 
@@ -8,52 +8,62 @@ from pathlib import Path
 from typing import Any
 
 from placer.config.initializers import file_of
-from placer.config.safetensors import Tensor, read_tensors, tensors_of
+from placer.config.safetensors import TensorEntry, parse_tensors, read_tensors
 from placer.errors import did_you_mean
 from placer.types import TensorType
 
 
-class Weights:
-    """What the files beside a spec, and those of a program (`given`), hold. Each header
-    is read once."""
+class WeightFiles:
+    """The weight files in the folder of a spec, and those that a program has in memory.
 
-    def __init__(self, folder: Path, given: Mapping[str, bytes]) -> None:
+    `contents` has the latter by name. The header of each file is read once.
+    """
+
+    def __init__(self, folder: Path, contents: Mapping[str, bytes]) -> None:
         self._folder = folder
-        self._given = given
-        self._known: dict[str, dict[str, Tensor] | str] = {}
+        self._contents = contents
+        # The tensors of each file, or the message why it cannot be read.
+        self._headers: dict[str, dict[str, TensorEntry] | str] = {}
 
-    def problem(
-        self, init: Any, name: str, kind: TensorType
+    def check(
+        self, init: Any, name: str, type_: TensorType
     ) -> tuple[str, str | None] | None:
-        """Why a parameter cannot begin so, and a hint; None where it can, and for every
-        initialiser that is no file."""
+        """Check that a parameter can be initialized from its file.
+
+        Returns None if it can, or if `init` is not a file; else a message and a hint.
+        """
         file = file_of(init)
         if file is None:
             return None
-        found = self._tensors(file)
-        if isinstance(found, str):
-            return found, None
-        tensor = found.get(name)
+        tensors = self._tensors(file)
+        if isinstance(tensors, str):
+            return tensors, None
+        tensor = tensors.get(name)
         if tensor is None:
-            hint = did_you_mean(name, found) or "a tensor has the parameter's name"
-            if file in self._given and (self._folder / file).exists():
-                hint = "what placer.trace traces has a file of this name: name it otherwise"
+            hint = (
+                did_you_mean(name, tensors) or "a tensor has the name of its parameter"
+            )
+            if file in self._contents and (self._folder / file).exists():
+                hint = "placer.trace creates a file of this name: rename yours"
             return f"{file} has no tensor '{name}'", hint
-        there = TensorType(tensor.dtype, tensor.shape)
-        if there.shape != kind.shape or not there.is_float:
-            return f"{file} has '{name}' as {there}, and the parameter is {kind}", None
+        stored = TensorType(tensor.dtype, tensor.shape)
+        if stored.shape != type_.shape or not stored.is_float:
+            return (
+                f"{file} has '{name}' as {stored}, and the parameter is {type_}",
+                None,
+            )
         return None
 
-    def _tensors(self, file: str) -> dict[str, Tensor] | str:
-        if file not in self._known:
+    def _tensors(self, file: str) -> dict[str, TensorEntry] | str:
+        if file not in self._headers:
             try:
-                if file in self._given:
-                    content = self._given[file]
-                    self._known[file] = tensors_of(BytesIO(content), len(content))
+                if file in self._contents:
+                    content = self._contents[file]
+                    self._headers[file] = parse_tensors(BytesIO(content), len(content))
                 else:
-                    self._known[file] = read_tensors(self._folder / file)
+                    self._headers[file] = read_tensors(self._folder / file)
             except FileNotFoundError:
-                self._known[file] = f"there is no {file} beside the spec"
+                self._headers[file] = f"there is no {file} beside the spec"
             except (OSError, ValueError) as error:
-                self._known[file] = f"{file} cannot be read as safetensors: {error}"
-        return self._known[file]
+                self._headers[file] = f"{file} cannot be read as safetensors: {error}"
+        return self._headers[file]

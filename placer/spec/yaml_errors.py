@@ -1,4 +1,4 @@
-"""What is wrong with text that is not YAML, in words that help."""
+"""Explains the errors of libyaml, and keys that YAML reads in an unexpected way."""
 
 from __future__ import annotations
 
@@ -6,45 +6,48 @@ import re
 from typing import Any
 
 from placer.errors import SpecError
-from placer.spec.tree import Mapping, Scalar, Text
+from placer.spec.tree import MappingNode, ScalarNode, Text
 
-# `epochs:20`: to YAML this is one word, and the next line's colon is what fails.
+# `epochs:20`: to YAML this is one word, and it fails at the colon of the next line.
 _NO_BLANK = re.compile(r"\s*(?:- *)?(['\"]?[A-Za-z_]\w*['\"]?):([^\s/:][^:]*)\Z")
 
 
-# A type, which flow style takes apart at its bracket.
+# A type such as `float32[batch, 64]`, which flow style splits at its bracket.
 _TYPE = re.compile(r"\w+(\[)[^\[\]]*\]")
 
+# The rest of a place, after a comma.
+_PLACE_REST = re.compile(r"[0-9]+(-[0-9]+)?(/[a-z0-9_:*-]*)?")
 
-def explain(error: Any, source: Text) -> SpecError:
-    """libyaml's error as one that points and hints."""
+
+def explain_syntax_error(error: Any, source: Text) -> SpecError:
+    """Return an error of libyaml as a SpecError with a position and a hint."""
     mark = error.problem_mark or error.context_mark
     problem = error.problem or "this is not YAML"
     line, column = mark.line, mark.column
     hint = None
     text = source.lines[line] if line < len(source.lines) else ""
     if "cannot start any token" in problem:
-        found = text[column : column + 1]
-        if found == "\t":
+        character = text[column : column + 1]
+        if character == "\t":
             problem, hint = "a tab in the indentation", "indent with spaces"
         else:
-            problem, hint = f"a value cannot begin with '{found}'", "quote it"
+            problem, hint = f"a value cannot start with '{character}'", "quote it"
     elif (quote := _open_quote(source, line, column)) is not None:
         line, column, sign = quote
         problem = f"this quote is not closed before the next {sign}"
         hint = "close it at the end of its value"
     elif "mapping values are not allowed" in problem:
-        problem = "a second ':' where no key can stand"
-        hint = "quote a value that holds ': '"
-        if found := _no_blank(source, line) or _no_blank(source, line - 1):
-            line, column, hint = found
-            problem = _BLANK
+        problem = "a second ':' where no key is allowed"
+        hint = "quote a value that contains ': '"
+        if blank := _missing_blank(source, line) or _missing_blank(source, line - 1):
+            line, column, hint = blank
+            problem = _MISSING_BLANK
     elif "could not find expected ':'" in problem:
         line, column = error.context_mark.line, error.context_mark.column
-        problem, hint = "this is no key and value", "write 'key: value'"
-        if found := _no_blank(source, line):
-            line, column, hint = found
-            problem = _BLANK
+        problem, hint = "this is not a key and a value", "write 'key: value'"
+        if blank := _missing_blank(source, line):
+            line, column, hint = blank
+            problem = _MISSING_BLANK
     elif "end of stream" in problem:
         line, column = error.context_mark.line, error.context_mark.column
         problem, hint = "this quote is never closed", "close it on the same line"
@@ -52,7 +55,7 @@ def explain(error: Any, source: Text) -> SpecError:
         what = error.context.removeprefix("while parsing a ")
         if what.startswith("flow") and (type_ := _type_at(text, column)):
             start, written = type_
-            problem = f"'{written}' holds a bracket"
+            problem = f"'{written}' contains a bracket"
             column, hint = start, f'quote it: "{written}"'
         elif what.startswith("flow") and error.context_mark:
             opener = error.context_mark
@@ -65,27 +68,27 @@ def explain(error: Any, source: Text) -> SpecError:
                 problem = f"',' or '{close}' is missing after this '{bracket}'"
                 hint = f"write ', ' between entries, and '{close}' at the end"
         elif "-" in problem:
-            problem = "this does not line up with the list above it"
+            problem = "this is not aligned with the list above it"
             hint = "items of one list start with '- ' in the same column"
         else:
-            problem = "this does not line up with the keys above it"
+            problem = "this is not aligned with the keys above it"
             hint = "keys of one mapping start in the same column"
     return SpecError(problem, span=source.span(line, column), hint=hint)
 
 
 def _type_at(text: str, column: int) -> tuple[int, str] | None:
-    """Where `float32[batch, 64]` begins whose bracket stands at `column`, and it."""
+    """Return the start and the text of a type whose bracket is at `column`."""
     for match in _TYPE.finditer(text):
         if match.start(1) == column:
             return match.start(), match.group()
     return None
 
 
-_BLANK = "a blank is missing after this colon"
+_MISSING_BLANK = "a blank is missing after this colon"
 
 
-def _no_blank(source: Text, line: int) -> tuple[int, int, str] | None:
-    """Line and column of the colon in a line as `epochs:2`, and the hint."""
+def _missing_blank(source: Text, line: int) -> tuple[int, int, str] | None:
+    """Return the position of the colon in a line such as `epochs:2`, and a hint."""
     match = _NO_BLANK.match(source.lines[line]) if line >= 0 else None
     if match is None:
         return None
@@ -94,10 +97,10 @@ def _no_blank(source: Text, line: int) -> tuple[int, int, str] | None:
 
 
 def _open_quote(source: Text, line: int, column: int) -> tuple[int, int, str] | None:
-    """Line, column and sign of the quote that was not closed where it should be.
+    """Return line, column and character of a quote that was not closed in its value.
 
-    To YAML it went on up to the next quote, which ends just before what it then could
-    not read: `{source: "rows.npz, batch: 8}` and a quote on a later line.
+    YAML then continues the text to the next quote, and fails just after that one: as
+    with `{source: "rows.npz, batch: 8}` and another quote on a later line.
     """
     before = source.lines[line][:column].rstrip() if line < len(source.lines) else ""
     sign = before[-1:]
@@ -108,56 +111,54 @@ def _open_quote(source: Text, line: int, column: int) -> tuple[int, int, str] | 
         at = texts[number].rfind(sign)
         if at < 0:
             continue
-        # An even number of quotes belong together, and this is none of them.
+        # With an even number of quotes in this line, all of them are closed.
         return (number, at, sign) if texts[number].count(sign) % 2 else None
     return None
 
 
-def glued(key: str) -> str | None:
-    """The hint for `{size:128}`, which YAML reads as one key without a value."""
+def missing_blank_hint(key: str) -> str | None:
+    """Return a hint for `{size:128}`, which YAML reads as one key without a value."""
     name, colon, rest = key.partition(":")
     if colon and name.isidentifier() and rest and not rest.startswith("/"):
         return f"write a blank after the colon: '{name}: {rest}'"
     return None
 
 
-def trap(node: Mapping, key: str) -> str | None:
-    """The hint for `{place: /node:worker:0,2-3}`, which YAML cuts at the comma.
+def cut_place_hint(node: MappingNode, key: str) -> str | None:
+    """Return a hint for `{place: /node:worker:0,2-3}`, which YAML cuts at the comma.
 
-    `key` has no value. The parts that follow a plain `place`, or a bracket, are put
-    together again.
+    `key` is a key without a value. The hint contains the whole place: the plain text of
+    `place` and the keys after it, joined by commas.
     """
-    if not _CUT.fullmatch(key):
+    if not _PLACE_REST.fullmatch(key):
         return None
     names = list(node.entries)
     start = names.index(key)
-    while start > 0 and _CUT.fullmatch(names[start]):
+    while start > 0 and _PLACE_REST.fullmatch(names[start]):
         start -= 1
     place = node.entries[names[start]]
-    if names[start] != "place" or not isinstance(place, Scalar) or not place.plain:
+    if names[start] != "place" or not isinstance(place, ScalarNode) or not place.plain:
         return None
     parts = [place.text]
     for name in names[start + 1 :]:
-        if not _CUT.fullmatch(name) or node.entries[name].value is not None:
+        if not _PLACE_REST.fullmatch(name) or node.entries[name].value is not None:
             break
         parts.append(name)
     return f"quote the place: '{','.join(parts)}'"
 
 
-def unlisted(node: Mapping, key: str) -> str | None:
-    """The hint for `{in: logits, label}`, a list without its brackets.
+def missing_brackets_hint(node: MappingNode, key: str) -> str | None:
+    """Return a hint for `{in: logits, label}`, a list without brackets.
 
-    `key` has no value.
+    `key` is a key without a value.
     """
     names = list(node.entries)
     start = names.index(key)
     while start > 0 and node.entries[names[start]].value is None:
         start -= 1
     first = node.entries[names[start]]
-    if names[start] not in ("in", "out", "metrics") or not isinstance(first, Scalar):
+    if names[start] not in ("in", "out", "metrics") or not isinstance(
+        first, ScalarNode
+    ):
         return None
-    return f"a list has brackets: {names[start]}: [{first.text}, {key}]"
-
-
-# What stands behind a comma of a place.
-_CUT = re.compile(r"[0-9]+(-[0-9]+)?(/[a-z0-9_:*-]*)?")
+    return f"write a list in brackets: {names[start]}: [{first.text}, {key}]"

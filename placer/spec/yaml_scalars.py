@@ -1,4 +1,4 @@
-"""What a plain scalar means: the core rules of YAML 1.2, with bounds on numbers.
+"""Resolves plain scalars by the core schema of YAML 1.2, with bounds on numbers.
 
 Unlike YAML 1.1, `1e-3` is a number, and `on`, `off`, `yes` and `no` are strings.
 """
@@ -20,9 +20,9 @@ _NUMERIC = frozenset("0123456789+-.")
 
 
 def resolve(text: str) -> str | int | float | bool | None:
-    """The value a plain scalar stands for: a string, int, float, bool or None.
+    """Return the value of a plain scalar: a string, int, float, bool or None.
 
-    ValueError where it is a number that does not fit in 64 bits or is not finite.
+    Raises ValueError for a number that does not fit in 64 bits or is not finite.
     """
     if text[:1] not in _NUMERIC:
         return _WORDS.get(text, text)

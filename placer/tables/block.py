@@ -1,4 +1,4 @@
-"""What a table holds of a parameter: all of it, or a run of its elements."""
+"""Parts of parameters that tables store: a whole parameter, or one of its blocks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from placer.tables.initial import initial_values
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ParameterBlock:
     """Elements [start, stop) of a parameter flattened in C order.
 
-    `name` is the parameter's name where it is whole, else `h1.w.block0`; `shape` is
-    the block as programs see it: flat where the parameter is cut. `gradient` names the
-    value that an update takes; `decays` says whether weight decay is for it.
+    Attributes:
+        parameter: the name of the parameter.
+        name: the parameter's name if the block is all of it, else `h1.w.block0`.
+        shape: the block's shape in node programs: flat if the parameter is sliced.
+        start, stop: the range of elements.
+        parameter_shape: the shape of the whole parameter.
+        gradient: the name of the value that updates the block, if any.
+        decays: whether weight decay applies to the block.
     """
 
     parameter: str
@@ -35,12 +40,18 @@ class Block:
     def size(self) -> int:
         return self.stop - self.start
 
-    def initial(
-        self, inits: Mapping[str, initial_values.Init], seed: int, dtype: str
+    def initial_values(
+        self,
+        initializers: Mapping[str, initial_values.Initializer],
+        seed: int,
+        dtype: str,
     ) -> npt.NDArray[Any]:
-        """What the block holds at first; `inits` are those of whole parameters."""
-        return initial_values.values(
-            inits[self.parameter],
+        """Return the initial values of the block, an array of `shape` and `dtype`.
+
+        `initializers` maps names of whole parameters to their initializers.
+        """
+        return initial_values.compute_values(
+            initializers[self.parameter],
             seed=seed,
             name=self.parameter,
             shape=self.parameter_shape,
@@ -50,20 +61,24 @@ class Block:
         ).reshape(self.shape)
 
 
-def fitting(
+def check_fits(
     table: str,
-    blocks: Sequence[Block],
+    blocks: Sequence[ParameterBlock],
     dtype: np.dtype[Any],
     arrays: Sequence[Any],
-    what: str,
+    noun: str,
 ) -> list[Any]:
-    """The arrays, one per block of a table; RunError where they are not."""
+    """Return `arrays` as a list after checking that they fit the blocks of a table.
+
+    `noun` is what the message calls an array, such as `gradient`. Raises RunError
+    unless there is one array per block, of the block's shape and of `dtype`.
+    """
     if len(arrays) != len(blocks):
-        raise RunError(f"table {table}: {len(arrays)} {what}s for {len(blocks)} blocks")
+        raise RunError(f"table {table}: {len(arrays)} {noun}s for {len(blocks)} blocks")
     for block, array in zip(blocks, arrays, strict=True):
         if array.shape != block.shape or array.dtype != dtype:
             raise RunError(
-                f"table {table}: {what} of {block.name} is"
+                f"table {table}: {noun} of {block.name} is"
                 f" {array.dtype}{list(array.shape)},"
                 f" the block is {dtype}{list(block.shape)}"
             )

@@ -1,4 +1,4 @@
-"""Where a table's values lie: one buffer, or two by turns."""
+"""The memory of a table's values: one buffer, or two buffers that alternate."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ Array = npt.NDArray[Any]
 Allocate = Callable[[int], npt.NDArray[np.uint8]]
 
 
-def private(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Memory that no other process sees: zeros, 64-byte aligned."""
+def allocate_private(nbytes: int) -> npt.NDArray[np.uint8]:
+    """Return zeroed, 64-byte aligned memory that no other process sees."""
     return aligned.zeros((nbytes,), np.uint8)
 
 
-class Memory:
-    """Flat arrays of one size and dtype; `now` is the one that is read.
+class ValueBuffers:
+    """Flat arrays of one size and dtype; `current` is the one that readers see.
 
-    New values are written to `target()`, and `publish` makes that the one that is read.
-    In place they are the same, in memory that `allocate` has given once. Else the target
-    is the array that was read before, or a new one while anybody has a view of that, a
-    JAX array included. Such arrays are this process's own, so that everybody who has a
-    view is known of: others get copies.
+    An update writes new values to `write_target()`; `publish` makes them current.
 
-    Every view has the array as its `base`, since numpy goes no further back than to an
-    array over a `memoryview`: when the array is gone, they all are.
+    With `in_place` there is one array, in memory from `allocate`, and an update
+    overwrites what readers see. Otherwise two arrays alternate: the target is the array
+    that was current before, or a new array while there still is a view of that one (a
+    JAX array counts as a view). These arrays are private to the process, because views
+    in other processes cannot be counted; other processes receive copies.
+
+    Attributes:
+        current: the array that readers see, of shape [size].
     """
 
     def __init__(
@@ -38,27 +40,33 @@ class Memory:
     ) -> None:
         self._size = size
         self._dtype = dtype
-        self._allocate = allocate if in_place else private
+        self._allocate = allocate if in_place else allocate_private
         self._in_place = in_place or not size
-        self._before: tuple[memoryview, weakref.ref[Array]] | None = None
-        self.now = self._new() if size else np.empty(0, dtype)
+        # The memory of the array that was current before, and a weak reference to that
+        # array. numpy sets `base` of every view to an array over a `memoryview` and no
+        # further back, so when the reference is dead, no view of the array is left.
+        self._previous: tuple[memoryview, weakref.ref[Array]] | None = None
+        self.current = self._new() if size else np.empty(0, dtype)
 
-    def target(self) -> Array:
-        """The array to write new values to; it may hold anything."""
+    def write_target(self) -> Array:
+        """Return the array to write new values to, of shape [size].
+
+        Its elements are undefined, except that in place it is `current`.
+        """
         if self._in_place:
-            return self.now
-        if self._before is not None:
-            memory, read = self._before
-            if read() is None:
+            return self.current
+        if self._previous is not None:
+            memory, previous = self._previous
+            if previous() is None:
                 return np.frombuffer(memory, self._dtype)
         return self._new()
 
     def publish(self, target: Array) -> None:
-        """Read this array from now on."""
-        if target is not self.now:
-            assert isinstance(self.now.base, memoryview)
-            self._before = self.now.base, weakref.ref(self.now)
-            self.now = target
+        """Make `target` the array that readers see."""
+        if target is not self.current:
+            assert isinstance(self.current.base, memoryview)
+            self._previous = self.current.base, weakref.ref(self.current)
+            self.current = target
 
     def _new(self) -> Array:
         raw = self._allocate(self._size * self._dtype.itemsize)

@@ -1,10 +1,10 @@
-"""Kernels as machine code: compiled by numba when first asked for, kept for later runs.
+"""Compile kernels to machine code with numba, and cache it for later runs.
 
-numba is imported here and in `kernels.py` only; it takes half a second, so this module
-is imported when a table is about to be updated. What was compiled is kept in `kernels`
-of `placer.memory.caches.user_cache`, or where `NUMBA_CACHE_DIR` says; numba tells
-processors and its own versions apart. Where nothing can be kept, everything is compiled
-each time.
+Only this module and `kernels.py` import numba. The import takes half a second, so this
+module is imported when a table is about to be updated. Machine code is cached in the
+folder `kernels` of `placer.memory.caches.user_cache`, or in `NUMBA_CACHE_DIR`; numba
+distinguishes processors and its own versions. Without a cache folder every run
+compiles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import numba.types
 
-from placer.memory.caches import kept, user_cache
+from placer.memory.caches import usable_folder, user_cache
 from placer.tables import kernels
 
 Kernel = Callable[..., None]
@@ -28,51 +28,61 @@ config: Any = numba.config
 _compiling = threading.Lock()
 
 
-def compiled(name: str, arrays: int, sources: int, numbers: int, real: str) -> Kernel:
-    """A loop of `kernels.py` for so many arrays, gradients and numbers of a dtype.
+def compile_kernel(
+    name: str, arrays: int, sources: int, coefficients: int, dtype: str
+) -> Kernel:
+    """Return a kernel of `kernels.py`, compiled for one signature.
 
-    It runs without the interpreter's lock. `real` is float32 or float64; the gradients
-    may be read-only.
+    Args:
+        name: the name of the kernel's function.
+        arrays: the number of arrays that the kernel changes.
+        sources: the number of gradients that it sums; they may be read-only.
+        coefficients: the number of its coefficients.
+        dtype: `float32` or `float64`, of arrays, gradients and coefficients.
+
+    The kernel releases the interpreter's lock. May be called from any thread.
     """
-    with _compiling:  # a node is a thread where all are in one process
-        return _compiled(name, arrays, sources, numbers, real)
+    with _compiling:  # nodes of one process are threads, and may ask at the same time
+        return _compile_once(name, arrays, sources, coefficients, dtype)
 
 
 @cache
-def _compiled(name: str, arrays: int, sources: int, numbers: int, real: str) -> Kernel:
-    number = getattr(types, real)
-    changed = types.Array(number, 1, "C")
-    gradient = types.Array(number, 1, "C", readonly=True)
+def _compile_once(
+    name: str, arrays: int, sources: int, coefficients: int, dtype: str
+) -> Kernel:
+    scalar = getattr(types, dtype)
+    changed = types.Array(scalar, 1, "C")
+    gradient = types.Array(scalar, 1, "C", readonly=True)
     signature = types.void(
         *[changed] * arrays,
         types.UniTuple(gradient, sources),
-        types.UniTuple(number, numbers),
+        types.UniTuple(scalar, coefficients),
     )
     loop = getattr(kernels, name)
     folder = cache_folder()
     if folder is not None:
-        before = config.CACHE_DIR
+        previous = config.CACHE_DIR
         config.CACHE_DIR = str(folder)  # read when a function is decorated
         try:
             return _jit(signature, loop, keep=True)
         except Exception:  # a full disk, a broken file: the cache only saves time
             pass
         finally:
-            config.CACHE_DIR = before
+            config.CACHE_DIR = previous
     return _jit(signature, loop, keep=False)
 
 
 def _jit(signature: Any, loop: Kernel, *, keep: bool) -> Kernel:
-    # fastmath would let the bits depend on where a slice begins.
-    made: Kernel = numba.njit(
+    # fastmath would let the bits of a result depend on where a slice starts.
+    kernel: Kernel = numba.njit(
         [signature], fastmath=False, error_model="numpy", nogil=True, cache=keep
     )(loop)
-    return made
+    return kernel
 
 
 def cache_folder() -> Path | None:
-    """The folder that machine code is kept in, or None where there is none."""
+    """Return the folder that machine code is cached in, or None if there is none."""
     if config.CACHE_DIR:
-        return kept(Path(config.CACHE_DIR))
+        return usable_folder(Path(config.CACHE_DIR))
     base = user_cache()
-    return None if base is None else kept(base / "kernels")
+    return None if base is None else usable_folder(base / "kernels")

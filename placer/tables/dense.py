@@ -1,7 +1,8 @@
-"""A dense table: blocks of parameters in one flat buffer, updated where they lie.
+"""A dense table: blocks of parameters in one flat buffer in host memory.
 
-A rule's kernel goes over values, slots and gradients once, in chunks as these come in.
-Where readers may not see values change, the table keeps two buffers by turns.
+An update is one pass of a kernel over values, slots and gradients, chunk by chunk as
+gradients arrive. It is an update in place, or it writes to the second of two buffers
+that alternate if readers must not see values change (see `placer.tables.buffers`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import numpy.typing as npt
 from placer.config import optimizers
 from placer.errors import RunError
 from placer.memory import aligned
-from placer.tables.block import Block, fitting
-from placer.tables.buffers import Allocate, Memory, private
+from placer.tables.block import ParameterBlock, check_fits
+from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
 from placer.tables.initial import initial_values
-from placer.tables.rules import Moment, Stage, stages
-from placer.tables.update_pass import Kernel, Pass, fused
+from placer.tables.rules import KernelPhase, UpdateContext, kernel_phases
+from placer.tables.update_pass import Kernel, UpdatePass, is_fused
 
 if TYPE_CHECKING:
     import jax
@@ -34,98 +35,126 @@ Array = npt.NDArray[Any]
 
 
 class Table:
-    """Blocks of one optimizer group on one node, with their slots and step count.
+    """The blocks of one optimizer on one node, with their slots and step count.
 
-    Used by one thread at a time. A table without blocks does nothing. RunError from
-    every method after an update that was broken off.
+    A table is used by one thread at a time. A table without blocks does nothing. Every
+    method raises RunError after an update that was interrupted.
 
-    With `in_place` the values lie in memory of `allocate`, which is asked once for so
-    many bytes, zero and 64-byte aligned; whoever has a view of them sees them change,
-    in another process too. Else there are two buffers of this process by turns: a view
-    stays what it was for as long as it lives, for a buffer that somebody looks at is
-    given up for a new one. `load` writes as an update does.
+    With `in_place`, values are in memory from `allocate`, which is called once and must
+    return zeroed, 64-byte aligned bytes; all views of the values see them change, in
+    other processes too. Otherwise two private buffers alternate: a view keeps its
+    contents for as long as it exists, because a buffer that still has views is replaced
+    by a new one. `load` writes values the same way as an update.
+
+    Args:
+        name: the table's name, for messages.
+        blocks: the blocks, in the order of all sequences below.
+        rule: the optimizer rule, one of `placer.config.optimizers`.
+        hyper: its hyperparameters; those left out have their defaults.
+        dtype: the dtype of values, slots and gradients: a float of 16, 32 or 64 bits.
+        seed: the seed of the initial values.
+        initializers: the initializer of each parameter, by its name.
+        allocate: returns memory for the values if `in_place`.
+        in_place: whether updates overwrite the memory that readers see.
     """
 
     def __init__(
         self,
         name: str,
-        blocks: Sequence[Block],
+        blocks: Sequence[ParameterBlock],
         rule: str,
         hyper: Mapping[str, float],
         *,
         dtype: str,
         seed: int,
-        inits: Mapping[str, initial_values.Init],
-        allocate: Allocate = private,
+        initializers: Mapping[str, initial_values.Initializer],
+        allocate: Allocate = allocate_private,
         in_place: bool = False,
     ) -> None:
         self.name = name
         self.blocks = tuple(blocks)
-        self.takes = {
+        self.block_of_gradient = {
             block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
         }
         self.rule = rule
         self.dtype = np.dtype(dtype)
         self.step = 0
-        # Halves are computed in float32 and rounded once an update.
-        self._real = np.dtype("float32") if self.dtype.itemsize == 2 else self.dtype
+        # Half floats are computed in float32, and rounded once per update.
+        self._compute_dtype = (
+            np.dtype("float32") if self.dtype.itemsize == 2 else self.dtype
+        )
         self.hyper = optimizers.complete(rule, hyper)
-        self._stages = stages(rule, self.hyper)
+        self._phases = kernel_phases(rule, self.hyper)
         self._kernels: dict[tuple[str, int], Kernel] = {}
         self._offsets = _offsets(self.blocks, self.dtype)
         self._slots = {
-            slot: self._private(begin)
-            for slot, begin in optimizers.slots(rule, self.hyper).items()
+            slot: self._filled(initial)
+            for slot, initial in optimizers.slots(rule, self.hyper).items()
         }
-        two = len(self._stages) == 2
-        self._direction = self._private(0.0) if two else np.empty(0, self.dtype)
-        self._directed = False
+        has_two_phases = len(self._phases) == 2
+        self._directions = (
+            self._filled(0.0) if has_two_phases else np.empty(0, self.dtype)
+        )
+        self._has_directions = False
         self._broken = False
-        self._memory = Memory(self._offsets[-1], self.dtype, allocate, in_place)
-        flat = self._memory.now
+        self._buffers = ValueBuffers(self._offsets[-1], self.dtype, allocate, in_place)
+        flat = self._buffers.current
         for block, view in zip(self.blocks, self._views(flat), strict=True):
-            view[...] = block.initial(inits, seed, dtype)
+            view[...] = block.initial_values(initializers, seed, dtype)
         self._publish(flat)
 
     def values(self) -> tuple[Array, ...]:
-        """The blocks' values: read-only, 64-byte aligned views of one flat buffer."""
-        self._check_whole()
+        """Return the values of the blocks: read-only, 64-byte aligned views of one flat
+        buffer, each of its block's shape."""
+        self._check_usable()
         return self._values
 
     def slots(self) -> dict[str, tuple[Array, ...]]:
-        """Copies of the optimizer's state: for each slot one array per block."""
-        self._check_whole()
+        """Return copies of the optimizer's state: for each slot, one array per
+        block."""
+        self._check_usable()
         return {slot: self._views(flat.copy()) for slot, flat in self._slots.items()}
 
     def load(self, values: Sequence[Array]) -> None:
-        """Take these values, one array per block; slots and step stay as they are."""
-        self._check_whole()
-        found = self._fitting(values, "value")
-        flat = self._memory.target()
-        for view, array in zip(self._views(flat), found, strict=True):
+        """Replace the values by `values`, one array per block.
+
+        Slots and step count stay as they are. Raises RunError for arrays that do not
+        fit the blocks.
+        """
+        self._check_usable()
+        arrays = self._check_fits(values, "value")
+        flat = self._buffers.write_target()
+        for view, array in zip(self._views(flat), arrays, strict=True):
             view[...] = array
         self._publish(flat)
 
     def load_slots(self, slots: Mapping[str, Sequence[Array]]) -> None:
-        """Take this state, as `slots` gives it; values and step stay as they are."""
-        self._check_whole()
+        """Replace the optimizer's state by `slots`, of the form that `slots` returns.
+
+        Values and step count stay as they are. Raises RunError for other slots or for
+        arrays that do not fit the blocks.
+        """
+        self._check_usable()
         if slots.keys() != self._slots.keys():
             raise RunError(
-                f"table {self.name} keeps {_listed(self._slots)}, {_listed(slots)} given"
+                f"table {self.name} has {_list_slots(self._slots)},"
+                f" but the argument has {_list_slots(slots)}"
             )
-        found = {slot: self._fitting(arrays, slot) for slot, arrays in slots.items()}
-        for slot, arrays in found.items():
+        state = {slot: self._check_fits(arrays, slot) for slot, arrays in slots.items()}
+        for slot, arrays in state.items():
             for view, array in zip(self._views(self._slots[slot]), arrays, strict=True):
                 view[...] = array
 
-    def warm(self, sources: int = 1) -> None:
-        """Compile what an update of gradients from so many workers needs, so that the
-        first one is as quick as the others."""
+    def warm_up(self, sources: int = 1) -> None:
+        """Compile the kernels of an update by gradients of `sources` workers, so that
+        the first update is as fast as the others."""
         if self.blocks:
-            taken = sources if fused(sources, self.dtype, self._real) else 1
-            self._kernel(self._stages[0], taken)
-            for stage in self._stages[1:]:
-                self._kernel(stage, 1)
+            summed = (
+                sources if is_fused(sources, self.dtype, self._compute_dtype) else 1
+            )
+            self._kernel(self._phases[0], summed)
+            for phase in self._phases[1:]:
+                self._kernel(phase, 1)
 
     def update(
         self,
@@ -134,154 +163,187 @@ class Table:
         learning_rate: float,
         scale: Scalar | Sequence[Scalar] | None = None,
     ) -> None:
-        """Apply one gradient per block, each multiplied by `scale` (as clipping asks):
-        one for all, or one per block.
+        """Apply one gradient per block.
 
-        Returns when the new values stand; the gradients' memory is free again then.
-        RunError for gradients that do not fit the blocks.
+        When this returns, the new values are current, and the memory of the gradients
+        may be reused.
+
+        Args:
+            gradients: one array per block, of its shape and of the table's dtype.
+            learning_rate: the learning rate of this update.
+            scale: a factor of the gradients, such as that of clipping: one for all, or
+                one per block.
+
+        Raises:
+            RunError: for gradients that do not fit the blocks.
         """
-        found = self._fitting(gradients, "gradient")
-        with self.updating(learning_rate=learning_rate, scale=scale) as each:
-            _apply_all(each, found)
+        arrays = self._check_fits(gradients, "gradient")
+        with self.update_in_chunks(
+            learning_rate=learning_rate, scale=scale
+        ) as update_pass:
+            _apply_all(update_pass, arrays)
 
     @contextmanager
-    def updating(
+    def update_in_chunks(
         self,
         *,
         learning_rate: float,
         scale: Scalar | Sequence[Scalar] | None = None,
-    ) -> Iterator[Pass]:
-        """An update in chunks: `apply` each block's elements, from its first to its
-        last, and the new values stand when the block of code ends.
+    ) -> Iterator[UpdatePass]:
+        """Update by gradients that arrive in chunks, in the body of a `with` statement.
 
-        If it ends by an error the table is of no use any more.
+        The body calls `UpdatePass.apply` for all elements of each block, from the first
+        to the last. The new values are current when the body ends. If it raises, some
+        elements are updated and others are not, and the table cannot be used any more.
         """
-        assert len(self._stages) == 1, "a rule with a direction takes two passes"
-        with self._changing_values(learning_rate, scale) as each:
-            yield each
+        assert len(self._phases) == 1, "a two-phase rule takes two passes"
+        with self._write_values(learning_rate, scale) as update_pass:
+            yield update_pass
 
-    def direct(
+    def compute_directions(
         self,
         gradients: Sequence[Gradient],
         *,
         scale: Scalar | Sequence[Scalar] | None = None,
     ) -> tuple[Array, ...]:
-        """The first stage of a rule with a direction: that of each block, for `update_by`
-        to follow. Read-only views; the next `direct` writes over them.
+        """Compute the update direction of each block: the first phase of a two-phase
+        rule.
 
-        Slots are updated, values are not. Errors are those of `update`.
+        This updates slots, but no values; `apply_directions` does that. Returns
+        read-only views that the next call overwrites. Arguments and errors are those of
+        `update`.
         """
-        found = self._fitting(gradients, "gradient")
-        with self.directing(scale=scale) as each:
-            _apply_all(each, found)
+        arrays = self._check_fits(gradients, "gradient")
+        with self.compute_directions_in_chunks(scale=scale) as update_pass:
+            _apply_all(update_pass, arrays)
         return self.directions()
 
     @contextmanager
-    def directing(
+    def compute_directions_in_chunks(
         self, *, scale: Scalar | Sequence[Scalar] | None = None
-    ) -> Iterator[Pass]:
-        """The first stage in chunks, as `updating`."""
-        assert len(self._stages) == 2, "the rule has no direction"
-        assert not self._directed, "update_by comes first"
-        with self._pass(self._stages[0], self._memory.now, 0.0, scale) as each:
-            yield each
-        self._directed = True
+    ) -> Iterator[UpdatePass]:
+        """Compute update directions from gradients that arrive in chunks, as
+        `update_in_chunks` does for updates."""
+        assert len(self._phases) == 2, "not a two-phase rule"
+        assert not self._has_directions, "apply_directions comes first"
+        with self._pass(
+            self._phases[0], self._buffers.current, 0.0, scale
+        ) as update_pass:
+            yield update_pass
+        self._has_directions = True
 
     def directions(self) -> tuple[Array, ...]:
-        """What the first stage has made: one array per block."""
-        self._check_whole()
-        assert self._directed, "direct comes first"
-        return _read_only(self._views(self._direction))
+        """Return the update directions that were computed last, one array per block."""
+        self._check_usable()
+        assert self._has_directions, "compute_directions comes first"
+        return _read_only(self._views(self._directions))
 
-    def update_by(self, ratios: Sequence[Scalar], *, learning_rate: float) -> None:
-        """The second stage: follow each block's direction by the trust ratio of its
-        parameter (the op `trust_ratio`), one per block."""
-        assert self._directed, "direct comes first"
-        with self._changing_values(learning_rate, tuple(ratios)) as each:
-            _apply_all(each, self._views(self._direction))
-        self._directed = False
+    def apply_directions(
+        self, ratios: Sequence[Scalar], *, learning_rate: float
+    ) -> None:
+        """Apply the update directions: the second phase of a two-phase rule.
+
+        `ratios` has the trust ratio of each block's parameter (the op `trust_ratio`).
+        """
+        assert self._has_directions, "compute_directions comes first"
+        with self._write_values(learning_rate, tuple(ratios)) as update_pass:
+            _apply_all(update_pass, self._views(self._directions))
+        self._has_directions = False
 
     @contextmanager
-    def _changing_values(
+    def _write_values(
         self, rate: float, scale: Scalar | Sequence[Scalar] | None
-    ) -> Iterator[Pass]:
-        flat = self._memory.target()
-        with self._pass(self._stages[-1], flat, rate, scale) as each:
-            yield each
+    ) -> Iterator[UpdatePass]:
+        # Only this phase writes values. They become current, and the step counts, after
+        # the last element: until then readers of two alternating buffers see the step
+        # before, and an interrupted update is not counted.
+        flat = self._buffers.write_target()
+        with self._pass(self._phases[-1], flat, rate, scale) as update_pass:
+            yield update_pass
         self._publish(flat)
         self.step += 1
 
     @contextmanager
     def _pass(
         self,
-        stage: Stage,
+        phase: KernelPhase,
         values: Array,
         rate: float,
         scale: Scalar | Sequence[Scalar] | None,
-    ) -> Iterator[Pass]:
-        self._check_whole()
-        held = {"values": values, "direction": self._direction, **self._slots}
-        each = Pass(
+    ) -> Iterator[UpdatePass]:
+        self._check_usable()
+        arrays = {"values": values, "direction": self._directions, **self._slots}
+        update_pass = UpdatePass(
             self.name,
             self.blocks,
             self._offsets,
-            [held[array] for array in stage.arrays],
-            None if values is self._memory.now else self._memory.now,
-            self._numbers(stage, rate, scale),
-            partial(self._kernel, stage),
-            self._real,
+            [arrays[name] for name in phase.arrays],
+            None if values is self._buffers.current else self._buffers.current,
+            self._coefficients(phase, rate, scale),
+            partial(self._kernel, phase),
+            self._compute_dtype,
         )
         try:
-            yield each
-            each.check_complete()
+            yield update_pass
+            update_pass.check_complete()
         except BaseException:
             self._broken = True
             raise
         finally:
-            each.close()
+            update_pass.release()
 
-    def _numbers(
-        self, stage: Stage, rate: float, scale: Scalar | Sequence[Scalar] | None
+    def _coefficients(
+        self, phase: KernelPhase, rate: float, scale: Scalar | Sequence[Scalar] | None
     ) -> list[tuple[Any, ...]]:
-        """What the kernel is given for each block beside arrays: the scale and more."""
+        """Return the kernel's coefficients for each block: its scale, then the
+        rule's."""
         if isinstance(scale, list | tuple):
             factors = scale
         else:
             factors = [1.0 if scale is None else scale] * len(self.blocks)
         assert len(factors) == len(self.blocks), (self.name, len(factors))
-        others = {
-            decays: self._rounded(stage.numbers(self.hyper, self._now(rate, decays)))
+        rest = {
+            decays: self._round_all(
+                phase.coefficients(self.hyper, self._context(rate, decays))
+            )
             for decays in {block.decays for block in self.blocks}
         }
         return [
-            (*self._rounded([factor]), *others[block.decays])
+            (*self._round_all([factor]), *rest[block.decays])
             for factor, block in zip(factors, self.blocks, strict=True)
         ]
 
-    def _now(self, rate: float, decays: bool) -> Moment:
+    def _context(self, rate: float, decays: bool) -> UpdateContext:
         decay = self.hyper.get("weight_decay", 0.0) if decays else 0.0
-        return Moment(self.step + 1, rate, decay, self._real.type)
+        return UpdateContext(self.step + 1, rate, decay, self._compute_dtype.type)
 
-    def _rounded(self, numbers: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(np.asarray(number).astype(self._real)[()] for number in numbers)
+    def _round_all(self, coefficients: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(
+            np.asarray(coefficient).astype(self._compute_dtype)[()]
+            for coefficient in coefficients
+        )
 
-    def _kernel(self, stage: Stage, sources: int) -> Kernel:
-        found = self._kernels.get((stage.kernel, sources))
-        if found is None:
-            from placer.tables.compiled_kernels import compiled
+    def _kernel(self, phase: KernelPhase, sources: int) -> Kernel:
+        kernel = self._kernels.get((phase.kernel, sources))
+        if kernel is None:
+            from placer.tables.compiled_kernels import compile_kernel
 
-            numbers = 1 + len(stage.numbers(self.hyper, self._now(0.0, True)))
-            found = compiled(
-                stage.kernel, len(stage.arrays), sources, numbers, self._real.name
+            count = 1 + len(phase.coefficients(self.hyper, self._context(0.0, True)))
+            kernel = compile_kernel(
+                phase.kernel,
+                len(phase.arrays),
+                sources,
+                count,
+                self._compute_dtype.name,
             )
-            self._kernels[stage.kernel, sources] = found
-        return found
+            self._kernels[phase.kernel, sources] = kernel
+        return kernel
 
     def _publish(self, flat: Array) -> None:
-        self._memory.publish(flat)
+        self._buffers.publish(flat)
         self._values = _read_only(self._views(flat))
 
-    def _private(self, value: float) -> Array:
+    def _filled(self, value: float) -> Array:
         flat = aligned.empty((self._offsets[-1],), self.dtype)
         flat.fill(value)
         return flat
@@ -292,23 +354,23 @@ class Table:
             for offset, block in zip(self._offsets, self.blocks, strict=False)
         )
 
-    def _fitting(self, arrays: Sequence[Gradient], what: str) -> list[Array]:
-        """The arrays as numpy's, one per block; RunError where they are not."""
-        found = fitting(self.name, self.blocks, self.dtype, arrays, what)
-        return [np.asarray(array) for array in found]
+    def _check_fits(self, arrays: Sequence[Gradient], noun: str) -> list[Array]:
+        """Return the arrays as numpy arrays; RunError unless they fit the blocks."""
+        checked = check_fits(self.name, self.blocks, self.dtype, arrays, noun)
+        return [np.asarray(array) for array in checked]
 
-    def _check_whole(self) -> None:
+    def _check_usable(self) -> None:
         if self._broken:
             raise RunError(
-                f"table {self.name}: an update was broken off, and its values are no"
+                f"table {self.name}: an update was interrupted, and its values are no"
                 " longer of one step",
-                hint="begin again from saved parameters",
+                hint="start again from saved parameters",
             )
 
 
-def _apply_all(each: Pass, arrays: Sequence[Array]) -> None:
+def _apply_all(update_pass: UpdatePass, arrays: Sequence[Array]) -> None:
     for block, array in enumerate(arrays):
-        each.apply(block, 0, (array.reshape(-1),))
+        update_pass.apply(block, 0, (array.reshape(-1),))
 
 
 def _read_only(views: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -317,13 +379,13 @@ def _read_only(views: tuple[Array, ...]) -> tuple[Array, ...]:
     return views
 
 
-def _offsets(blocks: Sequence[Block], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Where each block begins in a flat array, and at the end the array's length."""
+def _offsets(blocks: Sequence[ParameterBlock], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Return the offset of each block in a flat array, then the array's length."""
     offsets = [0]
     for block in blocks:
-        offsets.append(offsets[-1] + aligned.padded(block.size, dtype))
+        offsets.append(offsets[-1] + aligned.pad_length(block.size, dtype))
     return tuple(offsets)
 
 
-def _listed(slots: Mapping[str, object]) -> str:
-    return " and ".join(slots) if slots else "no state"
+def _list_slots(slots: Mapping[str, object]) -> str:
+    return " and ".join(slots) if slots else "no slots"

@@ -1,7 +1,8 @@
-"""A dense table on devices: blocks as JAX arrays, each update one compiled call of optax.
+"""A dense table on devices: blocks are JAX arrays, an update is one jitted call of
+optax.
 
-It has the methods of `placer.tables.dense.Table` that programs call. Arrays are never
-written over, so whoever has one keeps it.
+It has the methods of `placer.tables.dense.Table` that `Node` calls. JAX arrays are
+never overwritten, so readers keep the values that they have.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import numpy.typing as npt
 import optax
 
 from placer.config import optimizers
-from placer.tables.block import Block, fitting
-from placer.tables.device_rules import direction, follower, one_stage
+from placer.tables.block import ParameterBlock, check_fits
+from placer.tables.device_rules import apply_phase, direction_phase, one_phase_rule
 from placer.tables.initial import initial_values
 
 Arrays = tuple[jax.Array, ...]
@@ -27,28 +28,38 @@ Put = Callable[[Sequence[Any]], Arrays]
 
 
 class DeviceTable:
-    """Blocks of one optimizer group on devices of one node, with their state and step
-    count. `put` brings arrays to these devices, each device all of them.
+    """The blocks of one optimizer on devices of one node, with their state and step
+    count.
 
-    Used by one thread at a time. Halves are computed in float32 and rounded once an
-    update, as in a table in memory.
+    A table is used by one thread at a time. Half floats are computed in float32 and
+    rounded once per update, as in `placer.tables.dense.Table`.
+
+    Args:
+        name: the table's name, for messages.
+        blocks: the blocks, in the order of all sequences below.
+        rule: the optimizer rule, one of `placer.config.optimizers`.
+        hyper: its hyperparameters; those left out have their defaults.
+        dtype: the dtype of values, state and gradients: a float of 16, 32 or 64 bits.
+        seed: the seed of the initial values.
+        initializers: the initializer of each parameter, by its name.
+        put: copies arrays to the table's devices, each array to every device.
     """
 
     def __init__(
         self,
         name: str,
-        blocks: Sequence[Block],
+        blocks: Sequence[ParameterBlock],
         rule: str,
         hyper: Mapping[str, float],
         *,
         dtype: str,
         seed: int,
-        inits: Mapping[str, initial_values.Init],
+        initializers: Mapping[str, initial_values.Initializer],
         put: Put,
     ) -> None:
         self.name = name
         self.blocks = tuple(blocks)
-        self.takes = {
+        self.block_of_gradient = {
             block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
         }
         self.rule = rule
@@ -57,42 +68,52 @@ class DeviceTable:
         self.hyper = optimizers.complete(rule, hyper)
         self._put = put
         self._directions: Arrays | None = None
-        self._values = put([b.initial(inits, seed, dtype) for b in self.blocks])
+        self._values = put(
+            [b.initial_values(initializers, seed, dtype) for b in self.blocks]
+        )
         decays = [block.decays for block in self.blocks]
-        if optimizers.find(rule).direction:
-            towards = direction(rule, self.hyper, decays)
-            follow = partial(follower, rule, self.hyper)
-            steps = [partial(_directed, towards), partial(_updated, follow)]
-            begun = [towards, follow(0.0)]
+        if optimizers.find(rule).is_two_phase:
+            first_phase = direction_phase(rule, self.hyper, decays)
+            second_phase = partial(apply_phase, rule, self.hyper)
+            steps = [
+                partial(_direction_step, first_phase),
+                partial(_update_step, second_phase),
+            ]
+            transformations = [first_phase, second_phase(0.0)]
         else:
-            by = partial(one_stage, rule, self.hyper, decays)
-            steps, begun = [partial(_updated, by)], [by(0.0)]
+            rule_at = partial(one_phase_rule, rule, self.hyper, decays)
+            steps, transformations = [partial(_update_step, rule_at)], [rule_at(0.0)]
         self._steps = [jax.jit(step, donate_argnums=1) for step in steps]
-        self._states = [self._begun(each) for each in begun]
+        self._states = [
+            self._initial_state(transformation) for transformation in transformations
+        ]
 
     def values(self) -> Arrays:
-        """The blocks' values, in their order."""
+        """Return the values of the blocks, in their order, each of its block's
+        shape."""
         return self._values
 
     def load(self, values: Sequence[npt.ArrayLike]) -> None:
-        """Take these values, one array per block; state and step stay as they are.
+        """Replace the values by `values`, one array per block.
 
-        RunError where they do not fit.
+        State and step count stay as they are. Raises RunError for arrays that do not
+        fit the blocks.
         """
-        arrays = fitting(self.name, self.blocks, self.dtype, values, "value")
+        arrays = check_fits(self.name, self.blocks, self.dtype, values, "value")
         self._values = self._put(arrays)
 
-    def warm(self, sources: int = 1) -> None:
-        """Compile an update, and run one that nobody keeps."""
-        del sources  # gradients come summed
-        held = self._values, [jax.tree.map(jnp.copy, each) for each in self._states]
+    def warm_up(self, sources: int = 1) -> None:
+        """Compile an update by running one on zeros, whose results are dropped."""
+        del sources  # gradients arrive as one sum
+        # An update donates the state's memory, so what is restored must be a copy.
+        saved = self._values, [jax.tree.map(jnp.copy, state) for state in self._states]
         zeros = [jnp.zeros_like(value) for value in self._values]
         if len(self._steps) == 1:
             self.update(zeros, learning_rate=0.0)
         else:
-            self.direct(zeros)
-            self.update_by([0.0] * len(self.blocks), learning_rate=0.0)
-        (self._values, self._states), self.step = held, 0
+            self.compute_directions(zeros)
+            self.apply_directions([0.0] * len(self.blocks), learning_rate=0.0)
+        (self._values, self._states), self.step = saved, 0
 
     def update(
         self,
@@ -101,97 +122,116 @@ class DeviceTable:
         learning_rate: float,
         scale: Any = None,
     ) -> None:
-        """Apply one gradient per block, each multiplied by `scale`: one for all, or one
-        per block. RunError for gradients that do not fit the blocks."""
-        self._update(0, self._gradients(gradients), scale, learning_rate)
+        """Apply one gradient per block, each multiplied by `scale`: one factor for all,
+        or one per block. Raises RunError for gradients that do not fit the blocks."""
+        self._update(0, self._check_gradients(gradients), scale, learning_rate)
 
-    def direct(self, gradients: Sequence[Any], *, scale: Any = None) -> Arrays:
-        """The first stage of a rule with a direction: that of each block, for
-        `update_by` to follow."""
-        taken = self._gradients(gradients)
+    def compute_directions(
+        self, gradients: Sequence[Any], *, scale: Any = None
+    ) -> Arrays:
+        """Compute the update direction of each block: the first phase of a two-phase
+        rule.
+
+        `apply_directions` applies them. Errors are those of `update`.
+        """
+        checked = self._check_gradients(gradients)
         directions, self._states[0] = self._steps[0](
-            self._values, self._states[0], taken, self._scales(scale)
+            self._values, self._states[0], checked, self._scale_per_block(scale)
         )
         self._directions = tuple(directions)
         return self._directions
 
-    def update_by(self, ratios: Sequence[Any], *, learning_rate: float) -> None:
-        """The second stage: follow each block's direction by its trust ratio."""
-        assert self._directions is not None, "direct comes first"
+    def apply_directions(self, ratios: Sequence[Any], *, learning_rate: float) -> None:
+        """Apply the update directions, each by the trust ratio of its block's
+        parameter: the second phase of a two-phase rule."""
+        assert self._directions is not None, "compute_directions comes first"
         self._update(1, list(self._directions), tuple(ratios), learning_rate)
         self._directions = None
 
-    def _update(self, stage: int, taken: list[Any], scale: Any, rate: float) -> None:
-        values, self._states[stage] = self._steps[stage](
-            self._values, self._states[stage], taken, self._scales(scale), rate
+    def _update(
+        self, phase: int, gradients: list[Any], scale: Any, rate: float
+    ) -> None:
+        values, self._states[phase] = self._steps[phase](
+            self._values,
+            self._states[phase],
+            gradients,
+            self._scale_per_block(scale),
+            rate,
         )
         self._values = tuple(values)
         self.step += 1
 
-    def _gradients(self, gradients: Sequence[Any]) -> list[Any]:
-        return fitting(self.name, self.blocks, self.dtype, gradients, "gradient")
+    def _check_gradients(self, gradients: Sequence[Any]) -> list[Any]:
+        return check_fits(self.name, self.blocks, self.dtype, gradients, "gradient")
 
-    def _scales(self, scale: Any) -> list[Any]:
+    def _scale_per_block(self, scale: Any) -> list[Any]:
         if isinstance(scale, list | tuple):
             return list(scale)
         return [1.0 if scale is None else scale] * len(self.blocks)
 
-    def _begun(self, transformation: optax.GradientTransformation) -> Any:
-        """The state that a transformation begins with, on the devices."""
+    def _initial_state(self, transformation: optax.GradientTransformation) -> Any:
+        """Return the initial state of a transformation, on the devices."""
         leaves, structure = jax.tree.flatten(transformation.init(list(self._values)))
         return jax.tree.unflatten(structure, self._put(leaves))
 
 
-def _updated(
-    by: Callable[[Any], optax.GradientTransformation],
+def _update_step(
+    rule_at: Callable[[Any], optax.GradientTransformation],
     values: Arrays,
     state: Any,
     gradients: list[jax.Array],
     scales: list[Any],
     rate: Any,
 ) -> tuple[list[jax.Array], Any]:
-    """The values and the state after an update at this rate."""
-    wide, changes = _wide(values), _scaled(gradients, scales)
-    changes, new = by(jnp.asarray(rate, _real(values[0]))).update(
-        changes, _wide(state), wide
+    """Return the values and the state after an update at this rate."""
+    wide_values, changes = _widen(values), _scale(gradients, scales)
+    changes, new = rule_at(jnp.asarray(rate, _compute_dtype(values[0]))).update(
+        changes, _widen(state), wide_values
     )
-    return _as(values, optax.apply_updates(wide, changes)), _as(state, new)
+    return _round_like(values, optax.apply_updates(wide_values, changes)), _round_like(
+        state, new
+    )
 
 
-def _directed(
-    towards: optax.GradientTransformation,
+def _direction_step(
+    rule: optax.GradientTransformation,
     values: Arrays,
     state: Any,
     gradients: list[jax.Array],
     scales: list[Any],
 ) -> tuple[list[jax.Array], Any]:
-    """The directions that gradients give, and the state after them."""
-    found, new = towards.update(_scaled(gradients, scales), _wide(state), _wide(values))
-    return _as(values, found), _as(state, new)
+    """Return the update directions for these gradients, and the state after them."""
+    directions, new = rule.update(
+        _scale(gradients, scales), _widen(state), _widen(values)
+    )
+    return _round_like(values, directions), _round_like(state, new)
 
 
-def _scaled(gradients: list[jax.Array], scales: list[Any]) -> list[jax.Array]:
-    wide = _wide(gradients)
-    return [g * jnp.asarray(by, g.dtype) for g, by in zip(wide, scales, strict=True)]
+def _scale(gradients: list[jax.Array], scales: list[Any]) -> list[jax.Array]:
+    widened = _widen(gradients)
+    return [
+        gradient * jnp.asarray(scale, gradient.dtype)
+        for gradient, scale in zip(widened, scales, strict=True)
+    ]
 
 
-def _real(array: jax.Array) -> Any:
+def _compute_dtype(array: jax.Array) -> Any:
     return jnp.float32 if array.dtype.itemsize == 2 else array.dtype
 
 
-def _wide(tree: Any) -> Any:
-    """Halves as float32, in lists; the rest as it is."""
+def _widen(tree: Any) -> Any:
+    """Convert half floats of a tree to float32, and a tuple to a list."""
 
     def wide(leaf: jax.Array) -> jax.Array:
         is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
-        return leaf.astype(_real(leaf)) if is_float else leaf
+        return leaf.astype(_compute_dtype(leaf)) if is_float else leaf
 
     return jax.tree.map(wide, list(tree) if type(tree) is tuple else tree)
 
 
-def _as(before: Any, after: Any) -> Any:
-    """Rounded to the dtypes that were there before."""
+def _round_like(before: Any, after: Any) -> Any:
+    """Round the leaves of `after` to the dtypes of the leaves of `before`."""
     types = [leaf.dtype for leaf in jax.tree.leaves(before)]
     leaves, structure = jax.tree.flatten(after)
-    rounded = [leaf.astype(of) for leaf, of in zip(leaves, types, strict=True)]
+    rounded = [leaf.astype(dtype) for leaf, dtype in zip(leaves, types, strict=True)]
     return jax.tree.unflatten(structure, rounded)

@@ -1,7 +1,8 @@
-"""The optimizer rules of `placer.config.optimizers` as optax has them, for JAX arrays.
+"""The optimizer rules of `placer.config.optimizers` as optax transformations.
 
-The learning rate may be traced: it is made anew for each update. Rules with a direction
-come in two, `direction` and `follower`; the trust ratio between them is an op.
+They are created inside the jitted update, so the learning rate may be a traced value.
+Two-phase rules are two transformations, `direction_phase` and `apply_phase`; the trust
+ratio between them is an op.
 """
 
 from __future__ import annotations
@@ -29,33 +30,36 @@ _RULES: Mapping[str, Callable[..., optax.GradientTransformation]] = {
 }
 
 
-def one_stage(
+def one_phase_rule(
     name: str, hyper: Hyper, decays: Sequence[bool], rate: Any
 ) -> optax.GradientTransformation:
-    """A rule of one stage. `decays` says of each array whether weight decay is for it."""
-    given = dict(hyper)
-    if "weight_decay" in given:
-        given["mask"] = list(decays)
-    if name == "rmsprop":  # None is "there is no trace"
-        given["momentum"] = given["momentum"] or None
-    made: optax.GradientTransformation = _RULES[name](rate, **given)
-    return made
+    """Return a rule of one phase. `decays` has for each array whether weight decay
+    applies to it."""
+    arguments = dict(hyper)
+    if "weight_decay" in arguments:
+        arguments["mask"] = list(decays)
+    if name == "rmsprop":  # optax writes "no trace" as None
+        arguments["momentum"] = arguments["momentum"] or None
+    rule: optax.GradientTransformation = _RULES[name](rate, **arguments)
+    return rule
 
 
-def direction(
+def direction_phase(
     name: str, hyper: Hyper, decays: Sequence[bool]
 ) -> optax.GradientTransformation:
-    """The first stage of a rule with a direction."""
-    made = optax.add_decayed_weights(hyper["weight_decay"], mask=list(decays))
+    """Return the first phase of a two-phase rule: from gradients to update
+    directions."""
+    phase = optax.add_decayed_weights(hyper["weight_decay"], mask=list(decays))
     if name == "lamb":
         moments = hyper["b1"], hyper["b2"], hyper["eps"]
-        made = optax.chain(optax.scale_by_adam(*moments), made)
-    return made
+        phase = optax.chain(optax.scale_by_adam(*moments), phase)
+    return phase
 
 
-def follower(name: str, hyper: Hyper, rate: Any) -> optax.GradientTransformation:
-    """The second: what is made of a direction once it is scaled by its trust ratio."""
-    made = optax.scale_by_learning_rate(rate)
+def apply_phase(name: str, hyper: Hyper, rate: Any) -> optax.GradientTransformation:
+    """Return the second phase of a two-phase rule: from update directions, scaled by
+    their trust ratios, to changes of the values."""
+    phase = optax.scale_by_learning_rate(rate)
     if name == "lars":
-        made = optax.chain(made, optax.trace(hyper["momentum"]))
-    return made
+        phase = optax.chain(phase, optax.trace(hyper["momentum"]))
+    return phase

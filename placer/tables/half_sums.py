@@ -1,4 +1,4 @@
-"""Sums of half floats (float16, bfloat16) are made in float32 and rounded once."""
+"""Sums of half floats (float16, bfloat16): added in float32, rounded once."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import numpy as np
 
 
 def is_half(dtype: np.dtype[Any]) -> bool:
-    """Whether it is a float of 16 bits."""
+    """Return whether `dtype` is a float of 16 bits."""
     return dtype.itemsize == 2 and not np.issubdtype(dtype, np.integer)
 
 
-def wide_sum(total: Any, value: Any) -> Any:
-    """`total + value`, of numpy's or JAX's arrays; in float32 where `value` is a half."""
+def add_in_float32(total: Any, value: Any) -> Any:
+    """Return `total + value`, of numpy or JAX arrays of one shape: in float32 if
+    `value` has half floats."""
     if is_half(value.dtype):
         total, value = total.astype(np.float32), value.astype(np.float32)
     return total + value
 
 
-def rounded(total: Any, dtype: np.dtype[Any]) -> Any:
-    """The total as a half. One that is too large for it is inf, without a warning."""
+def round_to(total: Any, dtype: np.dtype[Any]) -> Any:
+    """Round a float32 sum to half floats; one that is too large becomes inf, without a
+    warning."""
     with np.errstate(over="ignore", invalid="ignore"):
         return total.astype(dtype)

@@ -1,9 +1,10 @@
-"""Learning-rate schedules: functions of the step, computed in Python's float64.
+"""Learning-rate schedules: functions from the step to a learning rate, in float64.
 
-The step counts from 0 at the first update, as optax's count does. `exponential`,
-`linear`, `polynomial` and `cosine` equal `optax.exponential_decay`, `linear_schedule`,
-`polynomial_schedule` and `cosine_decay_schedule`; `piecewise` and `warmup` equal
-`optax.join_schedules`, of constants and of a linear schedule and the rest.
+The first update is step 0, as in optax. `exponential`, `linear`, `polynomial` and
+`cosine` equal `optax.exponential_decay`, `linear_schedule`, `polynomial_schedule` and
+`cosine_decay_schedule`. `piecewise` equals `optax.join_schedules` of constants, and
+`warmup` equals it for a linear schedule followed by another one. `noam` is the schedule
+of Vaswani et al. 2017, `linear_scaling` that of Goyal et al. 2017.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from placer.errors import PlacerError
 Schedule = Callable[[int], float]
 
 
-def schedule(spec: float | Mapping[str, Any]) -> Schedule:
-    """The function step -> learning rate of a schedule as a spec writes it.
+def build_schedule(spec: float | Mapping[str, Any]) -> Schedule:
+    """Return the function from step to learning rate that a spec describes.
 
-    A number, or one of the forms of `placer.config.schedules.FORMS`, its batch filled
-    in. PlacerError for any other.
+    `spec` is a number, or one of the forms of `placer.config.schedules.FORMS` with its
+    batch filled in. Raises PlacerError for anything else.
     """
     if problem := check(spec):
         raise PlacerError(problem)
@@ -49,23 +50,27 @@ def _build(spec: float | Mapping[str, Any]) -> Schedule:
 def _exponential(
     init: float, rate: float, steps: int, staircase: bool = False
 ) -> Schedule:
-    return lambda step: float(init * rate ** _passed(step, steps, staircase))
+    return lambda step: float(init * rate ** _periods_passed(step, steps, staircase))
 
 
 def _natural_exp(
     init: float, rate: float, steps: int, staircase: bool = False
 ) -> Schedule:
-    return lambda step: float(init * exp(-rate * _passed(step, steps, staircase)))
+    return lambda step: float(
+        init * exp(-rate * _periods_passed(step, steps, staircase))
+    )
 
 
 def _inverse_time(
     init: float, rate: float, steps: int, staircase: bool = False
 ) -> Schedule:
-    return lambda step: float(init / (1.0 + rate * _passed(step, steps, staircase)))
+    return lambda step: float(
+        init / (1.0 + rate * _periods_passed(step, steps, staircase))
+    )
 
 
-def _passed(step: int, steps: int, staircase: bool) -> float:
-    """How many periods have passed; with a staircase, whole ones."""
+def _periods_passed(step: int, steps: int, staircase: bool) -> float:
+    """Return how many periods have passed; with `staircase`, how many whole ones."""
     return step // steps if staircase else step / steps
 
 
@@ -76,21 +81,22 @@ def _linear(init: float, end: float, steps: int) -> Schedule:
 def _polynomial(
     init: float, end: float, steps: int, power: float = 1.0, cycle: bool = False
 ) -> Schedule:
-    def at(step: int) -> float:
-        # A cycle's period grows to the next multiple that has not been passed.
+    def rate_at(step: int) -> float:
+        # With `cycle`, the period is the smallest multiple of `steps` that the step has
+        # not passed, so the rate jumps up again at the end of each.
         periods = max(1, -(-step // steps)) if cycle else 1
-        left = 1.0 - min(step, periods * steps) / (periods * steps)
-        return float((init - end) * left**power + end)
+        remaining = 1.0 - min(step, periods * steps) / (periods * steps)
+        return float((init - end) * remaining**power + end)
 
-    return at
+    return rate_at
 
 
 def _cosine(init: float, steps: int, alpha: float = 0.0) -> Schedule:
-    def at(step: int) -> float:
+    def rate_at(step: int) -> float:
         decay = 0.5 * (1.0 + cos(pi * min(step, steps) / steps))
         return float(init * ((1.0 - alpha) * decay + alpha))
 
-    return at
+    return rate_at
 
 
 def _piecewise(boundaries: Sequence[int], values: Sequence[float]) -> Schedule:
@@ -98,31 +104,31 @@ def _piecewise(boundaries: Sequence[int], values: Sequence[float]) -> Schedule:
 
 
 def _noam(size: int, warmup: int, factor: float = 1.0) -> Schedule:
-    def at(step: int) -> float:
-        n = step + 1
-        return float(factor * size**-0.5 * min(n**-0.5, n * warmup**-1.5))
+    def rate_at(step: int) -> float:
+        number = step + 1
+        return float(factor * size**-0.5 * min(number**-0.5, number * warmup**-1.5))
 
-    return at
+    return rate_at
 
 
 def _warmup(steps: int, start: float, then: Schedule) -> Schedule:
     peak = then(0)
 
-    def at(step: int) -> float:
+    def rate_at(step: int) -> float:
         if step < steps:
             return float(start + (peak - start) * (step / steps))
         return then(step - steps)
 
-    return at
+    return rate_at
 
 
 def _linear_scaling(
     batch: int, then: Schedule, base_batch: int = 256, warmup: int = 0
 ) -> Schedule:
-    def scaled(step: int) -> float:
+    def scaled_rate_at(step: int) -> float:
         return batch / base_batch * then(step)
 
-    return _warmup(warmup, then(0), scaled)
+    return _warmup(warmup, then(0), scaled_rate_at)
 
 
 _BUILDERS: dict[str, Callable[..., Schedule]] = {

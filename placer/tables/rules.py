@@ -1,8 +1,9 @@
-"""The optimizer rules of `placer.config.optimizers` as stages of compiled kernels.
+"""The optimizer rules of `placer.config.optimizers` as phases of compiled kernels.
 
-A stage says which arrays its kernel changes and which numbers it takes. The numbers are
-rounded to the kernel's dtype where optax rounds them: in float32 the bias correction
-1 - b**step comes of a float32 power, and is far from the exact one when b is near 1.
+A `KernelPhase` names a kernel, its arrays and its coefficients. Coefficients are
+rounded to the kernel's dtype at the same points where optax rounds: in float32 the bias
+correction 1 - b**step uses a float32 power, which is far from the exact value for b
+near 1.
 """
 
 from __future__ import annotations
@@ -14,131 +15,175 @@ from typing import Any
 import numpy as np
 
 Hyper = Mapping[str, float]
-Real = type[np.floating[Any]]
+ScalarType = type[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """When and how an update is made: its number from 1, its learning rate, the share
-    of the value that decays, and the dtype it is computed in."""
+class UpdateContext:
+    """The step of an update and what depends on it.
 
-    count: int
-    rate: float
+    Attributes:
+        step: the number of the update, from 1.
+        learning_rate: the learning rate at this step.
+        weight_decay: the share of the value that decays; 0 for blocks without decay.
+        dtype: the scalar type in which the kernel computes.
+    """
+
+    step: int
+    learning_rate: float
     weight_decay: float
-    real: Real
+    dtype: ScalarType
 
-    def left(self, b: float) -> Any:
-        """1 - b**count, what a mean that began at zero has taken in so far."""
-        return self._left(b, self.count)
+    def bias_correction(self, b: float) -> Any:
+        """Return 1 - b**step: the weight of all gradients so far in a running mean of
+        decay b that starts at zero."""
+        return self._bias_correction(b, self.step)
 
-    def left_next(self, b: float) -> Any:
-        """The same, one update later."""
-        return self._left(b, self.count + 1)
+    def next_bias_correction(self, b: float) -> Any:
+        """Return the bias correction one step later."""
+        return self._bias_correction(b, self.step + 1)
 
-    def _left(self, b: float, count: int) -> Any:
-        real = self.real
-        return real(1) - real(float(real(b)) ** count)
+    def _bias_correction(self, b: float, step: int) -> Any:
+        # Rounded to `dtype` as optax does: b, its power and the difference.
+        dtype = self.dtype
+        return dtype(1) - dtype(float(dtype(b)) ** step)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One pass over all elements: the kernel, the arrays it is given (`values`,
-    `direction` or slots; it changes the first and the slots), and its numbers after the
-    scale."""
+class KernelPhase:
+    """One pass of a kernel over all elements of a table.
+
+    Attributes:
+        kernel: the name of the kernel in `kernels.py`.
+        arrays: the kernel's arrays in order: `values`, `direction` or names of slots.
+            The kernel changes the first one and the slots.
+        coefficients: computes the kernel's coefficients after the scale.
+    """
 
     kernel: str
     arrays: tuple[str, ...]
-    numbers: Callable[[Hyper, Moment], tuple[float, ...]]
+    coefficients: Callable[[Hyper, UpdateContext], tuple[float, ...]]
 
 
-def stages(name: str, hyper: Hyper) -> tuple[Stage, ...]:
-    """The stages of a rule: one, or two where it goes by a direction."""
+def kernel_phases(name: str, hyper: Hyper) -> tuple[KernelPhase, ...]:
+    """Return the phases of a rule: one, or two for a two-phase rule."""
     if name == "rmsprop":
         return (_rmsprop(hyper),)
-    return _STAGES[name]
+    return _PHASES[name]
 
 
-def _rmsprop(hyper: Hyper) -> Stage:
+def _rmsprop(hyper: Hyper) -> KernelPhase:
     slots = ["nu", *["mu"] * bool(hyper["centered"])]
     kernel = "rmsprop_centered" if hyper["centered"] else "rmsprop"
     if hyper["momentum"]:
         slots.append("trace")
         kernel += "_trace"
 
-    def numbers(h: Hyper, now: Moment) -> tuple[float, ...]:
-        decayed = now.rate, h["decay"], 1 - h["decay"], h["eps"]
-        return (*decayed, h["momentum"]) if h["momentum"] else decayed
+    def coefficients(h: Hyper, context: UpdateContext) -> tuple[float, ...]:
+        common = context.learning_rate, h["decay"], 1 - h["decay"], h["eps"]
+        return (*common, h["momentum"]) if h["momentum"] else common
 
-    return Stage(kernel, ("values", *slots), numbers)
-
-
-def _traced(h: Hyper, now: Moment) -> tuple[float, ...]:
-    return now.rate, h["momentum"]
+    return KernelPhase(kernel, ("values", *slots), coefficients)
 
 
-def _moments(h: Hyper, now: Moment) -> tuple[float, ...]:
+def _momentum(h: Hyper, context: UpdateContext) -> tuple[float, ...]:
+    return context.learning_rate, h["momentum"]
+
+
+def _moments(h: Hyper, context: UpdateContext) -> tuple[float, ...]:
     b1, b2 = h["b1"], h["b2"]
-    return b1, 1 - b1, now.left(b1), b2, 1 - b2, now.left(b2), h["eps"]
+    return (
+        b1,
+        1 - b1,
+        context.bias_correction(b1),
+        b2,
+        1 - b2,
+        context.bias_correction(b2),
+        h["eps"],
+    )
 
 
-def _nadam(h: Hyper, now: Moment) -> tuple[float, ...]:
-    b1, left1, count1, *second = _moments(h, now)
-    return now.rate, b1, left1, count1, now.left_next(b1), *second
+def _nadam(h: Hyper, context: UpdateContext) -> tuple[float, ...]:
+    b1, one_minus_b1, bias_correction1, *second = _moments(h, context)
+    return (
+        context.learning_rate,
+        b1,
+        one_minus_b1,
+        bias_correction1,
+        context.next_bias_correction(b1),
+        *second,
+    )
 
 
-def _adamax(h: Hyper, now: Moment) -> tuple[float, ...]:
+def _adamax(h: Hyper, context: UpdateContext) -> tuple[float, ...]:
     b1 = h["b1"]
-    return now.rate, b1, 1 - b1, now.left(b1), h["b2"], h["eps"]
+    return (
+        context.learning_rate,
+        b1,
+        1 - b1,
+        context.bias_correction(b1),
+        h["b2"],
+        h["eps"],
+    )
 
 
-def _lion(h: Hyper, now: Moment) -> tuple[float, ...]:
+def _lion(h: Hyper, context: UpdateContext) -> tuple[float, ...]:
     b1, b2 = h["b1"], h["b2"]
-    return now.rate, b1, 1 - b1, b2, 1 - b2, now.weight_decay
+    return context.learning_rate, b1, 1 - b1, b2, 1 - b2, context.weight_decay
 
 
-_ADAM = Stage(
+_ADAM = KernelPhase(
     "adam",
     ("values", "mu", "nu"),
-    lambda h, now: (now.rate, *_moments(h, now), now.weight_decay),
+    lambda h, context: (
+        context.learning_rate,
+        *_moments(h, context),
+        context.weight_decay,
+    ),
 )
-_SGD = Stage("sgd", ("values",), lambda h, now: (now.rate,))
-_STAGES: dict[str, tuple[Stage, ...]] = {
+_SGD = KernelPhase("sgd", ("values",), lambda h, context: (context.learning_rate,))
+_PHASES: dict[str, tuple[KernelPhase, ...]] = {
     "sgd": (_SGD,),
-    "momentum": (Stage("momentum", ("values", "trace"), _traced),),
-    "nesterov": (Stage("nesterov", ("values", "trace"), _traced),),
+    "momentum": (KernelPhase("momentum", ("values", "trace"), _momentum),),
+    "nesterov": (KernelPhase("nesterov", ("values", "trace"), _momentum),),
     "adagrad": (
-        Stage(
+        KernelPhase(
             "adagrad",
             ("values", "sum_of_squares"),
-            lambda h, now: (now.rate, h["eps"], 0.0),
+            lambda h, context: (context.learning_rate, h["eps"], 0.0),
         ),
     ),
     "adadelta": (
-        Stage(
+        KernelPhase(
             "adadelta",
             ("values", "e_g", "e_x"),
-            lambda h, now: (now.rate, h["rho"], 1 - h["rho"], h["eps"]),
+            lambda h, context: (
+                context.learning_rate,
+                h["rho"],
+                1 - h["rho"],
+                h["eps"],
+            ),
         ),
     ),
     "adam": (_ADAM,),
     "adamw": (_ADAM,),
-    "adamax": (Stage("adamax", ("values", "mu", "nu"), _adamax),),
-    "nadam": (Stage("nadam", ("values", "mu", "nu"), _nadam),),
-    "lion": (Stage("lion", ("values", "mu"), _lion),),
+    "adamax": (KernelPhase("adamax", ("values", "mu", "nu"), _adamax),),
+    "nadam": (KernelPhase("nadam", ("values", "mu", "nu"), _nadam),),
+    "lion": (KernelPhase("lion", ("values", "mu"), _lion),),
     "lamb": (
-        Stage(
+        KernelPhase(
             "lamb_direction",
             ("direction", "values", "mu", "nu"),
-            lambda h, now: (*_moments(h, now), now.weight_decay),
+            lambda h, context: (*_moments(h, context), context.weight_decay),
         ),
         _SGD,
     ),
     "lars": (
-        Stage(
+        KernelPhase(
             "lars_direction",
             ("direction", "values"),
-            lambda h, now: (now.weight_decay,),
+            lambda h, context: (context.weight_decay,),
         ),
-        Stage("lars", ("values", "trace"), _traced),
+        KernelPhase("lars", ("values", "trace"), _momentum),
     ),
 }

@@ -1,4 +1,4 @@
-"""One pass of a kernel over a table's elements, in chunks as gradients come in."""
+"""One pass of a kernel over a table's elements, chunk by chunk as gradients arrive."""
 
 from __future__ import annotations
 
@@ -10,114 +10,132 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.errors import RunError
-from placer.tables.block import Block
+from placer.tables.block import ParameterBlock
 
 Array = npt.NDArray[Any]
 Kernel = Callable[..., None]
 
-FUSED = 8
-"""So many gradients a kernel sums by itself; more are summed before, tile by tile."""
+MAX_FUSED = 8
+"""The most gradients that a kernel sums itself; more are summed first, tile by tile."""
 TILE = 1 << 16
-"""Elements that are worked on at once where arrays are copied first: they stay in the
-L2 cache."""
+"""The number of elements that are copied and then computed at a time, so that they stay
+in the L2 cache."""
 
 
 @dataclass(slots=True)
-class Pass:
-    """A pass in progress: each block's elements are gone over once, from its first on.
+class UpdatePass:
+    """A pass in progress: it visits each block's elements once, from first to last.
 
-    `arrays` are what the kernel changes, flat; `before` holds the values that the first
-    one takes over at first, if any; `offsets` and `numbers` are by block. `kernel` gives
-    that for so many gradients. `real` is the dtype that is computed in: gradients of
-    another are widened to it before they are summed, and what is changed is rounded
-    once.
+    Attributes:
+        table: the table's name, for messages.
+        blocks: the blocks of the table.
+        offsets: the offset of each block in the flat arrays.
+        arrays: the flat arrays that the kernel changes, all of one dtype.
+        previous_values: where the first array's values are read from before they are
+            changed, if the update is not in place.
+        coefficients: the kernel's coefficients for each block.
+        kernel_for: returns the kernel for a number of gradients.
+        compute_dtype: the dtype of the computation. Gradients of another dtype are
+            converted to it before they are summed, and the arrays are rounded once.
+        applied: how many elements of each block have been visited.
     """
 
     table: str
-    blocks: Sequence[Block]
+    blocks: Sequence[ParameterBlock]
     offsets: Sequence[int]
     arrays: Sequence[Array]
-    before: Array | None
-    numbers: Sequence[tuple[Any, ...]]
-    kernel: Callable[[int], Kernel]
-    real: np.dtype[Any]
-    done: list[int] = field(init=False)
+    previous_values: Array | None
+    coefficients: Sequence[tuple[Any, ...]]
+    kernel_for: Callable[[int], Kernel]
+    compute_dtype: np.dtype[Any]
+    applied: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.done = [0] * len(self.blocks)
+        self.applied = [0] * len(self.blocks)
 
     def apply(self, block: int, start: int, gradients: Sequence[Any]) -> None:
-        """Go over the next elements of a block, from `start` of the block on.
+        """Apply gradients to the next elements of a block.
 
-        `gradients` are flat arrays of one length and the table's dtype, one from each
-        worker; they are summed in this order, and read where they lie. RunError where
-        they do not fit.
+        Args:
+            block: the index of the block.
+            start: the index of the first element in the block.
+            gradients: flat arrays of one length and of the table's dtype, one of each
+                worker. They are summed in this order, without a copy if possible.
+
+        Raises:
+            RunError: for gradients that do not fit, or elements that are not the next.
         """
-        chunk = self._fitting(self.blocks[block], start, gradients)
-        if start != self.done[block]:
+        chunk = self._check_chunk(self.blocks[block], start, gradients)
+        if start != self.applied[block]:
             raise RunError(
-                f"table {self.table}: gradient of {self.blocks[block].name} came from"
-                f" element {start} on, {self.done[block]} is next"
+                f"table {self.table}: gradient of {self.blocks[block].name} starts at"
+                f" element {start}, but element {self.applied[block]} is next"
             )
-        size, at = chunk[0].size, self.offsets[block] + start
-        whole = self.before is None and self._reads(chunk)
-        step = size if whole else TILE
+        size, offset = chunk[0].size, self.offsets[block] + start
+        # Tiles matter only if `_run` copies: then the copy is still cached when the
+        # kernel reads it.
+        copies_nothing = self.previous_values is None and self._is_fused(chunk)
+        step = size if copies_nothing else TILE
         for low in range(0, size, max(1, step)):
             high = min(size, low + step)
-            taken = chunk if whole else [array[low:high] for array in chunk]
-            self._run(at + low, at + high, taken, self.numbers[block])
-        self.done[block] += size
+            tile = chunk if copies_nothing else [array[low:high] for array in chunk]
+            self._run(offset + low, offset + high, tile, self.coefficients[block])
+        self.applied[block] += size
 
     def check_complete(self) -> None:
-        """Raise RunError unless every element of every block was gone over."""
-        for done, block in zip(self.done, self.blocks, strict=True):
-            if done != block.size:
+        """Raise RunError unless every element of every block was visited."""
+        for applied, block in zip(self.applied, self.blocks, strict=True):
+            if applied != block.size:
                 raise RunError(
-                    f"table {self.table}: gradient of {block.name} ended at element"
-                    f" {done} of {block.size}"
+                    f"table {self.table}: gradient of {block.name} ends at element"
+                    f" {applied} of {block.size}"
                 )
 
-    def close(self) -> None:
-        """Let the arrays go: who holds the pass holds nothing."""
-        self.arrays, self.before = (), None
+    def release(self) -> None:
+        """Drop the arrays. A buffer is only reused once no view of it is left, so a
+        pass that outlives its update must not refer to one."""
+        self.arrays, self.previous_values = (), None
 
     def _run(
-        self, low: int, high: int, chunk: Sequence[Array], numbers: tuple[Any, ...]
+        self, low: int, high: int, chunk: Sequence[Array], coefficients: tuple[Any, ...]
     ) -> None:
         arrays = [array[low:high] for array in self.arrays]
-        if self.before is not None:
-            arrays[0][...] = self.before[low:high]
-        if self._reads(chunk):
-            self.kernel(len(chunk))(*arrays, tuple(chunk), numbers)
+        if self.previous_values is not None:
+            arrays[0][...] = self.previous_values[low:high]
+        if self._is_fused(chunk):
+            self.kernel_for(len(chunk))(*arrays, tuple(chunk), coefficients)
             return
-        # Where floats overflow the kernels say nothing either: the loss shows it.
+        # No warning for an overflow: the kernels give none either, and the loss shows
+        # it.
         with np.errstate(all="ignore"):
-            total = chunk[0].astype(self.real)
+            total = chunk[0].astype(self.compute_dtype)
             for gradient in chunk[1:]:
                 np.add(total, gradient, out=total)
-            wide = [array.astype(self.real, copy=False) for array in arrays]
-            self.kernel(1)(*wide, (total,), numbers)
-            for array, computed in zip(arrays, wide, strict=True):
+            converted = [
+                array.astype(self.compute_dtype, copy=False) for array in arrays
+            ]
+            self.kernel_for(1)(*converted, (total,), coefficients)
+            for array, computed in zip(arrays, converted, strict=True):
                 if array is not computed:
                     array[...] = computed
 
-    def _reads(self, chunk: Sequence[Array]) -> bool:
-        """Whether the kernel takes these gradients as they are."""
-        return fused(len(chunk), chunk[0].dtype, self.real)
+    def _is_fused(self, chunk: Sequence[Array]) -> bool:
+        """Return whether the kernel reads these gradients without a copy."""
+        return is_fused(len(chunk), chunk[0].dtype, self.compute_dtype)
 
-    def _fitting(
-        self, block: Block, start: int, gradients: Sequence[Any]
+    def _check_chunk(
+        self, block: ParameterBlock, start: int, gradients: Sequence[Any]
     ) -> Sequence[Array]:
         dtype = self.arrays[0].dtype
         chunk = [np.asarray(gradient) for gradient in gradients]
         assert chunk, block.name
-        room = min(chunk[0].size, block.size - start)
+        size = min(chunk[0].size, block.size - start)
         for array in chunk:
-            if array.shape != (room,) or array.dtype != dtype:
+            if array.shape != (size,) or array.dtype != dtype:
                 raise RunError(
                     f"table {self.table}: gradient of {block.name} from element"
-                    f" {start} on is {array.dtype}{list(array.shape)}, {dtype}[{room}]"
-                    " is expected"
+                    f" {start} is {array.dtype}{list(array.shape)}, expected"
+                    f" {dtype}[{size}]"
                 )
         return [
             array
@@ -127,7 +145,12 @@ class Pass:
         ]
 
 
-def fused(sources: int, dtype: np.dtype[Any], real: np.dtype[Any]) -> bool:
-    """Whether a kernel that computes in `real` takes so many gradients as they are; else
-    it is given their sum."""
-    return sources <= FUSED and dtype == real
+def is_fused(sources: int, dtype: np.dtype[Any], compute_dtype: np.dtype[Any]) -> bool:
+    """Return whether a kernel sums the gradients itself; otherwise it gets their sum.
+
+    Args:
+        sources: the number of gradients.
+        dtype: the dtype of the gradients.
+        compute_dtype: the dtype in which the kernel computes.
+    """
+    return sources <= MAX_FUSED and dtype == compute_dtype

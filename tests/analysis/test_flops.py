@@ -1,18 +1,18 @@
-"""R5: nothing is computed twice; declared FLOPs, and what XLA counts."""
+"""Nothing is computed twice, and declared FLOPs are close to what XLA counts."""
 
 import re
 
 import jax
 import numpy as np
 import pytest
-from support.small_models import model, two_layers
+from support.small_models import load_model, two_layers
 
-from placer.analysis.units import units
+from placer.analysis.units import units_on
 from placer.build.plan import read_plan
 from placer.compiler import compile as compile_model
-from placer.compiler import lowered
-from placer.layouts.conversions import part
-from placer.resources import find
+from placer.compiler import lower_model
+from placer.layouts.partition import part_range
+from placer.resources import find_file
 from placer.runtime.program.load import load_program
 from placer.spec import load
 from placer.types import TensorType
@@ -52,7 +52,7 @@ PLACEMENTS = {
 
 
 def flops(folder, spec):
-    """Of the model, computed again, of the exchange: over all programs."""
+    """The FLOPs of all programs: of the model, replicated, of the exchange."""
     plan = compile_model(spec, folder)
     return (
         sum(node.flops for node in plan.nodes),
@@ -64,15 +64,15 @@ def flops(folder, spec):
 @pytest.mark.parametrize("nodes", [None, {"worker": 4}, {"worker": 2, "ps": 3}])
 @pytest.mark.parametrize("name", ["digits", "diabetes", "seed_ctr"])
 def test_the_programs_of_a_spec_add_up_to_one_process(name, nodes, tmp_path):
-    file = find(f"specs/{name}.yaml")
+    file = find_file(f"specs/{name}.yaml")
     single = flops(tmp_path / "single", load(file, single_process=True))
     split = flops(tmp_path / "split", load(file, nodes=nodes))
     assert split[0] == single[0]
     assert single[1] == 0
 
 
-def test_a_model_cut_over_two_workers_computes_nothing_twice(tmp_path):
-    file = find("specs/two_workers.yaml")
+def test_a_model_on_two_workers_computes_nothing_twice(tmp_path):
+    file = find_file("specs/two_workers.yaml")
     single = flops(tmp_path / "single", load(file, single_process=True))
     assert flops(tmp_path / "split", load(file)) == (single[0], 0, 0)
 
@@ -80,23 +80,23 @@ def test_a_model_cut_over_two_workers_computes_nothing_twice(tmp_path):
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_the_programs_of_any_placement_add_up_to_one_process(placement, tmp_path):
     text = PLACEMENTS[placement]
-    single = flops(tmp_path / "single", model(text, single_process=True))
-    assert flops(tmp_path / "split", model(text))[0] == single[0]
+    single = flops(tmp_path / "single", load_model(text, single_process=True))
+    assert flops(tmp_path / "split", load_model(text))[0] == single[0]
 
 
-def test_what_is_computed_again_and_exchanged_is_listed_apart(tmp_path):
+def test_replicated_and_exchange_flops_are_counted_separately(tmp_path):
     numel = 16 * 16 + 16 + 16 * 4 + 4
-    servers = flops(tmp_path / "servers", model(PLACEMENTS["servers"]))
-    workers = flops(tmp_path / "workers", model(PLACEMENTS["adam on the workers"]))
-    assert servers[1:] == (0, numel)  # two workers: one addition an element
-    assert workers[1:] == (14 * numel, numel)  # adam's 14, once more on worker:1
-    clipped = flops(tmp_path / "clipped", model(PLACEMENTS["clipped"]))
+    servers = flops(tmp_path / "servers", load_model(PLACEMENTS["servers"]))
+    workers = flops(tmp_path / "workers", load_model(PLACEMENTS["adam on the workers"]))
+    assert servers[1:] == (0, numel)  # two workers: one addition per element
+    assert workers[1:] == (14 * numel, numel)  # adam's 14, again on worker:1
+    clipped = flops(tmp_path / "clipped", load_model(PLACEMENTS["clipped"]))
     assert clipped[2] == numel + 4  # the scale of two sums of squares
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_an_op_has_one_forward_and_one_backward_in_a_program(placement, tmp_path):
-    plan = compile_model(model(PLACEMENTS[placement]), tmp_path)
+    plan = compile_model(load_model(PLACEMENTS[placement]), tmp_path)
     seen = 0
     for node in plan.nodes:
         text = (tmp_path / node.program).read_text()
@@ -108,46 +108,47 @@ def test_an_op_has_one_forward_and_one_backward_in_a_program(placement, tmp_path
         assert set(used) == set(residuals)
         seen += len(residuals)
         for name in ("h", "out", "loss"):
-            made = re.findall(rf"(?m)^    {name}(?:, \w+)? = ops\.", step)
-            assert len(made) <= 1
+            calls = re.findall(rf"(?m)^    {name}(?:, \w+)? = ops\.", step)
+            assert len(calls) <= 1
     assert seen >= 3
 
 
-def local(graph, value, node, nodes):
-    """The shape of what one node holds of a value."""
-    kind = value.type
-    assert isinstance(kind, TensorType)
+def local_shape(graph, value, node, nodes):
+    """The shape and dtype of a value on one node."""
+    value_type = value.type
+    assert isinstance(value_type, TensorType)
     rows = graph.batch
     if value.layout == "S":
-        low, high = part(graph.batch, nodes.index(node), len(nodes))
+        low, high = part_range(graph.batch, nodes.index(node), len(nodes))
         rows = high - low
-    return jax.ShapeDtypeStruct(kind.sizes(rows), np.dtype(kind.dtype))
+    return jax.ShapeDtypeStruct(value_type.sizes(rows), np.dtype(value_type.dtype))
 
 
-def counted(graph, folder, plan, node):
-    """What XLA counts for the functions of one program, one after the other."""
+def xla_flops(graph, folder, plan, node):
+    """The FLOPs that XLA counts for all functions of one program."""
     module = load_program(folder, plan, node)[0].__globals__
     node = node.name
-    named = iter(
+    functions = iter(
         value
         for value in module.values()
         if callable(value) and hasattr(value, "lower") and hasattr(value, "trace")
     )
-    held, total = {}, 0.0
-    for unit in units(graph, node):
+    values, total = {}, 0.0
+    for unit in units_on(graph, node):
         if unit.computed:
-            function = next(named)
-            arguments = [held[name] for name in unit.inputs]
-            made = jax.eval_shape(function, *arguments)
-            made = made if len(unit.outputs) > 1 else (made,)
-            held.update(zip(unit.outputs, made, strict=True))
+            function = next(functions)
+            arguments = [values[name] for name in unit.inputs]
+            results = jax.eval_shape(function, *arguments)
+            results = results if len(unit.outputs) > 1 else (results,)
+            values.update(zip(unit.outputs, results, strict=True))
             cost = function.lower(*arguments).compile().cost_analysis()
             total += cost.get("flops", 0.0)
             continue
         for op in unit.ops:
             for value in op.results:
                 if isinstance(value.type, TensorType):
-                    held[value.name] = local(graph, value, node, graph.nodes(op))
+                    nodes = graph.nodes(op)
+                    values[value.name] = local_shape(graph, value, node, nodes)
     return total
 
 
@@ -162,18 +163,18 @@ WIDE = {
 
 
 @pytest.mark.parametrize("placement", WIDE)
-def test_declared_flops_are_what_xla_counts_within_5_percent(placement, tmp_path):
-    spec = model(WIDE[placement])
+def test_declared_flops_are_within_5_percent_of_those_of_xla(placement, tmp_path):
+    spec = load_model(WIDE[placement])
     plan = compile_model(spec, tmp_path)
-    graph = lowered(spec)[0]
+    graph = lower_model(spec)[0]
     checked = 0
     for node in plan.nodes:
         if not node.name.startswith("worker"):
             continue
         declared = node.flops + node.replicated_flops
         if declared:
-            found = counted(graph, tmp_path, plan, node)
-            assert found == pytest.approx(declared, rel=0.05), node.name
+            counted = xla_flops(graph, tmp_path, plan, node)
+            assert counted == pytest.approx(declared, rel=0.05), node.name
             checked += 1
     assert checked
 
@@ -191,8 +192,8 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
 """
 
 
-def test_a_sum_over_rows_that_is_cheaper_in_parts_repeats_nothing(tmp_path):
-    """The parts of a sum take fewer additions than the whole: no FLOPs below 0."""
+def test_a_sum_that_is_cheaper_in_parts_has_no_negative_flops(tmp_path):
+    """The parts of a sum need fewer additions than the whole sum."""
     (tmp_path / "parts.yaml").write_text(PARTS)
     plan = compile_model(tmp_path / "parts.yaml", tmp_path / "build")
     assert all(node.replicated_flops >= 0 for node in plan.nodes)

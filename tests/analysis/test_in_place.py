@@ -1,16 +1,16 @@
-"""Which tables may be updated where their readers look, and which apply as they come."""
+"""Which tables are updated in place, and which apply gradients as they arrive."""
 
 import pytest
-from support.small_models import model, two_layers
+from support.small_models import load_model, two_layers
 
 from placer.build.plan import Plan
 from placer.compiler import compile as compile_model
 
 
 def compiled(folder, metrics="[loss]", **parts) -> tuple[Plan, str]:
-    """The plan, and the program of the first server."""
+    """Compile two layers; return the plan and the program of the first server."""
     text = two_layers(**parts).replace("metrics: [loss]", f"metrics: {metrics}")
-    plan = compile_model(model(text), folder)
+    plan = compile_model(load_model(text), folder)
     program = folder / "ps-0" / "program.py"
     return plan, program.read_text() if program.exists() else ""
 
@@ -23,20 +23,20 @@ def in_place(plan: Plan) -> dict[str, bool]:
     }
 
 
-def test_a_server_writes_where_its_workers_read(tmp_path):
+def test_a_server_updates_in_place_what_its_workers_read(tmp_path):
     plan, program = compiled(tmp_path)
     assert set(in_place(plan).values()) == {True}
-    assert "summed in their order and applied as it comes" in program
+    assert "summed in node order and applied as it arrives" in program
     assert "node.receive(" not in program
 
 
-def test_one_process_writes_where_it_reads(tmp_path):
+def test_a_single_process_updates_in_place(tmp_path):
     plan, _ = compiled(tmp_path, nodes="{worker: {count: 1}}")
     assert in_place(plan) == {"worker:0 dense": True}
 
 
-def test_a_reader_that_gives_no_gradient_is_not_waited_for(tmp_path):
-    # All is trained on worker:0; worker:1 looks at a parameter for a metric alone.
+def test_a_reader_without_a_gradient_prevents_updates_in_place(tmp_path):
+    # All training is on worker:0; worker:1 reads a parameter for a metric only.
     plan, _ = compiled(
         tmp_path,
         "[loss, other]",
@@ -44,16 +44,16 @@ def test_a_reader_that_gives_no_gradient_is_not_waited_for(tmp_path):
         first="/node:worker:0/cpu",
         second="/node:worker:0/cpu",
     )
-    held = {
+    in_place_of = {
         block.parameter: table.in_place
         for node in plan.nodes
         for table in node.tables
         for block in table.blocks
     }
-    assert held["h.w"] is False
+    assert in_place_of["h.w"] is False
 
 
-def test_a_recorded_parameter_is_not_written_over(tmp_path):
+def test_a_recorded_parameter_is_not_updated_in_place(tmp_path):
     extra = (
         "  - {name: s, op: parameter, shape: [], init: ones}\n"
         "  - {name: scaled, op: mul, in: [loss, s]}\n"
@@ -66,21 +66,21 @@ def test_a_recorded_parameter_is_not_written_over(tmp_path):
         text = two_layers(nodes=one, extra=extra)
         text = text.replace("minimize: loss", f"minimize: {minimize}")
         text = text.replace("metrics: [loss]", f"metrics: {metrics}")
-        plan = compile_model(model(text), tmp_path / metrics)
+        plan = compile_model(load_model(text), tmp_path / metrics)
         assert in_place(plan) == {"worker:0 dense": safe}
 
 
 @pytest.mark.parametrize(
     "train", ["  clip: {global_norm: 1.0}\n", "  clip: {value: 1.0}\n"]
 )
-def test_gradients_that_are_clipped_are_put_together_first(tmp_path, train):
+def test_clipped_gradients_are_received_whole(tmp_path, train):
     _, program = compiled(tmp_path, train=train)
     assert "node.receive(" in program
     assert "node.apply(" not in program
     assert "node.update(" in program
 
 
-def test_a_rule_in_two_halves_is_not_applied_as_it_comes(tmp_path):
+def test_a_two_phase_rule_is_not_streamed(tmp_path):
     _, program = compiled(tmp_path, optimizer="{op: lamb, learning_rate: 0.1}")
     assert "node.apply(" not in program
     assert "node.direct(" in program
@@ -88,7 +88,7 @@ def test_a_rule_in_two_halves_is_not_applied_as_it_comes(tmp_path):
 
 
 def chain(length):
-    """Layers on worker:0 and worker:1 by turns."""
+    """Layers alternately on worker:0 and worker:1."""
     layers = "".join(
         f"  - {{name: h{i + 1}, op: fc, in: h{i}, size: 4,"
         f" place: '/node:worker:{i % 2}/cpu'}}\n"
@@ -101,13 +101,13 @@ def chain(length):
     )
 
 
-def test_a_long_way_between_nodes_is_followed_to_its_end(tmp_path):
-    plan = compile_model(model(chain(150)), tmp_path)
+def test_the_proof_follows_a_long_chain_of_messages(tmp_path):
+    plan = compile_model(load_model(chain(150)), tmp_path)
     assert set(in_place(plan).values()) == {True}
 
 
-def test_what_is_taken_of_another_segment_is_waited_for_unused_or_not(tmp_path):
-    compile_model(model(chain(1)), tmp_path)
+def test_functions_keep_unused_inputs_of_other_segments(tmp_path):
+    compile_model(load_model(chain(1)), tmp_path)
     program = (tmp_path / "worker-0" / "program.py").read_text()
     functions = [part for part in program.split("\n\n\n") if part.startswith("@")]
     kept = {

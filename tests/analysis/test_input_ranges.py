@@ -1,4 +1,4 @@
-"""The plan says which values ids and labels may have, from the ops that take them."""
+"""The valid values of ids and labels, from the ops that use them as indices."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ PLAIN = ["{name: loss, op: reduce_mean, in: scores}"]
 
 
 def ranges(tmp_path, ops, metrics="loss", *, evaluating=False):
-    """(greatest value, op) by input; the least is 0."""
+    """(greatest value, op) of each input; the least value is 0."""
     listed = "\n".join(f"  - {op}" for op in ops)
     text = SPEC.replace("OPS", listed).replace("METRICS", metrics)
     graph = load_text(text, "model.yaml", tmp_path).graph
-    found = index_ranges(graph, evaluating=evaluating)
-    assert all(each.low == 0 for each in found.values())
-    return {name: (each.high, each.op) for name, each in found.items()}
+    result = index_ranges(graph, evaluating=evaluating)
+    assert all(each.low == 0 for each in result.values())
+    return {name: (each.high, each.op) for name, each in result.items()}
 
 
 def embedded(ids, rows, name="table"):
-    """An embedding of these ids, and that the loss depends on it."""
+    """An embedding of these ids, and a mean of it for the loss."""
     return [
         f"{{name: {name}, op: embedding, in: {ids}, size: [{rows}, 3]}}",
         f"{{name: {name}_mean, op: reduce_mean, in: {name}}}",
@@ -53,17 +53,17 @@ def summed(*names):
     return [*ops, f"{{name: loss, op: scale, in: {total}, factor: 1.0}}"]
 
 
-def test_labels_of_a_loss_are_its_classes(tmp_path):
+def test_labels_of_a_loss_are_limited_to_its_classes(tmp_path):
     assert ranges(tmp_path, LOSS) == {"label": (9, "loss")}
 
 
 @pytest.mark.parametrize("kind", ["nce", "sampled_softmax"])
-def test_labels_of_a_sampled_loss_are_its_classes(tmp_path, kind):
+def test_labels_of_a_sampled_loss_are_limited_to_its_classes(tmp_path, kind):
     op = f"{{name: loss, op: {kind}, in: [scores, label], classes: 50, num_sampled: 4}}"
     assert ranges(tmp_path, [op]) == {"label": (49, "loss")}
 
 
-def test_ids_are_rows_of_their_table_and_the_least_table_counts(tmp_path):
+def test_ids_are_limited_to_the_rows_of_the_smallest_table(tmp_path):
     ops = [*embedded("ids", 7, "a"), *embedded("ids", 5, "b"), *embedded("ids", 6, "c")]
     assert ranges(tmp_path, [*ops, *summed("a", "b", "c")]) == {"ids": (4, "b")}
 
@@ -80,12 +80,12 @@ def test_ids_are_rows_of_their_table_and_the_least_table_counts(tmp_path):
         ],
     ],
 )
-def test_ranges_go_through_what_keeps_all_values(tmp_path, ops):
-    taken = "wide" if "wide" in ops[0] else "same"
-    found = ranges(tmp_path, [*ops, *embedded(taken, 5), *summed("table")])
-    expected = {"small"} if taken == "wide" else {"ids"}
+def test_ranges_pass_through_ops_that_keep_all_values(tmp_path, ops):
+    ids = "wide" if "wide" in ops[0] else "same"
+    result = ranges(tmp_path, [*ops, *embedded(ids, 5), *summed("table")])
+    expected = {"small"} if ids == "wide" else {"ids"}
     expected |= {"label"} if len(ops) == 2 else set()
-    assert found == dict.fromkeys(expected, (4, "table"))
+    assert result == dict.fromkeys(expected, (4, "table"))
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_ranges_go_through_what_keeps_all_values(tmp_path, ops):
     ],
     ids=["a part", "other values", "other numbers"],
 )
-def test_what_gives_a_part_or_other_values_says_nothing(tmp_path, ops):
+def test_ranges_do_not_pass_through_slices_and_conversions(tmp_path, ops):
     assert ranges(tmp_path, [*ops, *embedded("some", 5), *summed("table")]) == {}
 
 
-def test_ops_that_give_a_value_outside_a_meaning_allow_it(tmp_path):
+def test_ops_that_accept_any_index_set_no_range(tmp_path):
     hot = [
         "{name: hot, op: one_hot, in: label, classes: 3}",
         "{name: hot_mean, op: reduce_mean, in: hot}",
@@ -113,13 +113,13 @@ def test_ops_that_give_a_value_outside_a_meaning_allow_it(tmp_path):
     assert ranges(tmp_path, [*hot, right, *summed("hot")], "right") == {}
 
 
-def test_each_phase_has_the_ranges_of_its_own_ops(tmp_path):
-    """An evaluation that counts only how many are right allows labels of nobody."""
+def test_step_and_evaluation_have_the_ranges_of_their_own_ops(tmp_path):
+    """An evaluation with only the accuracy accepts labels outside of the classes."""
     ops = [*LOSS, "{name: right, op: accuracy, in: [scores, label]}"]
     assert ranges(tmp_path, ops, "right") == {"label": (9, "loss")}
     assert ranges(tmp_path, ops, "right", evaluating=True) == {}
     assert ranges(tmp_path, ops, "loss", evaluating=True) == {"label": (9, "loss")}
 
 
-def test_an_op_that_nothing_needs_says_nothing(tmp_path):
+def test_an_unused_op_sets_no_range(tmp_path):
     assert ranges(tmp_path, [*PLAIN, *embedded("ids", 5)]) == {}

@@ -1,13 +1,13 @@
-"""What a step takes, against what the spec says a device holds."""
+"""The memory that a step needs, and the memory that the spec gives to a device."""
 
 from pathlib import Path
 
 import pytest
 
 from placer import SpecError, compile
-from placer.resources import find
+from placer.resources import find_file
 
-DIGITS = find("specs/digits.yaml").read_text(encoding="utf-8")
+DIGITS = find_file("specs/digits.yaml").read_text(encoding="utf-8")
 
 
 def with_memory(folder: Path, size: str) -> Path:
@@ -17,11 +17,11 @@ def with_memory(folder: Path, size: str) -> Path:
     return file
 
 
-def test_a_step_that_does_not_fit_a_device_is_refused_at_its_memory(tmp_path):
+def test_a_step_that_does_not_fit_is_an_error_at_the_memory_of_the_spec(tmp_path):
     with pytest.raises(SpecError) as caught:
         compile(with_memory(tmp_path, "100KiB"), tmp_path / "build")
     assert caught.value.message == (
-        "a step on worker:0 needs 169,824 bytes of cpu:0, which holds 102,400"
+        "a step on worker:0 needs 169,824 bytes of cpu:0, which has 102,400"
     )
     assert caught.value.span is not None
     assert caught.value.span.text[caught.value.span.column - 1 :].startswith("100KiB")
@@ -34,29 +34,29 @@ def test_a_step_that_fits_is_compiled(tmp_path):
     assert plan.nodes[0].table_bytes == 0
 
 
-def test_one_process_is_not_held_to_what_the_nodes_have(tmp_path):
+def test_memory_of_the_nodes_does_not_limit_a_single_process(tmp_path):
     file = with_memory(tmp_path, "100KiB")
     compile(file, tmp_path / "build", single_process=True)
 
 
-def test_the_peak_counts_values_while_they_are_used(tmp_path):
-    """Worker: the received parameters, its rows, and what forward keeps, until used."""
+def test_the_peak_counts_values_until_their_last_use(tmp_path):
+    """On a worker: the received parameters, its rows and the saved forward values."""
     plan = compile(with_memory(tmp_path, "1GiB"), tmp_path / "build")
     parameters = (64 * 128 + 128 + 128 * 10 + 10) * 4
     rows = 64 * 64 * 4 + 64 * 4
-    kept = (
+    saved = (
         64 * 128 * 4 + 64 * 128 + 2 * 64 * 10 * 4
     )  # h1, its mask, logits, its residual
     for node in plan.nodes[:2]:
         assert (
-            parameters + rows + kept
+            parameters + rows + saved
             <= node.activation_bytes
-            <= 2 * parameters + rows + 2 * kept
+            <= 2 * parameters + rows + 2 * saved
         )
 
 
-def test_a_message_that_a_node_sends_to_itself_dies_in_its_turn(tmp_path):
-    """worker:1 gathers what it and worker:2 compute, and does nothing once a step."""
+def test_a_message_to_the_node_itself_is_freed_in_its_task(tmp_path):
+    """worker:1 gathers rows of itself and worker:2, and has only repeated tasks."""
     file = tmp_path / "stages.yaml"
     file.write_text(
         """\
@@ -79,7 +79,7 @@ train:
     assert 2 * rows < nodes[2].activation_bytes < nodes[1].activation_bytes < 10 * rows
 
 
-def test_a_sum_of_halves_over_microbatches_is_held_in_float32(tmp_path):
+def test_a_sum_of_half_floats_over_microbatches_is_stored_in_float32(tmp_path):
     file = tmp_path / "halves.yaml"
     text = """\
 nodes: {worker: {count: 1}}
@@ -99,7 +99,7 @@ train:
         file.write_text(text.replace("DTYPE", dtype))
         needed[dtype] = compile(file, tmp_path / dtype).nodes[0].activation_bytes
     gradient = 64 * 1024
-    # A microbatch's gradient and their sum: of 2 and 4 bytes, or of 4 each.
+    # A gradient of a microbatch and the sum: 2 and 4 bytes an element, or 4 each.
     assert needed["float32"] - needed["bfloat16"] == pytest.approx(
         2 * gradient, rel=0.1
     )

@@ -1,4 +1,4 @@
-"""What is found of the first of several nodes that are alike holds of each of them."""
+"""An analysis of the first node of a class is valid for every node of the class."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from placer.analysis import node_classes
-from placer.analysis.in_place import Readers
-from placer.analysis.node_classes import Alike
+from placer.analysis.in_place import InPlaceAnalysis
+from placer.analysis.node_classes import NodeClasses
 from placer.analysis.schedule import make_schedule
-from placer.compiler import lowered, phases
+from placer.compiler import lower_model, lowered_graphs
 from placer.emit.plan import make_plan
 from placer.emit.tables import plan_tables
 from placer.graph.model import Model
@@ -69,14 +69,14 @@ def model(case: str) -> Model:
 
 
 @pytest.fixture
-def nobody_alike(monkeypatch):
-    """A context in which no two nodes are alike."""
+def separate_nodes(monkeypatch):
+    """A context in which every node is a class of its own."""
 
     @contextmanager
     def context():
         with monkeypatch.context() as patched:
             patched.setattr(
-                node_classes, "_classes", lambda marks: {h: [h] for h in marks}
+                node_classes, "_group_nodes", lambda nodes: {n: [n] for n in nodes}
             )
             yield
 
@@ -84,54 +84,56 @@ def nobody_alike(monkeypatch):
 
 
 def plan_of(spec):
-    """The plan, but its programs."""
-    step, evaluation = lowered(spec)
-    found = phases(spec, step, evaluation)
+    """The plan, without programs."""
+    step, evaluation = lower_model(spec)
+    graphs = lowered_graphs(spec, step, evaluation)
     schedule = make_schedule(step, spec.schedule)
     tables = plan_tables(spec, step, evaluation)
     programs = dict.fromkeys(step.cluster.all_nodes(), "program.py")
-    return make_plan(spec, found, tables, schedule, programs, {})
+    return make_plan(spec, graphs, tables, schedule, programs, {})
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_plan_is_the_same_as_when_every_node_is_looked_at(case, nobody_alike):
+def test_a_plan_is_the_same_without_classes(case, separate_nodes):
     spec = model(case)
-    with nobody_alike():
-        every = plan_of(spec)
-    assert plan_of(spec) == every
+    with separate_nodes():
+        expected = plan_of(spec)
+    assert plan_of(spec) == expected
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_tables_are_updated_in_place_as_when_every_node_is_looked_at(
-    case, nobody_alike
-):
-    step, evaluation = lowered(model(case))
-    held = [
+def test_updates_in_place_are_the_same_without_classes(case, separate_nodes):
+    step, evaluation = lower_model(model(case))
+    parameters = [
         (node, op.name) for op in step.of_kind("parameter") for node in step.nodes(op)
     ]
 
-    def found():
-        readers = Readers(step, evaluation)
-        return {each: readers.in_place(each[0], [each[1]]) for each in held}
+    def results():
+        readers = InPlaceAnalysis(step, evaluation)
+        return {
+            each: readers.can_update_in_place(each[0], [each[1]]) for each in parameters
+        }
 
-    with nobody_alike():
-        every = found()
-    assert found() == every
+    with separate_nodes():
+        expected = results()
+    assert results() == expected
 
 
-def test_workers_but_the_first_are_alike():
-    step, evaluation = lowered(model("all_reduce"))
-    assert Alike([step, evaluation]).classes == {
+def test_workers_after_the_first_are_one_class():
+    step, evaluation = lower_model(model("all_reduce"))
+    assert NodeClasses([step, evaluation]).classes == {
         "worker:0": ["worker:0"],
         "worker:1": ["worker:1", "worker:2", "worker:3"],
     }
 
 
-def test_workers_of_different_stages_are_not_alike():
-    step, _ = lowered(model("two_stages"))
-    assert all(len(nodes) == 1 for nodes in Alike([step]).classes.values())
+def test_workers_of_different_stages_are_different_classes():
+    step, _ = lower_model(model("two_stages"))
+    assert all(len(nodes) == 1 for nodes in NodeClasses([step]).classes.values())
 
 
-def test_servers_that_hold_nothing_are_alike():
-    step, _ = lowered(model("idle"))
-    assert [f"ps:{i}" for i in range(5, 9)] in list(Alike([step]).classes.values())
+def test_servers_without_blocks_are_one_class():
+    step, _ = lower_model(model("idle"))
+    assert [f"ps:{i}" for i in range(5, 9)] in list(
+        NodeClasses([step]).classes.values()
+    )

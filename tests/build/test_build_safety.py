@@ -1,5 +1,5 @@
-"""What a build folder is trusted with: nothing is run that is not hashed in its plan, and
-nothing is written outside of it."""
+"""The safety of build folders: no file is run without a hash in the plan, and no file
+is written outside of the folder."""
 
 import importlib.util
 import json
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.small_models import model, two_layers
+from support.small_models import load_model, two_layers
 
+from placer.build.plan import Plan, check_files, read_plan, to_json, with_digest
 from placer.compiler import compile as compile_model
 from placer.errors import BuildError, SpecError
-from placer.build.plan import Plan, check_files, read_plan, sealed, to_json
 from placer.readers import Column, open_source
 from placer.runtime.program.load import load_program
 
@@ -38,7 +38,7 @@ COLUMNS = [Column("x", "float32", (16,)), Column("y", "float32", (4,))]
 
 
 def write_spec(folder):
-    """A source, and the modules beside the spec that it needs, and does not."""
+    """Write a source, the modules that it imports, and one that it does not import."""
     folder.mkdir()
     (folder / "rows.py").write_text(ROWS)
     (folder / "first.py").write_text("import json\nfrom second import X\n")
@@ -51,36 +51,36 @@ def write_spec(folder):
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("safety")
-    compile_model(model(TEXT, write_spec(folder / "spec")), folder / "build")
+    compile_model(load_model(TEXT, write_spec(folder / "spec")), folder / "build")
     return folder / "build"
 
 
 @pytest.fixture
 def build(compiled, tmp_path):
-    """A copy that a test may spoil."""
+    """A copy of a build that a test may change."""
     return shutil.copytree(compiled, tmp_path / "build")
 
 
-def reseal(build, **changed):
-    """Write the plan again with other fields and a seal that fits them."""
+def rewrite_plan(build, **changed):
+    """Write the plan with other fields, and the digest of the result."""
     plan = msgspec.json.decode((build / "plan.json").read_bytes(), type=Plan)
-    plan = sealed(msgspec.structs.replace(plan, **changed))
+    plan = with_digest(msgspec.structs.replace(plan, **changed))
     (build / "plan.json").write_text(to_json(plan))
     return plan
 
 
-def refused(build):
+def refusal(build):
     with pytest.raises(BuildError) as caught:
         read_plan(build)
     return caught.value.message.replace(str(build), "BUILD")
 
 
 def plant_bytecode(file, text):
-    """Bytecode that Python takes for that of the file."""
+    """Write bytecode that Python would accept as that of the file."""
     cached = Path(importlib.util.cache_from_source(file))
     cached.parent.mkdir(exist_ok=True)
-    told = file.stat()
-    stamp = struct.pack("<III", 0, int(told.st_mtime), told.st_size)
+    status = file.stat()
+    stamp = struct.pack("<III", 0, int(status.st_mtime), status.st_size)
     code = marshal.dumps(compile(text, file, "exec"))
     cached.write_bytes(importlib.util.MAGIC_NUMBER + stamp + code)
 
@@ -89,7 +89,7 @@ def files_of(folder):
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
 
 
-# what is loaded
+# loading
 
 
 def test_planted_bytecode_of_a_program_is_not_run_and_none_is_written(build):
@@ -107,7 +107,7 @@ def test_planted_bytecode_of_a_program_is_not_run_and_none_is_written(build):
 def test_a_program_that_changed_after_the_check_is_not_run(build):
     plan = read_plan(build)
     (build / "worker/program.py").write_text("raise SystemExit('changed')")
-    with pytest.raises(BuildError, match="not as it was compiled"):
+    with pytest.raises(BuildError, match="was changed after it was compiled"):
         load_program(build, plan, plan.node("worker:0"))
 
 
@@ -134,37 +134,39 @@ def test_planted_bytecode_of_a_module_is_not_run(build):
 @pytest.mark.parametrize("module", ["rows", "second", "late"])
 def test_a_module_of_a_build_that_changed_is_not_run(module, build):
     (build / f"{module}.py").write_text("raise SystemExit('changed')")
-    with pytest.raises(BuildError, match=f"{module}.py' is not as it was compiled"):
+    with pytest.raises(
+        BuildError, match=f"{module}.py' was changed after it was compiled"
+    ):
         open_source(
             "python:rows:train", COLUMNS, mapping=None, split=None, folder=build
         )
 
 
-# what is refused
+# refusals
 
 
 @pytest.mark.parametrize(
     "path", ["worker-0/functools.py", "jax.py", "notes.txt", "jax/__init__.py"]
 )
-def test_a_file_that_was_added_is_refused(path, build):
+def test_an_added_file_is_refused(path, build):
     (build / path).parent.mkdir(exist_ok=True)
     (build / path).write_text("mine")
-    assert refused(build) == f"'BUILD/{path}' is not of the build"
+    assert refusal(build) == f"'BUILD/{path}' is not part of the build"
 
 
-def test_a_folder_that_was_linked_in_is_refused(build, tmp_path):
+def test_a_linked_folder_is_refused(build, tmp_path):
     (tmp_path / "other").mkdir()
     (build / "jax").symlink_to(tmp_path / "other")
-    assert refused(build) == "'BUILD/jax' is not of the build"
+    assert refusal(build) == "'BUILD/jax' is not part of the build"
 
 
 @pytest.mark.parametrize("path", ["worker/program.py", "second.py"])
-def test_what_is_run_has_a_hash(path, build):
+def test_files_that_are_run_must_have_a_hash(path, build):
     plan = read_plan(build)
     (build / path).write_text("raise SystemExit('changed')")
-    reseal(build, files={k: v for k, v in plan.files.items() if k != path})
-    assert refused(build) == (
-        f"'BUILD/plan.json' has no hash of '{path}', which is run"
+    rewrite_plan(build, files={k: v for k, v in plan.files.items() if k != path})
+    assert refusal(build) == (
+        f"'BUILD/plan.json' has no hash of '{path}', which would be run"
     )
 
 
@@ -173,40 +175,40 @@ def test_what_is_run_has_a_hash(path, build):
 )
 def test_a_path_that_leaves_the_folder_is_refused(path, build):
     plan = read_plan(build)
-    reseal(build, files={**plan.files, path: "0" * 64})
-    assert refused(build) == f"'{path}' is outside of the build 'BUILD'"
+    rewrite_plan(build, files={**plan.files, path: "0" * 64})
+    assert refusal(build) == f"'{path}' is outside of the build 'BUILD'"
 
 
 @pytest.mark.parametrize("name", ["plan.json", "sources.json"])
 def test_a_plan_or_sources_behind_a_link_are_refused(name, build, tmp_path):
     kept = (build / name).rename(tmp_path / name)
     (build / name).symlink_to(kept)
-    assert refused(build) == (
-        f"'BUILD/{name}' is a link; a build folder holds plain files"
+    assert refusal(build) == (
+        f"'BUILD/{name}' is a link, which a build folder must not contain"
     )
 
 
 @pytest.mark.parametrize(
     "path", ["plan.json", "sources.json", "rows.py", "ps-0/program.py", "ps-0", ""]
 )
-def test_what_anybody_may_write_is_refused(path, build):
+def test_a_path_writable_by_everybody_is_refused(path, build):
     place = build / path
     place.chmod(place.stat().st_mode | 0o002)
-    assert refused(build) == (
-        f"'{'BUILD/' + path if path else 'BUILD'}' can be written by anybody"
+    assert refusal(build) == (
+        f"'{'BUILD/' + path if path else 'BUILD'}' is writable by everybody"
     )
 
 
 def another_group():
-    """A group that others may be in, of which a file of ours can be."""
+    """A group other than the user's own that a file of the user may belong to."""
     if os.geteuid() == 0:
         return 54_321
-    found = {each for each in os.getgroups() if each != os.getgid()}
-    return min(found, default=None)
+    groups = {each for each in os.getgroups() if each != os.getgid()}
+    return min(groups, default=None)
 
 
 @pytest.mark.parametrize("path", ["plan.json", "rows.py", "ps-0", ""])
-def test_what_a_group_of_several_may_write_is_refused(path, build):
+def test_a_path_writable_by_a_shared_group_is_refused(path, build):
     group = another_group()
     if group is None:
         pytest.skip("this user is in one group only")
@@ -214,19 +216,19 @@ def test_what_a_group_of_several_may_write_is_refused(path, build):
     os.chown(place, -1, group)
     place.chmod(place.stat().st_mode | 0o020)
     shown = "BUILD/" + path if path else "BUILD"
-    assert refused(build).startswith(f"'{shown}' can be written by the group ")
+    assert refusal(build).startswith(f"'{shown}' is writable by the group ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("path", ["plan.json", "worker/program.py", "ps-0", "", ".."])
-def test_what_belongs_to_another_user_is_refused(path, build):
+def test_a_path_of_another_user_is_refused(path, build):
     place = (build / path).resolve()
     os.chown(place, 54_321, -1)
-    assert "belongs to another user, with the number 54321" in refused(build)
+    assert "belongs to another user, with the number 54321" in refusal(build)
 
 
 @pytest.mark.parametrize(("mode", "is_safe"), [(0o777, False), (0o1777, True)])
-def test_a_folder_above_may_be_written_by_all_where_it_is_sticky(
+def test_a_parent_folder_writable_by_everybody_must_be_sticky(
     mode, is_safe, build, tmp_path
 ):
     shared = tmp_path / "shared"
@@ -238,36 +240,34 @@ def test_a_folder_above_may_be_written_by_all_where_it_is_sticky(
         (tmp_path / "link").symlink_to(moved)
         assert read_plan(tmp_path / "link")
     else:
-        with pytest.raises(BuildError, match="shared' can be written by any") as caught:
+        with pytest.raises(BuildError, match="shared' is writable by every") as caught:
             read_plan(moved)
-        assert "move it to where only you can, such as" in caught.value.hint
+        assert "move it to a folder that only you can write, such" in caught.value.hint
         (tmp_path / "link").symlink_to(moved)
-        assert "shared' can be written by anybody" in refused(tmp_path / "link")
+        assert "shared' is writable by everybody" in refusal(tmp_path / "link")
 
 
-def test_in_a_folder_that_is_trusted_nobody_is_asked_who_may_write(
-    build, tmp_path, monkeypatch
-):
+def test_permissions_in_trusted_folders_are_not_checked(build, tmp_path, monkeypatch):
     (build / "rows.py").chmod(0o666)
     build.chmod(0o777)
     monkeypatch.setenv("PLACER_TRUST", f"/elsewhere:{tmp_path / 'other'}")
-    assert "can be written by anybody" in refused(build)
+    assert "is writable by everybody" in refusal(build)
     monkeypatch.setenv("PLACER_TRUST", f"/elsewhere:{tmp_path}")
     assert read_plan(build)
     (build / "rows.py").write_text("")
-    assert refused(build) == "'BUILD/rows.py' is not as it was compiled"
+    assert refusal(build) == "'BUILD/rows.py' was changed after it was compiled"
 
 
-# what a plan says, sealed as it is
+# the content of a plan, with a valid digest
 
 
-def resealed(build, change):
-    """Write the plan changed, with a seal that fits; what is said of it."""
+def refusal_of_change(build, change):
+    """Write a changed plan with its digest; return the message that refuses it."""
     tree = json.loads((build / "plan.json").read_bytes())
     change(tree)
     plan = msgspec.json.decode(json.dumps(tree), type=Plan)
-    (build / "plan.json").write_text(to_json(sealed(plan)))
-    return refused(build).removeprefix("'BUILD/plan.json' is no plan: ")
+    (build / "plan.json").write_text(to_json(with_digest(plan)))
+    return refusal(build).removeprefix("'BUILD/plan.json' is not a valid plan: ")
 
 
 def put(*path, value):
@@ -285,12 +285,12 @@ TABLE = ("nodes", 2, "tables", 0)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("name", value="\x1b]0;x\x07"), r"'\x1b]0;x\x07' cannot be the name of the model"),
+        (put("name", value="\x1b]0;x\x07"), r"'\x1b]0;x\x07' is not a valid name of the model"),
         (
             put("nodes", 0, "name", value="../../x:0"),
-            "node '../../x:0': '../../x:0' cannot be the name of a node",
+            "node '../../x:0': '../../x:0' is not a valid name of a node",
         ),
-        (put("nodes", 1, "name", value="worker:0"), "node 'worker:0' is there twice"),
+        (put("nodes", 1, "name", value="worker:0"), "node 'worker:0' is defined twice"),
         (
             put("parameters", 0, "init", value={"file": "/etc/passwd"}),
             "parameter 'h.w': 'file' takes the name of a file beside the spec, such as"
@@ -302,7 +302,7 @@ TABLE = ("nodes", 2, "tables", 0)
         ),
         (
             put("parameters", 0, "dtype", value="float31"),
-            "parameter 'h.w' has the dtype 'float31', which there is not",
+            "parameter 'h.w' has the unknown dtype 'float31'",
         ),
         (
             put(*TABLE, "rule", value="sdg"),
@@ -315,7 +315,7 @@ TABLE = ("nodes", 2, "tables", 0)
         ),
         (
             put(*TABLE, "blocks", 0, "parameter", value="no"),
-            "node 'ps:0': table 'dense': block 'h.w' is of 'no', no parameter",
+            "node 'ps:0': table 'dense': block 'h.w' is of 'no', which is not a parameter",
         ),
         (
             put(*TABLE, "blocks", 0, "stop", value=99_999),
@@ -324,24 +324,24 @@ TABLE = ("nodes", 2, "tables", 0)
         (put(*TABLE, "devices", value="gpu:0"), "node 'ps:0': table 'dense': it has no 'gpu:0'"),
         (
             put("nodes", 0, "step", "reads", 0, "input", value="z"),
-            "node 'worker:0': it reads 'z', which is no input",
+            "node 'worker:0': it reads 'z', which is not an input",
         ),
         (put("step_edges", 0, "targets", value=["ps:9"]), "edge 1: there is no node 'ps:9'"),
-        (put("step_edges", 1, "id", value=1), "edge '1' is there twice"),
-        (put("parameters", 0, "holders", value=[]), "no node holds 'h.w' from 0 on"),
+        (put("step_edges", 1, "id", value=1), "edge '1' is defined twice"),
+        (put("parameters", 0, "holders", value=[]), "no node stores 'h.w' from 0 on"),
         (put("metrics", value=["loss", "auc"]), "no node records 'auc'"),
         (put("minimize", value="nope"), "no node records 'nope'"),
         (
             put("nodes", 0, "device_bytes", value={"least": 1}),
-            "node 'worker:0': 'least' cannot be the name of a device",
+            "node 'worker:0': 'least' is not a valid name of a device",
         ),
         (
             put("nodes", 0, "devices", value={"least": 0}),
-            "node 'worker:0': least is 0, and cannot be less than 1",
+            "node 'worker:0': least is 0, and must be at least 1",
         ),
         (
             put("train", "ranges", value={"z": {"low": 0, "high": 1, "op": "e", "kind": "embedding"}}),
-            "train: there is no input 'z', of which it has a range",
+            "train: it has a range for 'z', which is not an input",
         ),
         (
             put("train", "source", value="python:other:train"),
@@ -349,21 +349,21 @@ TABLE = ("nodes", 2, "tables", 0)
         ),
     ],
 )  # fmt: skip
-def test_a_plan_whose_parts_do_not_fit_together_is_refused(change, message, build):
-    assert resealed(build, change) == message
+def test_an_inconsistent_plan_is_refused(change, message, build):
+    assert refusal_of_change(build, change) == message
 
 
 @pytest.mark.parametrize("depth", [40, 300])
-def test_a_schedule_that_is_nested_deeply_is_refused(depth, build):
+def test_a_deeply_nested_schedule_is_refused(depth, build):
     rate = 0.1
     for _ in range(depth):
         rate = {"warmup": {"steps": 1, "then": rate}}
     message = "node 'ps:0': table 'dense': it is nested deeper than 32 levels"
-    assert resealed(build, put(*TABLE, "learning_rate", value=rate)) == message
+    assert refusal_of_change(build, put(*TABLE, "learning_rate", value=rate)) == message
 
 
 @pytest.mark.parametrize("name", ["plan.json", "sources.json"])
-def test_a_file_that_is_nested_deeply_cannot_be_read(name, build):
+def test_a_deeply_nested_file_cannot_be_read(name, build):
     text = (build / name).read_text()
     for deep in ("[" * 5000, text.replace("{", '{"name":' + "[" * 5000, 1)):
         (build / name).write_text(deep)
@@ -381,20 +381,20 @@ def test_a_file_that_is_nested_deeply_cannot_be_read(name, build):
         '{"spec": "../a.yaml", "ops": {}, "more": 1}',
     ],
 )
-def test_sources_say_where_the_spec_is_and_nothing_else(content, build):
+def test_invalid_sources_are_refused(content, build):
     (build / "sources.json").write_text(content)
     with pytest.raises(BuildError, match=r"sources.json' cannot be read: "):
         read_plan(build)
 
 
-# what is written
+# writing
 
 
-def test_a_compiled_build_is_for_its_owner_to_write(tmp_path):
+def test_only_the_owner_may_write_to_a_compiled_build(tmp_path):
     spec = write_spec(tmp_path / "spec")
     old = os.umask(0)
     try:
-        compile_model(model(TEXT, spec), tmp_path / "build")
+        compile_model(load_model(TEXT, spec), tmp_path / "build")
     finally:
         os.umask(old)
     assert read_plan(tmp_path / "build").name == "small"
@@ -410,7 +410,7 @@ def test_a_link_is_replaced_and_not_written_through(name, build, tmp_path):
     (build / name).unlink()
     (build / name).symlink_to(outside)
     text = TEXT.replace("epochs: 1", "epochs: 2")
-    compile_model(model(text + "seed: 3\n", write_spec(tmp_path / "spec")), build)
+    compile_model(load_model(text + "seed: 3\n", write_spec(tmp_path / "spec")), build)
     assert outside.read_bytes() == before
     assert not (build / name).is_symlink()
     assert read_plan(build).epochs == 2
@@ -422,26 +422,26 @@ def test_a_linked_folder_is_not_written_into(build, tmp_path):
     (build / "worker-0").symlink_to(outside)
     before = (build / "worker-1/program.py").read_text()
     with pytest.raises(BuildError, match="worker-0' is a link"):
-        compile_model(model(two_layers(batch=16)), build)
+        compile_model(load_model(two_layers(batch=16)), build)
     assert (outside / "program.py").read_text() == "mine"
     assert (build / "worker-1/program.py").read_text() == before
 
 
 @pytest.mark.parametrize("edit", ["program", "plan", "version"])
-def test_no_stale_program_stays_of_a_build_that_was_edited(edit, build):
+def test_recompiling_an_edited_build_removes_old_programs(edit, build):
     if edit == "program":
         (build / "worker-1/program.py").write_text("# mine\n")
     elif edit == "plan":
         plan = (build / "plan.json").read_text()
         (build / "plan.json").write_text(plan.replace('"epochs": 1', '"epochs": 2'))
     else:
-        held = json.loads((build / "plan.json").read_text())
-        (build / "plan.json").write_text(json.dumps({**held, "version": 0}))
-    compile_model(model(two_layers()), build)
+        plan = json.loads((build / "plan.json").read_text())
+        (build / "plan.json").write_text(json.dumps({**plan, "version": 0}))
+    compile_model(load_model(two_layers()), build)
     assert not (build / "rows.py").exists()
     nodes = "{worker: {count: 1}, ps: {count: 1}}"
     (build / "worker-1/program.py").write_text("# mine\n")
-    compile_model(model(two_layers(nodes=nodes)), build)
+    compile_model(load_model(two_layers(nodes=nodes)), build)
     assert files_of(build) == [
         "graph.txt",
         "plan.json",
@@ -454,26 +454,26 @@ def test_no_stale_program_stays_of_a_build_that_was_edited(edit, build):
     read_plan(build)
 
 
-def test_an_edited_plan_takes_nothing_away_outside(build, tmp_path):
+def test_an_edited_plan_cannot_remove_files_outside_of_the_build(build, tmp_path):
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
-    held = json.loads((build / "plan.json").read_text())
-    held["files"] |= {"../mine.txt": "", str(mine): ""}
-    (build / "plan.json").write_text(json.dumps(held))
-    compile_model(model(two_layers()), build)
+    plan = json.loads((build / "plan.json").read_text())
+    plan["files"] |= {"../mine.txt": "", str(mine): ""}
+    (build / "plan.json").write_text(json.dumps(plan))
+    compile_model(load_model(two_layers()), build)
     assert mine.read_text() == "mine"
 
 
-def test_a_build_with_a_file_that_is_not_of_it_is_left_as_it_is(build):
+def test_a_build_with_an_unknown_file_is_not_overwritten(build):
     (build / "notes.txt").write_text("mine")
     before = (build / "plan.json").read_bytes()
-    with pytest.raises(BuildError, match=r"notes\.txt' is not of the build"):
-        compile_model(model(two_layers()), build)
+    with pytest.raises(BuildError, match=r"notes\.txt' is not part of the build"):
+        compile_model(load_model(two_layers()), build)
     assert (build / "notes.txt").read_text() == "mine"
     assert (build / "plan.json").read_bytes() == before
 
 
-# builds that could not be written to their end
+# interrupted writing
 
 
 KILLED = """
@@ -481,14 +481,14 @@ import os, signal, sys
 from placer.compiler import compile
 from placer.build import write
 spec, out, name, calls = sys.argv[1:]
-whole, made = getattr(write, name), []
+original, paths = getattr(write, name), []
 def cut(folder, path, *content):
-    made.append(path)
-    if len(made) > int(calls):
+    paths.append(path)
+    if len(paths) > int(calls):
         if content:
-            whole(folder, path, content[0][: len(content[0]) // 2])
+            original(folder, path, content[0][: len(content[0]) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
-    whole(folder, path, *content)
+    original(folder, path, *content)
 setattr(write, name, cut)
 compile(spec, out)
 """
@@ -499,11 +499,11 @@ compile(spec, out)
     [("write_unfinished", 0), ("write_unfinished", 3), ("finish_file", 2)],
 )
 @pytest.mark.parametrize("before", ["new", "build"])
-def test_what_a_killed_compilation_left_is_taken_away(name, calls, before, tmp_path):
+def test_files_of_a_killed_compilation_are_removed(name, calls, before, tmp_path):
     spec, out = tmp_path / "spec.yaml", tmp_path / "out"
     spec.write_text(two_layers())
     if before == "build":
-        compile_model(model(two_layers(train="  slicing: {min_block: 8}")), out)
+        compile_model(load_model(two_layers(train="  slicing: {min_block: 8}")), out)
     command = [sys.executable, "-c", KILLED, spec, out, name, str(calls)]
     assert subprocess.run(command).returncode == -signal.SIGKILL
     assert list(out.rglob("*.unfinished"))
@@ -517,12 +517,12 @@ def two_builds(tmp_path):
     """The same spec twice: a small one, and one with a module of 300,000 bytes."""
     small, large = write_spec(tmp_path / "small"), write_spec(tmp_path / "large")
     (large / "first.py").write_text("from second import X\n" + "#" * 300_000)
-    return model(TEXT, small), model(TEXT, large)
+    return load_model(TEXT, small), load_model(TEXT, large)
 
 
 @contextmanager
-def largest_file(size):
-    """No file of more bytes can be written meanwhile."""
+def file_size_limit(size):
+    """Limit the size of files that this process can write."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
@@ -534,7 +534,7 @@ def largest_file(size):
 def test_a_build_that_cannot_be_written_leaves_an_empty_folder(tmp_path):
     _, large = two_builds(tmp_path)
     with (
-        largest_file(200_000),
+        file_size_limit(200_000),
         pytest.raises(BuildError, match=r"cannot write '.*out': .*File too large"),
     ):
         compile_model(large, tmp_path / "out")
@@ -546,7 +546,7 @@ def test_a_build_that_cannot_be_written_leaves_an_empty_folder(tmp_path):
 def test_a_build_that_cannot_be_written_leaves_the_old_one(tmp_path):
     small, large = two_builds(tmp_path)
     plan = compile_model(small, tmp_path / "out")
-    with largest_file(200_000), pytest.raises(BuildError, match="File too large"):
+    with file_size_limit(200_000), pytest.raises(BuildError, match="File too large"):
         compile_model(large, tmp_path / "out")
     assert read_plan(tmp_path / "out") == plan
 
@@ -564,9 +564,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", folder], check=True)
 
 
-def test_a_build_for_which_the_disk_is_full_is_made_once_there_is_room(
-    small_disk, tmp_path
-):
+def test_a_build_is_written_after_a_full_disk_has_space_again(small_disk, tmp_path):
     small, large = two_builds(tmp_path)
     out = small_disk / "out"
     with pytest.raises(BuildError, match="No space left on device"):
@@ -584,9 +582,9 @@ def test_a_build_for_which_the_disk_is_full_is_made_once_there_is_room(
 
 
 @pytest.mark.parametrize("change", ["missing", "not UTF-8"])
-def test_a_module_that_cannot_be_read_any_more_is_named(change, tmp_path):
+def test_an_unreadable_module_is_named(change, tmp_path):
     spec = write_spec(tmp_path / "spec")
-    read = model(TEXT, spec)
+    read = load_model(TEXT, spec)
     if change == "missing":
         (spec / "second.py").unlink()
     else:
@@ -604,17 +602,17 @@ def test_a_module_that_cannot_be_read_any_more_is_named(change, tmp_path):
         (b"X = " + b"a." * 50_000 + b"b", r"second\.py cannot be read as Python: "),
     ],
 )
-def test_a_module_that_is_no_python_is_a_mistake_of_the_spec(
+def test_a_module_that_is_not_python_is_an_error_in_the_spec(
     content, message, tmp_path
 ):
     spec = write_spec(tmp_path / "spec")
     (spec / "second.py").write_bytes(content)
     with pytest.raises(SpecError, match=message) as caught:
-        model(TEXT, spec)
+        load_model(TEXT, spec)
     assert caught.value.span.line == 8
 
 
-def test_modules_that_import_each_other_are_each_taken_once(tmp_path):
+def test_modules_that_import_each_other_are_listed_once(tmp_path):
     spec = write_spec(tmp_path / "spec")
     (spec / "second.py").write_text("import rows\nimport first\nX = 2\n")
-    assert model(TEXT, spec).modules == ("rows", "first", "late", "second")
+    assert load_model(TEXT, spec).modules == ("rows", "first", "late", "second")

@@ -1,46 +1,46 @@
-"""plan.json: its schema, its seal, and that its byte counts are what a run sends."""
+"""plan.json: its schema, its digest, and its byte counts compared with a run."""
 
 import json
 import shutil
 
 import numpy as np
 import pytest
-from support.small_models import model, two_layers
+from support.small_models import load_model, two_layers
 
+from placer.build.plan import VERSION, json_schema, read_plan, to_json, with_digest
+from placer.channel.memory import MemoryChannel
 from placer.compiler import compile as compile_model
 from placer.errors import BuildError
-from placer.resources import find
-from placer.build.plan import VERSION, json_schema, read_plan, sealed, to_json
-from placer.channel.memory import MemoryChannel
-from placer.runtime.run.state import Options
-from placer.runtime.run.process import run_in_threads
+from placer.resources import find_file
 from placer.runtime.run.barrier import DONE, GO
+from placer.runtime.run.process import run_in_threads
+from placer.runtime.run.state import Options
 from placer.spec import load
 
-SPECS = sorted(path.stem for path in find("specs").glob("*.yaml"))
+SPECS = sorted(path.stem for path in find_file("specs").glob("*.yaml"))
 W0, W1 = "/node:worker:0/cpu", "/node:worker:1/cpu"
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     folder = tmp_path_factory.mktemp("digits") / "build"
-    compile_model(load(find("specs/digits.yaml")), folder)
+    compile_model(load(find_file("specs/digits.yaml")), folder)
     return folder
 
 
 @pytest.fixture
 def build(digits, tmp_path):
-    """A copy that a test may spoil."""
+    """A copy of a build that a test may change."""
     return shutil.copytree(digits, tmp_path / "build")
 
 
 def problems(value, schema, defs, at="plan"):
-    """What of a JSON value the schema forbids: the keywords that ours uses."""
+    """Return what the schema forbids of a JSON value, by the keywords that it uses."""
     if "$ref" in schema:
         schema = defs[schema["$ref"].rsplit("/", 1)[1]]
     if "anyOf" in schema:
         found = [problems(value, one, defs, at) for one in schema["anyOf"]]
-        return [] if [] in found else [f"{at}: none of {len(found)} fits"]
+        return [] if [] in found else [f"{at}: matches none of {len(found)}"]
     if "enum" in schema:
         return [] if value in schema["enum"] else [f"{at}: {value}"]
     kinds = {
@@ -53,66 +53,66 @@ def problems(value, schema, defs, at="plan"):
         "null": type(None),
     }
     if "type" in schema and not isinstance(value, kinds[schema["type"]]):
-        return [f"{at}: {type(value).__name__} is no {schema['type']}"]
-    told = []
+        return [f"{at}: {type(value).__name__} is not {schema['type']}"]
+    messages = []
     if isinstance(value, dict):
         known = schema.get("properties", {})
-        told += [
+        messages += [
             f"{at}: no {key}" for key in schema.get("required", ()) if key not in value
         ]
         rest = schema.get("additionalProperties", True)
         for key, inner in value.items():
             if key in known:
-                told += problems(inner, known[key], defs, f"{at}.{key}")
+                messages += problems(inner, known[key], defs, f"{at}.{key}")
             elif isinstance(rest, dict):
-                told += problems(inner, rest, defs, f"{at}.{key}")
+                messages += problems(inner, rest, defs, f"{at}.{key}")
             elif not rest:
-                told.append(f"{at}: unknown {key}")
+                messages.append(f"{at}: unknown {key}")
     if isinstance(value, list):
         fixed = schema.get("prefixItems", ())
         if fixed and len(fixed) != len(value):
-            told.append(f"{at}: {len(value)} items, not {len(fixed)}")
+            messages.append(f"{at}: {len(value)} items, not {len(fixed)}")
         for i, inner in enumerate(value):
             one = fixed[i] if i < len(fixed) else schema.get("items", {})
             if isinstance(one, dict):
-                told += problems(inner, one, defs, f"{at}[{i}]")
-    return told  # fmt: skip
+                messages += problems(inner, one, defs, f"{at}[{i}]")
+    return messages  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_plan_fits_its_json_schema(name, tmp_path):
-    compile_model(load(find(f"specs/{name}.yaml")), tmp_path)
-    held = json.loads((tmp_path / "plan.json").read_text())
+def test_a_plan_matches_its_json_schema(name, tmp_path):
+    compile_model(load(find_file(f"specs/{name}.yaml")), tmp_path)
+    plan = json.loads((tmp_path / "plan.json").read_text())
     schema = json_schema()
-    assert problems(held, schema, schema["$defs"]) == []
-    held["nodes"][0]["flops"] = "many"
-    held["surprise"] = 1
-    del held["seed"]
-    assert problems(held, schema, schema["$defs"]) == [
+    assert problems(plan, schema, schema["$defs"]) == []
+    plan["nodes"][0]["flops"] = "many"
+    plan["surprise"] = 1
+    del plan["seed"]
+    assert problems(plan, schema, schema["$defs"]) == [
         "plan: no seed",
-        "plan.nodes[0].flops: str is no integer",
+        "plan.nodes[0].flops: str is not integer",
         "plan: unknown surprise",
     ]
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_plan_is_read_back_as_it_was_written(name, tmp_path):
-    plan = compile_model(load(find(f"specs/{name}.yaml")), tmp_path)
+    plan = compile_model(load(find_file(f"specs/{name}.yaml")), tmp_path)
     assert read_plan(tmp_path) == plan
     assert (tmp_path / "plan.json").read_text() == to_json(plan)
-    assert sealed(plan) == plan
+    assert with_digest(plan) == plan
     assert plan.version == VERSION
 
 
 def test_the_digest_depends_on_the_spec_and_on_nothing_else(tmp_path):
-    first = compile_model(model(two_layers()), tmp_path / "a")
-    again = compile_model(model(two_layers()), tmp_path / "deeper" / "b")
-    other = compile_model(model(two_layers(batch=16)), tmp_path / "c")
+    first = compile_model(load_model(two_layers()), tmp_path / "a")
+    again = compile_model(load_model(two_layers()), tmp_path / "deeper" / "b")
+    other = compile_model(load_model(two_layers(batch=16)), tmp_path / "c")
     assert first.digest == again.digest
     assert first.digest != other.digest
 
 
-def refused(build):
+def refusal(build):
     with pytest.raises(BuildError) as caught:
         read_plan(build)
     hint = f"\n  hint: {caught.value.hint}" if caught.value.hint else ""
@@ -128,18 +128,20 @@ EDITED = "\n  hint: change the spec, not the build, and compile again"
 def test_an_edited_file_is_refused(file, build):
     path = build / file
     path.write_text(path.read_text() + "\n# mine\n")
-    assert refused(build) == f"'BUILD/{file}' is not as it was compiled{EDITED}"
+    assert refusal(build) == f"'BUILD/{file}' was changed after it was compiled{EDITED}"
 
 
 def test_an_edited_plan_is_refused(build):
     path = build / "plan.json"
     path.write_text(path.read_text().replace('"epochs": 20', '"epochs": 21'))
-    assert refused(build) == f"'BUILD/plan.json' is not as it was compiled{EDITED}"
+    assert (
+        refusal(build) == f"'BUILD/plan.json' was changed after it was compiled{EDITED}"
+    )
 
 
-def test_a_missing_file_is_told(build):
+def test_a_missing_file_is_refused(build):
     (build / "ps-0/program.py").unlink()
-    assert refused(build) == (
+    assert refusal(build) == (
         "'BUILD/ps-0/program.py' is missing\n  hint: compile the spec again"
     )
 
@@ -148,23 +150,23 @@ def test_a_link_is_refused(build):
     program = build / "ps-0/program.py"
     kept = program.rename(build / "kept.py")
     program.symlink_to(kept)
-    assert refused(build) == (
-        "'BUILD/ps-0/program.py' is a link; a build folder holds plain files"
+    assert refusal(build) == (
+        "'BUILD/ps-0/program.py' is a link, which a build folder must not contain"
     )
 
 
 def test_a_folder_that_is_a_link_is_refused(build):
     (build / "ps-0").rename(build / "elsewhere")
     (build / "ps-0").symlink_to(build / "elsewhere")
-    assert refused(build) == (
-        "'BUILD/ps-0' is a link; a build folder holds plain files"
+    assert refusal(build) == (
+        "'BUILD/ps-0' is a link, which a build folder must not contain"
     )
 
 
-def test_a_folder_without_a_plan_is_no_build(tmp_path):
-    assert refused(tmp_path) == (
+def test_a_folder_without_a_plan_is_not_a_build(tmp_path):
+    assert refusal(tmp_path) == (
         "'BUILD' is not a build folder: it has no plan.json\n"
-        "  hint: make one with: placer compile SPEC --out FOLDER"
+        "  hint: create one with: placer compile SPEC --out FOLDER"
     )
 
 
@@ -175,50 +177,50 @@ def test_a_plan_of_another_version_is_refused(version, build):
     assert '"version": 1,' in text
     path.write_text(text.replace('"version": 1,', f'"version": {version},', 1))
     shown = {"null": "None", '"1"': "1"}.get(version, version)
-    assert refused(build) == (
-        f"'BUILD' is of plan version {shown}, this placer reads 1\n"
+    assert refusal(build) == (
+        f"'BUILD' has plan version {shown}, this placer reads 1\n"
         "  hint: compile the spec again"
     )
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b"null"])
-def test_a_plan_that_is_none_is_refused(content, build):
+def test_an_invalid_plan_is_refused(content, build):
     (build / "plan.json").write_bytes(content)
-    message = refused(build)
+    message = refusal(build)
     assert message.startswith(
-        ("'BUILD/plan.json' cannot be read: ", "'BUILD' is of plan version None")
+        ("'BUILD/plan.json' cannot be read: ", "'BUILD' has plan version None")
     )
 
 
 def test_a_folder_with_other_files_is_not_written_into(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(BuildError, match="holds other files and no build"):
-        compile_model(model(two_layers()), tmp_path)
+    with pytest.raises(BuildError, match="contains files, but is not a build"):
+        compile_model(load_model(two_layers()), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_parameter_that_the_loss_does_not_reach_is_told_as_not_trained(tmp_path):
+def test_choices_include_parameters_that_the_loss_does_not_depend_on(tmp_path):
     side = "  - {name: side, op: fc, in: h, size: 4}"
     alone = "  - {name: alone, op: parameter, shape: [2], init: zeros}"
     text = two_layers(extra=f"{side}\n{alone}")
-    plan = compile_model(model(text), tmp_path)
+    plan = compile_model(load_model(text), tmp_path)
     trained = {parameter.name: parameter.trainable for parameter in plan.parameters}
     untrained = {"side.w", "side.b", "alone"}
     assert {name for name, is_trained in trained.items() if not is_trained} == untrained
-    whys = {choice.what.split()[0]: choice.why for choice in plan.choices}
-    why = "not trained, for no way leads from it to the loss"
-    assert whys["side.w"] == f"{why}: with the first op that uses it"
-    assert whys["alone"] == f"{why}: no op uses it"
+    reasons = {choice.what.split()[0]: choice.why for choice in plan.choices}
+    why = "not trained, since the loss does not depend on it"
+    assert reasons["side.w"] == f"{why}: with the first op that uses it"
+    assert reasons["alone"] == f"{why}: no op uses it"
 
 
-def test_a_parameter_that_is_not_to_be_trained_is_told_so(tmp_path):
+def test_choices_include_parameters_that_are_not_trained(tmp_path):
     fixed = "parameters:\n  - {match: h.w, trainable: false}\ntrain:"
     text = two_layers().replace("train:\n  minimize", f"{fixed}\n  minimize")
-    plan = compile_model(model(text), tmp_path)
+    plan = compile_model(load_model(text), tmp_path)
     trained = {parameter.name: parameter.trainable for parameter in plan.parameters}
     assert trained == {"h.w": False, "h.b": True, "out.w": True, "out.b": True}
-    whys = {choice.what.split()[0]: choice.why for choice in plan.choices}
-    assert whys["h.w"] == "not trained: with the first op that uses it"
+    reasons = {choice.what.split()[0]: choice.why for choice in plan.choices}
+    assert reasons["h.w"] == "not trained: with the first op that uses it"
 
 
 EVAL = '  eval: {source: "npz:rows.npz", batch: 6, remainder: drop}\ngraph:\n'
@@ -231,7 +233,7 @@ SENT = {
         optimizer="{op: adam, learning_rate: 0.1, place: /node:worker}"
     ),
     "a layer each": two_layers(first=W0, second=W1),
-    "rows dealt out": two_layers(first=W0),
+    "rows scattered": two_layers(first=W0),
     "rows gathered": two_layers(second=W1),
     "rows on fewer workers": two_layers(
         nodes="{worker: {count: 4}, ps: {count: 1}}", second="/node:worker:0-1"
@@ -246,14 +248,14 @@ SENT = {
 
 
 @pytest.mark.parametrize("placement", SENT)
-def test_a_run_sends_the_bytes_that_the_plan_declares(placement, tmp_path, monkeypatch):
+def test_a_run_sends_the_bytes_of_the_plan(placement, tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     rows = {"x": random.normal(size=(24, 16)), "y": random.normal(size=(24, 4))}
     rows = {name: array.astype(np.float32) for name, array in rows.items()}
     np.savez(tmp_path / "rows.npz", **rows)
     batch = 8 if "fewer" in placement else 6
     text = SENT[placement].replace("graph:\n", EVAL.replace("6", str(batch)), 1)
-    plan = compile_model(model(text, tmp_path), tmp_path / "build")
+    plan = compile_model(load_model(text, tmp_path), tmp_path / "build")
 
     sent = []
     send = MemoryChannel.send
@@ -278,21 +280,21 @@ def test_a_run_sends_the_bytes_that_the_plan_declares(placement, tmp_path, monke
     assert all(edge < 0 for edge in of_edge)
 
     for node in plan.nodes:
-        told = sum(
+        counted = sum(
             nbytes
             for source, key, nbytes in sent
             if source == node.name
             and key.edge != DONE
             and (key.edge, key.step) != (GO, DONE)
         )
-        assert result.bytes_sent[node.name] == told
+        assert result.bytes_sent[node.name] == counted
 
 
-def test_values_that_go_the_same_way_are_one_message(tmp_path, monkeypatch):
+def test_values_with_the_same_nodes_are_one_message(tmp_path, monkeypatch):
     rows = {"x": np.zeros((8, 16), np.float32), "y": np.zeros((8, 4), np.float32)}
     np.savez(tmp_path / "rows.npz", **rows)
     text = two_layers(nodes="{worker: {count: 2}, ps: {count: 1}}")
-    compile_model(model(text, tmp_path), tmp_path / "build")
+    compile_model(load_model(text, tmp_path), tmp_path / "build")
     sent = []
     send = MemoryChannel.send
 

@@ -1,4 +1,4 @@
-"""Runs of a few nodes over each carrier, each closed when its test ends."""
+"""Fixtures that open channels of a few nodes over each transport, and close them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Spawn = Callable[..., "Future[Any]"]
 
 @pytest.fixture
 def spawn() -> Iterator[Spawn]:
-    """Run a call in a thread of its own; the future's `result` has its outcome."""
+    """Run a call in a thread of its own; returns its future."""
     with ThreadPoolExecutor(32) as pool:
         yield pool.submit
 
 
 def joined(spawn: Spawn, make: Callable[..., Any]) -> Iterator[Connect]:
-    """Joined channels of the named nodes, all in this process."""
+    """Yield a function that opens and joins channels of nodes, all in this process."""
     opened: list[Any] = []
 
     def connect(
@@ -74,30 +74,30 @@ def memory() -> Connect:
     return connect
 
 
-CARRIERS = {"zeromq": ZeroMQChannel, "shared": SharedMemoryChannel}
+TRANSPORTS = {"zeromq": ZeroMQChannel, "shared": SharedMemoryChannel}
 
 
-@pytest.fixture(params=CARRIERS)
-def carrier(request: pytest.FixtureRequest) -> str:
-    """The name of each carrier between processes in turn."""
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> str:
+    """The name of each transport between processes, in turn."""
     return str(request.param)
 
 
 @pytest.fixture
-def make(carrier: str) -> Any:
-    """The class of channels over that carrier."""
-    return CARRIERS[carrier]
+def make(transport: str) -> Any:
+    """The channel class of that transport."""
+    return TRANSPORTS[transport]
 
 
 @pytest.fixture
-def between(request: pytest.FixtureRequest, carrier: str) -> Connect:
-    """Channels over that carrier, all in this process."""
-    made: Connect = request.getfixturevalue(carrier)
-    return made
+def between(request: pytest.FixtureRequest, transport: str) -> Connect:
+    """Channels over that transport, all in this process."""
+    connect_transport: Connect = request.getfixturevalue(transport)
+    return connect_transport
 
 
 @pytest.fixture(params=["memory", "zeromq", "shared"])
 def connect(request: pytest.FixtureRequest) -> Connect:
-    """Channels over each carrier in turn."""
-    made: Connect = request.getfixturevalue(request.param)
-    return made
+    """Channels over each transport, in turn."""
+    connect_transport: Connect = request.getfixturevalue(request.param)
+    return connect_transport

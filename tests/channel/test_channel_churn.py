@@ -1,4 +1,4 @@
-"""A thousand nodes that start and are killed: what is left of them on the other side."""
+"""Resources of a node whose peers are killed, a thousand times."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from support.free_addresses import free_addresses
 from placer.channel.protocol import Aborted, Key
 from placer.channel.transport import open_channel
 
-TIMES = {"shared": 1000, "zeromq": 300}
-"""ZeroMQ's nodes wait for silence each time."""
-WARM = 30
-QUICK = {"beat": 0.05, "lost_after": 0.3, "join_timeout": 60.0}
+RUNS = {"shared": 1000, "zeromq": 300}
+"""Fewer for ZeroMQ, which waits for the silence of each peer."""
+WARM_UP_RUNS = 30
+FAST = {"beat": 0.05, "lost_after": 0.3, "join_timeout": 60.0}
 LARGE = np.arange(3 << 20, dtype=np.uint8)
 
 
 def exchange(channel: Any, other: str, memory: np.ndarray, step: int) -> None:
-    """Small, large and shared arrays, each way."""
+    """Send and receive small, large and shared arrays."""
     channel.send(other, Key(1, step), [np.arange(step % 7), memory])
     channel.send(other, Key(2, step), [LARGE])
     channel.receive(other, Key(1, step))
@@ -36,25 +36,25 @@ def exchange(channel: Any, other: str, memory: np.ndarray, step: int) -> None:
         next(channel.pieces(other, Key(2, step)))
 
 
-def victim(carrier: str, addresses: Mapping[str, str], told: Connection) -> None:
-    """A node that goes on until it is killed."""
-    channel = open_channel("b:0", addresses, "churn", carrier=carrier, **QUICK)
+def victim(transport: str, addresses: Mapping[str, str], pipe: Connection) -> None:
+    """A node that exchanges messages until it is killed."""
+    channel = open_channel("b:0", addresses, "churn", transport=transport, **FAST)
     channel.join()
     memory = channel.share(1 << 20)
     for step in range(1_000_000):
         exchange(channel, "a:0", memory, step)
         if step == 1:
-            told.send("alive")
+            pipe.send("alive")
 
 
-def once(carrier: str, context: Any, number: int) -> None:
-    """Meet a node, see it die in the middle of an exchange, and close."""
+def run_once(transport: str, context: Any, number: int) -> None:
+    """Join a node, kill it in the middle of an exchange, and close."""
     addresses = free_addresses(["a:0", "b:0"])
     here, there = context.Pipe()
-    process = context.Process(target=victim, args=(carrier, addresses, there))
+    process = context.Process(target=victim, args=(transport, addresses, there))
     process.start()
     there.close()
-    channel = open_channel("a:0", addresses, "churn", carrier=carrier, **QUICK)
+    channel = open_channel("a:0", addresses, "churn", transport=transport, **FAST)
     channel.join()
     memory = channel.share(1 << 20)
     memory[...] = number % 251
@@ -78,8 +78,8 @@ def once(carrier: str, context: Any, number: int) -> None:
     here.close()
 
 
-def held() -> tuple[int, int, int, list[str]]:
-    """Descriptors, mappings, threads and children of this process."""
+def count_resources() -> tuple[int, int, int, list[str]]:
+    """Return the file descriptors, mappings, threads and children of this process."""
     gc.collect()
     children = [
         pid
@@ -95,21 +95,21 @@ def held() -> tuple[int, int, int, list[str]]:
 
 
 def resident() -> int:
-    """Bytes of memory in use."""
+    """Return the resident memory of this process in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("carrier", TIMES)
-def test_nothing_is_left_of_a_thousand_nodes_that_were_killed(carrier):
-    # Children are forked from a process that has no threads and no channel.
+@pytest.mark.parametrize("transport", RUNS)
+def test_killed_peers_leave_no_resources(transport):
+    # Children are forked from a server process that has no threads and no channel.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["numpy", "placer.channel.zeromq.channel"])
-    for number in range(WARM):
-        once(carrier, context, number)
-    before, memory = held(), resident()
-    for number in range(TIMES[carrier]):
-        once(carrier, context, number)
-    assert held() == before
+    for number in range(WARM_UP_RUNS):
+        run_once(transport, context, number)
+    before, memory = count_resources(), resident()
+    for number in range(RUNS[transport]):
+        run_once(transport, context, number)
+    assert count_resources() == before
     assert resident() - memory < 64 << 20

@@ -1,4 +1,4 @@
-"""What every channel promises, over each carrier."""
+"""The behaviour of every channel, over each transport."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_arrays_of_every_dtype_arrive_exactly(connect, dtype):
     assert all(same(g, s) for g, s in zip(got, sent, strict=True))
 
 
-def test_a_message_may_have_no_arrays(connect):
+def test_message_without_arrays(connect):
     channels = connect("a:0", "b:0")
     channels["a:0"].send("b:0", Key(-1, 0), [])
     assert channels["b:0"].receive("a:0", Key(-1, 0)) == []
 
 
-def test_a_message_may_have_empty_arrays_only(connect):
+def test_message_with_empty_arrays_only(connect):
     channels = connect("a:0", "b:0")
     sent = [np.empty((0,)), np.empty((3, 0, 2), ml_dtypes.bfloat16)]
     channels["a:0"].send("b:0", Key(1, 1), sent)
@@ -76,7 +76,7 @@ def test_small_and_large_arrays_share_a_message(connect):
     assert channels["b:0"].bytes_received == sum(sizes)
 
 
-def test_a_message_of_64_megabytes_arrives_in_out_and_without(connect):
+def test_message_of_64_mib_arrives_with_and_without_out(connect):
     channels = connect("a:0", "b:0")
     sent = np.arange(8 << 20, dtype=np.int64)
     channels["a:0"].send("b:0", Key(1, 1), [sent])
@@ -87,7 +87,7 @@ def test_a_message_of_64_megabytes_arrives_in_out_and_without(connect):
     assert np.array_equal(out, sent)
 
 
-def test_out_is_filled_when_the_receive_waits_first(connect, spawn):
+def test_out_is_filled_when_receive_waits_before_send(connect, spawn):
     channels = connect("a:0", "b:0")
     out = [np.zeros(300_000), None, np.zeros((2, 2), np.float32)]
     got = spawn(channels["b:0"].receive, "a:0", Key(1, 1), out=out)
@@ -100,7 +100,7 @@ def test_out_is_filled_when_the_receive_waits_first(connect, spawn):
     assert all(same(g, s) for g, s in zip(arrays, sent, strict=True))
 
 
-def test_out_that_does_not_fit_is_an_error(connect):
+def test_out_of_another_dtype_is_an_error(connect):
     channels = connect("a:0", "b:0")
     channels["a:0"].send("b:0", Key(1, 1), [np.ones(3)])
     with pytest.raises(RunError, match=r"array 0 is float64\[3\].* float32\[3\]"):
@@ -119,7 +119,7 @@ def test_messages_are_addressed_by_source_edge_step_and_microbatch(connect):
             assert got.tolist() == [i, ord(source[0])]
 
 
-def test_messages_of_one_key_come_in_the_order_sent(connect):
+def test_messages_of_one_key_arrive_in_order(connect):
     channels = connect("a:0", "b:0")
     for i in range(5):
         channels["a:0"].send("b:0", Key(1, 1), [np.array(i)])
@@ -127,7 +127,7 @@ def test_messages_of_one_key_come_in_the_order_sent(connect):
     assert got == [0, 1, 2, 3, 4]
 
 
-def test_a_fast_sender_waits_until_the_receiver_has_taken_something(connect, spawn):
+def test_sender_waits_until_the_receiver_has_received(connect, spawn):
     channels = connect("a:0", "b:0", bound=1000)
     block = np.zeros(400, np.uint8)
     for step in (1, 2):
@@ -142,7 +142,7 @@ def test_a_fast_sender_waits_until_the_receiver_has_taken_something(connect, spa
         channels["b:0"].receive("a:0", Key(1, step))
 
 
-def test_messages_without_bytes_are_bounded_too(connect, spawn):
+def test_empty_messages_are_bounded(connect, spawn):
     channels = connect("a:0", "b:0", bound=640)
     for step in range(10):
         channels["a:0"].send("b:0", Key(1, step), [])
@@ -153,7 +153,7 @@ def test_messages_without_bytes_are_bounded_too(connect, spawn):
     more.result(10)
 
 
-def test_a_message_over_the_bound_goes_when_nothing_else_is_on_its_way(connect, spawn):
+def test_message_over_the_bound_is_sent_alone(connect, spawn):
     channels = connect("a:0", "b:0", bound=1 << 20)
     big = np.zeros(3 << 20, np.uint8)
     channels["a:0"].send("b:0", Key(1, 1), [big])
@@ -164,7 +164,7 @@ def test_a_message_over_the_bound_goes_when_nothing_else_is_on_its_way(connect, 
     assert channels["b:0"].receive("a:0", Key(1, 2))[0].nbytes == big.nbytes
 
 
-def test_a_sender_that_needs_all_of_the_bound_is_not_kept_until_the_next_beat(
+def test_sender_of_a_message_over_the_bound_does_not_wait_for_a_heartbeat(
     connect, spawn
 ):
     channels = connect("a:0", "b:0", bound=1 << 20, beat=3.5, deadline=3.0)
@@ -174,10 +174,8 @@ def test_a_sender_that_needs_all_of_the_bound_is_not_kept_until_the_next_beat(
     assert channels["b:0"].receive("a:0", Key(1, 2))[0].nbytes == 2 << 20
 
 
-def test_a_sender_that_waits_behind_others_is_not_kept_until_the_next_beat(
-    between, spawn
-):
-    # The two that go before are still on their way when the third asks for room.
+def test_sender_behind_other_messages_does_not_wait_for_a_heartbeat(between, spawn):
+    # The first two messages are still on the way when the third waits for room.
     channels = between("a:0", "b:0", beat=60.0, lost_after=600.0, deadline=20.0)
     sizes = [12 << 20, 15 << 20, 50 << 20]
     arrays = [np.ones(size, np.uint8) for size in sizes]
@@ -195,7 +193,7 @@ def test_a_sender_that_waits_behind_others_is_not_kept_until_the_next_beat(
     sending.result(20)
 
 
-def test_two_nodes_may_send_to_each_other_before_they_receive(connect, spawn):
+def test_two_nodes_send_to_each_other_before_they_receive(connect, spawn):
     channels = connect("a:0", "b:0", bound=4 << 20, deadline=10)
     block = np.arange(3 << 20, dtype=np.uint8)
 
@@ -223,7 +221,7 @@ def test_receiving_the_last_message_first_does_not_deadlock_on_the_bound(
     sending.result(10)
 
 
-def test_a_circle_of_three_does_not_deadlock_on_the_bound(connect, spawn):
+def test_cycle_of_three_nodes_does_not_deadlock_on_the_bound(connect, spawn):
     channels = connect("a:0", "b:0", "c:0", bound=1000, beat=0.05, deadline=10)
     block = np.zeros(800, np.uint8)
 
@@ -244,7 +242,7 @@ def test_a_circle_of_three_does_not_deadlock_on_the_bound(connect, spawn):
         end.result(10)
 
 
-def test_a_receive_past_its_deadline_names_whom_it_waited_for(connect):
+def test_receive_past_the_deadline_names_the_source(connect):
     channels = connect("a:0", "b:0", deadline=0.2)
     with pytest.raises(
         RunError, match=r"^b:0 waited 0.2 s for edge 3, step 12 from a:0\n"
@@ -253,7 +251,7 @@ def test_a_receive_past_its_deadline_names_whom_it_waited_for(connect):
     assert channels["b:0"].waiting() == ()
 
 
-def test_a_send_past_its_deadline_names_whom_it_waited_for(connect):
+def test_send_past_the_deadline_names_the_receiver(connect):
     channels = connect("a:0", "b:0", bound=100, deadline=0.2)
     channels["a:0"].send("b:0", Key(3, 1), [np.zeros(90, np.uint8)])
     with pytest.raises(
@@ -263,7 +261,7 @@ def test_a_send_past_its_deadline_names_whom_it_waited_for(connect):
         channels["a:0"].send("b:0", Key(3, 2, 1), [np.zeros(90, np.uint8)])
 
 
-def test_abort_brings_its_cause_to_every_waiting_and_later_call(connect, spawn):
+def test_abort_raises_its_cause_in_every_waiting_and_later_call(connect, spawn):
     channels = connect("a:0", "b:0", "c:0", bound=100)
     channels["a:0"].send("b:0", Key(1, 1), [np.zeros(90, np.uint8)])
     stuck_send = spawn(channels["a:0"].send, "b:0", Key(1, 2), [np.zeros(90)])
@@ -286,19 +284,19 @@ def test_abort_brings_its_cause_to_every_waiting_and_later_call(connect, spawn):
             channel.send("b:0" if channel.node == "a:0" else "a:0", Key(1, 9), [])
 
 
-def test_on_abort_is_called_on_the_others_only(connect):
+def test_on_abort_is_called_on_other_nodes_only(connect):
     channels = connect("a:0", "b:0")
-    heard = {node: [] for node in channels}
+    causes = {node: [] for node in channels}
     for node, channel in channels.items():
-        channel.on_abort = heard[node].append
+        channel.on_abort = causes[node].append
     cause = Cause("a:0", "step 1", "failed")
     channels["a:0"].abort(cause)
-    eventually(lambda: bool(heard["b:0"]))
-    assert heard == {"a:0": [], "b:0": [cause]}
+    eventually(lambda: bool(causes["b:0"]))
+    assert causes == {"a:0": [], "b:0": [cause]}
 
 
 @pytest.mark.parametrize("close_first", [True, False])
-def test_waiting_for_a_node_that_closed_fails_at_once(connect, spawn, close_first):
+def test_waiting_for_a_closed_node_fails_at_once(connect, spawn, close_first):
     channels = connect("a:0", "b:0")
     channels["a:0"].send("b:0", Key(1, 1), [np.arange(5)])
     if close_first:
@@ -320,7 +318,7 @@ def test_waiting_for_a_node_that_closed_fails_at_once(connect, spawn, close_firs
         channels["a:0"].receive("b:0", Key(1, 3))
 
 
-def test_messages_that_may_not_be_sent_are_refused_at_once(connect):
+def test_invalid_messages_are_refused_by_send(connect):
     channels = connect("a:0", "b:0", max_message=1000)
     a = channels["a:0"]
     with pytest.raises(RunError, match="1001 bytes is over the maximum of 1000"):
@@ -338,7 +336,7 @@ def test_messages_that_may_not_be_sent_are_refused_at_once(connect):
     assert a.bytes_sent == 0
 
 
-def test_many_threads_may_use_one_channel(connect, spawn):
+def test_many_threads_use_one_channel(connect, spawn):
     channels = connect("a:0", "b:0", bound=4096)
 
     def send(edge: int) -> None:
@@ -356,10 +354,10 @@ def test_many_threads_may_use_one_channel(connect, spawn):
     assert [total.result(20) for total in sums] == [0, 5000, 10000, 15000]
 
 
-# Memory that is passed on.
+# Memory of share().
 
 
-def test_shared_memory_starts_zeroed_and_aligned_and_is_received_as_it_was_sent(
+def test_shared_memory_is_zeroed_and_aligned_and_is_received_exactly(
     connect,
 ):
     channels = connect("a:0", "b:0")
@@ -378,7 +376,7 @@ def test_shared_memory_starts_zeroed_and_aligned_and_is_received_as_it_was_sent(
     assert channels["b:0"].bytes_received == sum(array.nbytes for array in sent)
 
 
-def test_shared_memory_is_copied_where_out_has_an_array_for_it(connect):
+def test_shared_memory_is_copied_into_out(connect):
     channels = connect("a:0", "b:0")
     memory = channels["a:0"].share(2 << 20)
     memory[...] = 7
@@ -390,7 +388,7 @@ def test_shared_memory_is_copied_where_out_has_an_array_for_it(connect):
     assert (got[0] == 7).all()
 
 
-def test_shared_memory_may_be_written_again_once_the_receivers_are_done(connect):
+def test_shared_memory_can_be_rewritten_after_the_receivers_have_finished(connect):
     channels = connect("a:0", "b:0", "c:0")
     memory = channels["a:0"].share(1 << 20)
     for step in range(3):
@@ -405,7 +403,7 @@ def test_shared_memory_may_be_written_again_once_the_receivers_are_done(connect)
             channels["a:0"].receive(peer, Key(2, step))
 
 
-def test_an_array_that_leaves_shared_memory_is_sent_as_any_other(connect):
+def test_non_contiguous_array_of_shared_memory_is_copied(connect):
     channels = connect("a:0", "b:0")
     memory = channels["a:0"].share(1 << 20).reshape(1024, 1024)
     memory[...] = 3
@@ -415,11 +413,11 @@ def test_an_array_that_leaves_shared_memory_is_sent_as_any_other(connect):
     assert all((array == 3).all() for array in got)
 
 
-# Piece by piece.
+# Pieces.
 
 
-def taken(pieces, sent: list[np.ndarray]) -> list[np.ndarray]:
-    """The arrays that pieces make, held to come in order and without gaps."""
+def assemble(pieces, sent: list[np.ndarray]) -> list[np.ndarray]:
+    """Join pieces into arrays; check that they come in order and without gaps."""
     got = [np.zeros(array.size, array.dtype) for array in sent]
     at = [0] * len(sent)
     last = 0
@@ -446,24 +444,24 @@ def test_pieces_are_all_elements_in_order(connect, spawn, sizes, dtype):
     ]
     sent.append(np.array(1.0).astype(kind))
     sending = spawn(channels["a:0"].send, "b:0", Key(1, 1), sent)
-    got = taken(channels["b:0"].pieces("a:0", Key(1, 1)), sent)
+    got = assemble(channels["b:0"].pieces("a:0", Key(1, 1)), sent)
     assert all(same(g, s) for g, s in zip(got, sent, strict=True))
     sending.result(10)
 
 
-def test_pieces_come_from_shared_memory_beside_other_arrays(connect):
+def test_pieces_of_shared_memory_and_other_arrays_in_one_message(connect):
     channels = connect("a:0", "b:0")
     memory = channels["a:0"].share(5 << 20)
     memory[...] = RNG.integers(0, 256, memory.size, dtype=np.uint8)
     plain = RNG.random(400_000)
     for sent in ([memory, plain], [plain[:5], memory, plain[5:9]]):
         channels["a:0"].send("b:0", Key(1, 1), sent)
-        got = taken(channels["b:0"].pieces("a:0", Key(1, 1)), sent)
+        got = assemble(channels["b:0"].pieces("a:0", Key(1, 1)), sent)
         assert all(same(g, s) for g, s in zip(got, sent, strict=True))
 
 
-def test_pieces_of_several_sources_are_cut_alike(connect):
-    """Whether they lie in shared memory or not."""
+def test_pieces_of_several_sources_are_split_alike(connect):
+    """One source sends an array from shared memory, the others do not."""
     channels = connect("ps:0", "worker:0", "worker:1", "worker:2")
     sizes = (100, 3_000_000, 17, 1_000_001, 5)
     gradients = {
@@ -475,8 +473,8 @@ def test_pieces_of_several_sources_are_cut_alike(connect):
     for worker, arrays in gradients.items():
         channels[worker].send("ps:0", Key(1, 1), arrays)
     sums = [np.zeros(n, np.float32) for n in sizes]
-    together = [channels["ps:0"].pieces(worker, Key(1, 1)) for worker in gradients]
-    for parts in zip(*together, strict=True):
+    iterators = [channels["ps:0"].pieces(worker, Key(1, 1)) for worker in gradients]
+    for parts in zip(*iterators, strict=True):
         assert len({(index, first, view.size) for index, first, view in parts}) == 1
         for index, first, view in parts:
             sums[index][first : first + view.size] += view
@@ -495,14 +493,14 @@ def test_pieces_count_as_received_at_their_end(connect, spawn):
     second.result(3)
 
 
-@pytest.mark.parametrize("asked_for", [1, 3])
-def test_pieces_that_are_closed_early_discard_the_rest(connect, spawn, asked_for):
+@pytest.mark.parametrize("count", [1, 3])
+def test_closing_pieces_early_discards_the_rest(connect, spawn, count):
     channels = connect("a:0", "b:0", bound=1 << 20, beat=3.5)
     sent = [np.full(4 << 20, i, np.uint8) for i in range(5)]
     for step in range(4):
         sending = spawn(channels["a:0"].send, "b:0", Key(1, step), sent)
         pieces = channels["b:0"].pieces("a:0", Key(1, step))
-        for _ in range(asked_for):
+        for _ in range(count):
             next(pieces)
         pieces.close()
         sending.result(10)
@@ -510,14 +508,14 @@ def test_pieces_that_are_closed_early_discard_the_rest(connect, spawn, asked_for
     assert channels["b:0"].receive("a:0", Key(1, 9))[0].tolist() == [0, 1, 2]
 
 
-def test_pieces_that_nobody_asks_for_leave_the_message_where_it_is(connect):
+def test_unused_pieces_iterator_does_not_consume_the_message(connect):
     channels = connect("a:0", "b:0")
     channels["a:0"].send("b:0", Key(1, 1), [np.arange(3)])
     channels["b:0"].pieces("a:0", Key(1, 1)).close()
     assert channels["b:0"].receive("a:0", Key(1, 1))[0].tolist() == [0, 1, 2]
 
 
-def test_a_later_message_may_be_received_between_two_pieces(connect, spawn):
+def test_later_message_can_be_received_between_two_pieces(connect, spawn):
     channels = connect("a:0", "b:0", deadline=10)
     first = [np.arange(6 << 20, dtype=np.uint32), np.arange(5)]
     second = [np.arange(5 << 20, dtype=np.uint32)]
@@ -529,11 +527,11 @@ def test_a_later_message_may_be_received_between_two_pieces(connect, spawn):
     sending = spawn(send)
     pieces = channels["b:0"].pieces("a:0", Key(1, 1))
     index, start, view = next(pieces)
-    begun = view.copy()
+    first_piece = view.copy()
     got = channels["b:0"].receive("a:0", Key(1, 2))
     assert same(got[0], second[0])
-    assert same(view, begun)
-    rest = taken(iter([(index, start, begun), *copies(pieces)]), first)
+    assert same(view, first_piece)
+    rest = assemble(iter([(index, start, first_piece), *copies(pieces)]), first)
     assert all(same(g, s) for g, s in zip(rest, first, strict=True))
     sending.result(10)
 
@@ -542,7 +540,7 @@ def copies(pieces):
     return [(index, first, view.copy()) for index, first, view in pieces]
 
 
-def test_pieces_wait_like_a_receive(connect, spawn):
+def test_pieces_wait_like_receive(connect, spawn):
     channels = connect("a:0", "b:0", deadline=0.2)
     with pytest.raises(RunError, match=r"^b:0 waited 0.2 s for edge 3, step 1 from"):
         next(channels["b:0"].pieces("a:0", Key(3, 1)))
@@ -555,10 +553,10 @@ def test_pieces_wait_like_a_receive(connect, spawn):
         next(channels["b:0"].pieces("a:0", Key(3, 3)))
 
 
-# Much at once.
+# Load.
 
 
-def test_large_messages_may_be_received_in_any_order(connect, spawn):
+def test_large_messages_can_be_received_in_any_order(connect, spawn):
     channels = connect("a:0", "b:0")
     blocks = [RNG.integers(0, 256, 5 << 20, dtype=np.uint8) for _ in range(6)]
 
@@ -572,7 +570,7 @@ def test_large_messages_may_be_received_in_any_order(connect, spawn):
     sending.result(10)
 
 
-def test_both_ways_at_once_with_more_than_any_buffer_holds(connect, spawn):
+def test_both_directions_at_once_with_more_than_any_buffer_holds(connect, spawn):
     channels = connect("a:0", "b:0", deadline=20)
     block = np.arange(24 << 20, dtype=np.uint8)
 
@@ -590,7 +588,7 @@ def test_both_ways_at_once_with_more_than_any_buffer_holds(connect, spawn):
 
 
 def test_many_small_messages_wait_for_their_receiver(connect, spawn):
-    """More than a socket holds, from several threads, while the receiver is busy."""
+    """More than a socket buffer holds, from several threads, before any receive."""
     channels = connect("a:0", "b:0")
 
     def send(edge: int) -> None:
@@ -606,7 +604,7 @@ def test_many_small_messages_wait_for_their_receiver(connect, spawn):
             assert (got == step).all()
 
 
-def test_as_many_arrays_as_a_message_may_have(connect):
+def test_maximum_number_of_arrays(connect):
     channels = connect("a:0", "b:0")
     sent = [np.full((1,) * (i % 30) + (i % 3,), i, np.int16) for i in range(16384)]
     channels["a:0"].send("b:0", Key(1, 1), sent)
@@ -615,12 +613,13 @@ def test_as_many_arrays_as_a_message_may_have(connect):
 
 
 MIXED = [0, 7, 3000, 65_536, 65_537, 200_000, 1 << 20, 3_000_001, 9 << 20]
-"""Bytes of arrays around every limit of a carrier."""
+"""Bytes of arrays, below and above every limit of a transport."""
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_mix_of_messages_comes_exactly_as_it_was_sent(connect, spawn, seed):
-    """From three nodes to each other, by several threads, taken in any order and way."""
+def test_random_messages_arrive_exactly(connect, spawn, seed):
+    """Three nodes, several threads, in any order, whole or in pieces, with and without
+    `out`."""
     nodes = ("a:0", "b:0", "c:0")
     channels = connect(*nodes, bound=12 << 20, beat=0.05, deadline=30)
     memory = {node: channels[node].share(1 << 20) for node in nodes}
@@ -644,7 +643,7 @@ def test_any_mix_of_messages_comes_exactly_as_it_was_sent(connect, spawn, seed):
         for step in draw.permutation(12).tolist():
             sent = arrays_of(other, edge, step)
             if draw.integers(3) == 0:
-                got = taken(channels[me].pieces(other, Key(edge, step)), sent)
+                got = assemble(channels[me].pieces(other, Key(edge, step)), sent)
             else:
                 out = [np.zeros_like(a) if draw.integers(2) else None for a in sent]
                 got = channels[me].receive(other, Key(edge, step), out=out)
@@ -654,13 +653,13 @@ def test_any_mix_of_messages_comes_exactly_as_it_was_sent(connect, spawn, seed):
     pairs = [(me, other) for me in nodes for other in nodes if me != other]
     edges = [(me, other, edge) for me, other in pairs for edge in range(2)]
     sending = [spawn(send, me, other, edge) for me, other, edge in edges]
-    taking = [spawn(receive, other, me, edge) for me, other, edge in edges]
-    assert [each.result(60) for each in taking] == [12] * len(edges)
+    receiving = [spawn(receive, other, me, edge) for me, other, edge in edges]
+    assert [each.result(60) for each in receiving] == [12] * len(edges)
     for each in sending:
         each.result(60)
 
 
-# What carriers do beyond that.
+# Behaviour of single transports.
 
 
 def test_memory_passes_arrays_without_a_copy_and_read_only(memory):
@@ -674,7 +673,7 @@ def test_memory_passes_arrays_without_a_copy_and_read_only(memory):
 
 
 @pytest.mark.parametrize("sizes", [(1, 3, 1000), (1, 3, 1000, 30_000, 400_000)])
-def test_between_processes_arrays_lie_in_the_aligned_arena(between, sizes):
+def test_between_processes_arrays_are_aligned(between, sizes):
     channels = between("a:0", "b:0")
     sent = [np.ones(n, np.float32) for n in sizes]
     channels["a:0"].send("b:0", Key(1, 1), sent)

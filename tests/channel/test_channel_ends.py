@@ -1,4 +1,4 @@
-"""How a run between processes begins and ends, over each carrier that has one."""
+"""Start and end of a run between processes, over each transport."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.free_addresses import eventually, free_addresses, port, talk
+from support.free_addresses import eventually, exchange_messages, free_addresses, port
 from zmq.utils.garbage import GarbageCollectorThread
 
 from placer.channel.protocol import Aborted, Cause, Key
@@ -20,57 +20,57 @@ from placer.channel.zeromq.channel import ZeroMQChannel
 from placer.errors import RunError
 
 
-def test_a_node_that_never_comes_is_named(make):
+def test_join_names_all_missing_nodes(make):
     addresses = free_addresses(["worker:0", "worker:1", "ps:0"])
     channel = make("worker:0", addresses, "job", join_timeout=0.3)
-    here = [f"{n} did not come within 0.3 s ({addresses[n]})" for n in addresses]
+    here = [f"{n} did not join within 0.3 s ({addresses[n]})" for n in addresses]
     with pytest.raises(RunError, match=re.escape(f"{here[2]}; {here[1]}")) as raised:
         channel.join()
     assert raised.value.hint is not None
-    assert "all nodes of a run must use the same carrier" in raised.value.hint
+    assert "all nodes of a run must use the same transport" in raised.value.hint
     with pytest.raises(RunError, match="has not joined"):
         channel.send("ps:0", Key(1, 1), [])
     channel.close()
 
 
-def test_only_the_node_that_is_missing_is_named(make, spawn):
+def test_join_names_only_the_missing_node(make, spawn):
     addresses = free_addresses(["a:0", "b:0", "c:0"])
     nodes = [make(n, addresses, "j", join_timeout=0.7) for n in ("a:0", "b:0")]
     for joining in [spawn(node.join) for node in nodes]:
         with pytest.raises(RunError) as raised:
             joining.result(10)
         assert raised.value.message == (
-            f"c:0 did not come within 0.7 s ({addresses['c:0']})"
+            f"c:0 did not join within 0.7 s ({addresses['c:0']})"
         )
     for closing in [spawn(node.close) for node in nodes]:
         closing.result(10)
 
 
-def test_a_node_of_another_job_does_not_count_as_come(make, spawn):
+def test_node_of_another_job_does_not_join(make, spawn):
     addresses = free_addresses(["a:0", "b:0"])
     nodes = [
         make(node, addresses, job, join_timeout=0.7)
         for node, job in (("a:0", "one"), ("b:0", "two"))
     ]
     for joining in [spawn(node.join) for node in nodes]:
-        with pytest.raises(RunError, match="did not come"):
+        with pytest.raises(RunError, match="did not join"):
             joining.result(10)
     for node in nodes:
         node.close()
 
 
-def test_a_node_that_knows_other_nodes_does_not_count_as_come(make, spawn):
+def test_node_with_another_set_of_nodes_does_not_join(make, spawn):
     addresses = free_addresses(["a:0", "b:0", "c:0"])
     fewer = {node: addresses[node] for node in ("a:0", "b:0")}
     nodes = [make("a:0", addresses, "j"), make("b:0", fewer, "j", join_timeout=0.7)]
-    with pytest.raises(RunError, match="a:0 did not come"):
+    with pytest.raises(RunError, match="a:0 did not join"):
         nodes[1].join()
     assert all(node.refused > 0 for node in nodes)
     for node in nodes:
         node.close()
 
 
-def test_nodes_of_different_carriers_do_not_meet(spawn):
+def test_nodes_of_different_transports_do_not_join(spawn):
     addresses = free_addresses(["a:0", "b:0"])
     nodes = [
         SharedMemoryChannel("a:0", addresses, "j", join_timeout=0.7),
@@ -79,19 +79,21 @@ def test_nodes_of_different_carriers_do_not_meet(spawn):
     for joining, other in zip(
         [spawn(node.join) for node in nodes], ("b:0", "a:0"), strict=True
     ):
-        with pytest.raises(RunError, match=rf"^{other} did not come .*\n.*carrier"):
+        with pytest.raises(RunError, match=rf"^{other} did not join .*\n.*transport"):
             joining.result(10)
     for node in nodes:
         node.close()
 
 
-def test_a_failure_while_others_still_join_ends_their_wait(make, spawn, monkeypatch):
-    monkeypatch.setattr("placer.channel.joining.LATE", 0.01)
+def test_failure_during_join_ends_the_wait(make, spawn, monkeypatch):
+    monkeypatch.setattr("placer.channel.joining.LATE_JOIN_WAIT", 0.01)
     addresses = free_addresses(["a:0", "b:0", "c:0"])
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
     joining = spawn(first.join)
-    eventually(lambda: "b:0" in first.met and "a:0" in second.met)
+    eventually(
+        lambda: "b:0" in first.connected_peers and "a:0" in second.connected_peers
+    )
     cause = Cause("b:0", "start", "no such file")
     second.abort(cause)
     with pytest.raises(Aborted) as raised:
@@ -102,7 +104,7 @@ def test_a_failure_while_others_still_join_ends_their_wait(make, spawn, monkeypa
 
 
 @pytest.mark.parametrize("failed", ["a:0", "b:0"])
-def test_a_node_that_comes_after_a_failure_is_told_of_it(make, spawn, failed):
+def test_node_that_joins_after_a_failure_learns_the_cause(make, spawn, failed):
     addresses = free_addresses(["a:0", "b:0"])
     cause = Cause(failed, "start", "no such file")
     (late,) = addresses.keys() - {failed}
@@ -111,39 +113,39 @@ def test_a_node_that_comes_after_a_failure_is_told_of_it(make, spawn, failed):
     closing = spawn(first.close)
     second = make(late, addresses, "j", join_timeout=10.0, deadline=10.0)
 
-    def begin() -> None:
-        second.join()  # may end before the news comes
+    def join_and_receive() -> None:
+        second.join()  # may return before the cause arrives
         second.receive(failed, Key(1, 1))
 
     with pytest.raises(Aborted) as raised:
-        begin()
+        join_and_receive()
     assert raised.value.cause == cause
     second.close()
     closing.result(10)
 
 
-def test_a_node_that_failed_does_not_wait_long_for_those_that_never_come(
-    make, monkeypatch
-):
-    monkeypatch.setattr("placer.channel.joining.LATE", 0.01)
+def test_failed_node_closes_soon_without_peers(make, monkeypatch):
+    monkeypatch.setattr("placer.channel.joining.LATE_JOIN_WAIT", 0.01)
     channel = make("a:0", free_addresses(["a:0", "b:0"]), "j", join_timeout=1e9)
     channel.abort(Cause("a:0", "start", "no such file"))
     channel.close()
 
 
-def test_a_node_that_leaves_while_others_still_join_is_named(make, spawn):
+def test_join_names_a_node_that_left(make, spawn):
     addresses = free_addresses(["a:0", "b:0", "c:0"])
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
     joining = spawn(first.join)
-    eventually(lambda: "b:0" in first.met and "a:0" in second.met)
+    eventually(
+        lambda: "b:0" in first.connected_peers and "a:0" in second.connected_peers
+    )
     second.close()
-    with pytest.raises(RunError, match=r"^b:0 left before all had come"):
+    with pytest.raises(RunError, match=r"^b:0 left before all had joined"):
         joining.result(10)
     first.close()
 
 
-def test_a_node_that_is_started_twice_is_told_so(make):
+def test_node_cannot_be_started_twice(make):
     addresses = free_addresses(["a:0", "b:0"])
     first = make("a:0", addresses, "job")
     with pytest.raises(RunError) as raised:
@@ -155,18 +157,18 @@ def test_a_node_that_is_started_twice_is_told_so(make):
     make("a:0", addresses, "job").close()
 
 
-def test_an_address_beyond_loopback_is_refused(make):
+def test_address_outside_loopback_is_refused(make):
     addresses = {"a:0": "127.0.0.1:4321", "b:0": "10.0.0.1:4321"}
     with pytest.raises(RunError, match="b:0: addresses beyond loopback are refused"):
         make("a:0", addresses, "job")
 
 
-def test_a_node_without_an_address_is_an_error(make):
+def test_node_without_an_address_is_an_error(make):
     with pytest.raises(RunError, match="no address for node 'worker:2'"):
         make("worker:2", {"worker:0": "127.0.0.1:1"}, "job")
 
 
-def test_a_node_alone_has_joined_at_once(make):
+def test_single_node_joins_at_once(make):
     channel = make("a:0", free_addresses(["a:0"]), "job")
     channel.join()
     with pytest.raises(RunError, match="no peer 'b:0'"):
@@ -174,10 +176,10 @@ def test_a_node_alone_has_joined_at_once(make):
     channel.close()
 
 
-def held() -> tuple[list[threading.Thread], int, int]:
-    """Threads, descriptors and shared mappings of this process."""
+def count_resources() -> tuple[list[threading.Thread], int, int]:
+    """Return the threads, file descriptors and shared mappings of this process."""
     gc.collect()
-    # pyzmq's one thread for zero-copy sends is the process's, not a channel's.
+    # pyzmq's thread for zero-copy sends belongs to the process, not to a channel.
     threads = [
         t for t in threading.enumerate() if not isinstance(t, GarbageCollectorThread)
     ]
@@ -210,11 +212,11 @@ def run_once(make, spawn, *, fails: bool) -> None:
 def test_close_leaves_no_thread_no_descriptor_no_mapping_and_no_port(
     make, spawn, fails
 ):
-    for _ in range(8):  # the pool's own threads
+    for _ in range(8):  # so that the pool has started all its threads
         run_once(make, spawn, fails=fails)
-    before = held()
+    before = count_resources()
     run_once(make, spawn, fails=fails)
-    assert held() == before
+    assert count_resources() == before
 
 
 def test_views_of_shared_memory_outlive_the_channels(make, spawn):
@@ -236,7 +238,7 @@ def test_views_of_shared_memory_outlive_the_channels(make, spawn):
 
 @pytest.mark.parametrize("sizes", [[4 << 20], [5, 4 << 20, 0, 1000, 3 << 20, 7]])
 def test_close_delivers_what_was_sent(between, sizes):
-    """Also what found no room so far, to a node that receives only afterwards."""
+    """Also what found no room before, to a node that receives only afterwards."""
     channels = between("a:0", "b:0")
     sent = [np.arange(size, dtype=np.int64) for size in sizes]
     for step, array in enumerate(sent):
@@ -247,7 +249,7 @@ def test_close_delivers_what_was_sent(between, sizes):
         assert np.array_equal(got, array)
 
 
-def test_close_ends_calls_that_still_wait(connect, spawn):
+def test_close_ends_waiting_calls(connect, spawn):
     channels = connect("a:0", "b:0")
     waiting = spawn(channels["b:0"].receive, "a:0", Key(1, 1))
     eventually(lambda: channels["b:0"].waiting() == ("a:0",))
@@ -256,31 +258,31 @@ def test_close_ends_calls_that_still_wait(connect, spawn):
         waiting.result(10)
 
 
-def test_idle_nodes_stay_alive_for_longer_than_a_loss_takes(between):
+def test_idle_nodes_are_not_lost(between):
     channels = between("a:0", "b:0", beat=0.05, lost_after=0.4, deadline=1.5)
     with pytest.raises(RunError, match=r"waited 1\.5 s"):
         channels["a:0"].receive("b:0", Key(1, 1))
-    talk(channels, 1)
+    exchange_messages(channels, 1)
 
 
-def test_long_causes_are_cut_so_that_they_can_be_told(between):
+def test_long_causes_are_truncated_and_sent(between):
     channels = between("a:0", "b:0")
     channels["a:0"].abort(Cause("a:0", "step 1", "é€" * 100_000))
     with pytest.raises(Aborted, match="a:0: step 1: é€é€"):
         channels["b:0"].receive("a:0", Key(1, 1))
 
 
-def test_a_failure_in_the_channels_own_thread_ends_the_run(between, monkeypatch):
+def test_exception_in_the_channels_thread_ends_the_run(between, monkeypatch):
     channels = between("a:0", "b:0")
     seen: list[BaseException | None] = []
     monkeypatch.setattr(
         threading, "excepthook", lambda args: seen.append(args.exc_value)
     )
 
-    def broken(cause: Cause) -> None:
+    def failing_hook(cause: Cause) -> None:
         raise ValueError("the hook failed")
 
-    channels["b:0"].on_abort = broken
+    channels["b:0"].on_abort = failing_hook
     channels["a:0"].abort(Cause("a:0", "step 1", "failed"))
     with pytest.raises(Aborted, match="a:0: step 1: failed"):
         channels["b:0"].receive("a:0", Key(1, 1))

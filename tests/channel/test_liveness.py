@@ -1,4 +1,4 @@
-"""When silence means loss, on a clock that the test turns."""
+"""Detection of lost peers, with times that the tests choose."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from placer.errors import RunError
 
 
 def listen(live: Liveness, start: float, end: float) -> list[str]:
-    """Check every quarter of a second; the peers lost by the end."""
+    """Check every quarter of a second; return the peers lost at the end."""
     lost: list[str] = []
     for i in range(int((end - start) * 4) + 1):
-        lost = live.lost(start + i / 4)
+        lost = live.lost_peers(start + i / 4)
     return lost
 
 
-def test_a_peer_that_was_silent_for_too_long_is_lost():
+def test_peer_that_is_silent_too_long_is_lost():
     live = Liveness(lost_after=8, beat=1)
     live.hear("a", 0)
     live.hear("b", 0)
@@ -27,7 +27,7 @@ def test_a_peer_that_was_silent_for_too_long_is_lost():
     assert listen(live, 8.5, 13.25) == ["a", "b"]
 
 
-def test_a_peer_is_watched_from_its_first_sign_until_it_takes_its_leave():
+def test_peer_is_supervised_from_first_heartbeat_until_goodbye():
     live = Liveness(lost_after=8, beat=1)
     assert listen(live, 0, 100) == []
     live.hear("a", 100)
@@ -36,15 +36,15 @@ def test_a_peer_is_watched_from_its_first_sign_until_it_takes_its_leave():
     assert listen(live, 105, 200) == []
 
 
-def test_nobody_is_lost_because_this_node_itself_was_stopped():
+def test_no_peer_is_lost_after_this_node_was_stopped():
     live = Liveness(lost_after=8, beat=1)
     live.hear("a", 0)
     assert listen(live, 0, 3) == []
-    assert live.lost(1000) == []
+    assert live.lost_peers(1000) == []
     assert listen(live, 1000, 1008) == []
     assert listen(live, 1008, 1008.5) == ["a"]
 
 
-def test_lost_after_must_leave_room_for_two_beats():
+def test_lost_after_must_exceed_two_beats():
     with pytest.raises(RunError, match="more than two beats"):
         Liveness(lost_after=2, beat=1)

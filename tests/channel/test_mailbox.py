@@ -1,4 +1,4 @@
-"""How a mailbox waits, asked of it alone."""
+"""The wait loop of a mailbox, without a transport."""
 
 import pytest
 
@@ -17,8 +17,8 @@ class Clock:
         return self.now
 
 
-class Slow:
-    """A reader whose process stands still during its first read."""
+class SlowReader:
+    """A reader whose process is stopped during its first read."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -29,14 +29,14 @@ class Slow:
         self.clock.now += 0.5 if len(self.timeouts) == 1 else max(timeout, 0.01)
         return False
 
-    def left(self, peer):
+    def reading_stopped(self, peer):
         pass
 
 
-def test_a_wait_that_stood_still_asks_for_no_time_before_now(monkeypatch):
+def test_wait_after_process_was_stopped_has_positive_timeout(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
-    reader = Slow(clock)
+    reader = SlowReader(clock)
     mailbox = Mailbox(
         "a:0",
         ["b:0"],
@@ -47,6 +47,6 @@ def test_a_wait_that_stood_still_asks_for_no_time_before_now(monkeypatch):
         reader=reader,
     )
     with pytest.raises(RunError, match=r"waited 1 s for .* from b:0"):
-        mailbox.take("b:0", Key(1, 1), None)
+        mailbox.receive("b:0", Key(1, 1), None)
     assert len(reader.timeouts) > 1
     assert min(reader.timeouts) > 0

@@ -1,4 +1,4 @@
-"""Blocks and frames of the shared carrier: what is cut covers all, and reads back."""
+"""Chunk layouts and frames of the shared-memory transport."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from placer.channel import payload
 from placer.channel.protocol import Key
 from placer.channel.shared import frames, header
 from placer.channel.shared.frames import Kind
-from placer.channel.shared.layout import BLOCK, in_array, in_block, layout
-from placer.channel.wire_bodies import Refused
+from placer.channel.shared.layout import CHUNK, chunk_layout, in_array, in_chunk
+from placer.channel.wire_bodies import InvalidFrame
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 DTYPES = st.sampled_from([np.dtype(kind) for kind in (*"?bhilfd", ml_dtypes.bfloat16)])
@@ -27,61 +27,61 @@ TYPES = st.lists(st.tuples(DTYPES, SHAPES), max_size=6).map(tuple)
 
 @given(TYPES)
 @settings(derandomize=True, deadline=None, max_examples=80)
-def test_pieces_cover_every_array_once_in_order_and_aligned(types):
+def test_fragments_cover_every_array_once_in_order_and_aligned(types):
     at = [0] * len(types)
     last = 0
-    for cuts in layout(types):
-        assert cuts
+    for fragments in chunk_layout(types):
+        assert fragments
         end = 0
-        for cut in cuts:
-            item = types[cut.array][0].itemsize
-            assert cut.array >= last
-            assert cut.first == at[cut.array]
-            assert cut.numel > 0
-            assert cut.offset % 64 == 0
-            assert cut.first * item % 64 == 0
-            assert cut.offset >= end
-            end = cut.offset + cut.numel * item
-            assert end <= BLOCK
-            at[cut.array] += cut.numel
-            last = cut.array
+        for fragment in fragments:
+            item = types[fragment.array][0].itemsize
+            assert fragment.array >= last
+            assert fragment.first == at[fragment.array]
+            assert fragment.numel > 0
+            assert fragment.offset % 64 == 0
+            assert fragment.first * item % 64 == 0
+            assert fragment.offset >= end
+            end = fragment.offset + fragment.numel * item
+            assert end <= CHUNK
+            at[fragment.array] += fragment.numel
+            last = fragment.array
     assert at == [prod(shape) for _, shape in types]
 
 
 @given(TYPES)
 @settings(derandomize=True, deadline=None, max_examples=20)
-def test_a_message_has_hardly_more_blocks_than_bytes(types):
+def test_chunks_are_nearly_full(types):
     nbytes = sum(-(-prod(shape) * dtype.itemsize // 64) * 64 for dtype, shape in types)
-    assert len(layout(types)) <= nbytes // (BLOCK - 4096) + 1
+    assert len(chunk_layout(types)) <= nbytes // (CHUNK - 4096) + 1
 
 
-def test_a_piece_in_its_block_and_in_its_array_are_the_same_elements():
+def test_fragment_in_its_chunk_and_in_its_array_are_the_same_elements():
     array = np.arange(700_000, dtype=np.float32)
     types = ((np.dtype("int16"), (5,)), (array.dtype, array.shape))
     got = np.zeros_like(array)
-    for cuts in layout(types):
-        block = np.zeros(BLOCK, np.uint8)
-        for cut in cuts:
-            if cut.array == 1:
-                in_block(block, cut, array.dtype)[...] = in_array(array, cut)
-                in_array(got, cut)[...] = in_block(block, cut, array.dtype)
+    for fragments in chunk_layout(types):
+        chunk = np.zeros(CHUNK, np.uint8)
+        for fragment in fragments:
+            if fragment.array == 1:
+                in_chunk(chunk, fragment, array.dtype)[...] = in_array(array, fragment)
+                in_array(got, fragment)[...] = in_chunk(chunk, fragment, array.dtype)
     assert np.array_equal(got, array)
 
 
-def written(number, key, arrays, places):
-    types, described = header.describe(arrays)
-    _, span = header.spread(described.sizes, places)
-    return header.opening(number, key, types, arrays, places, span)
+def encode(number, key, arrays, references):
+    types, described = header.encode_types(arrays)
+    _, span = header.inline_offsets(described.sizes, references)
+    return header.encode_header(number, key, types, arrays, references, span)
 
 
-def read(parts, maximum=1 << 30):
-    """What a message's frames say to a receiver."""
+def decode(parts, maximum=1 << 30):
+    """Decode the frames of a message."""
     *long, last = parts
-    before = b"".join(part[frames.HEADER.size :] for part in long)
+    long_data = b"".join(part[frames.HEADER.size :] for part in long)
     data = memoryview(last)
     kind, _, a, b, c = frames.read_header(data)
     assert kind is Kind.MESSAGE
-    return header.read_opening(a, b, c, data, before, maximum)
+    return header.decode_header(a, b, c, data, long_data, maximum)
 
 
 @given(
@@ -91,22 +91,22 @@ def read(parts, maximum=1 << 30):
     offset=st.integers(0, 2**64 - 1),
 )
 @settings(derandomize=True, deadline=None)
-def test_messages_read_back(key, rows, region, offset):
-    """And each array that is in the frame begins at a multiple of 64 bytes there."""
+def test_messages_round_trip(key, rows, region, offset):
+    """Each inline array starts at a multiple of 64 bytes in the frame."""
     arrays = [
         np.full((rows, 3), rows, np.float32),
         np.array(1),
         np.ones((0, 2**40), "?"),
     ]
     arrays.append(np.arange(5))
-    parts = written(7, key, arrays, {1: (region, offset)})
-    contents, payload = read(parts)
+    parts = encode(7, key, arrays, {1: (region, offset)})
+    contents, payload = decode(parts)
     assert contents.number == 7
     assert contents.key == key
     assert contents.arrays.types == tuple((a.dtype, a.shape) for a in arrays)
     assert contents.arrays.sizes == (rows * 12, 8, 0, 40)
-    assert contents.places == {1: (region, offset)}
-    assert contents.carried == rows * 12 + 40
+    assert contents.references == {1: (region, offset)}
+    assert contents.copied_nbytes == rows * 12 + 40
     first = contents.offsets[3]
     assert first == -(-rows * 12 // 64) * 64
     assert (len(parts[-1]) - len(payload)) % 64 == 0
@@ -114,24 +114,24 @@ def test_messages_read_back(key, rows, region, offset):
     assert bytes(payload[first : first + 40]) == arrays[3].tobytes()
 
 
-def test_the_most_and_longest_shapes_fit_into_frames():
+def test_largest_header_fits_into_frames():
     longest = np.zeros((2**32, 2**16, *[1] * 29, 0), "?")
-    arrays = payload.sendable([longest] * payload.MAX_ARRAYS, lambda: "it")
-    places = dict.fromkeys(range(payload.MAX_ARRAYS), (2**31, 2**40))
-    parts = written(1, Key(2**62, 2**62, 2**62), arrays, places)
+    arrays = payload.check_arrays([longest] * payload.MAX_ARRAYS, lambda: "it")
+    references = dict.fromkeys(range(payload.MAX_ARRAYS), (2**31, 2**40))
+    parts = encode(1, Key(2**62, 2**62, 2**62), arrays, references)
     assert all(len(part) <= frames.MAX_FRAME for part in parts)
     assert sum(len(part) for part in parts) <= header.MAX_LONG
-    contents, _ = read(parts)
+    contents, _ = decode(parts)
     assert len(contents.arrays.types) == payload.MAX_ARRAYS
-    assert contents.places == places
+    assert contents.references == references
 
 
-@pytest.mark.parametrize("size", [header.ROOM - 20, header.ROOM + 20])
-def test_types_and_payload_that_just_fit_stay_within_a_frame(size):
+@pytest.mark.parametrize("size", [header.MAX_TYPES - 20, header.MAX_TYPES + 20])
+def test_types_and_payload_at_the_limit_fit_into_a_frame(size):
     arrays = [np.zeros((0, 1), "?")] * (size // 5) + [np.zeros(frames.INLINE, np.uint8)]
-    parts = written(1, Key(1, 1), arrays, {})
+    parts = encode(1, Key(1, 1), arrays, {})
     assert all(len(part) <= frames.MAX_FRAME for part in parts)
-    contents, inline = read(parts)
+    contents, inline = decode(parts)
     assert len(contents.arrays.types) == len(arrays)
     assert len(inline) == frames.INLINE
 
@@ -151,43 +151,50 @@ def test_types_and_payload_that_just_fit_stay_within_a_frame(size):
         pytest.param([["float32", [3]]], id="wrong type"),
     ],
 )
-def test_types_that_would_allocate_wrongly_are_refused(types):
+def test_invalid_types_are_refused_before_allocation(types):
     body = msgspec.msgpack.encode(types)
-    with pytest.raises(Refused):
-        header.read_opening(1, 0, len(body), head(64), body, 1 << 30)
+    with pytest.raises(InvalidFrame):
+        header.decode_header(1, 0, len(body), message_frame(64), body, 1 << 30)
 
 
-def head(inline: int) -> memoryview:
-    """A MESSAGE whose types came before, and its payload."""
+def message_frame(inline: int) -> memoryview:
+    """A MESSAGE frame whose types were in LONG frames, with its inline payload."""
     return memoryview(bytes(64 + inline))
 
 
-def test_the_well_formed_neighbour_of_the_refused_types_is_read():
+def test_valid_variant_of_the_refused_types_is_accepted():
     body = msgspec.msgpack.encode([[10, [3]]])
-    contents, _ = header.read_opening(1, 0, len(body), head(64), body, 12)
+    contents, _ = header.decode_header(1, 0, len(body), message_frame(64), body, 12)
     assert contents.arrays.types == ((np.dtype(np.float32), (3,)),)
-    with pytest.raises(Refused, match="over the maximum of 11"):
-        header.read_opening(1, 0, len(body), head(64), body, 11)
+    with pytest.raises(InvalidFrame, match="over the maximum of 11"):
+        header.decode_header(1, 0, len(body), message_frame(64), body, 11)
     for length in (0, 63, 65, 128):
-        with pytest.raises(Refused, match="do not add up"):
-            header.read_opening(1, 0, len(body), head(length), body, 100)
+        with pytest.raises(InvalidFrame, match="do not add up"):
+            header.decode_header(1, 0, len(body), message_frame(length), body, 100)
     for placed, wrong in ((1, b"\0" * 15), (2, b"\0" * 16), (2**64 - 1, b"")):
-        with pytest.raises(Refused, match="length"):
-            header.read_opening(1, placed, len(body), head(64), body + wrong, 100)
-    place = header.PLACE.pack
-    for placed, wrong in ((1, place(1, 1, 0)), (2, place(0, 1, 0) * 2)):
-        with pytest.raises(Refused, match="places"):
-            header.read_opening(1, placed, len(body), head(64), body + wrong, 100)
+        with pytest.raises(InvalidFrame, match="length"):
+            header.decode_header(
+                1, placed, len(body), message_frame(64), body + wrong, 100
+            )
+    pack_reference = header.REFERENCE.pack
+    for placed, wrong in (
+        (1, pack_reference(1, 1, 0)),
+        (2, pack_reference(0, 1, 0) * 2),
+    ):
+        with pytest.raises(InvalidFrame, match="references"):
+            header.decode_header(
+                1, placed, len(body), message_frame(64), body + wrong, 100
+            )
 
 
 @given(st.binary(max_size=200))
 @settings(derandomize=True, deadline=None, max_examples=300)
 def test_arbitrary_bytes_are_refused(junk):
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFrame):
         frames.read_header(memoryview(junk))
     whole = frames.frame(Kind.MESSAGE, 1, 1, 5) + junk
-    with pytest.raises(Refused):
-        header.read_opening(1, 1, 5, memoryview(whole), b"", 1000)
+    with pytest.raises(InvalidFrame):
+        header.decode_header(1, 1, 5, memoryview(whole), b"", 1000)
 
 
 def test_frames_of_another_kind_or_length_are_refused():
@@ -201,5 +208,5 @@ def test_frames_of_another_kind_or_length_are_refused():
         good[:4] + b"\x0b" + good[5:],
         good[:6] + b"\x01" + good[7:],
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidFrame):
             frames.read_header(memoryview(bad))

@@ -1,4 +1,4 @@
-"""Which carrier a node takes when nobody says, and when somebody does."""
+"""The choice of the transport."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from support.free_addresses import free_addresses
 
 from placer.channel.shared.channel import SharedMemoryChannel
-from placer.channel.transport import VARIABLE, choose, open_channel
+from placer.channel.transport import VARIABLE, choose_transport, open_channel
 from placer.channel.zeromq.channel import ZeroMQChannel
 from placer.errors import RunError
 
@@ -16,45 +16,47 @@ HERE = {"a:0": "127.0.0.1:4321", "b:0": "localhost:4322"}
 
 
 @pytest.fixture(autouse=True)
-def unsaid(monkeypatch):
+def no_environment_variable(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-def test_nodes_of_one_machine_share_memory():
-    assert choose("auto", HERE) == "shared"
+def test_auto_is_shared_memory_on_one_machine():
+    assert choose_transport("auto", HERE) == "shared"
     channel = open_channel("a:0", free_addresses(HERE), "job", deadline=5)
     assert isinstance(channel, SharedMemoryChannel)
     channel.close()
 
 
-def test_what_is_asked_for_is_taken(monkeypatch):
-    assert choose("zeromq", HERE) == "zeromq"
-    assert choose("shared", HERE) == "shared"
+def test_explicit_transport_is_used(monkeypatch):
+    assert choose_transport("zeromq", HERE) == "zeromq"
+    assert choose_transport("shared", HERE) == "shared"
     monkeypatch.setenv(VARIABLE, "zeromq")
-    assert choose("auto", HERE) == "zeromq"
-    assert choose("shared", HERE) == "shared"
+    assert choose_transport("auto", HERE) == "zeromq"
+    assert choose_transport("shared", HERE) == "shared"
     channel = open_channel("a:0", free_addresses(HERE), "job", beat=0.5)
     assert isinstance(channel, ZeroMQChannel)
     channel.close()
 
 
-def test_a_carrier_that_there_is_not_is_an_error_with_the_nearest(monkeypatch):
-    with pytest.raises(RunError, match=r"^carrier 'zeromp' is no carrier") as raised:
-        choose("zeromp", HERE)
+def test_unknown_transport_is_an_error_with_a_suggestion(monkeypatch):
+    with pytest.raises(RunError, match=r"^'zeromp' is not a transport") as raised:
+        choose_transport("zeromp", HERE)
     assert raised.value.hint == "did you mean 'zeromq'?"
     monkeypatch.setenv(VARIABLE, "tcp")
-    with pytest.raises(RunError, match=rf"^{VARIABLE} is 'tcp', which is no carrier"):
-        choose("auto", HERE)
+    with pytest.raises(
+        RunError, match=rf"^{VARIABLE} is 'tcp', which is not a transport"
+    ):
+        choose_transport("auto", HERE)
 
 
-def test_addresses_beyond_this_machine_are_refused():
+def test_addresses_of_other_machines_are_refused():
     with pytest.raises(RunError, match="b:0: addresses beyond loopback are refused"):
-        choose("auto", {**HERE, "b:0": "10.0.0.1:4321"})
+        choose_transport("auto", {**HERE, "b:0": "10.0.0.1:4321"})
 
 
-def test_without_such_memory_zeromq_is_taken_and_shared_is_an_error(monkeypatch):
+def test_without_memfd_auto_is_zeromq_and_shared_is_an_error(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
-    assert choose("auto", HERE) == "zeromq"
+    assert choose_transport("auto", HERE) == "zeromq"
     with pytest.raises(RunError, match="has no shared memory") as raised:
-        open_channel("a:0", HERE, "job", carrier="shared")
-    assert raised.value.hint == "choose the carrier zeromq"
+        open_channel("a:0", HERE, "job", transport="shared")
+    assert raised.value.hint == "choose the transport zeromq"

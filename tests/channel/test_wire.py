@@ -1,4 +1,4 @@
-"""Frames: what is sent reads back, and nothing else gets past the checks."""
+"""ZeroMQ frames: valid ones round-trip, all others are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placer.channel import payload, wire_bodies
 from placer.channel.protocol import Cause, Key
-from placer.channel.wire_bodies import Refused
+from placer.channel.wire_bodies import InvalidFrame
 from placer.channel.zeromq import wire
 from placer.channel.zeromq.wire import Kind
 from placer.errors import RunError
@@ -20,7 +20,7 @@ STAMP = wire.Stamp(source=1, incarnation=7, job=JOB)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-def opening(contents: object) -> bytes:
+def message_frame(contents: object) -> bytes:
     return STAMP.header(Kind.MESSAGE) + msgspec.msgpack.encode(contents)
 
 
@@ -30,7 +30,7 @@ def opening(contents: object) -> bytes:
     flags=st.integers(0, 255),
 )
 @settings(derandomize=True, deadline=None)
-def test_headers_read_back(kind, numbers, flags):
+def test_headers_round_trip(kind, numbers, flags):
     frame = STAMP.header(kind, *numbers, flags=flags)
     assert len(frame) == wire.HEADER.size == 56
     assert wire.read_header(frame, JOB) == (kind, flags, 1, 7, *numbers)
@@ -38,7 +38,7 @@ def test_headers_read_back(kind, numbers, flags):
 
 @given(key=st.builds(Key, INT64, INT64, INT64), rows=st.integers(0, 5))
 @settings(derandomize=True, deadline=None)
-def test_contents_read_back(key, rows):
+def test_contents_round_trip(key, rows):
     arrays = [np.zeros((rows, 3), np.float32), np.array(1), np.zeros((0, 2**40), "?")]
     frame = STAMP.header(Kind.MESSAGE) + wire.encode_contents(key, arrays)
     nbytes = sum(array.nbytes for array in arrays)
@@ -50,7 +50,7 @@ def test_contents_read_back(key, rows):
 @given(st.binary(max_size=200))
 @settings(derandomize=True, deadline=None, max_examples=300)
 def test_arbitrary_bytes_are_refused(junk):
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidFrame):
         wire.read_header(junk, JOB)
     valid = STAMP.header(Kind.MESSAGE)
     for read in (
@@ -58,7 +58,7 @@ def test_arbitrary_bytes_are_refused(junk):
         lambda frame: wire_bodies.read_cause(wire.body(frame)),
         lambda frame: wire.read_contents(frame, 12, 1000),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidFrame):
             read(valid + b"\x93" + junk)
 
 
@@ -79,19 +79,19 @@ def test_arbitrary_bytes_are_refused(junk):
         pytest.param([1, 1, 0, [["float32", [3]]]], id="wrong type"),
     ],
 )
-def test_contents_that_would_allocate_wrongly_are_refused(contents):
-    with pytest.raises(Refused):
-        wire.read_contents(opening(contents), 12, 1 << 30)
+def test_invalid_contents_are_refused_before_allocation(contents):
+    with pytest.raises(InvalidFrame):
+        wire.read_contents(message_frame(contents), 12, 1 << 30)
 
 
-def test_the_well_formed_neighbour_of_the_refused_contents_is_read():
-    contents = wire.read_contents(opening([1, 1, 0, [[10, [3]]]]), 12, 1 << 30)
+def test_valid_variant_of_the_refused_contents_is_accepted():
+    contents = wire.read_contents(message_frame([1, 1, 0, [[10, [3]]]]), 12, 1 << 30)
     assert contents.types == [(np.dtype(np.float32), (3,))]
 
 
 def test_contents_over_the_maximum_are_refused():
-    with pytest.raises(Refused, match="maximum"):
-        wire.read_contents(opening([1, 1, 0, [[10, [3]]]]), 12, 11)
+    with pytest.raises(InvalidFrame, match="maximum"):
+        wire.read_contents(message_frame([1, 1, 0, [[10, [3]]]]), 12, 11)
 
 
 def test_frames_of_another_job_kind_or_length_are_refused():
@@ -105,11 +105,11 @@ def test_frames_of_another_job_kind_or_length_are_refused():
         good[:4] + b"\x08" + good[5:],
         wire.Stamp(1, 7, wire.job_digest("another")).header(Kind.BEAT),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidFrame):
             wire.read_header(bad, JOB)
 
 
-def test_long_causes_are_cut_so_that_they_can_be_read():
+def test_long_causes_are_truncated():
     cause = Cause("worker:0", "step 1", "é" * 100_000)
     frame = STAMP.header(Kind.ABORT) + wire_bodies.encode_cause(cause)
     assert wire_bodies.read_cause(wire.body(frame)) == Cause(
@@ -117,9 +117,9 @@ def test_long_causes_are_cut_so_that_they_can_be_read():
     )
 
 
-def test_the_contents_of_the_most_and_longest_shapes_fit_into_a_frame():
+def test_largest_contents_fit_into_a_frame():
     longest = np.zeros((2**32, 2**16, *[1] * 29, 0), "?")
-    arrays = payload.sendable([longest] * payload.MAX_ARRAYS, lambda: "it")
+    arrays = payload.check_arrays([longest] * payload.MAX_ARRAYS, lambda: "it")
     body = wire.encode_contents(Key(2**62, 2**62, 2**62), arrays)
     assert 780_000 < len(body) <= wire.MAX_BODY
     frame = STAMP.header(Kind.MESSAGE) + body
@@ -127,27 +127,27 @@ def test_the_contents_of_the_most_and_longest_shapes_fit_into_a_frame():
 
 
 @pytest.mark.parametrize("shape", [(1,) * 33, (2**48 + 1, 0)])
-def test_shapes_that_a_receiver_would_refuse_are_not_sent(shape):
+def test_invalid_shapes_are_not_sent(shape):
     with pytest.raises(RunError, match="it: array 0 has shape"):
-        payload.sendable([np.zeros(shape, "?")], lambda: "it")
+        payload.check_arrays([np.zeros(shape, "?")], lambda: "it")
 
 
-def test_more_arrays_than_a_receiver_would_take_are_not_sent():
+def test_too_many_arrays_are_not_sent():
     with pytest.raises(RunError, match="16385 arrays are too many"):
-        payload.sendable([np.zeros(0)] * 16385, lambda: "it")
+        payload.check_arrays([np.zeros(0)] * 16385, lambda: "it")
 
 
 @given(st.lists(st.integers(0, 3 << 20), max_size=6))
 @settings(derandomize=True, deadline=None, max_examples=30)
-def test_cut_pieces_are_the_payload_in_order(sizes):
+def test_chunks_are_the_payload_in_order(sizes):
     arrays = [np.arange(n, dtype=np.uint32).view(np.uint8)[:n] for n in sizes]
-    pieces = payload.cut(arrays)
-    assert b"".join(pieces) == b"".join(array.tobytes() for array in arrays)
-    assert all(0 < len(piece) <= payload.CHUNK for piece in pieces)
+    chunks = payload.split_payload(arrays)
+    assert b"".join(chunks) == b"".join(array.tobytes() for array in arrays)
+    assert all(0 < len(piece) <= payload.CHUNK for piece in chunks)
 
 
-def test_large_arrays_are_cut_without_a_copy():
+def test_large_arrays_are_split_without_a_copy():
     array = np.zeros(5 << 20, np.uint8)
-    pieces = payload.cut([array])
-    assert len(pieces) == 5
-    assert all(np.shares_memory(array, np.frombuffer(p, np.uint8)) for p in pieces)
+    chunks = payload.split_payload([array])
+    assert len(chunks) == 5
+    assert all(np.shares_memory(array, np.frombuffer(p, np.uint8)) for p in chunks)

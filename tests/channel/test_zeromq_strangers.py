@@ -1,4 +1,4 @@
-"""What strangers and losses do to a run over ZeroMQ."""
+"""Frames of other processes, and lost frames, in a run over ZeroMQ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import struct
 import numpy as np
 import pytest
 import zmq
-from support.free_addresses import Cut, eventually, free_addresses, port, talk
+from support.free_addresses import (
+    BreakingProxy,
+    eventually,
+    exchange_messages,
+    free_addresses,
+    port,
+)
 
 from placer.channel import wire_bodies
 from placer.channel.protocol import Aborted, Key
@@ -23,7 +29,7 @@ SLOW_BEAT = {"beat": 5.0, "lost_after": 20.0}
 
 @pytest.fixture
 def stranger(zeromq):
-    """Channels a:0 and b:0, and a PUSH socket of somebody else's that talks to b:0."""
+    """Channels a:0 and b:0, and a PUSH socket of another process connected to b:0."""
     addresses = free_addresses(["a:0", "b:0"])
     channels = zeromq("a:0", "b:0", addresses=dict.fromkeys(addresses, addresses))
     with zmq.Context() as context, context.socket(zmq.PUSH) as push:
@@ -32,7 +38,7 @@ def stranger(zeromq):
         yield channels, push, addresses["b:0"]
 
 
-def test_a_port_in_use_is_named_with_its_node():
+def test_port_in_use_is_an_error_with_the_node():
     addresses = free_addresses(["a:0", "b:0"])
     with (
         socket.create_server(("127.0.0.1", port(addresses["a:0"]))),
@@ -61,10 +67,10 @@ def test_bytes_that_are_not_zeromq_are_refused_and_counted(stranger):
         with socket.create_connection(("127.0.0.1", port(address))) as connection:
             connection.sendall(bytes_)
     eventually(lambda: channels["b:0"].refused >= before + len(junk))
-    talk(channels, 1)
+    exchange_messages(channels, 1)
 
 
-def test_frames_that_are_not_of_the_run_are_refused_and_counted(stranger):
+def test_invalid_frames_are_refused_and_counted(stranger):
     channels, push, _ = stranger
     a, b = channels["a:0"], channels["b:0"]
     stamp = a._stamp
@@ -98,18 +104,18 @@ def test_frames_that_are_not_of_the_run_are_refused_and_counted(stranger):
         push.send_multipart(frame)
     eventually(lambda: b.refused >= before + len(frames))
     assert b.refused == before + len(frames)
-    talk(channels, 3)
+    exchange_messages(channels, 3)
 
 
-def test_a_frame_longer_than_any_of_ours_costs_its_connection_only(stranger):
+def test_frame_over_the_maximum_closes_only_its_connection(stranger):
     channels, push, _ = stranger
     push.send(bytes(4 << 20))
     push.send(b"and after it")
     eventually(lambda: channels["b:0"].refused > 0)
-    talk(channels, 4)
+    exchange_messages(channels, 4)
 
 
-def test_a_message_that_comes_twice_is_received_once(zeromq):
+def test_message_that_arrives_twice_is_received_once(zeromq):
     channels = zeromq("a:0", "b:0", deadline=0.3, **SLOW_BEAT)
     a, b = channels["a:0"], channels["b:0"]
     large = np.arange(3 << 20, dtype=np.uint8)
@@ -128,14 +134,14 @@ def test_a_message_that_comes_twice_is_received_once(zeromq):
 
 
 @pytest.mark.parametrize("lose_after", [1000, 300_000, 5_000_000])
-def test_what_a_broken_connection_lost_is_sent_again(zeromq, lose_after):
+def test_frames_lost_with_a_connection_are_sent_again(zeromq, lose_after):
     addresses = free_addresses(["a:0", "b:0"])
-    with Cut(port(addresses["b:0"]), lose_after) as cut:
-        through = {**addresses, "b:0": f"127.0.0.1:{cut.port}"}
+    with BreakingProxy(port(addresses["b:0"]), lose_after) as proxy:
+        addresses_of_a = {**addresses, "b:0": f"127.0.0.1:{proxy.port}"}
         channels = zeromq(
             "a:0",
             "b:0",
-            addresses={"a:0": through, "b:0": addresses},
+            addresses={"a:0": addresses_of_a, "b:0": addresses},
             beat=0.1,
             deadline=20.0,
         )
@@ -145,15 +151,15 @@ def test_what_a_broken_connection_lost_is_sent_again(zeromq, lose_after):
         for step in (1, 2, 3):
             got = channels["b:0"].receive("a:0", Key(1, step))
             assert all(np.array_equal(g, s) for g, s in zip(got, sent, strict=True))
-        assert cut.connections >= 2
-        talk(channels, 5)
+        assert proxy.connections >= 2
+        exchange_messages(channels, 5)
         channels["a:0"].close()
 
 
-def test_a_node_that_was_started_again_ends_the_run(stranger):
+def test_restarted_node_ends_the_run(stranger):
     channels, push, _ = stranger
     later = channels["a:0"]._stamp._replace(incarnation=2**63)
     hello = wire_bodies.Hello("test job", "a:0", "b:0", ["a:0", "b:0"])
     push.send(later.header(Kind.HELLO) + wire_bodies.encode(hello))
-    with pytest.raises(Aborted, match=r"a:0: seen from b:0: was started again"):
+    with pytest.raises(Aborted, match=r"a:0: seen from b:0: was restarted"):
         channels["b:0"].receive("a:0", Key(1, 1))

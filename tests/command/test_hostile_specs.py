@@ -1,4 +1,4 @@
-"""What commands run and print of specs and builds that others have made."""
+"""Commands on untrusted specs and builds: which code they run, what they print."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from rich.text import Text
 
 import placer
-from placer.build.plan import Plan, sealed, sha256, to_json
+from placer.build.plan import Plan, sha256, to_json, with_digest
 from placer.command.cli import main
 from placer.report.console import console
-from placer.resources import find
+from placer.resources import find_file
 
 MODULE = """\
 from pathlib import Path
@@ -47,24 +47,24 @@ graph:
 train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
 """
 ESCAPE = "\x1b]0;pwned\x07"
-Tell = Callable[..., tuple[object, str, str]]
+RunCommand = Callable[..., tuple[object, str, str]]
 
 
 @pytest.fixture
-def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
-    """Run a command line; its status, output and errors."""
+def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    """Run a command line; return its status, output and errors."""
 
     def run(*arguments: object) -> tuple[object, str, str]:
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exited:
             main([str(each) for each in arguments])
-        return ended.value.code, *capsys.readouterr()
+        return exited.value.code, *capsys.readouterr()
 
     return run
 
 
 @pytest.fixture
 def evil(tmp_path: Path) -> Path:
-    """A folder with a module that leaves a mark where it is run."""
+    """A folder with a module that creates a file when it is run."""
     (tmp_path / "evil.py").write_text(MODULE)
     (tmp_path / "calls.yaml").write_text(SPEC)
     calls = [line for line in SPEC.splitlines() if "op: call" in line]
@@ -75,11 +75,11 @@ def evil(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("command", ["check", "show", "explain", "compile"])
 def test_without_code_a_call_is_an_error_at_its_line(
-    command: str, evil: Path, tell: Tell
+    command: str, evil: Path, run_command: RunCommand
 ) -> None:
     out = ("--out", evil / "build") if command == "compile" else ()
-    status, said, error = tell(command, evil / "calls.yaml", "--no-code", *out)
-    assert (status, said) == (2, "")
+    status, output, error = run_command(command, evil / "calls.yaml", "--no-code", *out)
+    assert (status, output) == (2, "")
     assert "calls.yaml:6:12: op 'one' calls evil:double, which has to be run" in error
     assert "calls.yaml:7:12: op 'two' calls evil:double, which has to be run" in error
     assert not (evil / "it ran").exists()
@@ -87,69 +87,73 @@ def test_without_code_a_call_is_an_error_at_its_line(
 
 @pytest.mark.parametrize("command", ["check", "show", "explain", "compile"])
 def test_without_code_a_python_file_is_refused(
-    command: str, evil: Path, tell: Tell
+    command: str, evil: Path, run_command: RunCommand
 ) -> None:
     out = ("--out", evil / "build") if command == "compile" else ()
-    status, said, error = tell(command, f"{evil / 'evil.py'}:build", "--no-code", *out)
-    assert (status, said) == (2, "")
-    assert "evil.py:build is a Python file, which has to be run" in error
+    status, output, error = run_command(
+        command, f"{evil / 'evil.py'}:build", "--no-code", *out
+    )
+    assert (status, output) == (2, "")
+    assert "evil.py:build is a Python file, which must be run" in error
     assert not (evil / "it ran").exists()
 
 
-def test_a_python_source_is_not_run_before_the_run(evil: Path, tell: Tell) -> None:
+def test_a_python_source_is_not_run_before_the_run(
+    evil: Path, run_command: RunCommand
+) -> None:
     plain = evil / "plain.yaml"
     for options in ((), ("--no-code",)):
-        assert tell("check", plain, *options)[0] == 0
-        assert tell("show", plain, *options)[0] == 0
-        assert tell("compile", plain, "--out", evil / "build", *options)[0] == 0
-    assert tell("show", evil / "build", "--node", "worker:0")[0] == 0
-    assert tell("explain", evil / "build", "h.w", "--no-code")[0] == 0
+        assert run_command("check", plain, *options)[0] == 0
+        assert run_command("show", plain, *options)[0] == 0
+        assert run_command("compile", plain, "--out", evil / "build", *options)[0] == 0
+    assert run_command("show", evil / "build", "--node", "worker:0")[0] == 0
+    assert run_command("explain", evil / "build", "h.w", "--no-code")[0] == 0
     assert not (evil / "it ran").exists()
 
 
-def test_checking_a_call_runs_its_module(evil: Path, tell: Tell) -> None:
-    assert tell("check", evil / "calls.yaml")[0] == 0
+def test_checking_a_call_runs_its_module(evil: Path, run_command: RunCommand) -> None:
+    assert run_command("check", evil / "calls.yaml")[0] == 0
     assert (evil / "it ran").exists()
 
 
-# what is printed
+# output
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_file_name_does_not_steer_the_terminal(
-    there: bool, tmp_path: Path, tell: Tell
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_file_name_cannot_send_control_characters_to_the_terminal(
+    exists: bool, tmp_path: Path, run_command: RunCommand
 ) -> None:
     spec = tmp_path / f"e{ESCAPE}\u202e.yaml"
-    if there:
-        spec.write_bytes(find("specs/two_workers.yaml").read_bytes())
+    if exists:
+        spec.write_bytes(find_file("specs/two_workers.yaml").read_bytes())
     for command in ("check", "show"):
-        status, out, error = tell(command, spec)
-        assert status == (0 if there else 2)
+        status, out, error = run_command(command, spec)
+        assert status == (0 if exists else 2)
         assert not {"\x1b", "\x07", "\u202e"} & {*out, *error}
-        if there and command == "check":
+        if exists and command == "check":
             assert "e\N{REPLACEMENT CHARACTER}]0;pwned" in out
 
 
-def test_a_foreign_build_does_not_steer_the_terminal(
-    tmp_path: Path, tell: Tell
+def test_a_foreign_build_cannot_send_control_characters_to_the_terminal(
+    tmp_path: Path, run_command: RunCommand
 ) -> None:
     build = tmp_path / "build"
-    plan = placer.compile(find("specs/two_workers.yaml"), build)
+    plan = placer.compile(find_file("specs/two_workers.yaml"), build)
     program = build / plan.nodes[0].program
     program.write_text(f"# {ESCAPE}\n{program.read_text()}")
     tree = json.loads((build / "plan.json").read_bytes())
     tree["files"][plan.nodes[0].program] = sha256(program.read_bytes())
     tree["choices"][0]["why"] = f"because {ESCAPE}"
-    plan = sealed(msgspec.json.decode(json.dumps(tree), type=Plan))
+    plan = with_digest(msgspec.json.decode(json.dumps(tree), type=Plan))
     (build / "plan.json").write_text(to_json(plan))
     for command in (("show", "--node", "worker:0"), ("explain",), ("show", "--tables")):
-        status, out, error = tell(command[0], build, *command[1:])
+        status, out, error = run_command(command[0], build, *command[1:])
         assert (status, error) == (0, "")
         assert "\x1b" not in out
         assert ("]0;pwned" in out) == ("--tables" not in command)
 
 
-def test_a_terminal_gets_our_colours_and_none_of_a_text(
+def test_a_terminal_gets_colors_but_no_control_characters_of_a_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Terminal(io.StringIO):
@@ -165,12 +169,12 @@ def test_a_terminal_gets_our_colours_and_none_of_a_text(
     assert "\N{REPLACEMENT CHARACTER}]0;pwned" in shown
 
 
-def test_the_command_line_prints_in_one_place_alone() -> None:
+def test_the_command_line_prints_only_through_echo() -> None:
     folder = Path(placer.__file__).parent / "command"
     for file in folder.glob("*.py"):
         calls = [
             n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Call)
         ]
         printing = {"print", "click.echo", "click.secho", "sys.stdout.write"}
-        found = printing & {ast.unparse(call.func) for call in calls}
-        assert found == ({"click.echo"} if file.name == "console.py" else set()), file
+        used = printing & {ast.unparse(call.func) for call in calls}
+        assert used == ({"click.echo"} if file.name == "console.py" else set()), file

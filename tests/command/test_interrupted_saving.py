@@ -1,4 +1,4 @@
-"""A first signal to a launcher lets the nodes save, but not for ever."""
+"""A first signal to a launcher lets the nodes save, within a time limit."""
 
 from __future__ import annotations
 
@@ -13,52 +13,56 @@ import pytest
 from placer.runtime.run.events import STOPPING
 
 SCRIPTED = Path(__file__).parents[1] / "support" / "scripted_node.py"
-ENOUGH = 60.0
+TIMEOUT = 60.0
 
 LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
 from placer.launcher import signals, supervise
-from placer.launcher.node_events import Failed, State, Warned
+from placer.launcher.node_events import NodeFailure, NodeWarning, State
 from placer.launcher.local import launch_nodes
 supervise.TERM_GRACE = 0.3
-scripted, logs, grace, twins, saves, control = sys.argv[1:]
+scripted, logs, grace, window, params_file, control = sys.argv[1:]
 signals.SAVE_GRACE = float(grace)
-signals.TWINS = float(twins)
+signals.DUPLICATE_WINDOW = float(window)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 last = [f"ended={logs}/worker-0.log", "state=done"] if "result" in control else ["wait"]
 scripts = {"worker:0": ["pid", *control.split()], "ps:0": ["state=running", *last]}
 def command(node):
     return [sys.executable, scripted, node, *scripts[node]]
 def watch(event):
-    if isinstance(event, Failed):
+    if isinstance(event, NodeFailure):
         print(event.cause.node, "failed", flush=True)
-    if isinstance(event, (State, Warned)):
-        said = event.message if isinstance(event, Warned) else event.state
-        print(getattr(event, "node", ""), said, flush=True)
-launch_nodes(list(scripts), command, Path(logs), os.environ, watch, saves=Path(saves) if saves else None)
+    if isinstance(event, (State, NodeWarning)):
+        text = event.message if isinstance(event, NodeWarning) else event.state
+        print(getattr(event, "node", ""), text, flush=True)
+launch_nodes(list(scripts), command, Path(logs), os.environ, watch,
+    params_file=Path(params_file) if params_file else None)
 """
-SAVES = "ordered state=saving state=done result"
+SAVING = "await_order state=saving state=done result"
 
 
-def interrupted(
+def interrupt_launcher(
     logs: Path,
     script: str,
     number: int,
     *,
     again: bool = False,
-    grace: float = ENOUGH,
-    twins: float = 0.0,
-    saves: str = "p",
+    grace: float = TIMEOUT,
+    window: float = 0.0,
+    params_file: str = "p",
     fifo: Path | None = None,
 ) -> tuple[int, str]:
-    """The exit status of a launcher that gets a signal once the control node, which
-    does what its script says, is in its first state or has failed, and the last that it
-    says. With `again` it gets another one, by default once it has said that it will
-    save, and with `twins`, the seconds in which two are one, at once. Where the node
-    waits for a `fifo`, that is let go once the signal was sent."""
+    """Send a signal to a launcher; return its exit status and stderr.
+
+    The signal is sent when the control node, which runs `script`, reports its first
+    state or fails. With `again` it is sent a second time: after the launcher has
+    printed that it will save, or at once if there is a `window`, the seconds within
+    which two signals count as one. If the script waits for a `fifo`, it continues after
+    the signal.
+    """
     command = [sys.executable, "-c", LAUNCHER, str(SCRIPTED), str(logs), str(grace)]
-    command += [str(twins), saves]
+    command += [str(window), params_file]
     with subprocess.Popen(
         [*command, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as launcher:
@@ -68,12 +72,12 @@ def interrupted(
             pass
         launcher.send_signal(number)
         if again:
-            while not twins and launcher.stdout.readline() != f" {STOPPING}\n":
+            while not window and launcher.stdout.readline() != f" {STOPPING}\n":
                 pass
             launcher.send_signal(number)
         if fifo is not None:
             fifo.write_bytes(b"")
-        _, err = launcher.communicate(timeout=ENOUGH)
+        _, err = launcher.communicate(timeout=TIMEOUT)
         return launcher.returncode, err
 
 
@@ -85,38 +89,40 @@ def interrupted(
     ],
 )
 def test_a_signal_lets_the_nodes_save(tmp_path, number, status, last):
-    found, err = interrupted(tmp_path, f"state=running {SAVES}", number)
-    assert found == status
+    exit_status, err = interrupt_launcher(tmp_path, f"state=running {SAVING}", number)
+    assert exit_status == status
     saved = err.splitlines()[-1 - len(last)].removeprefix("KeyboardInterrupt: ")
     assert saved == "stopped after step 1; the parameters are in p"
     assert err.splitlines()[len(err.splitlines()) - len(last) :] == last
 
 
-def test_a_signal_that_comes_twice_at_once_is_one(tmp_path):
-    script = f"state=running {SAVES}"
-    _, err = interrupted(tmp_path, script, signal.SIGTERM, again=True, twins=ENOUGH)
+def test_two_signals_at_once_count_as_one(tmp_path):
+    script = f"state=running {SAVING}"
+    _, err = interrupt_launcher(
+        tmp_path, script, signal.SIGTERM, again=True, window=TIMEOUT
+    )
     assert "stopped after step 1; the parameters are in p\n" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_hides_no_failure_that_came_before(tmp_path, number):
-    status, err = interrupted(tmp_path, "fail=boom wait", number, saves="")
+def test_a_signal_does_not_hide_an_earlier_failure(tmp_path, number):
+    status, err = interrupt_launcher(tmp_path, "fail=boom wait", number, params_file="")
     assert status in (-number, 128 + number)
     assert "the run had failed: worker:0 failed: step 1: boom" in err
 
 
-def test_ctrl_c_waits_for_a_step_as_long_as_it_takes(tmp_path):
-    script = f"state=running {SAVES}"
-    _, err = interrupted(tmp_path, script, signal.SIGINT, grace=0.0)
+def test_ctrl_c_waits_for_a_step_without_a_limit(tmp_path):
+    script = f"state=running {SAVING}"
+    _, err = interrupt_launcher(tmp_path, script, signal.SIGINT, grace=0.0)
     assert err.endswith("stopped after step 1; the parameters are in p\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_a_file_be_written_to_its_end(tmp_path, number):
+def test_a_signal_does_not_interrupt_writing_the_file(tmp_path, number):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    script = f"state=writing told={fifo} state=done result"
-    _, err = interrupted(tmp_path, script, number, grace=0.0, fifo=fifo)
+    script = f"state=writing fifo={fifo} state=done result"
+    _, err = interrupt_launcher(tmp_path, script, number, grace=0.0, fifo=fifo)
     assert "stopped after step 1; the parameters are in p\n" in err
     assert "nothing was saved" not in err
 
@@ -124,15 +130,20 @@ def test_a_signal_lets_a_file_be_written_to_its_end(tmp_path, number):
 @pytest.mark.parametrize(
     ("script", "again", "grace", "why"),
     [
-        ("state=compiling wait", False, ENOUGH, "there was no step yet"),
+        ("state=compiling wait", False, TIMEOUT, "the first step had not finished"),
         ("state=running wait", False, 0.2, "the nodes did not stop within 0.2 s"),
-        ("state=running deaf wait", True, ENOUGH, "there was a second signal"),
-        ("state=running ordered state=saving wait", True, 0.2, "a second signal"),
-        ("state=running ordered fail=broken wait", False, ENOUGH, "broken"),
+        (
+            "state=running ignore_sigterm wait",
+            True,
+            TIMEOUT,
+            "there was a second signal",
+        ),
+        ("state=running await_order state=saving wait", True, 0.2, "a second signal"),
+        ("state=running await_order fail=broken wait", False, TIMEOUT, "broken"),
     ],
 )
-def test_what_does_not_save_is_ended(tmp_path, script, again, grace, why):
-    status, err = interrupted(
+def test_nodes_that_do_not_save_are_ended(tmp_path, script, again, grace, why):
+    status, err = interrupt_launcher(
         tmp_path, script, signal.SIGTERM, again=again, grace=grace
     )
     assert status == 128 + signal.SIGTERM

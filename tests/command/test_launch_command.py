@@ -1,4 +1,4 @@
-"""`launch` runs the nodes of a build as processes, with this very placer."""
+"""`launch` runs the nodes of a build as processes, with the same placer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import placer
-from placer.resources import find
+from placer.resources import find_file
 
-LOUD = """\
+PRINTING_SPEC = """\
 nodes: {worker: {count: 1}}
 inputs: {x: "float32[batch, 1]", y: "float32[batch, 1]"}
 data: {train: {source: "python:rows:rows", batch: 4}}
@@ -31,31 +31,33 @@ CHECKOUT = Path(placer.__file__).parents[1]
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("digits") / "build"
-    placer.compile(find("specs/digits.yaml"), folder, nodes={"worker": 1, "ps": 1})
+    placer.compile(find_file("specs/digits.yaml"), folder, nodes={"worker": 1, "ps": 1})
     return folder
 
 
 @pytest.mark.skipif(
     not (CHECKOUT / "cli.py").exists(), reason="cli.py is not installed"
 )
-def test_a_bare_checkout_launches_from_any_folder(build: Path, tmp_path: Path) -> None:
-    # Modules of the folder one works in are not to take the place of others.
+def test_a_checkout_launches_from_any_folder_without_installation(
+    build: Path, tmp_path: Path
+) -> None:
+    # Modules in the working folder must not shadow installed ones.
     (tmp_path / "json.py").write_text("raise ImportError('the wrong json')\n")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     command = [sys.executable, CHECKOUT / "cli.py", "launch", build, "--json"]
     command += ["--steps=2", "--logs", "logs", "--history", "history.jsonl"]
-    told = subprocess.run(
+    ended = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True
     )
-    assert told.returncode == 0, told.stderr
-    (line,) = told.stdout.splitlines()
+    assert ended.returncode == 0, ended.stderr
+    (line,) = ended.stdout.splitlines()
     result = json.loads(line)
     assert result["steps"] == 2
     assert sorted(result["metrics"]) == sorted(result["eval"]) == ["accuracy", "loss"]
     assert sorted(result["bytes_sent"]) == ["ps:0", "worker:0"]
     assert min(result["bytes_sent"].values()) > 0
-    assert "\x1b" not in told.stderr
-    assert "evaluation after step 2 " in told.stderr
+    assert "\x1b" not in ended.stderr
+    assert "evaluation after step 2 " in ended.stderr
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
     assert sorted(log.name for log in (tmp_path / "logs").iterdir()) == [
@@ -64,7 +66,7 @@ def test_a_bare_checkout_launches_from_any_folder(build: Path, tmp_path: Path) -
     ]
 
 
-def test_threads_of_one_process_give_the_same_result(
+def test_threads_of_one_process_compute_the_same_result(
     build: Path, tmp_path: Path
 ) -> None:
     processes = placer.launch(build, steps=2, logs=tmp_path)
@@ -73,7 +75,7 @@ def test_threads_of_one_process_give_the_same_result(
     assert threads.eval == processes.eval
 
 
-def test_logs_go_when_all_went_well(
+def test_logs_are_removed_after_a_successful_run(
     build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
@@ -89,16 +91,16 @@ def test_logs_go_when_all_went_well(
         ({"steps": 0}, "'steps' must be at least 1, not 0"),
         (
             {"in_process": True, "logs": "logs"},
-            "'logs' does not go with in-process nodes",
+            "'logs' cannot be used with in-process nodes",
         ),
-        ({"in_process": True, "carrier": "zeromq"}, "'carrier' does not go with"),
-        ({"in_process": True, "base_port": 9000}, "'base_port' does not go with"),
-        ({"base_port": 65535}, "2 nodes from port 65535 on would need port 65536"),
+        ({"in_process": True, "carrier": "zeromq"}, "'carrier' cannot be used with"),
+        ({"in_process": True, "base_port": 9000}, "'base_port' cannot be used with"),
+        ({"base_port": 65535}, "2 nodes from base port 65535 need port 65536"),
         ({"deadline": float("nan")}, "'deadline' must be above 0 and at most 1e"),
         ({"join_timeout": float("inf")}, "'join_timeout' must be above 0"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
+def test_options_that_cannot_be_combined_are_refused(
     build: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(placer.PlacerError, match=message):
@@ -111,20 +113,23 @@ def test_files_that_a_run_must_not_write_are_refused(
     pipe, file = tmp_path / "pipe", tmp_path / "file"
     os.mkfifo(pipe)
     for options, message in (
-        ({"save_params": pipe}, "it is not a file"),
-        ({"save_params": "/dev/null"}, "it is not a file"),
+        ({"save_params": pipe}, "it is not a regular file"),
+        ({"save_params": "/dev/null"}, "it is not a regular file"),
         ({"save_params": tmp_path}, "it is a folder"),
-        ({"save_params": build / "plan.json"}, "a build holds nothing else"),
-        ({"history": build / "new.jsonl"}, "a build holds nothing else"),
-        ({"history": file, "save_params": file}, "another file of the run"),
-        ({"history": tmp_path / "no" / "file"}, "there is no folder"),
+        ({"save_params": build / "plan.json"}, "it is inside the build folder"),
+        ({"history": build / "new.jsonl"}, "it is inside the build folder"),
+        (
+            {"history": file, "save_params": file},
+            "the run writes another file to the same path",
+        ),
+        ({"history": tmp_path / "no" / "file"}, "the folder .* does not exist"),
     ):
         with pytest.raises(placer.PlacerError, match=message):
             placer.launch(build, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_parameters_are_saved_where_a_link_leads_and_with_the_mode_of_any_file(
+def test_saved_parameters_follow_links_and_get_the_mode_of_other_files(
     build: Path, tmp_path: Path
 ) -> None:
     link, file = tmp_path / "link", tmp_path / "file"
@@ -141,43 +146,43 @@ def test_parameters_are_saved_where_a_link_leads_and_with_the_mode_of_any_file(
     assert file.stat().st_mode & 0o777 == 0o604
 
 
-def test_what_a_model_prints_is_not_the_result(tmp_path: Path) -> None:
+def test_prints_of_a_model_do_not_mix_with_the_result(tmp_path: Path) -> None:
     (tmp_path / "rows.py").write_text(
         "print('loaded')\n"
         "def rows():\n    return [{'x': [i], 'y': [i]} for i in range(8)]\n"
     )
-    (tmp_path / "loud.yaml").write_text(LOUD)
+    (tmp_path / "loud.yaml").write_text(PRINTING_SPEC)
     placer.compile(tmp_path / "loud.yaml", tmp_path / "build")
     command = ["launch", str(tmp_path / "build"), "--in-process", "--json"]
-    told = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-m", "placer.command", *command],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert json.loads(told.stdout)["steps"] == 2
-    assert "loaded" in told.stderr
+    assert json.loads(ended.stdout)["steps"] == 2
+    assert "loaded" in ended.stderr
 
 
-def test_a_closed_output_is_written_to_nobody(build: Path) -> None:
+def test_a_closed_stdout_causes_no_error(build: Path) -> None:
     command = f"'{sys.executable}' -m placer.command show '{build}' >&-"
-    told = subprocess.run(command, shell=True, capture_output=True, text=True)
-    assert (told.returncode, told.stderr) == (0, "")
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"spec": 1, "ops": {}}'])
-def test_sources_that_are_damaged_are_told(
+def test_damaged_sources_are_reported(
     build: Path, tmp_path: Path, content: str
 ) -> None:
     copy = tmp_path / "build"
     shutil.copytree(build, copy)
     (copy / "sources.json").write_text(content)
     for command in (["explain", str(copy), "loss"], ["launch", str(copy)]):
-        told = subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-m", "placer.command", *command],
             capture_output=True,
             text=True,
         )
-        assert told.returncode != 0
-        assert "sources.json' cannot be read" in told.stderr
-        assert "Traceback" not in told.stderr
+        assert ended.returncode != 0
+        assert "sources.json' cannot be read" in ended.stderr
+        assert "Traceback" not in ended.stderr

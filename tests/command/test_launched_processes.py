@@ -1,4 +1,4 @@
-"""The launcher ends every process, whatever happens, and names the root cause."""
+"""The launcher always ends every process, and names the root cause of a failure."""
 
 from __future__ import annotations
 
@@ -15,28 +15,35 @@ import pytest
 
 from placer.errors import RunError
 from placer.launcher import supervise
-from placer.launcher.cause import last_line, of_report
+from placer.launcher.cause import failure_from_report, last_line
 from placer.launcher.local import launch_nodes, log_path
-from placer.launcher.node_events import Blame, Event, Failed, Finished, State, Step
+from placer.launcher.node_events import (
+    Event,
+    FailureCause,
+    NodeFailure,
+    RunResult,
+    State,
+    Step,
+)
 from placer.launcher.output import show_output
 from placer.launcher.supervise import Outcome
 
 SCRIPTED = Path(__file__).parents[1] / "support" / "scripted_node.py"
-ENOUGH = 60.0
-"""Seconds after which a test gives up on what it waits for."""
+TIMEOUT = 60.0
+"""The longest that a test waits, in seconds."""
 
 
 @pytest.fixture(autouse=True)
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody here needs long to end by itself."""
-    monkeypatch.setattr(supervise, "ROOT_GRACE", 0.3)
+def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the grace periods: no process here needs long to end."""
+    monkeypatch.setattr(supervise, "PEER_EXIT_GRACE", 0.3)
     monkeypatch.setattr(supervise, "TERM_GRACE", 0.5)
 
 
 def outcome(
     scripts: Mapping[str, str], logs: Path, watch: Callable[[Event], None] | None = None
 ) -> Outcome:
-    """Launch a node for each script."""
+    """Launch a node for each script, and return the outcome."""
 
     def command(node: str) -> list[str]:
         return [sys.executable, str(SCRIPTED), node, *scripts[node].split()]
@@ -45,26 +52,26 @@ def outcome(
     return launch_nodes(list(scripts), command, logs, os.environ, watch)
 
 
-def launched(
+def launch_and_wait(
     scripts: Mapping[str, str], logs: Path, watch: Callable[[Event], None] | None = None
-) -> Finished:
-    """The result of nodes that all end well."""
-    found = outcome(scripts, logs, watch)
-    assert not found.warnings
-    return found.result
+) -> RunResult:
+    """Launch a node for each script, and return the result; there are no warnings."""
+    run = outcome(scripts, logs, watch)
+    assert not run.warnings
+    return run.result
 
 
 def failure(scripts: Mapping[str, str], logs: Path) -> str:
     with pytest.raises(RunError) as caught:
-        launched(scripts, logs)
+        launch_and_wait(scripts, logs)
     return str(caught.value)
 
 
 def logged(logs: Path, node: str, word: str) -> int:
-    """The number after `word` in a node's log."""
-    found = re.search(rf"{word} (\d+)", log_path(logs, node).read_text())
-    assert found, f"{node} has not said its {word}"
-    return int(found[1])
+    """Return the number after `word` in the log of a node."""
+    match = re.search(rf"{word} (\d+)", log_path(logs, node).read_text())
+    assert match, f"{node} has not printed its {word}"
+    return int(match[1])
 
 
 def runs(pid: int) -> bool:
@@ -76,7 +83,7 @@ def runs(pid: int) -> bool:
 
 
 def wait_for_end(pid: int) -> None:
-    """Wait until the process, which is nobody's child here, has ended."""
+    """Wait until a process, which is not a child of this one, has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -84,14 +91,14 @@ def wait_for_end(pid: int) -> None:
     try:
         ended = select.poll()
         ended.register(descriptor, select.POLLIN)
-        assert ended.poll(ENOUGH * 1000), f"process {pid} is left behind"
+        assert ended.poll(TIMEOUT * 1000), f"process {pid} still runs"
     finally:
         os.close(descriptor)
 
 
-def test_a_run_gives_its_result_and_shows_every_event(tmp_path: Path) -> None:
+def test_a_run_returns_its_result_and_passes_on_every_event(tmp_path: Path) -> None:
     seen: list[Event] = []
-    result = launched(
+    result = launch_and_wait(
         {
             "worker:0": "state=running step=1 state=done result",
             "ps:0": "state=running state=done",
@@ -99,7 +106,7 @@ def test_a_run_gives_its_result_and_shows_every_event(tmp_path: Path) -> None:
         tmp_path / "logs",
         seen.append,
     )
-    assert result == Finished(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
+    assert result == RunResult(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
     states = [(e.node, e.state) for e in seen if isinstance(e, State)]
     assert sorted(states) == [
         ("ps:0", "done"),
@@ -108,11 +115,11 @@ def test_a_run_gives_its_result_and_shows_every_event(tmp_path: Path) -> None:
         ("worker:0", "running"),
     ]
     (step,) = (e for e in seen if isinstance(e, Step))
-    assert step.metrics["loss"] != step.metrics["loss"]  # a loss that is no number
+    assert step.metrics["loss"] != step.metrics["loss"]  # NaN
 
 
 def test_each_node_has_a_log_of_its_own(tmp_path: Path) -> None:
-    launched(
+    launch_and_wait(
         {
             "worker:0": "say=hello state=done result",
             "ps:0": "say=goodbye state=done",
@@ -123,15 +130,15 @@ def test_each_node_has_a_log_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / "ps-0.log").read_text() == "goodbye\n"
 
 
-def test_the_last_words_of_a_process_are_heard_however_many(tmp_path: Path) -> None:
+def test_all_events_of_a_process_are_read_after_it_has_ended(tmp_path: Path) -> None:
     seen: list[Event] = []
-    launched({"worker:0": "flood state=done result"}, tmp_path, seen.append)
+    launch_and_wait({"worker:0": "flood state=done result"}, tmp_path, seen.append)
     steps = [event.step for event in seen if isinstance(event, Step)]
     assert steps == list(range(20_000))
 
 
 def test_a_node_that_reports_its_failure_is_the_root_cause(tmp_path: Path) -> None:
-    told = failure(
+    message = failure(
         {
             "worker:0": "hear=worker:1 exit=1",
             "worker:1": "fail=ValueError exit=1",
@@ -140,53 +147,59 @@ def test_a_node_that_reports_its_failure_is_the_root_cause(tmp_path: Path) -> No
         tmp_path,
     )
     log = log_path(tmp_path, "worker:1")
-    assert told == f"worker:1 failed: step 1: ValueError\n  log: {log}"
+    assert message == f"worker:1 failed: step 1: ValueError\n  log: {log}"
 
 
-@pytest.mark.parametrize("said", ["worker:1 is full", "worker:1: is full", "is full"])
-def test_a_node_is_named_once(said: str) -> None:
-    found = of_report(Failed(Blame("worker:1", "", said), root=True))
-    assert found.text == "worker:1 failed: is full"
+@pytest.mark.parametrize(
+    "message", ["worker:1 is full", "worker:1: is full", "is full"]
+)
+def test_a_node_is_named_once(message: str) -> None:
+    failure = failure_from_report(
+        NodeFailure(FailureCause("worker:1", "", message), root=True)
+    )
+    assert failure.text == "worker:1 failed: is full"
 
 
 def test_a_killed_node_is_named_with_its_signal(tmp_path: Path) -> None:
-    told = failure({"worker:0": "wait", "ps:0": "kill=SIGKILL"}, tmp_path)
-    assert told.startswith("ps:0 was killed by SIGKILL\n")
+    message = failure({"worker:0": "wait", "ps:0": "kill=SIGKILL"}, tmp_path)
+    assert message.startswith("ps:0 was killed by SIGKILL\n")
 
 
-def test_a_node_that_says_nothing_is_told_by_its_log(tmp_path: Path) -> None:
-    told = failure({"worker:0": "wait", "ps:0": "say=boom exit=3"}, tmp_path)
-    assert told.startswith("ps:0 ended with exit status 3: boom\n")
+def test_a_node_that_ends_without_a_report_is_named_with_the_end_of_its_log(
+    tmp_path: Path,
+) -> None:
+    message = failure({"worker:0": "wait", "ps:0": "say=boom exit=3"}, tmp_path)
+    assert message.startswith("ps:0 ended with exit status 3: boom\n")
 
 
-def test_a_node_that_leaves_early_is_a_failure(tmp_path: Path) -> None:
-    told = failure({"worker:0": "wait", "ps:0": "state=running exit=0"}, tmp_path)
-    assert told.startswith("ps:0 ended before the run did\n")
+def test_a_node_that_ends_early_is_a_failure(tmp_path: Path) -> None:
+    message = failure({"worker:0": "wait", "ps:0": "state=running exit=0"}, tmp_path)
+    assert message.startswith("ps:0 ended before the end of the run\n")
 
 
 def test_nodes_that_end_without_a_result_are_a_failure(tmp_path: Path) -> None:
-    told = failure({"worker:0": "state=done", "ps:0": "state=done"}, tmp_path)
-    assert told == "all nodes have ended, and none reported a result"
+    message = failure({"worker:0": "state=done", "ps:0": "state=done"}, tmp_path)
+    assert message == "all nodes have ended, and none reported a result"
 
 
-RESULT = Finished(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
+RESULT = RunResult(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
 AFTER = ", after the run had its result, which is complete"
 
 
-def test_a_node_that_outlasts_the_result_is_a_warning(
+def test_a_node_that_runs_on_after_the_result_causes_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervise, "RESULT_GRACE", 0.2)
+    monkeypatch.setattr(supervise, "EXIT_GRACE", 0.2)
     scripts = {"worker:0": "state=done result", "ps:0": "pid state=done wait"}
-    found = outcome(scripts, tmp_path)
+    run = outcome(scripts, tmp_path)
     log = log_path(tmp_path, "ps:0")
-    said = f"ps:0 did not end within 0.2 s of the run's end{AFTER}\n  log: {log}"
-    assert found == Outcome(RESULT, (said,))
+    warning = f"ps:0 did not end within 0.2 s of the run's end{AFTER}\n  log: {log}"
+    assert run == Outcome(RESULT, (warning,))
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 
 @pytest.mark.parametrize("node", ["worker:0", "ps:0"])
-def test_a_node_that_crashes_after_the_result_is_a_warning(
+def test_a_node_that_crashes_after_the_result_causes_a_warning(
     node: str, tmp_path: Path
 ) -> None:
     ps, worker = log_path(tmp_path, "ps:0"), log_path(tmp_path, "worker:0")
@@ -194,20 +207,20 @@ def test_a_node_that_crashes_after_the_result_is_a_warning(
         "worker:0": f"pid state=writing ended={ps} result state=done",
         "ps:0": "pid state=done",
     }
-    if node == "ps:0":  # it outlives the run
+    if node == "ps:0":  # it ends after the run
         scripts = {
             "worker:0": "pid state=writing result state=done",
             "ps:0": f"pid state=done ended={worker}",
         }
     scripts[node] += " exit=139"
-    found = outcome(scripts, tmp_path)
+    run = outcome(scripts, tmp_path)
     log = log_path(tmp_path, node)
-    said = f"{node} ended with exit status 139: pid {logged(tmp_path, node, 'pid')}"
-    assert found == Outcome(RESULT, (f"{said}{AFTER}\n  log: {log}",))
+    warning = f"{node} ended with exit status 139: pid {logged(tmp_path, node, 'pid')}"
+    assert run == Outcome(RESULT, (f"{warning}{AFTER}\n  log: {log}",))
 
 
 @pytest.mark.parametrize("how", ["exit=139", "kill=SIGKILL", "fail=boom"])
-def test_a_node_that_has_done_its_part_may_fail_while_another_writes(
+def test_a_node_that_fails_after_the_last_barrier_causes_a_warning(
     how: str, tmp_path: Path
 ) -> None:
     log = log_path(tmp_path, "ps:0")
@@ -215,14 +228,14 @@ def test_a_node_that_has_done_its_part_may_fail_while_another_writes(
         "worker:0": f"state=saving state=writing ended={log} result state=done",
         "ps:0": f"pid state=saving state=done {how}",
     }
-    found = outcome(scripts, tmp_path)
-    assert found.result == RESULT
-    (said,) = found.warnings
-    assert said.startswith("ps:0 ")
-    assert AFTER in said
+    run = outcome(scripts, tmp_path)
+    assert run.result == RESULT
+    (warning,) = run.warnings
+    assert warning.startswith("ps:0 ")
+    assert AFTER in warning
 
 
-def test_a_node_that_dies_before_another_says_that_it_writes_costs_no_result(
+def test_a_node_killed_just_before_the_last_barrier_is_reported_causes_a_warning(
     tmp_path: Path,
 ) -> None:
     log = log_path(tmp_path, "ps:0")
@@ -230,16 +243,14 @@ def test_a_node_that_dies_before_another_says_that_it_writes_costs_no_result(
         "worker:0": f"state=saving ended={log} state=writing slow=1 result state=done",
         "ps:0": "pid state=saving kill=SIGKILL",
     }
-    found = outcome(scripts, tmp_path)
-    assert found.result == RESULT
-    (said,) = found.warnings
-    assert said.startswith("ps:0 was killed by SIGKILL")
+    run = outcome(scripts, tmp_path)
+    assert run.result == RESULT
+    (warning,) = run.warnings
+    assert warning.startswith("ps:0 was killed by SIGKILL")
 
 
 @pytest.mark.parametrize("how", ["exit=139", "kill=SIGKILL", "fail=boom", "exit=0"])
-def test_a_node_that_fails_before_its_part_of_saving_is_done_ends_the_run(
-    how: str, tmp_path: Path
-) -> None:
+def test_a_node_that_fails_while_saving_ends_the_run(how: str, tmp_path: Path) -> None:
     scripts = {"worker:0": "state=saving wait", "ps:0": f"state=saving {how}"}
     assert failure(scripts, tmp_path).startswith("ps:0 ")
 
@@ -249,20 +260,20 @@ def test_a_file_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
         "worker:0": "state=saving state=writing fail=full exit=1",
         "ps:0": "state=saving state=done",
     }
-    told = failure(scripts, tmp_path)
-    assert told.startswith("worker:0 failed: step 1: full\n")
+    message = failure(scripts, tmp_path)
+    assert message.startswith("worker:0 failed: step 1: full\n")
 
 
-def test_a_node_that_freezes_after_the_result_is_a_warning(tmp_path: Path) -> None:
+def test_a_node_that_freezes_after_the_result_causes_a_warning(tmp_path: Path) -> None:
     ps = log_path(tmp_path, "ps:0")
     scripts = {
         "worker:0": f"state=writing frozen={ps} result state=done",
         "ps:0": "pid state=saving kill=SIGSTOP",
     }
-    found = outcome(scripts, tmp_path)
-    frozen = "its process is frozen: it was stopped by a signal"
-    said = f"ps:0 did not end{AFTER}\n  {frozen}\n  log: {ps}"
-    assert found == Outcome(RESULT, (said,))
+    run = outcome(scripts, tmp_path)
+    frozen = "its process is frozen: a signal has stopped it"
+    warning = f"ps:0 did not end{AFTER}\n  {frozen}\n  log: {ps}"
+    assert run == Outcome(RESULT, (warning,))
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 
@@ -273,52 +284,54 @@ def test_a_node_that_freezes_while_it_writes_ends_the_run(
     scripts = {"worker:0": "pid state=writing kill=SIGSTOP", "ps:0": "state=done"}
     assert failure(scripts, tmp_path) == (
         "worker:0 did not end\n"
-        "  its process is frozen: it was stopped by a signal\n"
+        "  its process is frozen: a signal has stopped it\n"
         f"  log: {log_path(tmp_path, 'worker:0')}"
     )
     assert not runs(logged(tmp_path, "worker:0", "pid"))
 
 
-def test_a_frozen_node_that_others_lost_is_named_and_ended(tmp_path: Path) -> None:
+def test_a_frozen_node_that_its_peers_lost_is_named_and_ended(tmp_path: Path) -> None:
     log = log_path(tmp_path, "ps:0")
-    told = failure(
+    message = failure(
         {
             "worker:0": f"frozen={log} hear=ps:0 exit=1",
             "ps:0": "pid kill=SIGSTOP",
         },
         tmp_path,
     )
-    assert told == (
+    assert message == (
         "ps:0 failed: step 1: lost: no heartbeat\n"
-        "  its process is frozen: it was stopped by a signal\n"
+        "  its process is frozen: a signal has stopped it\n"
         f"  log: {log}"
     )
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 
-def test_a_deaf_node_is_killed(tmp_path: Path) -> None:
-    scripts = {"worker:0": "deaf pid wait", "ps:0": "fail=boom exit=1"}
+def test_a_node_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    scripts = {"worker:0": "ignore_sigterm pid wait", "ps:0": "fail=boom exit=1"}
     assert failure(scripts, tmp_path).startswith("ps:0 failed: step 1: boom\n")
     assert not runs(logged(tmp_path, "worker:0", "pid"))
 
 
-def test_what_a_node_started_ends_with_it(tmp_path: Path) -> None:
-    launched({"worker:0": "child state=done result"}, tmp_path)
+def test_processes_that_a_node_started_end_with_it(tmp_path: Path) -> None:
+    launch_and_wait({"worker:0": "child state=done result"}, tmp_path)
     child = logged(tmp_path, "worker:0", "child")
     wait_for_end(child)
 
 
 def test_a_node_may_close_its_pipe_before_it_ends(tmp_path: Path) -> None:
-    result = launched({"worker:0": "state=done result quiet exit=0"}, tmp_path)
+    result = launch_and_wait(
+        {"worker:0": "state=done result close_reports exit=0"}, tmp_path
+    )
     assert result.steps == 1
 
 
-def test_a_line_that_is_no_event_ends_the_run(tmp_path: Path) -> None:
-    told = failure({"worker:0": "garbage wait", "ps:0": "pid wait"}, tmp_path)
-    assert told == "worker:0 reported what is no event: 'not an event'"
+def test_an_invalid_event_ends_the_run(tmp_path: Path) -> None:
+    message = failure({"worker:0": "garbage wait", "ps:0": "pid wait"}, tmp_path)
+    assert message == "worker:0 reported an invalid event: 'not an event'"
 
 
-def test_a_node_that_cannot_be_started_ends_those_that_were(tmp_path: Path) -> None:
+def test_if_a_node_cannot_be_started_the_others_are_ended(tmp_path: Path) -> None:
     def command(node: str) -> list[str]:
         words = [str(SCRIPTED), node, "child", "wait"]
         return [sys.executable if node == "worker:0" else "/no/such/python", *words]
@@ -334,12 +347,12 @@ def cmdline(pid: str) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
-def test_an_error_of_who_watches_ends_all(tmp_path: Path) -> None:
+def test_an_error_in_the_watch_function_ends_all_nodes(tmp_path: Path) -> None:
     def watch(event: Event) -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        launched({"worker:0": "pid state=running wait"}, tmp_path, watch)
+        launch_and_wait({"worker:0": "pid state=running wait"}, tmp_path, watch)
     assert not runs(logged(tmp_path, "worker:0", "pid"))
 
 
@@ -350,11 +363,11 @@ from placer.launcher import supervise
 from placer.launcher.local import launch_nodes
 supervise.TERM_GRACE = 0.5
 scripted, logs = sys.argv[1:]
-# As a shell starts it, whatever these tests were started by: nohup ignores SIGHUP.
+# The handlers of a program started by a shell; under nohup, SIGHUP would be ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 def command(node):
-    return [sys.executable, scripted, node, "deaf", "pid", "state=running", "wait"]
+    return [sys.executable, scripted, node, "ignore_sigterm", "pid", "state=running", "wait"]
 def watch(event):
     print(event.node, flush=True)
 nodes = ["worker:0", "ps:0"]
@@ -372,7 +385,7 @@ launch_nodes(nodes, command, Path(logs), os.environ, watch)
         (signal.SIGKILL, False, -signal.SIGKILL),
     ],
 )
-def test_a_signal_to_the_launcher_ends_all(
+def test_a_signal_to_the_launcher_ends_all_nodes(
     number: signal.Signals, again: bool, status: int, tmp_path: Path
 ) -> None:
     logs = tmp_path / "logs"
@@ -390,12 +403,12 @@ def test_a_signal_to_the_launcher_ends_all(
         launcher.send_signal(number)
         if again:
             launcher.send_signal(number)
-        assert launcher.wait(ENOUGH) == status
+        assert launcher.wait(TIMEOUT) == status
     for pid in pids:
         wait_for_end(pid)
 
 
-def test_a_log_that_is_gone_hides_no_failure(tmp_path: Path) -> None:
+def test_a_missing_log_does_not_hide_the_failure(tmp_path: Path) -> None:
     assert last_line(tmp_path / "gone.log") == ""
 
 
@@ -404,11 +417,11 @@ def test_a_process_that_cannot_be_watched_is_ended(
 ) -> None:
     started: list[int] = []
 
-    def refused(pid: int) -> int:
+    def refuse(pid: int) -> int:
         started.append(pid)
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(os, "pidfd_open", refused)
+    monkeypatch.setattr(os, "pidfd_open", refuse)
     before = set(os.listdir("/proc/self/fd"))
     assert "a:0 cannot be started" in failure({"a:0": "wait"}, tmp_path)
     assert len(started) == 1
@@ -416,11 +429,11 @@ def test_a_process_that_cannot_be_watched_is_ended(
     assert set(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_nodes_print_is_shown_with_their_names_and_steers_no_terminal(
+def test_output_of_nodes_is_shown_with_their_names_and_without_control_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripts = {"worker:0": "print=hello result", "worker:1": "print=there state=done"}
-    launched(scripts, tmp_path, show_output)
+    launch_and_wait(scripts, tmp_path, show_output)
     out, err = capsys.readouterr()
     assert out == ""
     assert sorted(err.splitlines()) == [

@@ -1,4 +1,4 @@
-"""Ports for a run are free, distinct, and not those of outgoing connections."""
+"""Ports for a run are free, distinct, and outside the ephemeral range."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ from placer.launcher.ports import free_endpoints
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def test_each_node_gets_a_port_that_can_be_listened_on() -> None:
+def test_each_node_gets_a_port_that_can_be_bound() -> None:
     endpoints = free_endpoints([f"worker:{i}" for i in range(20)])
     assert len(set(endpoints.values())) == 20
-    with ExitStack() as held:
+    with ExitStack() as sockets:
         for address in endpoints.values():
             host, port = address.split(":")
-            held.enter_context(socket.socket()).bind((host, int(port)))
+            sockets.enter_context(socket.socket()).bind((host, int(port)))
 
 
-def test_a_port_that_is_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     (address,) = free_endpoints(["worker:0"]).values()
-    taken = int(address.split(":")[1])
-    monkeypatch.setattr(ports, "_candidates", lambda: [taken, taken + 1])
+    used = int(address.split(":")[1])
+    monkeypatch.setattr(ports, "_candidates", lambda: [used, used + 1])
     with socket.socket() as holder:
-        holder.bind(("127.0.0.1", taken))
-        assert free_endpoints(["worker:0"]) == {"worker:0": f"127.0.0.1:{taken + 1}"}
-        with pytest.raises(RunError, match="1 free ports and 2 nodes need one"):
+        holder.bind(("127.0.0.1", used))
+        assert free_endpoints(["worker:0"]) == {"worker:0": f"127.0.0.1:{used + 1}"}
+        with pytest.raises(
+            RunError, match="2 nodes need a port each, but only 1 are free"
+        ):
             free_endpoints(["worker:0", "ps:0"])
 
 
-@pytest.mark.skipif(not RANGE.exists(), reason="Linux tells its range of ports")
-def test_ports_of_outgoing_connections_are_left_alone() -> None:
+@pytest.mark.skipif(
+    not RANGE.exists(), reason="needs the range of ephemeral ports of Linux"
+)
+def test_ephemeral_ports_are_not_used() -> None:
     low, high = map(int, RANGE.read_text().split())
     for address in free_endpoints([f"ps:{i}" for i in range(50)]).values():
         assert not low <= int(address.split(":")[1]) <= high

@@ -1,4 +1,4 @@
-"""What a run in progress looks like: a live table on a terminal, plain lines off it."""
+"""The progress of a run: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.console import Console
 
 from placer.launcher.node_events import Output, State, Step
 from placer.report import progress
-from placer.report.progress import LiveTable, PlainLines, Seen
+from placer.report.progress import LiveTable, PlainLines, RunView
 
 NODES = ("worker:0", "ps:0")
 
 
 class Clock:
-    """A clock that a test moves."""
+    """A clock that a test sets."""
 
     now = 100.0
 
@@ -27,15 +27,15 @@ class Clock:
 
 
 def step(number: int, accuracy: float | None = None) -> Step:
-    evaluated = None if accuracy is None else {"accuracy": accuracy}
-    return Step(number, 1, {"loss": 1 / number}, evaluated, 1234.5)
+    evaluation = None if accuracy is None else {"accuracy": accuracy}
+    return Step(number, 1, {"loss": 1 / number}, evaluation, 1234.5)
 
 
-def test_plain_lines_tell_a_step_a_second_and_the_last() -> None:
+def test_plain_lines_show_one_step_per_second_and_the_last() -> None:
     out, clock = io.StringIO(), Clock()
-    with PlainLines(Seen(NODES, steps=9), out, clock) as see:
+    with PlainLines(RunView(NODES, steps=9), out, clock) as show:
         for number in range(1, 10):
-            see(step(number))
+            show(step(number))
             clock.now += 0.3
     assert [line.split("  ")[0] for line in out.getvalue().splitlines()] == [
         "step 1 of 9",
@@ -44,12 +44,12 @@ def test_plain_lines_tell_a_step_a_second_and_the_last() -> None:
     ]
 
 
-def test_plain_lines_tell_every_evaluation_with_its_step() -> None:
+def test_plain_lines_show_every_evaluation_with_its_step() -> None:
     out = io.StringIO()
-    with PlainLines(Seen(NODES), out, Clock()) as see:
-        see(step(1))
-        see(step(2, accuracy=0.5))
-        see(step(3, accuracy=0.75))
+    with PlainLines(RunView(NODES), out, Clock()) as show:
+        show(step(1))
+        show(step(2, accuracy=0.5))
+        show(step(3, accuracy=0.75))
     assert out.getvalue().splitlines() == [
         "step 1  epoch 1  loss 1  1,234 samples/s",
         "step 2  epoch 1  loss 0.5  1,234 samples/s",
@@ -59,20 +59,20 @@ def test_plain_lines_tell_every_evaluation_with_its_step() -> None:
     ]
 
 
-def test_plain_lines_tell_who_waits_for_whom_when_nothing_moves() -> None:
+def test_plain_lines_show_the_nodes_waited_for_when_there_is_no_step() -> None:
     out, clock = io.StringIO(), Clock()
-    with PlainLines(Seen(NODES), out, clock) as see:
+    with PlainLines(RunView(NODES), out, clock) as show:
         for _ in range(12):
-            see(State("worker:0", "joining", 0, ("ps:0",)))
+            show(State("worker:0", "joining", 0, ("ps:0",)))
             clock.now += 0.5
     assert out.getvalue() == "worker:0 joining (waits for ps:0)  ps:0 starting\n"
 
 
-def test_plain_lines_tell_how_many_rows_have_been_read() -> None:
+def test_plain_lines_show_the_number_of_rows_read() -> None:
     out, clock = io.StringIO(), Clock()
-    with PlainLines(Seen(NODES[:1]), out, clock) as see:
+    with PlainLines(RunView(NODES[:1]), out, clock) as show:
         for rows in (0, 700_000, 1_400_000):
-            see(State("worker:0", "reading rows", rows=rows))
+            show(State("worker:0", "reading rows", rows=rows))
             clock.now += 5.0
     assert out.getvalue().splitlines() == [
         "worker:0 reading rows: 700,000",
@@ -87,16 +87,16 @@ def terminal() -> Console:
     )
 
 
-def drawn(console: Console) -> str:
+def text_of(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_the_live_table_shows_each_node_and_the_run(terminal: Console) -> None:
-    with LiveTable("digits", Seen(NODES, steps=1200), terminal) as see:
-        see(step(7, accuracy=0.5))
-        see(State("worker:0", "running", 7, ("ps:0",), 1_500_000))
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn(terminal))
+    with LiveTable("digits", RunView(NODES, steps=1200), terminal) as show:
+        show(step(7, accuracy=0.5))
+        show(State("worker:0", "running", 7, ("ps:0",), 1_500_000))
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text_of(terminal))
     last = [line.split() for line in text.split("digits")[-1].splitlines()]
     assert " ".join(last[0]) == "step 7 of 1,200 epoch 1 loss 0.1429 1,234 samples/s"
     assert last[1] == ["node", "state", "step", "sent", "waits", "for"]
@@ -105,55 +105,55 @@ def test_the_live_table_shows_each_node_and_the_run(terminal: Console) -> None:
     assert last[4] == ["evaluation", "after", "step", "7", "accuracy", "0.5"]
 
 
-def test_the_live_table_gives_the_cursor_back_after_an_error(
+def test_the_live_table_shows_the_cursor_again_after_an_error(
     terminal: Console,
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), LiveTable("d", Seen(NODES), terminal):
+    with pytest.raises(KeyboardInterrupt), LiveTable("d", RunView(NODES), terminal):
         raise KeyboardInterrupt
     hide, show = "\x1b[?25l", "\x1b[?25h"
-    assert drawn(terminal).rfind(show) > drawn(terminal).rfind(hide) >= 0
+    assert text_of(terminal).rfind(show) > text_of(terminal).rfind(hide) >= 0
 
 
 def test_the_live_table_is_not_drawn_for_every_event(
     terminal: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "monotonic", Clock())
-    with LiveTable("digits", Seen(NODES), terminal) as see:
+    with LiveTable("digits", RunView(NODES), terminal) as show:
         for number in range(1, 1000):
-            see(step(number))
-    assert "step 999 " in drawn(terminal)
-    assert drawn(terminal).count("digits") < 5
+            show(step(number))
+    assert "step 999 " in text_of(terminal)
+    assert text_of(terminal).count("digits") < 5
 
 
-def test_what_a_node_prints_stands_above_the_live_table(
+def test_output_of_a_node_is_above_the_live_table(
     terminal: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Stream(terminal=True))
-    with LiveTable("digits", Seen(NODES), terminal) as see:
-        see(Output("ps:0", "[bold]x" * 30))
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn(terminal))
+    with LiveTable("digits", RunView(NODES), terminal) as show:
+        show(Output("ps:0", "[bold]x" * 30))
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text_of(terminal))
     printed = text.index("ps:0| " + "[bold]x" * 30)
     assert printed < text.rindex("starting")
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_what_a_node_prints_goes_to_standard_error(
+def test_output_of_a_node_goes_to_standard_error(
     terminal: Console, live: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = Seen(NODES)
+    view = RunView(NODES)
     with (
-        LiveTable("d", seen, terminal)
+        LiveTable("d", view, terminal)
         if live
-        else PlainLines(seen, io.StringIO()) as see
+        else PlainLines(view, io.StringIO()) as show
     ):
-        see(Output("ps:0", "hello"))
+        show(Output("ps:0", "hello"))
     assert capsys.readouterr().err == "ps:0| hello\n"
-    assert "hello" not in drawn(terminal)
+    assert "hello" not in text_of(terminal)
 
 
 class Stream(io.StringIO):
-    """Text to a terminal, or not."""
+    """A text stream that is a terminal, or not."""
 
     def __init__(self, terminal: bool) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ def test_the_table_is_for_terminals_only(
     terminal: bool, term: str, shown: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", term)
-    # rich's own wish for colour does not make a file a terminal.
+    # FORCE_COLOR, which rich obeys, must not make a file a terminal.
     monkeypatch.setenv("FORCE_COLOR", "1")
-    view = progress.progress("digits", NODES, None, Stream(terminal))
+    view = progress.show_progress("digits", NODES, None, Stream(terminal))
     assert isinstance(view, shown)

@@ -1,4 +1,4 @@
-"""What several nodes compute for the whole batch is said, with what to do about it."""
+"""Work that several nodes repeat for the whole batch is reported, with a hint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from placer.command.cli import commands
-from placer.resources import find
+from placer.resources import find_file
 
 MIXED = """\
 name: mixed
@@ -52,63 +52,63 @@ def build():
 """
 
 
-def said(*args: object) -> None:
+def run_command(*args: object) -> None:
     commands.main([*map(str, args)], standalone_mode=False)
 
 
-def test_an_op_that_mixes_rows_is_named(
+def test_an_op_that_mixes_rows_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec, build = tmp_path / "mixed.yaml", tmp_path / "build"
     spec.write_text(MIXED)
-    said("compile", spec, "--out", build)
+    run_command("compile", spec, "--out", build)
     _, line, _ = capsys.readouterr().out.splitlines()
-    # 2 · 32 · 64 · 32 FLOPs forward, twice that backward; the mean is little.
+    # 2 · 32 · 64 · 32 FLOPs forward, twice that backward; the mean adds little.
     assert line == (
-        "  30% of a step's FLOPs (394.2 kFLOPs) are computed again by other nodes:"
+        "  30% of a step's FLOPs (394.2 kFLOPs) are repeated by other nodes:"
         " pairs, loss"
     )
-    said("explain", build, "pairs")
+    run_command("explain", build, "pairs")
     (line,) = [
         each for each in capsys.readouterr().out.splitlines() if "each of" in each
     ]
     assert line == (
-        "  each of 2 nodes computes it for the whole batch: 393.2 kFLOPs a step are"
-        " computed again, with its gradient"
+        "  each of 2 nodes computes it for the whole batch: 393.2 kFLOPs per step are"
+        " repeated, including its gradient"
     )
-    said("explain", build)
-    assert "computed again by other nodes: pairs, loss" in capsys.readouterr().out
-    said("show", build)
+    run_command("explain", build)
+    assert "repeated by other nodes: pairs, loss" in capsys.readouterr().out
+    run_command("show", build)
     shown = capsys.readouterr()
     assert shown.out == (build / "graph.txt").read_text()
-    assert "computed again by other nodes: pairs, loss" in shown.err
+    assert "repeated by other nodes: pairs, loss" in shown.err
 
 
-def test_a_traced_function_that_is_whole_has_a_hint(
+def test_a_traced_function_with_batch_rule_whole_gets_a_hint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "model.py"
     file.write_text(TRACED.replace("BATCH", ', batch="whole"'))
-    said("compile", f"{file}:build", "--out", tmp_path / "whole")
+    run_command("compile", f"{file}:build", "--out", tmp_path / "whole")
     out = capsys.readouterr().out
-    assert "are computed again by other nodes: net, " in out
-    assert "hint: say batch=\"rows\" of 'net' if no row depends on another" in out
-    said("explain", tmp_path / "whole", "net")
-    assert 'hint: say batch="rows"' in capsys.readouterr().out
+    assert "are repeated by other nodes: net, " in out
+    assert "hint: declare batch=\"rows\" for 'net' if no row depends on another" in out
+    run_command("explain", tmp_path / "whole", "net")
+    assert 'hint: declare batch="rows"' in capsys.readouterr().out
     file.write_text(TRACED.replace("BATCH", ""))
-    said("compile", f"{file}:build", "--out", tmp_path / "rows")
-    assert "again" not in capsys.readouterr().out
-    said("explain", tmp_path / "rows", "net")
-    assert "again" not in capsys.readouterr().out
+    run_command("compile", f"{file}:build", "--out", tmp_path / "rows")
+    assert "repeated" not in capsys.readouterr().out
+    run_command("explain", tmp_path / "rows", "net")
+    assert "repeated" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["/node:worker/cpu", "/node:ps/cpu"])
-def test_an_optimizer_at_each_worker_is_no_work_done_twice(
+def test_an_optimizer_on_each_worker_is_not_repeated_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
-    text = find("specs/digits.yaml").read_text(encoding="utf-8")
+    text = find_file("specs/digits.yaml").read_text(encoding="utf-8")
     assert "/node:ps/cpu" in text
     spec = tmp_path / "digits.yaml"
     spec.write_text(text.replace("/node:ps/cpu", place))
-    said("compile", spec, "--out", tmp_path / "build")
-    assert "again" not in capsys.readouterr().out
+    run_command("compile", spec, "--out", tmp_path / "build")
+    assert "repeated" not in capsys.readouterr().out

@@ -4,7 +4,7 @@ import doctest
 from math import inf, isnan, nan
 
 import pytest
-from support.small_tables import ORACLES, trust_ratio
+from support.small_tables import OPTAX_RULES, trust_ratio
 
 from placer.config import optimizers
 
@@ -28,18 +28,18 @@ def test_rules_and_their_slots():
     }
 
 
-def test_lamb_and_lars_go_by_a_direction():
-    two = [name for name in optimizers.names() if optimizers.find(name).direction]
+def test_lamb_and_lars_are_two_phase_rules():
+    two = [name for name in optimizers.names() if optimizers.find(name).is_two_phase]
     assert two == ["lamb", "lars"]
 
 
 @pytest.mark.parametrize("name", optimizers.names())
-def test_declarations_are_whole(name):
+def test_declarations_are_complete(name):
     rule = optimizers.find(name)
     assert rule.doc
     assert rule.flops > 0
-    assert {*rule.begins, *rule.needs} <= set(rule.slots)
-    assert {*rule.begins.values(), *rule.needs.values()} <= set(rule.hyper)
+    assert {*rule.initial_values, *rule.conditions} <= set(rule.slots)
+    assert {*rule.initial_values.values(), *rule.conditions.values()} <= set(rule.hyper)
     for key, hyper in rule.hyper.items():
         assert type(hyper.default) is hyper.type, key
         assert optimizers.check(name, {key: hyper.default}) is None
@@ -57,17 +57,17 @@ def test_declarations_are_whole(name):
         ),
     ],
 )
-def test_rmsprop_keeps_what_it_needs(hyper, slots):
+def test_rmsprop_has_only_the_slots_that_it_needs(hyper, slots):
     assert optimizers.slots("rmsprop", hyper) == slots
 
 
-def test_adagrad_begins_at_its_constant():
+def test_the_slot_of_adagrad_is_initialized_with_its_hyperparameter():
     assert optimizers.slots("adagrad", {}) == {"sum_of_squares": 0.1}
-    given = {"initial_accumulator_value": 0.5}
-    assert optimizers.slots("adagrad", given) == {"sum_of_squares": 0.5}
+    hyper = {"initial_accumulator_value": 0.5}
+    assert optimizers.slots("adagrad", hyper) == {"sum_of_squares": 0.5}
 
 
-def test_defaults_fill_what_is_not_given():
+def test_missing_hyperparameters_have_their_defaults():
     assert optimizers.complete("adam", {"b1": 0}) == {
         "b1": 0.0,
         "b2": 0.999,
@@ -93,18 +93,18 @@ def test_defaults_fill_what_is_not_given():
         ("rmsprop", {"centered": "no"}, "must be true or false, not the text 'no'"),
     ],
 )
-def test_bad_rules_say_what_is_wrong(name, hyper, message):
+def test_invalid_hyperparameters_are_reported(name, hyper, message):
     assert message in optimizers.check(name, hyper)
 
 
-def test_good_rules_pass_the_check():
+def test_valid_hyperparameters_pass_the_check():
     assert optimizers.check("adam", {"b1": 0.8, "eps": 1e-6}) is None
     assert optimizers.check("rmsprop", {"centered": False}) is None
     assert optimizers.check("sgd", {}) is None
 
 
-def test_there_is_an_oracle_for_every_rule():
-    assert set(optimizers.names()) == ORACLES.keys()
+def test_every_rule_has_a_reference_implementation():
+    assert set(optimizers.names()) == OPTAX_RULES.keys()
 
 
 def test_the_trust_ratio_is_one_where_a_norm_is_zero():
@@ -113,7 +113,7 @@ def test_the_trust_ratio_is_one_where_a_norm_is_zero():
     assert trust_ratio(16.0, 4.0, (0.5, 2.0)) == 0.5
 
 
-def test_a_trust_ratio_of_what_is_not_finite_is_not_finite():
+def test_the_trust_ratio_of_norms_that_are_not_finite():
     assert isnan(trust_ratio(nan, 4.0))
     assert isnan(trust_ratio(4.0, nan))
     assert isnan(trust_ratio(nan, 0.0))
@@ -122,9 +122,9 @@ def test_a_trust_ratio_of_what_is_not_finite_is_not_finite():
     assert trust_ratio(inf, 4.0) == inf
 
 
-def test_what_a_trust_ratio_is_made_of():
-    assert optimizers.trust("lamb", {"eps": 0.5}) == (1.0, 0.0)
-    assert optimizers.trust("lars", {}) == (0.001, 0.0)
+def test_the_constants_of_the_trust_ratio():
+    assert optimizers.trust_ratio_constants("lamb", {"eps": 0.5}) == (1.0, 0.0)
+    assert optimizers.trust_ratio_constants("lars", {}) == (0.001, 0.0)
 
 
 def test_the_examples_of_the_docstrings():

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from placer.build import plan
-from placer.compiler import lowered
+from placer.compiler import lower_model
 from placer.graph.kinds import CONVERSIONS
 from placer.graph.text import parse_graph, print_graph
-from placer.passes import NAMES
-from placer.resources import find
+from placer.passes import PASS_NAMES
+from placer.resources import find_file
 from placer.spec import load
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def table(heading):
 
 def test_the_table_of_passes_is_the_pipeline():
     rows = table("pass |")
-    assert [row[0].strip("`") for row in rows] == list(NAMES)
+    assert [row[0].strip("`") for row in rows] == list(PASS_NAMES)
     for row in rows:
         assert (ROOT / "placer/passes" / row[1].strip("`")).is_file()
 
@@ -42,7 +42,7 @@ def test_the_table_of_conversions_is_the_one_in_the_code():
 
 def test_the_graph_is_that_of_digits():
     block = re.search(r"```\n(graph @digits.*?)```", PAGE, re.S).group(1)
-    step, _ = lowered(load(find("specs/digits.yaml")))
+    step, _ = lower_model(load(find_file("specs/digits.yaml")))
     whole = print_graph(step).splitlines()
     shown = block.splitlines()
     assert [line for line in whole if line in shown] == shown
@@ -50,7 +50,7 @@ def test_the_graph_is_that_of_digits():
 
 
 STRUCTS = (
-    *(plan.Plan, plan.Node, plan.Edge, plan.Moved, plan.Phase, plan.Table),
+    *(plan.Plan, plan.NodePlan, plan.Edge, plan.EdgeValue, plan.NodePhase, plan.Table),
     *(plan.Parameter, plan.Data, plan.Column, plan.Choice),
 )
 

@@ -1,4 +1,4 @@
-"""docs/ops.md is what the declarations say."""
+"""docs/ops.md is generated from the declarations."""
 
 from pathlib import Path
 

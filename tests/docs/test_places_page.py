@@ -1,4 +1,4 @@
-"""docs/places.md says what is so."""
+"""The examples and tables of docs/places.md are correct."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from placer.place import Place
 PAGE = Path(__file__).parents[2] / "docs" / "places.md"
 
 
-def test_the_examples_of_the_page_give_what_it_shows() -> None:
-    # pytest reads no Markdown of itself, and doctest reads up to the end of a fence
-    # as output; each example of the page ends in an empty line.
+def test_the_examples_have_the_results_that_the_page_shows() -> None:
+    # doctest reads expected output up to an empty line, so each example on the page ends
+    # in an empty line before its fence.
     result = doctest.testfile(str(PAGE), module_relative=False)
     assert result.attempted >= 10
     assert result.failed == 0
 
 
-def test_the_places_of_the_tables_are_read_and_merge_as_shown() -> None:
+def test_the_places_in_the_tables_are_parsed_and_merged_as_shown() -> None:
     text = PAGE.read_text(encoding="utf-8")
     alone = re.findall(r"^\| `(/\S+)` \| [^`|]+ \|$", text, re.MULTILINE)
     assert len(alone) == 6

@@ -1,4 +1,4 @@
-"""`docs/python.md` says what the code does."""
+"""The examples of docs/python.md are correct."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "model.py"
 
 
-def test_the_whole_model_trains(model: Path, tmp_path: Path) -> None:
+def test_the_complete_model_trains(model: Path, tmp_path: Path) -> None:
     placer.compile("model.py:build", tmp_path / "build")
     result = placer.launch(tmp_path / "build", in_process=True, steps=30)
     assert result.eval is not None
@@ -37,7 +37,7 @@ def test_the_whole_model_trains(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("piece", PIECES, ids=lambda piece: piece.split("\n")[0])
-def test_each_piece_runs_inside_the_model(
+def test_each_example_runs_inside_the_model(
     model: Path, tmp_path: Path, piece: str
 ) -> None:
     head = MODEL.split('        with place_guard("/node:ps/cpu"):\n')[0]
@@ -53,14 +53,14 @@ def test_the_yaml_is_that_of_the_model(model: Path) -> None:
     assert YAML in to_yaml(run_builder("model.py:build"))
 
 
-def test_a_program_is_filled_without_being_named(model: Path) -> None:
+def test_the_default_program_is_filled(model: Path) -> None:
     (fill,) = (piece for piece in PIECES if "def fill" in piece)
     imports = "from placer import layers, optimizer\n"
     model.write_text(imports + fill)
     assert "minimize: reduce_mean_0" in to_yaml(run_builder("model.py:fill"))
 
 
-def test_the_mistake_is_told_so(model: Path) -> None:
+def test_the_mistake_is_reported_as_shown(model: Path) -> None:
     wrong = MODEL.replace("layers.fc(h, 10)", 'layers.fc(h, 10, activation="rleu")')
     model.write_text(wrong)
     with pytest.raises(SpecError) as caught:

@@ -1,4 +1,4 @@
-"""`docs/spec.md` says what the code does."""
+"""`docs/spec.md` agrees with the code."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from placer.config import initializers, optimizers, schedules, sources
-from placer.resources import find
+from placer.resources import find_file
 from placer.spec import load_text, schema
 from placer.types import ITEM_BYTES
 
@@ -25,7 +25,7 @@ STRUCTS = [
 
 
 def test_the_complete_example_loads():
-    model = load_text(EXAMPLES[0], "spec.md", find("specs"))
+    model = load_text(EXAMPLES[0], "spec.md", find_file("specs"))
     assert model.graph.name == "digits"
 
 
@@ -58,11 +58,11 @@ def test_every_choice_is_on_the_page():
     assert missing == set()
 
 
-def test_the_messages_on_the_page_are_those_that_are_told():
-    told = "".join(
+def test_the_messages_on_the_page_are_current():
+    expected = "".join(
         path.read_text(encoding="utf-8")
         for path in (Path(__file__).parents[1] / "spec" / "broken").glob("*.txt")
     )
-    (shown,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
-    for message in re.split(r"(?m)^(?=model\.yaml)", shown)[1:]:
-        assert message in told
+    (example,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
+    for message in re.split(r"(?m)^(?=model\.yaml)", example)[1:]:
+        assert message in expected

@@ -1,4 +1,4 @@
-"""The emitted programs as text: formatted, clean, legal, deterministic."""
+"""The text of emitted programs: formatted, without lint, valid and deterministic."""
 
 import ast
 import json
@@ -7,15 +7,15 @@ import subprocess
 import sys
 
 import pytest
-from support.small_models import model, two_layers
+from support.small_models import load_model, two_layers
 
 from placer.build.plan import read_plan
 from placer.compiler import compile as compile_model
 from placer.emit.names import RESERVED, Names
-from placer.resources import find
+from placer.resources import find_file
 from placer.spec import load
 
-SPECS = sorted(path.stem for path in find("specs").glob("*.yaml"))
+SPECS = sorted(path.stem for path in find_file("specs").glob("*.yaml"))
 LONG = "a" + "b" * 62 + "c"
 AWKWARD_NAMES = [
     *["node", "ops", "jax", "step", "count", "evaluate", "runtime", "functools"],
@@ -27,7 +27,7 @@ AWKWARD_NAMES = [
 
 
 def chain(names, spread=False):
-    """A spec whose ops have these names, each the next one's input."""
+    """A spec with a chain of ops of these names."""
     places = ["/node:worker", "/node:worker:0"] if spread else ["/node:worker"]
     lines, last = [], "h"
     for i, name in enumerate(names):
@@ -88,21 +88,21 @@ ODD = {
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory):
-    """All builds side by side, so that the formatter runs once."""
+    """All builds in one folder, so that the formatter runs once."""
     root = tmp_path_factory.mktemp("builds")
     for name in SPECS:
-        compile_model(load(find(f"specs/{name}.yaml")), root / name)
-        single = load(find(f"specs/{name}.yaml"), single_process=True)
+        compile_model(load(find_file(f"specs/{name}.yaml")), root / name)
+        single = load(find_file(f"specs/{name}.yaml"), single_process=True)
         compile_model(single, root / f"{name}-single")
     for name, text in ODD.items():
-        compile_model(model(text), root / name.replace(" ", "-"))
+        compile_model(load_model(text), root / name.replace(" ", "-"))
     return root
 
 
 def programs(root):
-    found = sorted(root.glob("*/*/program.py"))
-    assert len(found) > 30
-    return found
+    files = sorted(root.glob("*/*/program.py"))
+    assert len(files) > 30
+    return files
 
 
 def ruff(*arguments):
@@ -114,7 +114,7 @@ def ruff(*arguments):
     )
 
 
-def test_programs_are_as_the_formatter_leaves_them(builds):
+def test_programs_are_formatted(builds):
     done = ruff("format", "--check", "--isolated", "--diff", str(builds))
     assert done.returncode == 0, done.stdout[:4000] + done.stderr[-400:]
 
@@ -125,12 +125,12 @@ def test_programs_have_no_lint(builds):
     assert done.returncode == 0, done.stdout[:4000]
 
 
-def test_programs_compile_without_a_warning(builds):
+def test_programs_compile_without_warnings(builds):
     for file in programs(builds):
         compile(file.read_text(encoding="utf-8"), str(file), "exec")
 
 
-def test_a_program_takes_no_name_that_means_something_else(builds):
+def test_a_program_assigns_no_reserved_name(builds):
     for file in programs(builds):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for function in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
@@ -148,15 +148,17 @@ def test_a_program_takes_no_name_that_means_something_else(builds):
             assert len(function.args.args) == len({a.arg for a in function.args.args})
 
 
-def test_names_that_would_collide_are_kept_apart():
+def test_colliding_names_get_numbers():
     names = Names()
-    found = [names.of(v) for v in ("h1.w", "h1_w", "h1.w.grad", "d_h1_w", "jax", "_")]
-    assert found == ["h1_w", "h1_w_2", "d_h1_w", "d_h1_w_2", "jax_2", "__2"]
-    assert names.of("h1.w") == "h1_w"
+    chosen = [
+        names.name_of(v) for v in ("h1.w", "h1_w", "h1.w.grad", "d_h1_w", "jax", "_")
+    ]
+    assert chosen == ["h1_w", "h1_w_2", "d_h1_w", "d_h1_w_2", "jax_2", "__2"]
+    assert names.name_of("h1.w") == "h1_w"
 
 
-def test_programs_hold_no_path_of_the_machine(builds):
-    here = [os.sep + "tmp", os.getcwd(), str(builds), str(find("specs").parent)]
+def test_builds_contain_no_path_of_the_machine(builds):
+    here = [os.sep + "tmp", os.getcwd(), str(builds), str(find_file("specs").parent)]
     for file in sorted(builds.rglob("*")):
         if file.is_file():
             text = file.read_text(encoding="utf-8")
@@ -167,16 +169,16 @@ def test_programs_hold_no_path_of_the_machine(builds):
             assert not [path for path in here if path in text], file
 
 
-def test_sources_point_at_the_spec(builds):
+def test_sources_contain_positions_in_the_spec(builds):
     file = builds / "digits" / "sources.json"
-    held = json.loads(file.read_text())
-    spec = (file.parent / held["spec"]).resolve()
-    assert spec == find("specs/digits.yaml").resolve()
-    line, column = held["ops"]["h1"]
+    sources = json.loads(file.read_text())
+    spec = (file.parent / sources["spec"]).resolve()
+    assert spec == find_file("specs/digits.yaml").resolve()
+    line, column = sources["ops"]["h1"]
     assert spec.read_text().splitlines()[line - 1][column - 1 :].startswith("h1")
 
 
-def test_every_process_emits_the_same_bytes(tmp_path):
+def test_every_process_writes_the_same_bytes(tmp_path):
     script = (
         "import sys; from placer.compiler import compile;"
         "[compile(s, f'{sys.argv[1]}/{i}') for i, s in enumerate(sys.argv[2:])]"
@@ -184,11 +186,11 @@ def test_every_process_emits_the_same_bytes(tmp_path):
     spec = tmp_path / "odd.yaml"
     spec.write_text(ODD["awkward names on two places"])
     specs = [
-        str(find("specs/digits.yaml")),
-        str(find("specs/diabetes.yaml")),
+        str(find_file("specs/digits.yaml")),
+        str(find_file("specs/diabetes.yaml")),
         str(spec),
     ]
-    found = []
+    builds = []
     for seed in ("1", "2"):
         out = tmp_path / seed
         out.mkdir()
@@ -198,18 +200,18 @@ def test_every_process_emits_the_same_bytes(tmp_path):
             check=True,
             env=environment,
         )
-        found.append(
+        builds.append(
             {
                 str(file.relative_to(out)): file.read_bytes()
                 for file in sorted(out.rglob("*"))
                 if file.is_file()
             }
         )
-    assert len(found[0]) > 15
-    assert found[0] == found[1]
+    assert len(builds[0]) > 15
+    assert builds[0] == builds[1]
 
 
-def test_a_program_says_whose_it_is(builds):
+def test_the_docstring_of_a_program_names_its_node(builds):
     text = (builds / "digits/worker-1/program.py").read_text()
     assert text.startswith(
         '"""worker:1 of digits: 2 workers, 2 servers.'
@@ -219,7 +221,7 @@ def test_a_program_says_whose_it_is(builds):
     assert single.startswith('"""worker:0 of digits: 1 worker.')
 
 
-def test_nodes_that_do_the_same_share_a_text_that_names_none_of_them(builds):
+def test_nodes_with_equal_programs_share_a_file_without_their_names(builds):
     folder = builds / "digits"
     body = (folder / "worker/program.py").read_text()
     assert body.startswith('"""workers of digits: 2 workers, 2 servers.')
@@ -230,18 +232,18 @@ def test_nodes_that_do_the_same_share_a_text_that_names_none_of_them(builds):
     assert shared == {"worker/program.py"}
     own = [(folder / f"worker-{i}/program.py").read_text() for i in (0, 1)]
     assert own[0].replace("worker:0", "worker:1") == own[1]
-    assert "It runs worker/program.py, as others do." in own[0]
+    assert "Runs worker/program.py, which other nodes share." in own[0]
     assert plan.node("ps:0").program == "ps-0/program.py"  # other blocks than ps:1
 
 
-def test_each_kind_of_program_of_many_nodes_is_written_once(tmp_path):
-    """Of four workers two do one thing and two another, and a server sums."""
+def test_each_program_of_several_nodes_is_written_once(tmp_path):
+    """Two workers with one program, two with another, and a server."""
     spec = two_layers(
         nodes="{worker: {count: 4}, ps: {count: 1}}",
         first="/node:worker:0-1",
         second="/node:worker:2-3",
     )
-    plan = compile_model(model(spec), tmp_path / "build")
+    plan = compile_model(load_model(spec), tmp_path / "build")
     assert [node.program for node in plan.nodes] == [
         "worker/program.py",
         "worker/program.py",

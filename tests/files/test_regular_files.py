@@ -1,5 +1,4 @@
-"""What a user names is read only where it is a file: nothing waits for a pipe, and no
-device is read without an end."""
+"""Files that a user names must be regular: no pipe is waited for, no device is read."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from placer.build.plan import read_plan
 from placer.errors import BuildError, DataError, SpecError
 from placer.files.regular import TooLargeError, open_regular, read_regular
 from placer.readers import Column, open_source
-from placer.resources import find
+from placer.resources import find_file
 from placer.runtime.run import parameter_files
 from placer.runtime.run.handshake import _fingerprint
 from placer.spec import load
 from placer.spec.yaml_events import MAX_BYTES
 
-DIGITS = find("specs/digits.yaml")
+DIGITS = find_file("specs/digits.yaml")
 SMALL = """\
 nodes: {{worker: {{count: 1}}}}
 inputs: {{x: "float32[batch, 4]", y: "float32[batch, 1]"}}
@@ -39,12 +38,12 @@ train:
 
 @pytest.fixture(autouse=True)
 def in_time() -> Iterator[None]:
-    """A read that waits for ever is a failure, not a test that never ends."""
+    """Make a read that blocks for ever fail the test."""
 
-    def late(number: int, frame: object) -> None:
+    def raise_timeout(number: int, frame: object) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGALRM, raise_timeout)
     signal.alarm(30)
     yield
     signal.alarm(0)
@@ -60,17 +59,17 @@ def pipe(tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-NO_FILE = "it is not a regular file"
+NOT_REGULAR = "it is not a regular file"
 
 
-def test_a_spec_that_is_no_file(pipe: Callable[[str], Path]) -> None:
+def test_a_spec_must_be_a_regular_file(pipe: Callable[[str], Path]) -> None:
     for path in (pipe("spec.yaml"), Path("/dev/zero"), Path("/dev/null")):
         with pytest.raises(SpecError) as caught:
             load(path)
-        assert caught.value.message == f"cannot read {path}: {NO_FILE}"
+        assert caught.value.message == f"cannot read {path}: {NOT_REGULAR}"
 
 
-def test_a_spec_may_come_through_a_pipe_of_this_process() -> None:
+def test_a_spec_may_be_a_pipe_of_this_process() -> None:
     reads, writes = os.pipe()
     os.write(writes, DIGITS.read_bytes())
     os.close(writes)
@@ -78,7 +77,7 @@ def test_a_spec_may_come_through_a_pipe_of_this_process() -> None:
     os.close(reads)
 
 
-def test_no_more_of_a_pipe_is_read_than_a_spec_may_have() -> None:
+def test_a_pipe_is_read_up_to_the_limit_of_a_spec() -> None:
     zero = os.open("/dev/zero", os.O_RDONLY)
     with pytest.raises(SpecError, match="over 4 MB: too big for a spec"):
         load(f"/dev/fd/{zero}")
@@ -87,7 +86,7 @@ def test_no_more_of_a_pipe_is_read_than_a_spec_may_have() -> None:
     assert at <= MAX_BYTES + 1
 
 
-def test_initial_values_that_are_no_file(
+def test_initial_values_must_be_a_regular_file(
     pipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
     pipe("begin.safetensors")
@@ -95,12 +94,14 @@ def test_initial_values_that_are_no_file(
     more = "parameters: [{match: h.w, init: {file: begin.safetensors}}]"
     spec.write_text(SMALL.format(source="npz:rows.npz", more=more))
     with pytest.raises(
-        SpecError, match=f"begin.safetensors cannot be read.*: {NO_FILE}"
+        SpecError, match=f"begin.safetensors cannot be read.*: {NOT_REGULAR}"
     ):
         load(spec)
 
 
-def test_a_module_that_is_no_file(pipe: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_module_must_be_a_regular_file(
+    pipe: Callable[[str], Path], tmp_path: Path
+) -> None:
     pipe("rows.py")
     spec = tmp_path / "spec.yaml"
     spec.write_text(SMALL.format(source="python:rows:train", more=""))
@@ -109,12 +110,12 @@ def test_a_module_that_is_no_file(pipe: Callable[[str], Path], tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["rows.npz", "rows.csv", "rows.csv.gz", "rows.tsv"])
-def test_rows_that_are_no_file(
+def test_rows_must_be_a_regular_file(
     name: str, pipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
     pipe(name)
     kind = "npz" if name.endswith("npz") else "csv"
-    with pytest.raises(DataError, match=NO_FILE):
+    with pytest.raises(DataError, match=NOT_REGULAR):
         open_source(
             f"{kind}:{name}",
             [Column("x", "float32", (4,))],
@@ -125,14 +126,14 @@ def test_rows_that_are_no_file(
 
 
 @pytest.mark.parametrize("read", [parameter_files.load, _fingerprint])
-def test_parameters_that_are_no_file(
+def test_parameters_must_be_a_regular_file(
     read: Callable[[Path], object], pipe: Callable[[str], Path]
 ) -> None:
-    with pytest.raises(DataError, match=f"cannot be read as parameters: {NO_FILE}"):
+    with pytest.raises(DataError, match=f"cannot be read as parameters: {NOT_REGULAR}"):
         read(pipe("p"))
 
 
-def test_files_of_a_build_that_are_no_files(
+def test_files_of_a_build_must_be_regular(
     pipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
     pipe("plan.json")
@@ -142,7 +143,7 @@ def test_files_of_a_build_that_are_no_files(
         read_file(tmp_path, "plan.json")
 
 
-def test_a_file_has_as_many_bytes_as_it_may(tmp_path: Path) -> None:
+def test_files_are_read_up_to_a_limit(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"12345")
     assert read_regular(file, 5) == b"12345"

@@ -1,4 +1,4 @@
-"""placer/layers.py and placer/optimizer.py are what the declarations say."""
+"""placer/layers.py and placer/optimizer.py agree with the declarations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from placer import layers, optimizer
 from placer.config import optimizers
 from placer.report import generate_python
-from placer.spec.op_kinds import kinds
+from placer.spec.op_kinds import op_kinds
 
 PACKAGE = Path(__file__).parents[2] / "placer"
 
@@ -29,7 +29,7 @@ def test_the_file_is_the_generated_text(file, text):
 
 
 def test_every_kind_of_a_spec_has_a_function():
-    wanted = {"mean_metric" if kind == "mean" else kind for kind in kinds()}
+    wanted = {"mean_metric" if kind == "mean" else kind for kind in op_kinds()}
     others = {"call", "cross_entropy", "data", "mean", "parameter"}
     assert set(layers.__all__) == wanted | others
 
@@ -40,12 +40,12 @@ def test_every_rule_has_a_function():
     )
 
 
-@pytest.mark.parametrize("name", sorted(kinds()))
+@pytest.mark.parametrize("name", sorted(op_kinds()))
 def test_a_function_has_the_attributes_and_their_defaults(name):
     function = getattr(layers, "mean_metric" if name == "mean" else name)
     parameters = inspect.signature(function).parameters
     assert inspect.getdoc(function)
-    for attr in kinds()[name].declaration.attrs:
+    for attr in op_kinds()[name].declaration.attrs:
         default = inspect.Parameter.empty if attr.required else attr.default
         assert parameters[attr.name].default == default
     assert parameters["name"].default is None

@@ -1,4 +1,4 @@
-"""A model that needs a package which is not installed says how to install it."""
+"""A model that needs a missing package reports how to install it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from placer.compiler import compiled
-from placer.errors import RunError, SpecError, missing_package
+from placer.compiler import compile_in_memory
+from placer.errors import RunError, SpecError, missing_package_hint
 from placer.readers import Column, open_source
-from placer.resources import find
-from placer.runtime.run.process import describe
+from placer.resources import find_file
+from placer.runtime.run.process import describe_error
 
 
 @pytest.fixture(autouse=True)
@@ -22,18 +22,18 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["flax_block", "flax_block_gpus"])
-def test_a_model_in_python_names_the_extra(name: str) -> None:
+def test_a_python_model_names_the_extra(name: str) -> None:
     with pytest.raises(SpecError) as caught:
-        compiled(f"{find(f'specs/{name}.py')}:build", Path())
+        compile_in_memory(f"{find_file(f'specs/{name}.py')}:build", Path())
     assert caught.value.message.startswith("ModuleNotFoundError: ")
     assert caught.value.span is not None
     assert caught.value.span.text == "from flax import nnx"
     assert caught.value.hint == "pip install 'placer[flax]'"
 
 
-def test_a_function_that_is_called_names_the_extra() -> None:
+def test_a_called_function_names_the_extra() -> None:
     with pytest.raises(SpecError) as caught:
-        compiled(find("specs/custom_op.yaml"), Path())
+        compile_in_memory(find_file("specs/custom_op.yaml"), Path())
     assert "(custom_op_mixer.py:7)" in caught.value.message
     assert caught.value.span is not None
     assert caught.value.span.text.strip() == "- name: mixed"
@@ -48,13 +48,13 @@ def test_a_reader_names_the_package(tmp_path: Path) -> None:
             "python:rows:train", [column], mapping=None, split=None, folder=tmp_path
         )
     assert caught.value.hint == (
-        "see rows.py, line 1; pip install no_such_package; a module of your own has to be beside the spec"
+        "see rows.py, line 1; pip install no_such_package; a module of your own must be in the folder of the spec"
     )
 
 
 def test_a_program_names_the_package() -> None:
     error = ModuleNotFoundError("No module named 'flax'", name="flax")
-    assert describe(error) == (
+    assert describe_error(error) == (
         "ModuleNotFoundError: No module named 'flax'\n"
         "  hint: pip install 'placer[flax]'"
     )
@@ -69,7 +69,7 @@ def test_a_program_names_the_package() -> None:
         (ImportError(name="flax"), None),
     ],
 )
-def test_only_a_package_that_is_not_there_is_to_be_installed(
+def test_the_hint_names_only_missing_packages(
     error: ImportError, hint: str | None
 ) -> None:
-    assert missing_package(error) == hint
+    assert missing_package_hint(error) == hint

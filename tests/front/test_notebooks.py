@@ -1,4 +1,4 @@
-"""A program that is built in a notebook's cell belongs to the notebook's folder.
+"""A program that is built in a notebook cell belongs to the folder of the notebook.
 
 Cells are run here as ipykernel runs them: compiled under the name of a file that is not
 written, with their text in linecache.
@@ -31,7 +31,7 @@ with Program(
 
 
 class Notebook:
-    """Runs cells one after the other, in one namespace."""
+    """Runs cells in order, in one namespace."""
 
     def __init__(self, temporary: Path) -> None:
         self.names: dict[str, Any] = {"__name__": "__main__"}
@@ -54,7 +54,7 @@ def notebook(tmp_path, monkeypatch):
     return Notebook(tmp_path)
 
 
-def test_data_lies_in_the_folder_of_the_notebook(notebook, tmp_path):
+def test_data_is_in_the_folder_of_the_notebook(notebook, tmp_path):
     np.savez("rows.npz", x=np.zeros((8, 1), np.float32))
     notebook.run('SOURCE = "npz:rows.npz"')
     notebook.run(PROGRAM)
@@ -75,7 +75,7 @@ def test_a_source_is_a_module_beside_the_notebook(notebook):
 
 
 @pytest.mark.parametrize("module", ["__main__", "made"])
-def test_a_source_in_a_cell_is_refused_with_what_to_do(notebook, module):
+def test_a_source_in_a_cell_is_refused_with_a_hint(notebook, module):
     notebook.run("def rows():\n    yield {'x': [1]}\n")
     notebook.run(f'SOURCE = "python:{module}:rows"')
     notebook.run(PROGRAM)
@@ -96,9 +96,7 @@ with Program(
 """
 
 
-def test_a_traced_function_stands_in_a_module_beside_the_notebook(
-    notebook, monkeypatch
-):
+def test_a_traced_function_is_in_a_module_beside_the_notebook(notebook, monkeypatch):
     Path("doubled.py").write_text("def double(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(".")
     notebook.run("import placer\nfrom placer import Program, layers")
@@ -108,12 +106,12 @@ def test_a_traced_function_stands_in_a_module_beside_the_notebook(
     del sys.modules["doubled"]
 
 
-def test_a_traced_function_in_a_cell_is_refused_with_what_to_do(notebook):
+def test_a_traced_function_in_a_cell_is_refused_with_a_hint(notebook):
     notebook.run("import placer\nfrom placer import Program, layers")
     notebook.run("def double(x):\n    return 2 * x\n")
     with pytest.raises(SpecError) as caught:
         notebook.run(TRACED)
-    assert "'double' stands in no file, and a node imports it from one" in str(
+    assert "'double' is not in a file, but a node must import it from one" in str(
         caught.value
     )
     assert "%%writefile" in str(caught.value.hint)

@@ -1,11 +1,11 @@
-"""Mistakes in Python code are told where they stand in it, and change nothing."""
+"""Mistakes in Python code are reported at their line, and do not change the program."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from support.builds import program, told
+from support.builds import error_parts, program
 
 from placer import layers, place_guard
 from placer.errors import SpecError, SpecErrors
@@ -174,7 +174,7 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
         bad_device,
         "no device 'gpu' on node 'ps': declared are cpu",
         "gpu",
-        "where a node has one, say devices: {cpu: 1, gpu: 1}",
+        "declare it for its nodes: devices: {cpu: 1, gpu: 1}",
     ),
     (
         taken_name,
@@ -186,7 +186,7 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
         bad_name,
         "'x y' cannot be a name",
         'layers.data("x y", "float32[batch, 4]")',
-        "a name is letters, digits and _, at most 64, and does not begin with a digit",
+        "a name has at most 64 letters, digits and _, and does not start with a digit",
     ),
     (
         bad_type,
@@ -196,7 +196,7 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
     ),
     (
         no_type,
-        "the type of input 'x' is not said",
+        "input 'x' has no type",
         'layers.data("x")',
         'write data("x", "float32[batch, 12]")',
     ),
@@ -208,19 +208,19 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
     ),
     (
         two_types,
-        "input 'x' is given both 'type' and 'dtype'",
+        "input 'x' has both 'type' and 'dtype'",
         'layers.data("x", "float32", shape=[1], dtype="int32")',
         "they are the same",
     ),
     (
         metric_as_operand,
-        "op 'relu_0': 'right' is a metric, which no op takes",
+        "op 'relu_0': 'right' is a metric, which cannot be an operand",
         'layers.relu(layers.accuracy(x, label, name="right"))',
-        "name it in train.metrics; compute with what a loss or reduce_mean gives",
+        "list it in train.metrics; compute with a loss or with reduce_mean",
     ),
     (
         object_as_attribute,
-        "a spec holds texts, numbers, lists and mappings, not <class 'object'>",
+        "a spec contains strings, numbers, lists and mappings, not <class 'object'>",
         "layers.reshape(x, shape=[object])",
         None,
     ),
@@ -232,7 +232,7 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
     ),
     (
         value_as_key,
-        "a key must be a text, not 3",
+        "a key must be a string, not 3",
         'layers.call("m:f", x, out={3: "float32[]"})',
         None,
     ),
@@ -241,11 +241,11 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
         "multi_head_attention takes its operands in order: query, value would be query,"
         " key",
         "layers.multi_head_attention(x, value=x, heads=2)",
-        "give those before it too",
+        "pass the operands before it too",
     ),
     (
         number_in_matmul,
-        "an op takes values of the program and numbers, not the text 'w'",
+        "an operand must be a value of the program or a number, not the text 'w'",
         'x @ "w"',
         None,
     ),
@@ -269,28 +269,28 @@ MISTAKES: list[tuple[Any, str, str, str | None]] = [
     MISTAKES,
     ids=[mistake[0].__name__ for mistake in MISTAKES],
 )
-def test_a_mistake_is_told_at_its_line(
+def test_a_mistake_is_reported_at_its_line(
     mistake: Any, message: str, written: str, hint: str | None
 ) -> None:
     with pytest.raises(SpecError) as caught:
         mistake()
-    if mistake in (bad_section, bad_nodes):  # said in builds.py
+    if mistake in (bad_section, bad_nodes):  # the call is in builds.py
         assert caught.value.span is not None
         assert caught.value.span.text.strip().startswith("return Program(")
         assert (caught.value.message, caught.value.hint) == (message, hint)
         return
-    found, at, hinted = told(caught.value, __file__)
+    text, at, shown_hint = error_parts(caught.value, __file__)
     if mistake is taken_name:
-        assert found.startswith(message)
-        found = message
-    assert (found, at, hinted) == (message, written, hint)
+        assert text.startswith(message)
+        text = message
+    assert (text, at, shown_hint) == (message, written, hint)
 
 
-def test_a_wrong_op_leaves_the_program_as_it_was() -> None:
-    with program() as made:
+def test_a_wrong_op_does_not_change_the_program() -> None:
+    with program() as new_program:
         x = layers.data("x", "float32[batch, 4]")
         h = layers.fc(x, 4)
-        before = made.tree().value
+        before = new_program.tree().value
         for _ in range(2):
             with pytest.raises(SpecError):
                 layers.fc(h, -1)
@@ -298,24 +298,26 @@ def test_a_wrong_op_leaves_the_program_as_it_was() -> None:
                 layers.multi_head_attention(x, value=x, heads=2)
             with pytest.raises(SpecError):
                 layers.data("x", "float32[batch, 4]")
-        assert made.tree().value == before
+        assert new_program.tree().value == before
         assert layers.fc(h, 4).name == "fc_1"
-        assert made.unused("multi_head_attention") == "multi_head_attention_0"
+        assert (
+            new_program.unused_name("multi_head_attention") == "multi_head_attention_0"
+        )
 
 
-def test_the_caret_is_right_after_letters_of_several_bytes() -> None:
+def test_the_caret_is_right_after_multibyte_characters() -> None:
     with program():
         x = layers.data("x", "float32[batch, 4]")
         with pytest.raises(SpecError) as caught:
             _ = "größe", layers.fc(x, 0)
-    assert told(caught.value, __file__)[1] == "layers.fc(x, 0)"
+    assert error_parts(caught.value, __file__)[1] == "layers.fc(x, 0)"
 
 
-def test_mistakes_of_the_whole_program_are_told_together() -> None:
-    with program(epochs=0) as made:
+def test_mistakes_of_the_whole_program_are_reported_together() -> None:
+    with program(epochs=0) as new_program:
         layers.relu(layers.data("x", "float32[batch, 4]"))
     with pytest.raises(SpecErrors) as caught:
-        made.model()
+        new_program.model()
     assert [error.message for error in caught.value.errors] == [
         "'minimize' is missing in train",
         "'optimizer' is missing in train",
@@ -323,7 +325,7 @@ def test_mistakes_of_the_whole_program_are_told_together() -> None:
     ]
 
 
-def test_a_list_in_itself_is_refused() -> None:
+def test_a_list_that_contains_itself_is_refused() -> None:
     shape: list[Any] = []
     shape.append(shape)
     with program(), pytest.raises(SpecError, match="nested deeper than 32 levels"):

@@ -1,4 +1,4 @@
-"""Programs: what is called is recorded, and a mistake is told at its line."""
+"""Programs: calls are recorded, and mistakes are reported at their line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from support.builds import program, told
+from support.builds import error_parts, program
 
 from placer import (
     Place,
@@ -22,7 +22,7 @@ from placer import (
 from placer.errors import SpecError
 
 
-def test_a_value_says_its_name_its_shape_and_its_dtype() -> None:
+def test_a_value_has_a_name_a_shape_and_a_dtype() -> None:
     with program():
         image = layers.data("image", "float32[batch, 64]")
         ids = layers.data("ids", shape=[None, 3], dtype="int64")
@@ -35,7 +35,7 @@ def test_a_value_says_its_name_its_shape_and_its_dtype() -> None:
     assert repr(h) == "<Variable fc_0: float32[batch, 128]>"
 
 
-def test_names_count_up_by_kind_and_leave_out_those_that_are_taken() -> None:
+def test_default_names_are_numbered_by_kind_and_skip_used_names() -> None:
     with program():
         x = layers.data("fc_1", "float32[batch, 4]")
         names = [layers.fc(x, 4).name, layers.relu(x).name, layers.fc(x, 4).name]
@@ -43,8 +43,8 @@ def test_names_count_up_by_kind_and_leave_out_those_that_are_taken() -> None:
     assert names == ["fc_0", "relu_0", "fc_2", "fc_3", "fc_4"]
 
 
-def test_operators_make_ops_and_numbers_constants() -> None:
-    with program() as made:
+def test_operators_record_ops_and_numbers_become_constants() -> None:
+    with program() as new_program:
         x = layers.data("x", "float32[batch, 4]")
         w = layers.parameter([4, 2], "zeros", name="w")
         last = (((x + x) - 1) * x / 2) @ w
@@ -52,7 +52,8 @@ def test_operators_make_ops_and_numbers_constants() -> None:
     assert last.shape == ("batch", 2)
     assert first.shape == ("batch", 4)
     written = [
-        (op["op"], op.get("in", op.get("value"))) for op in made.tree().value["graph"]
+        (op["op"], op.get("in", op.get("value")))
+        for op in new_program.tree().value["graph"]
     ]
     assert written == [
         ("parameter", None),
@@ -75,24 +76,24 @@ def test_operators_make_ops_and_numbers_constants() -> None:
 
 
 @pytest.mark.parametrize("operator", ["+", "-", "*", "/", "@"])
-def test_an_array_is_no_operand_on_either_side(operator: str) -> None:
+def test_an_array_is_not_an_operand_on_either_side(operator: str) -> None:
     array = np.ones((2, 4), np.float32)
-    with program() as made:
+    with program() as new_program:
         x = layers.data("x", "float32[batch, 4]")
         for text in (f"array {operator} x", f"x {operator} array"):
-            with pytest.raises(SpecError, match="values of the program and numbers"):
+            with pytest.raises(SpecError, match="a value of the program or a number"):
                 eval(text, {"array": array, "x": x})
-    assert made.is_empty
+    assert new_program.is_empty
 
 
-def test_a_value_is_neither_true_nor_false() -> None:
+def test_a_value_has_no_truth_value() -> None:
     with program():
         x = layers.data("x", "float32[batch, 4]")
-        with pytest.raises(SpecError, match="'x' has no value while the model is"):
+        with pytest.raises(SpecError, match="'x' has no value while the program is"):
             bool(x)
 
 
-def test_a_constant_has_the_dtype_of_what_stands_beside_it() -> None:
+def test_a_constant_has_the_dtype_of_the_other_operand() -> None:
     with program():
         x = layers.data("x", "bfloat16[batch]")
         assert (x + 1).dtype == "bfloat16"
@@ -101,7 +102,7 @@ def test_a_constant_has_the_dtype_of_what_stands_beside_it() -> None:
         assert (x + 1).dtype == "float64"
 
 
-def test_parameters_are_reached_by_what_their_op_calls_them() -> None:
+def test_parameters_are_accessed_by_their_key() -> None:
     with program():
         x = layers.data("x", "float32[batch, 4]")
         h = layers.fc(x, 4, name="h")
@@ -114,14 +115,14 @@ def test_parameters_are_reached_by_what_their_op_calls_them() -> None:
     with pytest.raises(SpecError) as caught:
         h.parameter("weight")
     message = "op 'h' has no parameter 'weight'"
-    assert told(caught.value, __file__) == (
+    assert error_parts(caught.value, __file__) == (
         message,
         'h.parameter("weight")',
         "one of: b, w",
     )
 
 
-def test_an_op_goes_to_the_innermost_program() -> None:
+def test_an_op_is_recorded_by_the_innermost_program() -> None:
     with program(name="outer") as outer:
         x = layers.data("x", "float32[batch, 4]")
         with program(name="inner") as inner:
@@ -131,7 +132,7 @@ def test_an_op_goes_to_the_innermost_program() -> None:
     assert [op["in"] for op in inner.tree().value["graph"]] == ["y"]
 
 
-def test_a_program_that_is_left_late_leaves_itself_alone() -> None:
+def test_a_program_that_is_left_late_closes_only_itself() -> None:
     first, second = program(), program()
     first.__enter__()
     second.__enter__()
@@ -141,7 +142,7 @@ def test_a_program_that_is_left_late_leaves_itself_alone() -> None:
     second.__exit__()
 
 
-def test_a_program_is_left_by_an_exception_too() -> None:
+def test_an_exception_leaves_a_program() -> None:
     with program(name="outer") as outer:
         with pytest.raises(ZeroDivisionError), program():
             _ = 1 / 0
@@ -150,17 +151,17 @@ def test_a_program_is_left_by_an_exception_too() -> None:
 
 
 def test_each_thread_and_each_context_has_its_own_default_program() -> None:
-    found: list[Program] = []
+    programs: list[Program] = []
 
     def use() -> None:
-        found.append(default_program())
-        assert found[-1] is default_program()
+        programs.append(default_program())
+        assert programs[-1] is default_program()
 
     for _ in range(2):
         thread = threading.Thread(target=use)
         thread.start()
         thread.join()
-    assert found[0] is not found[1]
+    assert programs[0] is not programs[1]
 
 
 def test_each_task_has_its_own_default_program() -> None:
@@ -175,44 +176,47 @@ def test_each_task_has_its_own_default_program() -> None:
     assert first is not second
 
 
-def test_sections_may_come_after_the_ops() -> None:
-    made = program(nodes=None)
-    with made, place_guard("/node:worker:1"):
+def test_sections_can_be_set_after_the_ops() -> None:
+    new_program = program(nodes=None)
+    with new_program, place_guard("/node:worker:1"):
         loss = layers.reduce_mean(layers.data("x", "float32[batch]") * 1)
         optimizer.SGD(0.1)
-    made.update(nodes={"worker": {"count": 2}}, metrics=[loss], epochs=3)
-    assert made.tree().value["train"] == {"epochs": 3, "metrics": ["reduce_mean_0"]}
+    new_program.update(nodes={"worker": {"count": 2}}, metrics=[loss], epochs=3)
+    assert new_program.tree().value["train"] == {
+        "epochs": 3,
+        "metrics": ["reduce_mean_0"],
+    }
     with pytest.raises(SpecError) as caught:
-        made.update(nodes={"worker": {"count": 1}})
-    assert told(caught.value, __file__) == (
+        new_program.update(nodes={"worker": {"count": 1}})
+    assert error_parts(caught.value, __file__) == (
         "no 'worker:1' in this cluster, which declares worker: 1",
         "worker:1",
         "ids of 'worker' are 0",
     )
-    assert made.tree().value["nodes"] == {"worker": {"count": 2}}
+    assert new_program.tree().value["nodes"] == {"worker": {"count": 2}}
 
 
-def test_sections_that_are_refused_change_nothing() -> None:
-    made = program()
-    before = made.tree().value
+def test_wrong_sections_change_nothing() -> None:
+    new_program = program()
+    before = new_program.tree().value
     with pytest.raises(SpecError, match="no section 'bogus'"):
-        made.update(epochs=7, bogus=3)  # type: ignore[call-arg]
-    assert made.tree().value == before
+        new_program.update(epochs=7, bogus=3)  # type: ignore[call-arg]
+    assert new_program.tree().value == before
 
 
-def test_a_place_and_numbers_of_other_libraries_are_taken() -> None:
+def test_a_place_and_numbers_of_other_libraries_are_accepted() -> None:
     np = pytest.importorskip("numpy")
-    with program() as made:
+    with program() as new_program:
         x = layers.data("x", "float32[batch, 4]")
         with place_guard(Place.parse("/node:worker")):
             layers.scale(layers.fc(x, np.int64(8)), np.float32(0.5))
-    assert made.tree().value["graph"][0]["ops"] == [
+    assert new_program.tree().value["graph"][0]["ops"] == [
         {"name": "fc_0", "op": "fc", "in": "x", "size": 8},
         {"name": "scale_0", "op": "scale", "in": "fc_0", "factor": 0.5},
     ]
 
 
-def test_building_a_program_brings_neither_jax_nor_numpy() -> None:
+def test_building_a_program_imports_neither_jax_nor_numpy() -> None:
     code = """
 import sys
 import placer

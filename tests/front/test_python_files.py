@@ -1,4 +1,4 @@
-"""FILE.py:FUNCTION where a spec is asked for: what runs, and what is told."""
+"""FILE.py:FUNCTION instead of a spec: the code that runs, and the errors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.builds import files
+from support.builds import build_files
 
 import placer
 from placer import place_guard
 from placer.command.cli import main
-from placer.resources import find
+from placer.resources import find_file
 
 MODEL = """\
 from dataclasses import dataclass
@@ -64,89 +64,99 @@ def twice(params, state, x, *, rng, training):
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a command line wrote, and its exit status."""
+class CommandResult:
+    """The output of a command, and its exit status."""
 
     status: object
     out: str
     err: str
 
 
-Tell = Callable[..., Told]
+RunCommand = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def tell(
+def run_command(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-) -> Tell:
-    """Runs a command line in a folder that holds MODEL and what it names."""
+) -> RunCommand:
+    """Runs a command in a folder with MODEL and the files that it uses."""
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "layers_beside.py").write_text(BESIDE)
     (tmp_path / "rows.py").write_text(ROWS)
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: object) -> Told:
+    def run(*arguments: object) -> CommandResult:
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
-        return Told(ended.value.code, out, err)
+        return CommandResult(ended.value.code, out, err)
 
     return run
 
 
-def test_a_function_of_a_file_is_compiled(tell: Tell, tmp_path: Path) -> None:
-    told = tell("compile", "model.py:build", "--out", "build")
-    assert (told.status, told.err) == (0, "")
-    assert told.out.startswith("model: 3 programs (worker:0-1, ps:0)")
+def test_a_function_of_a_file_is_compiled(
+    run_command: RunCommand, tmp_path: Path
+) -> None:
+    result = run_command("compile", "model.py:build", "--out", "build")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith("model: 3 programs (worker:0-1, ps:0)")
     build = tmp_path / "build"
     assert (build / "rows.py").read_text() == ROWS
     assert not (build / "model.py").exists()
-    result = placer.launch(build, in_process=True)
-    assert result.steps == 2
+    run_result = placer.launch(build, in_process=True)
+    assert run_result.steps == 2
 
 
-def test_its_yaml_is_compiled_to_the_same_bytes(tell: Tell, tmp_path: Path) -> None:
-    assert tell("to-yaml", "model.py:build", "--out", "spec.yaml") == Told(0, "", "")
-    printed = tell("to-yaml", "model.py:build")
+def test_its_yaml_is_compiled_to_the_same_bytes(
+    run_command: RunCommand, tmp_path: Path
+) -> None:
+    assert run_command(
+        "to-yaml", "model.py:build", "--out", "spec.yaml"
+    ) == CommandResult(0, "", "")
+    printed = run_command("to-yaml", "model.py:build")
     assert (tmp_path / "spec.yaml").read_text() == printed.out
-    assert tell("compile", "model.py:build", "--out", "python").status == 0
-    assert tell("compile", "spec.yaml", "--out", "yaml").status == 0
-    assert files(tmp_path / "python") == files(tmp_path / "yaml")
+    assert run_command("compile", "model.py:build", "--out", "python").status == 0
+    assert run_command("compile", "spec.yaml", "--out", "yaml").status == 0
+    assert build_files(tmp_path / "python") == build_files(tmp_path / "yaml")
 
 
-def test_the_other_commands_take_it_too(tell: Tell) -> None:
-    told = tell("check", "model.py:build")
-    assert told.out.startswith("model.py:build: ok: 3 programs")
-    assert "softmax_cross_entropy" in tell("show", "model.py:build").out
-    told = tell("explain", "model.py:build", "fc_1")
-    assert "written at model.py:22:22" in told.out
-    told = tell("check", "model.py:build", "--nodes", "worker=4")
-    assert "worker:0-3" in told.out
+def test_the_other_commands_accept_it(run_command: RunCommand) -> None:
+    result = run_command("check", "model.py:build")
+    assert result.out.startswith("model.py:build: ok: 3 programs")
+    assert "softmax_cross_entropy" in run_command("show", "model.py:build").out
+    result = run_command("explain", "model.py:build", "fc_1")
+    assert "written at model.py:22:22" in result.out
+    result = run_command("check", "model.py:build", "--nodes", "worker=4")
+    assert "worker:0-3" in result.out
 
 
-def test_an_op_of_a_module_beside_it_is_not_told_to_be_of_the_file(tell: Tell) -> None:
-    assert "written at" not in tell("explain", "model.py:build", "fc_0").out
+def test_an_op_of_another_module_is_not_reported_as_of_the_file(
+    run_command: RunCommand,
+) -> None:
+    assert "written at" not in run_command("explain", "model.py:build", "fc_0").out
 
 
-def test_nothing_of_the_file_stays(tell: Tell, tmp_path: Path) -> None:
+def test_nothing_of_the_file_remains_imported(
+    run_command: RunCommand, tmp_path: Path
+) -> None:
     path, modules = list(sys.path), set(sys.modules)
-    assert tell("check", "model.py:build").status == 0
+    assert run_command("check", "model.py:build").status == 0
     assert sys.path == path
     assert not {n for n in set(sys.modules) - modules if "model" in n or "beside" in n}
     assert "layers_beside" not in sys.modules
     assert not list(tmp_path.rglob("*.pyc"))
 
 
-def test_guards_and_programs_around_the_call_are_not_those_of_the_file(
-    tell: Tell, tmp_path: Path
+def test_guards_and_programs_around_the_call_do_not_affect_the_file(
+    run_command: RunCommand, tmp_path: Path
 ) -> None:
     with placer.Program(), place_guard("/node:ps"):
-        assert "place: /node:worker/cpu" in tell("to-yaml", "model.py:build").out
+        assert "place: /node:worker/cpu" in run_command("to-yaml", "model.py:build").out
 
 
-def test_the_library_takes_it_too(tell: Tell, tmp_path: Path) -> None:
+def test_the_library_accepts_it(run_command: RunCommand, tmp_path: Path) -> None:
     plan = placer.compile(tmp_path / "model.py:build", tmp_path / "build")
     assert plan.name == "model"
 
@@ -162,15 +172,15 @@ finally:
 """
 
 
-def test_compiling_a_file_imports_nothing_heavy(tmp_path: Path) -> None:
-    model = f"{find('specs/digits.py')}:build"
-    told = subprocess.run(
+def test_compiling_a_file_imports_no_heavy_packages(tmp_path: Path) -> None:
+    model = f"{find_file('specs/digits.py')}:build"
+    result = subprocess.run(
         [sys.executable, "-c", HEAVY, "compile", model, "--out", tmp_path / "build"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.splitlines()[-1] == "set()"
+    assert result.stdout.splitlines()[-1] == "set()"
 
 
 FAILURES = {
@@ -202,7 +212,7 @@ line 1 column 2 (char 1)
     |     ^^^^^^^^^^^^^^^
 """,
     ),
-    "an error of placer that knows no line": (
+    "an error of placer without a line": (
         BUILD + "    from placer import Place\n    Place.parse('/gpu:')\n",
         "own.py:build",
         """\
@@ -230,7 +240,7 @@ own.py:5:5: SystemExit: 0
     |     ^^^^^^^^^^^^^^^^^^^
 """,
     ),
-    "an error as it is imported": (
+    "an error during the import": (
         "x = 1\ny = x / 0\n",
         "own.py:build",
         """\
@@ -239,17 +249,17 @@ own.py:2:5: ZeroDivisionError: division by zero
     |     ^^^^^
 """,
     ),
-    "a module that is not there": (
+    "a missing module": (
         "import no_such_module\n",
         "own.py:build",
         """\
 own.py:1:1: ModuleNotFoundError: No module named 'no_such_module'
   1 | import no_such_module
     | ^^^^^^^^^^^^^^^^^^^^^
-  hint: pip install no_such_module; a module of your own has to be beside the spec
+  hint: pip install no_such_module; a module of your own must be in the folder of the spec
 """,
     ),
-    "no Python": (
+    "a syntax error": (
         "def build():\n    return (1\n",
         "own.py:build",
         """\
@@ -263,26 +273,26 @@ own.py:2:12: SyntaxError: '(' was never closed
         "own.py:biuld",
         "own.py has no function 'biuld'\n  hint: did you mean 'build'?\n",
     ),
-    "something else that is returned": (
+    "another return value": (
         BUILD + "    return 3\n",
         "own.py:build",
         "own.py:build returns int, not Program\n"
         "  hint: return the Program, or None for the default one\n",
     ),
-    "nothing that is returned": (
+    "no return value": (
         BUILD + "    with Program(): pass\n",
         "own.py:build",
-        "own.py:build returns no program, and no op was called outside of one\n"
+        "own.py:build returns no program, and the default program has no ops\n"
         "  hint: return the Program\n",
     ),
-    "ops outside of what is returned": (
+    "ops outside of the returned program": (
         BUILD + "    program = Program()\n"
         '    layers.relu(layers.data("x", "float32[batch, 4]"))\n    return program\n',
         "own.py:build",
-        "own.py:build returns a program without an op, and calls ops outside of it\n"
+        "own.py:build returns a program without ops, and calls ops outside of it\n"
         "  hint: write `with program:` around them\n",
     ),
-    "an op that is not there": (
+    "an unknown op": (
         BUILD + "    layers.softmax_crossentropy(1)\n",
         "own.py:build",
         """\
@@ -292,92 +302,96 @@ own.py:LINE:5: AttributeError: module 'placer.layers' has no attribute 'softmax_
   hint: did you mean 'softmax_cross_entropy'?
 """.replace("LINE", str(BUILD.count("\n") + 1)),
     ),
-    "an argument that nobody gives": (
+    "a required argument": (
         "def build(size): ...\n",
         "own.py:build",
         "own.py:build is called without arguments: missing a required argument: 'size'\n"
         "  hint: give its parameters defaults\n",
     ),
-    "no function said": (
+    "no function name": (
         "x = 1\n",
         "own.py",
-        "'own.py' does not say which function of a file builds the model\n"
+        "'own.py' does not name the function that builds the model\n"
         "  hint: write own.py:build\n",
     ),
 }
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_failure_is_told_at_the_users_line(
-    tell: Tell, tmp_path: Path, failure: str
+def test_a_failure_is_reported_at_the_line_of_the_user(
+    run_command: RunCommand, tmp_path: Path, failure: str
 ) -> None:
     text, argument, message = FAILURES[failure]
     (tmp_path / "own.py").write_text(text)
-    assert tell("check", argument) == Told(2, "", message)
+    assert run_command("check", argument) == CommandResult(2, "", message)
 
 
-def test_a_function_of_jax_says_that_it_takes_no_value(
-    tell: Tell, tmp_path: Path
+def test_a_function_of_jax_does_not_accept_values(
+    run_command: RunCommand, tmp_path: Path
 ) -> None:
     text = BUILD + (
         "    import jax.numpy as jnp\n"
         '    jnp.tanh(layers.data("x", "float32[batch, 4]"))\n'
     )
     (tmp_path / "own.py").write_text(text)
-    told = tell("check", "own.py:build").err
-    assert told.startswith(f"own.py:{text.count(chr(10))}:5: TypeError: ")
-    assert "placer.trace(fn, ...) of a function" in told
+    result = run_command("check", "own.py:build").err
+    assert result.startswith(f"own.py:{text.count(chr(10))}:5: TypeError: ")
+    assert "placer.trace(fn, ...) with a JAX function" in result
 
 
-def test_a_failure_in_a_module_beside_it_is_told_there(
-    tell: Tell, tmp_path: Path
+def test_a_failure_in_another_module_is_reported_there(
+    run_command: RunCommand, tmp_path: Path
 ) -> None:
     (tmp_path / "layers_beside.py").write_text(BESIDE.replace("WIDTH,", "-1,"))
-    told = tell("check", "model.py:build")
-    assert told.err.startswith("layers_beside.py:7:12: op 'fc_0': fc needs a size")
+    result = run_command("check", "model.py:build")
+    assert result.err.startswith("layers_beside.py:7:12: op 'fc_0': fc needs a size")
 
 
-def test_debug_shows_the_traceback(tell: Tell, tmp_path: Path) -> None:
+def test_debug_shows_the_traceback(run_command: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(BUILD + "    return 1 / 0\n")
-    told = tell("check", "own.py:build", "--debug")
-    assert told.status == 2
-    assert "Traceback (most recent call last):" in told.err
-    assert 'own.py", line 5, in build' in told.err
+    result = run_command("check", "own.py:build", "--debug")
+    assert result.status == 2
+    assert "Traceback (most recent call last):" in result.err
+    assert 'own.py", line 5, in build' in result.err
 
 
-def test_a_file_that_is_not_there(tell: Tell) -> None:
-    told = tell("check", "no.py:build")
-    assert told.status == 2
-    assert "'no.py' does not exist" in told.err
+def test_a_missing_file(run_command: RunCommand) -> None:
+    result = run_command("check", "no.py:build")
+    assert result.status == 2
+    assert "'no.py' does not exist" in result.err
     with pytest.raises(placer.SpecError, match=r"there is no file no\.py"):
         placer.compile("no.py:build", "build")
 
 
-def test_a_spec_stands_beside_the_files_that_it_names(
-    tell: Tell, tmp_path: Path
+def test_a_spec_is_written_beside_the_files_that_it_names(
+    run_command: RunCommand, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
-    told = tell("to-yaml", "model.py:build", "--out", "elsewhere/spec.yaml")
-    assert told == Told(
+    result = run_command("to-yaml", "model.py:build", "--out", "elsewhere/spec.yaml")
+    assert result == CommandResult(
         2,
         "",
-        "elsewhere/spec.yaml is not in the folder of model.py, whose files it names\n"
-        "  hint: data and modules are found beside the spec: write it there\n",
+        "elsewhere/spec.yaml is not in the folder of model.py, but refers to files there\n"
+        "  hint: data and modules are read from the spec's folder: write it there\n",
     )
     assert not (tmp_path / "elsewhere" / "spec.yaml").exists()
 
 
-def test_a_yaml_that_cannot_be_written_is_told(tell: Tell) -> None:
-    told = tell("to-yaml", "model.py:build", "--out", "none/spec.yaml")
-    assert told.status == 2
+def test_a_program_that_yaml_cannot_express_is_an_error(
+    run_command: RunCommand,
+) -> None:
+    result = run_command("to-yaml", "model.py:build", "--out", "none/spec.yaml")
+    assert result.status == 2
 
 
-def test_to_yaml_takes_no_spec(tell: Tell, tmp_path: Path) -> None:
+def test_to_yaml_does_not_accept_a_spec(
+    run_command: RunCommand, tmp_path: Path
+) -> None:
     (tmp_path / "spec.yaml").write_text("name: x\n")
-    told = tell("to-yaml", "spec.yaml")
-    assert told == Told(
+    result = run_command("to-yaml", "spec.yaml")
+    assert result == CommandResult(
         2,
         "",
-        "'spec.yaml' does not say which function of a file builds the model\n"
+        "'spec.yaml' does not name the function that builds the model\n"
         "  hint: write model.py:build\n",
     )

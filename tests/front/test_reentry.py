@@ -1,4 +1,4 @@
-"""Code that nodes import cannot compile or launch: each would start the run again."""
+"""Code that nodes import cannot compile or launch, or each would start a run again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import placer
 from placer import PlacerError
-from placer.reentry import in_process
+from placer.reentry import node_in_process
 
 MODEL = """\
 import placer
@@ -68,7 +68,7 @@ def test_a_script_without_a_guard_is_refused_before_any_process(text, what):
     assert Path("build").exists() == (what == "launch")
 
 
-def test_a_module_that_compiles_as_it_is_imported_is_refused(monkeypatch):
+def test_a_module_that_compiles_while_it_is_imported_is_refused(monkeypatch):
     Path("train.py").write_text(MODEL + COMPILED)
     monkeypatch.syspath_prepend(".")
     with pytest.raises(PlacerError, match=r"while train\.py is imported"):
@@ -80,7 +80,7 @@ def test_a_script_with_a_guard_runs():
     script(guarded(COMPILED + "    " + launched))
 
 
-def test_a_script_whose_source_stands_elsewhere_needs_no_guard():
+def test_a_script_whose_source_is_elsewhere_needs_no_guard():
     Path("apart.py").write_text('def rows():\n    yield {"x": [1]}\n')
     text = (MODEL + COMPILED).replace("train:rows", "apart:rows")
     Path("train.py").write_text(text)
@@ -115,7 +115,7 @@ def test_a_node_neither_compiles_nor_launches(call, start):
     assert "PLACER_NODE" not in os.environ
 
 
-def test_processes_that_a_node_starts_are_refused_too(monkeypatch):
+def test_processes_that_a_node_starts_are_refused(monkeypatch):
     monkeypatch.setenv("PLACER_NODE", "worker:3")
     with pytest.raises(PlacerError, match="in node worker:3"):
         placer.compile("model.yaml", "build")
@@ -123,8 +123,8 @@ def test_processes_that_a_node_starts_are_refused_too(monkeypatch):
         placer.launch("build")
 
 
-def test_a_process_that_was_two_nodes_is_none_when_both_have_ended():
-    one, two = in_process("worker:0"), in_process("worker:1")
+def test_a_process_of_two_nodes_is_no_node_after_both_have_ended():
+    one, two = node_in_process("worker:0"), node_in_process("worker:1")
     one.__enter__()
     two.__enter__()
     one.__exit__(None, None, None)

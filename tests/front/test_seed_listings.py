@@ -1,4 +1,4 @@
-"""The listings of the seeds, as written there up to the package's name."""
+"""Listings of PaddlePaddle Fluid run unchanged, except for the name of the package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.builds import graph, same_builds
+from support.builds import check_same_builds, graph_lines
 
 import placer
 import placer as paddle
@@ -42,24 +42,24 @@ def build():
     fluid.default_program().update(
         emulate=True,
         nodes={"worker": {"count": 1, "devices": {"cpu": 1, "gpu": 8}}},
-        data={"train": {"source": "python:seed_rows:rows", "batch": 16}},
+        data={"train": {"source": "python:fluid_rows:rows", "batch": 16}},
     )
 """
 
 
 @pytest.fixture
 def listing(tmp_path: Path) -> Program:
-    """Seed 004: forward and backward on GPUs, the optimizer on CPUs."""
-    (tmp_path / "seed_rows.py").write_text(ROWS)
-    (tmp_path / "seed_004.py").write_text(LISTING)
-    return run_builder(f"{tmp_path}/seed_004.py:build")
+    """A listing of Fluid: forward and backward on GPUs, the optimizer on CPUs."""
+    (tmp_path / "fluid_rows.py").write_text(ROWS)
+    (tmp_path / "fluid_listing.py").write_text(LISTING)
+    return run_builder(f"{tmp_path}/fluid_listing.py:build")
 
 
-def test_the_listing_of_seed_004_is_compiled_as_its_yaml(
+def test_the_fluid_listing_compiles_like_its_yaml(
     listing: Program, tmp_path: Path
 ) -> None:
-    text = same_builds(listing, tmp_path)
-    assert graph(text) == [
+    text = check_same_builds(listing, tmp_path)
+    assert graph_lines(text) == [
         "  - place: /node:worker/gpu:0-7",
         "    ops:",
         "      - {name: fc_0, op: fc, in: x, size: 128}",
@@ -71,7 +71,7 @@ def test_the_listing_of_seed_004_is_compiled_as_its_yaml(
     assert "{op: sgd, learning_rate: 0.1, place: /node:worker/cpu}" in text
 
 
-def test_the_listing_of_seed_004_computes_on_gpus_and_updates_on_cpus(
+def test_the_fluid_listing_computes_on_gpus_and_updates_on_cpus(
     listing: Program, tmp_path: Path
 ) -> None:
     placer.compile(listing, tmp_path / "build")
@@ -87,11 +87,11 @@ def test_the_listing_of_seed_004_computes_on_gpus_and_updates_on_cpus(
     assert "memcpy_h2d" in places
 
 
-def test_the_listing_of_seed_004_trains(listing: Program, tmp_path: Path) -> None:
+def test_the_fluid_listing_trains(listing: Program, tmp_path: Path) -> None:
     plan = placer.compile(listing, tmp_path / "build")
-    assert plan.name == "seed_004"
+    assert plan.name == "fluid_listing"
     assert [node.name for node in plan.nodes] == ["worker:0"]
-    assert (tmp_path / "build" / "seed_rows.py").read_text() == ROWS
+    assert (tmp_path / "build" / "fluid_rows.py").read_text() == ROWS
     history = tmp_path / "history.jsonl"
     placer.launch(tmp_path / "build", history=history)
     losses = [json.loads(line)["metrics"] for line in history.read_text().splitlines()]
@@ -100,7 +100,7 @@ def test_the_listing_of_seed_004_trains(listing: Program, tmp_path: Path) -> Non
 
 
 def demo(is_sparse: bool = False, source: str = "npz:clicks.npz") -> Program:
-    """Seed 001: a CPU looks the embedding up, GPUs compute what follows."""
+    """A network of PaddlePaddle: embeddings on a CPU, the other layers on GPUs."""
     with Program(
         name="demo",
         emulate=True,
@@ -130,9 +130,9 @@ def demo(is_sparse: bool = False, source: str = "npz:clicks.npz") -> Program:
     return program
 
 
-def test_the_network_of_seed_001_is_compiled_as_its_yaml(tmp_path: Path) -> None:
-    text = same_builds(demo(), tmp_path)
-    assert graph(text) == [
+def test_the_paddle_network_compiles_like_its_yaml(tmp_path: Path) -> None:
+    text = check_same_builds(demo(), tmp_path)
+    assert graph_lines(text) == [
         "  - place: /cpu",
         "    ops:",
         "      - {name: cast_0, op: cast, in: label, dtype: int32}",
@@ -150,7 +150,7 @@ def test_the_network_of_seed_001_is_compiled_as_its_yaml(tmp_path: Path) -> None
     ]
 
 
-def test_the_network_of_seed_001_has_the_seeds_parameters(tmp_path: Path) -> None:
+def test_the_paddle_network_has_the_same_parameters(tmp_path: Path) -> None:
     plan = placer.compile(demo(), tmp_path / "build")
     sizes = {p.name: p.dtype for p in plan.parameters}
     assert list(sizes) == [
@@ -166,7 +166,7 @@ def test_the_network_of_seed_001_has_the_seeds_parameters(tmp_path: Path) -> Non
     assert total == 788738
 
 
-def test_the_network_of_seed_001_trains(tmp_path: Path) -> None:
+def test_the_paddle_network_trains(tmp_path: Path) -> None:
     ids = np.arange(64).reshape(64, 1)
     np.savez(tmp_path / "clicks.npz", sparse_input=ids, label=ids % 2)
     plan = placer.compile(demo(source=f"npz:{tmp_path}/clicks.npz"), tmp_path / "build")
@@ -177,11 +177,11 @@ def test_the_network_of_seed_001_trains(tmp_path: Path) -> None:
     assert lines[0][plan.metrics[0]] == pytest.approx(np.log(2), abs=0.02)
 
 
-def test_a_sparse_table_is_not_there_yet() -> None:
+def test_a_sparse_table_is_not_supported() -> None:
     with pytest.raises(SpecError) as caught:
         demo(is_sparse=True)
     error = caught.value
-    assert error.message == "sparse tables are not there yet"
+    assert error.message == "sparse tables are not supported yet"
     assert error.hint == "leave is_sparse out: the table is dense"
     assert error.span is not None
     assert error.span.text.strip() == "embedding = layers.embedding("

@@ -1,4 +1,4 @@
-"""A program as YAML: a person would write it so, and it is compiled to the same bytes."""
+"""A program as YAML: it is formatted as by hand, and compiles to the same bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.builds import files, graph, program, same_builds
+from support.builds import build_files, check_same_builds, graph_lines, program
 
 import placer
 from placer import (
@@ -22,8 +22,8 @@ from placer import (
 from placer.errors import SpecError
 from placer.front.read import run_builder
 from placer.front.yaml_text import to_yaml
-from placer.place.guard import Called
-from placer.resources import find
+from placer.place.guard import OpCall
+from placer.resources import find_file
 
 
 def digits(x: str = "image") -> tuple[placer.Variable, placer.Variable]:
@@ -37,7 +37,7 @@ def finish(h: placer.Variable, label: placer.Variable) -> None:
 
 
 def nested_guards() -> Program:
-    with program(emulate=True) as made, place_guard("/node:worker"):
+    with program(emulate=True) as new_program, place_guard("/node:worker"):
         image, label = digits()
         with place_guard("/cpu"):
             h = layers.relu(layers.fc(image, 32))
@@ -47,7 +47,7 @@ def nested_guards() -> Program:
                 h = layers.tanh(h)
             h = layers.fc(h, 16)
         finish(h, label)
-    return made
+    return new_program
 
 
 ROWS_OF_96 = {"train": {"source": "sklearn:digits", "batch": 96}}
@@ -68,7 +68,7 @@ NESTED = """\
 
 
 def cleared_guards() -> Program:
-    with program(emulate=True) as made, place_guard("/node:worker:1/gpu:2"):
+    with program(emulate=True) as new_program, place_guard("/node:worker:1/gpu:2"):
         image, label = digits()
         h = layers.fc(image, 16)
         with place_guard(None):
@@ -79,7 +79,7 @@ def cleared_guards() -> Program:
             h = layers.sigmoid(h)
         with place_guard("/node:ps"), place_guard("/node:worker/cpu"):
             finish(h, label)
-    return made
+    return new_program
 
 
 CLEARED = """\
@@ -94,13 +94,17 @@ CLEARED = """\
 
 
 def placed_by_a_function() -> Program:
-    def by_kind(op: Called) -> str | None:
+    def by_kind(op: OpCall) -> str | None:
         return "/node:ps:0" if op.kind == "fc" and op.attrs["size"] > 10 else None
 
-    with program() as made, place_guard("/node:worker/cpu"), place_guard(by_kind):
+    with (
+        program() as new_program,
+        place_guard("/node:worker/cpu"),
+        place_guard(by_kind),
+    ):
         image, label = digits()
         finish(layers.fc(layers.relu(image), 32), label)
-    return made
+    return new_program
 
 
 BY_FUNCTION = """\
@@ -113,7 +117,7 @@ BY_FUNCTION = """\
 
 
 def computed_again() -> Program:
-    with program() as made, place_guard("/node:worker/cpu"):
+    with program() as new_program, place_guard("/node:worker/cpu"):
         image, h_label = digits()
         with remat():
             h = layers.tanh(layers.fc(image, 32))
@@ -124,7 +128,7 @@ def computed_again() -> Program:
                 h = layers.fc(h, 16)
             h = layers.fc(h, 16)
         finish(h, h_label)
-    return made
+    return new_program
 
 
 AGAIN = """\
@@ -170,7 +174,7 @@ def every_section() -> Program:
         epochs=2,
         clip={"global_norm": 1.0},
         slicing={"dispatch": "hash", "min_block": 16},
-    ) as made:
+    ) as new_program:
         x = layers.data("x", shape=[3])
         label = layers.data("label", "int64[batch]")
         w = layers.parameter([3, 4], "orthogonal", name="w")
@@ -187,7 +191,7 @@ def every_section() -> Program:
             )
             right = layers.accuracy(logits, label)
         append_backward()
-        made.update(metrics=[loss, right])
+        new_program.update(metrics=[loss, right])
         with place_guard("/node:ps:0"):
             optimizer.Adagrad(
                 {"piecewise": {"boundaries": [10], "values": [0.1, 1e-6]}},
@@ -195,18 +199,18 @@ def every_section() -> Program:
                 clip=None,
             ).minimize(loss)
         optimizer.AdamW(0.001, weight_decay=0.02).minimize(loss)
-    return made
+    return new_program
 
 
 def guards_that_take_turns() -> Program:
-    with program() as made:
+    with program() as new_program:
         image, label = digits()
         h = image
         for depth in range(8):
             with place_guard(f"/node:worker:{depth % 2}"):
                 h = layers.relu(h)
         finish(h, label)
-    return made
+    return new_program
 
 
 MODELS: dict[Callable[[], Program], str | None] = {
@@ -220,24 +224,26 @@ MODELS: dict[Callable[[], Program], str | None] = {
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_both_are_compiled_to_the_same_bytes(
+def test_both_compile_to_the_same_bytes(
     model: Callable[[], Program], tmp_path: Path
 ) -> None:
-    text = same_builds(model(), tmp_path)
+    text = check_same_builds(model(), tmp_path)
     written = MODELS[model]
     if written is not None:
-        assert "\n".join(graph(text)) == written
+        assert "\n".join(graph_lines(text)) == written
 
 
 def test_digits_in_python_is_digits_in_yaml(tmp_path: Path) -> None:
-    placer.compile(f"{find('specs/digits.py')}:build", tmp_path / "python")
-    placer.compile(find("specs/digits.yaml"), tmp_path / "yaml")
-    assert files(tmp_path / "python") == files(tmp_path / "yaml")
-    same_builds(run_builder(f"{find('specs/digits.py')}:build"), tmp_path / "again")
+    placer.compile(f"{find_file('specs/digits.py')}:build", tmp_path / "python")
+    placer.compile(find_file("specs/digits.yaml"), tmp_path / "yaml")
+    assert build_files(tmp_path / "python") == build_files(tmp_path / "yaml")
+    check_same_builds(
+        run_builder(f"{find_file('specs/digits.py')}:build"), tmp_path / "again"
+    )
 
 
-def test_a_spec_is_written_as_a_person_would() -> None:
-    text = to_yaml(run_builder(f"{find('specs/digits.py')}:build"))
+def test_a_spec_is_formatted_as_by_hand() -> None:
+    text = to_yaml(run_builder(f"{find_file('specs/digits.py')}:build"))
     assert (
         text
         == """\
@@ -280,25 +286,25 @@ train:
     )
 
 
-def test_other_readers_of_yaml_read_the_same() -> None:
-    made = every_section()
-    assert yaml.safe_load(to_yaml(made)) == made.tree().value
+def test_other_yaml_parsers_read_the_same() -> None:
+    new_program = every_section()
+    assert yaml.safe_load(to_yaml(new_program)) == new_program.tree().value
 
 
 def test_a_place_with_a_comma_is_quoted() -> None:
-    made = program(nodes={"worker": {"count": 4}}, data=ROWS_OF_96)
-    with made, place_guard("/node:worker:0,2-3"):
+    new_program = program(nodes={"worker": {"count": 4}}, data=ROWS_OF_96)
+    with new_program, place_guard("/node:worker:0,2-3"):
         finish(*digits())
-    assert '  - place: "/node:worker:0,2-3"' in graph(to_yaml(made))
+    assert '  - place: "/node:worker:0,2-3"' in graph_lines(to_yaml(new_program))
 
 
-def test_a_long_op_goes_over_lines() -> None:
-    with program() as made:
+def test_a_long_op_takes_several_lines() -> None:
+    with program() as new_program:
         x = layers.data("a_rather_long_name_for_an_input", "float32[batch, 8, 8, 1]")
         label = layers.data("label", "int32[batch]")
         h = layers.conv2d(x, 8, 3, padding=[[1, 1], [2, 2]], name="a_convolution_layer")
         finish(layers.flatten(h), label)
-    assert graph(to_yaml(made))[:6] == [
+    assert graph_lines(to_yaml(new_program))[:6] == [
         "  - name: a_convolution_layer",
         "    op: conv2d",
         "    in: a_rather_long_name_for_an_input",
@@ -308,21 +314,21 @@ def test_a_long_op_goes_over_lines() -> None:
     ]
 
 
-def test_what_is_wrong_with_the_program_is_told_first() -> None:
-    with program() as made:
+def test_mistakes_of_the_program_are_reported_first() -> None:
+    with program() as new_program:
         digits()
     with pytest.raises(SpecError, match="'graph' has no op"):
-        to_yaml(made)
+        to_yaml(new_program)
 
 
-def test_a_text_that_no_file_can_hold_is_refused() -> None:
+def test_a_text_that_cannot_be_encoded_is_refused() -> None:
     with pytest.raises(SpecError) as caught:
         program(parameters=[{"match": "\ud800"}])
-    assert caught.value.message == "'\\ud800' is no text that a file can hold"
+    assert caught.value.message == "'\\ud800' cannot be written to a file as UTF-8"
 
 
-def test_guards_that_nest_deeper_than_yaml_may_are_refused() -> None:
-    with program(nodes={"worker": {"count": 40}}) as made:
+def test_guards_nested_deeper_than_yaml_allows_are_refused() -> None:
+    with program(nodes={"worker": {"count": 40}}) as new_program:
         image, label = digits()
 
         def deep(h: placer.Variable, depth: int) -> placer.Variable:
@@ -332,7 +338,10 @@ def test_guards_that_nest_deeper_than_yaml_may_are_refused() -> None:
                 return layers.relu(deep(layers.relu(h), depth + 1))
 
         finish(deep(image, 0), label)
-    made.model()  # Python can say it
+    new_program.model()  # a program can nest that deep
     with pytest.raises(SpecError) as caught:
-        to_yaml(made)
-    assert caught.value.message == "YAML cannot say this: nested deeper than 32 levels"
+        to_yaml(new_program)
+    assert (
+        caught.value.message
+        == "the program cannot be written as YAML: nested deeper than 32 levels"
+    )

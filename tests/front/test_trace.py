@@ -1,4 +1,4 @@
-"""`placer.trace`: what is recorded of a function, and what is told of one that cannot be."""
+"""`placer.trace`: the ops that it records, and the errors that it reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load, save_file
-from support.builds import files
+from support.builds import build_files
 
 import placer
 from placer.command.cli import commands
@@ -122,7 +122,7 @@ def decided(model, x):
     return jnp.sin(x) if x[0, 0] > 0 else x
 
 
-def told(w, x):
+def prints(w, x):
     with place_guard("/node:worker:1"):
         y = x @ w
     jax.debug.print("{}", 3)
@@ -159,8 +159,8 @@ def build():
 """
 
 
-def built(folder: Path, call: str, first: str = "") -> Program:
-    """The program that traces so, in a file whose first line is `first`."""
+def build_program(folder: Path, call: str, first: str = "") -> Program:
+    """Build a program with this call of `trace`; `first` is the first line of its file."""
     np.savez(folder / "rows.npz", x=np.ones((16, 4), np.float32))
     text = f"{first}\n{HEAD}" if first else HEAD
     (folder / "model.py").write_text(text.replace("CALL", call))
@@ -177,7 +177,7 @@ def parameters(program: Program) -> dict[str, str]:
 
 
 def test_a_model_is_a_name_of_the_file(tmp_path: Path) -> None:
-    program = built(tmp_path, 'placer.trace(apply, model, x, name="net")')
+    program = build_program(tmp_path, 'placer.trace(apply, model, x, name="net")')
     assert parameters(program) == {
         "net.w": "float32[4, 4]",
         "net.inner_a_b_0": "float32[4]",
@@ -186,13 +186,13 @@ def test_a_model_is_a_name_of_the_file(tmp_path: Path) -> None:
     assert op.name == "net"
     assert str(op.place) == "/node:worker/cpu"
     assert op.attrs["args"] == '[{"make": "model"}, {"in": "float32[batch, 4]"}]'
-    again = built(tmp_path, 'placer.trace(apply, ready, x, name="net")')
+    again = build_program(tmp_path, 'placer.trace(apply, ready, x, name="net")')
     assert parameters(again) == parameters(program)
 
 
 def test_arrays_in_dicts_are_parameters(tmp_path: Path) -> None:
-    given = '{"w": W}, x, 0.5'
-    program = built(tmp_path, f"placer.trace(dense, {given})")
+    arguments = '{"w": W}, x, 0.5'
+    program = build_program(tmp_path, f"placer.trace(dense, {arguments})")
     assert parameters(program) == {"trace_0.w": "float32[4, 4]"}
     (op,) = calls(program)
     assert op.attrs["args"] == (
@@ -201,13 +201,15 @@ def test_arrays_in_dicts_are_parameters(tmp_path: Path) -> None:
     )
 
 
-def test_an_array_alone_has_its_arguments_name(tmp_path: Path) -> None:
-    assert [*parameters(built(tmp_path, "placer.trace(bare, W, x)"))] == ["trace_0.w"]
+def test_an_array_has_the_name_of_its_argument(tmp_path: Path) -> None:
+    assert [*parameters(build_program(tmp_path, "placer.trace(bare, W, x)"))] == [
+        "trace_0.w"
+    ]
 
 
-def test_of_several_arguments_names_begin_with_theirs(tmp_path: Path) -> None:
+def test_with_several_arguments_names_start_with_the_argument(tmp_path: Path) -> None:
     call = 'placer.trace(pair, {"w": W}, {"w": W + 1}, x, name="p")["first"]'
-    program = built(tmp_path, call)
+    program = build_program(tmp_path, call)
     assert [*parameters(program)] == ["p.a_w", "p.b_w"]
     (op,) = calls(program)
     assert [value.name for value in op.results] == ["p.out0", "p.out1"]
@@ -215,27 +217,27 @@ def test_of_several_arguments_names_begin_with_theirs(tmp_path: Path) -> None:
 
 def test_a_function_returns_its_pytree(tmp_path: Path) -> None:
     call = (
-        "(lambda found: layers.add(found['rest'][1], found['first']))"
+        "(lambda result: layers.add(result['rest'][1], result['first']))"
         '(placer.trace(pair, {"w": W}, {"w": W + 1}, x))'
     )
-    program = built(tmp_path, call)
+    program = build_program(tmp_path, call)
     (add,) = program.model().graph.of_kind("add")
     assert add.operands == ("x", "trace_0.out0")
 
 
 def test_a_parameter_of_another_op_is_an_input(tmp_path: Path) -> None:
     call = "placer.trace(bare, layers.fc(x, 4, name='h').parameter('w'), x, name='y')"
-    program = built(tmp_path, call)
+    program = build_program(tmp_path, call)
     (op,) = calls(program)
     assert op.operands[:2] == ("x", "h.w")
 
 
 def test_guards_inside_merge_into_those_around(tmp_path: Path) -> None:
-    program = built(tmp_path, "placer.trace(cleared, W, x)")
+    program = build_program(tmp_path, "placer.trace(cleared, W, x)")
     assert [str(op.place) for op in calls(program)] == ["/node:ps", "/node:worker"]
 
 
-def test_a_function_that_is_a_guard_is_asked_for_each_region(tmp_path: Path) -> None:
+def test_a_guard_function_is_called_with_each_region(tmp_path: Path) -> None:
     asked = "place_guard(lambda op: '/node:worker:1' if op.kind == 'call' else None)"
     np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
     text = HEAD.replace("CALL", "placer.trace(bare, W, x)")
@@ -245,10 +247,10 @@ def test_a_function_that_is_a_guard_is_asked_for_each_region(tmp_path: Path) -> 
     assert str(op.place) == "/node:worker:1"
 
 
-def test_a_shape_begins_as_init_says(tmp_path: Path) -> None:
+def test_a_shape_is_initialized_by_init(tmp_path: Path) -> None:
     struct = "jax.ShapeDtypeStruct((4, 4), jnp.float32)"
     call = f'placer.trace(bare, {struct}, x, init="xavier_uniform")'
-    (op,) = built(tmp_path, call).model().graph.of_kind("parameter")
+    (op,) = build_program(tmp_path, call).model().graph.of_kind("parameter")
     assert op.attrs["init"] == "xavier_uniform"
 
 
@@ -259,14 +261,14 @@ def test_a_shape_begins_as_init_says(tmp_path: Path) -> None:
         'placer.trace(dense, {"w": W}, x, 0.5, batch="rows")',
     ],
 )
-def test_yaml_says_the_same(tmp_path: Path, call: str) -> None:
-    program = built(tmp_path, call)
+def test_yaml_is_equivalent(tmp_path: Path, call: str) -> None:
+    program = build_program(tmp_path, call)
     placer.compile(program, tmp_path / "python")
     spec, out = f"{tmp_path / 'model.py'}:build", tmp_path / "again.yaml"
     commands.main(["to-yaml", spec, "--out", str(out)], standalone_mode=False)
     assert out.read_text() == to_yaml(program)
     placer.compile(tmp_path / "again.yaml", tmp_path / "yaml")
-    assert files(tmp_path / "yaml") == files(tmp_path / "python")
+    assert build_files(tmp_path / "yaml") == build_files(tmp_path / "python")
 
 
 @pytest.mark.parametrize(
@@ -281,14 +283,14 @@ def test_yaml_says_the_same(tmp_path: Path, call: str) -> None:
         ),
     ],
 )
-def test_rows_are_the_default_where_they_are_proven(
+def test_rows_are_the_default_if_they_are_proven(
     tmp_path: Path, call: str, batch: str | None
 ) -> None:
-    (op,) = calls(built(tmp_path, call))
+    (op,) = calls(build_program(tmp_path, call))
     assert op.attrs.get("batch") == batch
 
 
-@pytest.mark.parametrize("rows", [8, 4], ids=["the batch", "what a worker has of it"])
+@pytest.mark.parametrize("rows", [8, 4], ids=["the batch", "the local rows"])
 @pytest.mark.parametrize("batch", ["", ", batch='rows'"])
 def test_another_function_for_the_rows_of_the_model_is_refused(
     tmp_path: Path, rows: int, batch: str
@@ -303,21 +305,21 @@ W = np"""
     text = HEAD.replace("CALL", f"placer.trace(other, W, x{batch})")
     (tmp_path / "model.py").write_text(text.replace("\nW = np", other))
     with pytest.raises(
-        PlacerError, match=f"and is another function for {rows}"
-    ) as told:
+        PlacerError, match=f"but is another function for {rows}"
+    ) as caught:
         placer.compile(f"{tmp_path / 'model.py'}:build", tmp_path / "build")
-    assert 'batch="whole"' in str(told.value.hint)
+    assert 'batch="whole"' in str(caught.value.hint)
 
 
-def test_a_number_of_numpys_is_a_number(tmp_path: Path) -> None:
+def test_a_number_of_numpy_is_a_number(tmp_path: Path) -> None:
     call = "placer.trace(dense, {'w': W}, x, np.float32(0.5))"
-    program = built(tmp_path, call)
+    program = build_program(tmp_path, call)
     assert [*parameters(program)] == ["trace_0.w"]
     (op,) = calls(program)
     assert op.attrs["args"].endswith('{"value": 0.5}]')
 
 
-def test_a_name_that_is_taken_leaves_the_parameters_of_who_has_it(
+def test_a_duplicate_name_does_not_change_the_parameters_of_the_first_op(
     tmp_path: Path,
 ) -> None:
     call = "placer.trace(bare, W, x, name='t'), again(W, x)\n            y = y[0]"
@@ -340,20 +342,20 @@ W = np"""
     np.testing.assert_array_equal(begun, np.eye(4, dtype=np.float32))
 
 
-def test_a_file_of_the_same_name_beside_it_is_told(tmp_path: Path) -> None:
+def test_a_file_with_the_same_name_beside_it_is_reported(tmp_path: Path) -> None:
     save_file({"v": np.ones((4, 4), np.float32)}, tmp_path / "net.safetensors")
     call = (
         "placer.trace(bare, W, x, name='net')\n            "
         "layers.parameter([4, 4], {'file': 'net.safetensors'}, name='v')"
     )
     with pytest.raises(PlacerError, match="safetensors has no tensor 'v'") as caught:
-        built(tmp_path, call)
+        build_program(tmp_path, call)
     assert caught.value.hint == (
-        "what placer.trace traces has a file of this name: name it otherwise"
+        "placer.trace creates a file of this name: rename yours"
     )
 
 
-def test_a_guard_s_function_sees_what_a_region_takes(tmp_path: Path) -> None:
+def test_a_guard_function_gets_the_operands_of_a_region(tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", x=np.ones((16, 4), np.float32))
     asked = "place_guard(lambda op: '/node:worker:1' if 'x' in op.inputs else None)"
     text = HEAD.replace("CALL", "placer.trace(bare, W, x)")
@@ -364,14 +366,16 @@ def test_a_guard_s_function_sees_what_a_region_takes(tmp_path: Path) -> None:
 
 
 def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> None:
-    built(tmp_path, 'placer.trace(dense, {"w": W}, x, 0.5, batch="rows", name="net")')
+    build_program(
+        tmp_path, 'placer.trace(dense, {"w": W}, x, 0.5, batch="rows", name="net")'
+    )
     out = tmp_path / "again.yaml"
     command = ["to-yaml", f"{tmp_path / 'model.py'}:build", "--out", str(out)]
     commands.main(command, standalone_mode=False)
     commands.main(command, standalone_mode=False)  # over its own
     (tmp_path / "net.safetensors").write_bytes(b"of somebody else")
     out.unlink()
-    with pytest.raises(PlacerError, match="holds something else"):
+    with pytest.raises(PlacerError, match="exists already, with other content"):
         commands.main(command, standalone_mode=False)
     assert (tmp_path / "net.safetensors").read_bytes() == b"of somebody else"
     assert not out.exists()
@@ -383,7 +387,7 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
         (
             "placer.trace(apply, Model(W, {}), x)",
             "trace 'trace_0': model is Model, and model.py has no name for it: a node"
-            " could not make it again",
+            " could not create it again",
         ),
         (
             "placer.trace(apply, sized, x)",
@@ -391,30 +395,33 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
         ),
         (
             "placer.trace(lambda w, x: x @ w, W, x)",
-            "'build.<locals>.<lambda>' is no function of model.py that can be imported",
+            "'build.<locals>.<lambda>' cannot be imported from model.py",
         ),
-        ("placer.trace(same, x)", "it computes nothing of what it is given"),
+        ("placer.trace(same, x)", "it computes nothing from its arguments"),
         ("placer.trace(forgotten, x)", "'forgotten' returns nothing"),
-        ("placer.trace(texts, x)", "'texts' returns 'a', which is no array"),
-        ("placer.trace(numbers, x)", "'numbers' returns 3, which is no array"),
+        ("placer.trace(texts, x)", "'texts' returns 'a', which is not an array"),
+        ("placer.trace(numbers, x)", "'numbers' returns 3, which is not an array"),
         (
-            "placer.trace(told, W, x)",
-            "'debug_print' (model.py:LINE) stands where nothing is computed",
+            "placer.trace(prints, W, x)",
+            "the region of 'debug_print' (model.py:LINE) computes no value that is used",
         ),
         (
             "placer.trace(bare, W, x, init='ones')",
-            "init is of arrays that are shapes alone: none is",
+            "init is for arrays without values, and all have some",
         ),
-        ("placer.trace(3, x)", "what is traced must be a function, not int"),
+        ("placer.trace(3, x)", "placer.trace needs a function, not int"),
         (
             "placer.trace(partial(dense, {'w': W}), x)",
-            "what is traced must be a function, not partial",
+            "placer.trace needs a function, not partial",
         ),
         ("placer.trace(jnp.dot, x, x)", "which is not beside"),
-        ("placer.trace(bare, x)", "'bare' cannot be called so: missing a required"),
+        (
+            "placer.trace(bare, x)",
+            "'bare' cannot be called with these arguments: missing a required",
+        ),
         (
             "placer.trace(pair, {'w': W}, {'w': W}, x)['first']",
-            "b.w and a.w are one array, and would be two parameters",
+            "b.w and a.w are the same array, and would be two parameters",
         ),
         (
             "placer.trace(dense, {'w': W, 'a': {'b': W + 1}, 'a_b': W + 2}, x)",
@@ -426,11 +433,11 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
         ),
         (
             "placer.trace(dense, {3: W}, x)",
-            "params has the key 3, which is no text",
+            "params has the key 3, not a string",
         ),
         (
             "placer.trace(bare, np.arange(4), x)",
-            "w is an array of int64, and a parameter is one of floats",
+            "w is an array of int64, but a parameter must be an array of floats",
         ),
         (
             "placer.trace(bare, jax.ShapeDtypeStruct((4, 4), jnp.float32), x)",
@@ -438,31 +445,31 @@ def test_yaml_is_not_written_over_a_file_of_initial_values(tmp_path: Path) -> No
         ),
         (
             "placer.trace(summed, x, batch='rows')",
-            "with batch='rows' all that leaves a place has rows, and what 'reduce_sum'"
-            " (model.py:LINE) makes is float32[]",
+            "with batch='rows' all values that leave a place must have rows, but the"
+            " result of 'reduce_sum' (model.py:LINE) is float32[]",
         ),
         (
             "placer.trace(turned, x, batch='rows')",
-            "with batch='rows' all that leaves a place has rows, and what 'transpose'"
-            " (model.py:LINE) makes is float32[4, batch]",
+            "with batch='rows' all values that leave a place must have rows, but the"
+            " result of 'transpose' (model.py:LINE) is float32[4, batch]",
         ),
         (
             "placer.trace(merged, W, x)",
-            "dimension 0 of what 'reshape' (model.py:LINE) makes, which another place"
+            "dimension 0 of the result of 'reshape' (model.py:LINE), which another place"
             " needs, changes with the batch and is not the batch: 28 for 14 rows",
         ),
         (
             "placer.trace(keyed, x)",
-            "which another place needs, is key<fry>, which no message carries",
+            "which another place needs, is key<fry>, which cannot be sent in a message",
         ),
     ],
 )
-def test_what_cannot_be_traced_is_told_at_the_call(
+def test_a_function_that_cannot_be_traced_is_reported_at_the_call(
     tmp_path: Path, call: str, message: str
 ) -> None:
     with pytest.raises(PlacerError) as caught:
-        built(tmp_path, call)
-    marks = {"summed": "s.sum()", "merged": "x.reshape", "told": "jax.debug.print"}
+        build_program(tmp_path, call)
+    marks = {"summed": "s.sum()", "merged": "x.reshape", "prints": "jax.debug.print"}
     marks["turned"] = "y = x.T"
     inside = next((line(mark) for fn, mark in marks.items() if fn in call), 0)
     assert message.replace("LINE", str(inside)) in str(caught.value)
@@ -474,23 +481,23 @@ def line(text: str, at: str = HEAD) -> int:
     return next(i for i, each in enumerate(at.splitlines(), 1) if text in each)
 
 
-def test_a_place_inside_is_told_at_its_guard(tmp_path: Path) -> None:
+def test_a_wrong_place_inside_is_reported_at_its_guard(tmp_path: Path) -> None:
     with pytest.raises(PlacerError) as caught:
-        built(tmp_path, "placer.trace(nowhere, W, x)")
+        build_program(tmp_path, "placer.trace(nowhere, W, x)")
     assert caught.value.span is not None
     assert caught.value.span.line == line("/node:worker:7")
 
 
-def test_what_a_function_raises_is_told_at_its_line(tmp_path: Path) -> None:
+def test_an_error_of_the_function_is_reported_at_its_line(tmp_path: Path) -> None:
     with pytest.raises(PlacerError, match="dot_general requires") as caught:
-        built(tmp_path, "placer.trace(bare, W[:3], x)")
+        build_program(tmp_path, "placer.trace(bare, W[:3], x)")
     assert caught.value.span is not None
     assert caught.value.span.line == line("return x @ w")
 
 
-def test_what_jax_says_of_a_function_names_it(tmp_path: Path) -> None:
+def test_errors_of_jax_name_the_function(tmp_path: Path) -> None:
     with pytest.raises(PlacerError) as caught:
-        built(tmp_path, "placer.trace(decided, model, x)")
+        build_program(tmp_path, "placer.trace(decided, model, x)")
     assert f"function decided at {tmp_path / 'model.py'}" in str(caught.value)
     assert caught.value.span is not None
     assert caught.value.span.line == line("if x[0, 0] > 0")
@@ -532,10 +539,10 @@ def rolling(model, x):
 """
 
 
-def test_what_flax_does_not_train_is_as_the_file_makes_it(tmp_path: Path) -> None:
+def test_values_that_flax_does_not_train_are_those_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "stats.py").write_text(STATISTICS)
     call = "placer.trace(stats.apply, stats.model, x, name='net')"
-    program = built(tmp_path, call, "import stats")
+    program = build_program(tmp_path, call, "import stats")
     assert parameters(program) == {
         "net.norm_bias": "float32[4]",
         "net.norm_scale": "float32[4]",
@@ -547,7 +554,7 @@ def test_what_flax_does_not_train_is_as_the_file_makes_it(tmp_path: Path) -> Non
     [
         (
             "dropping",
-            "trace 'net': 'random_bits' (stats.py:21) draws random numbers by a key that"
+            "trace 'net': 'random_bits' (stats.py:21) draws random numbers with a key that"
             " is the same in every step",
         ),
         ("learning", "trace 'net': model.norm.mean is changed (stats.py:25), and"),
@@ -560,25 +567,29 @@ def test_random_numbers_and_state_are_refused_at_the_call(
     (tmp_path / "stats.py").write_text(STATISTICS)
     call = f"placer.trace(stats.{fn}, stats.model, x, name='net')"
     with pytest.raises(PlacerError) as caught:
-        built(tmp_path, call, "import stats")
+        build_program(tmp_path, call, "import stats")
     assert caught.value.message.startswith(message)
     assert f"model.py:{line('= CALL') + 1}:17" in str(caught.value.span)
 
 
-def test_a_function_that_is_another_for_other_rows_is_told(tmp_path: Path) -> None:
+def test_a_function_that_differs_between_numbers_of_rows_is_reported(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(PlacerError):
-        built(tmp_path, "placer.trace(counted, x)")
+        build_program(tmp_path, "placer.trace(counted, x)")
 
 
-def test_rows_are_tried_out_when_it_is_compiled(tmp_path: Path) -> None:
+def test_rows_are_checked_when_it_is_compiled(tmp_path: Path) -> None:
     call = "placer.trace(centred, x, batch='rows') @ layers.parameter([4, 4], 'ones')"
-    program = built(tmp_path, call)
-    with pytest.raises(PlacerError, match="gives other rows when it has half of them"):
+    program = build_program(tmp_path, call)
+    with pytest.raises(
+        PlacerError, match="returns other rows when it is called with half"
+    ):
         placer.compile(program, tmp_path / "build")
 
 
-def test_a_file_that_builds_as_it_is_imported_is_told(tmp_path: Path) -> None:
-    program = built(tmp_path, "placer.trace(bare, W, x)")
+def test_a_file_that_builds_while_it_is_imported_is_reported(tmp_path: Path) -> None:
+    program = build_program(tmp_path, "placer.trace(bare, W, x)")
     file = tmp_path / "model.py"
     file.write_text(file.read_text() + "\n\nbuild()\n")
     with pytest.raises(PlacerError, match=r"model\.py builds its model while it is"):

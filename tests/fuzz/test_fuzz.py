@@ -1,7 +1,7 @@
-"""Whatever stands in a file, placer reads it or says what is wrong with it: each input
-is a changed copy of a good one, and anything but a PlacerError fails.
+"""placer reads a damaged file or raises PlacerError; any other exception fails.
 
-`pytest tests/fuzz -m slow` draws for a while; `drawn_cases.py` says how long, and by what.
+Each input is a mutated copy of a valid file. `pytest tests/fuzz -m slow` runs many of
+them; see `tests/support/fuzz/drawn_cases.py` for the number of seconds and the seed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from support.fuzz.formats import FORMATS
 
 NAMES = [format.name for format in FORMATS]
 FEW = {"spec": 8, "plan": 12, "sources": 8}
-"""How many cases are for every day, where each takes some milliseconds."""
+"""The number of cases in every run of the tests, where a case takes long."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The text of a graph: exact round trips, and errors that point."""
+"""The text form of graphs: exact round trips, and errors with positions."""
 
 import string
 
@@ -6,32 +6,32 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from placer.compiler import lowered
+from placer.compiler import lower_model
 from placer.errors import GraphError, Span
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.text import parse_graph, parse_graphs, print_graph
 from placer.place import Cluster, Place
-from placer.resources import find
+from placer.resources import find_file
 from placer.spec import load
 from placer.types import ITEM_BYTES, ResidualType, TensorType
 
-SPECS = sorted(path.stem for path in find("specs").glob("*.yaml"))
+SPECS = sorted(path.stem for path in find_file("specs").glob("*.yaml"))
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=150)
 HEAD = "graph @g nodes(worker: 2, ps: 2) batch(8) {\n"
 
 
-def same(text):
+def round_trip(text):
     return print_graph(parse_graph(text))
 
 
 @pytest.mark.parametrize("nodes", [None, {"worker": 4}])
 @pytest.mark.parametrize("spec", SPECS)
-def test_every_pass_of_every_spec_prints_and_parses_back(spec, nodes):
-    model = load(find(f"specs/{spec}.yaml"), nodes=nodes)
-    seen = [model.graph]
-    lowered(model, lambda name, graph: seen.append(graph))
-    assert len(seen) >= 7
-    for graph in seen:
+def test_every_graph_of_every_spec_round_trips(spec, nodes):
+    model = load(find_file(f"specs/{spec}.yaml"), nodes=nodes)
+    graphs = [model.graph]
+    lower_model(model, lambda name, graph: graphs.append(graph))
+    assert len(graphs) >= 7
+    for graph in graphs:
         text = print_graph(graph)
         read = parse_graph(text)
         assert read == graph
@@ -106,14 +106,14 @@ clusters = st.sampled_from(
         st.lists(op_texts, max_size=6).map(tuple),
     )
 )
-def test_any_graph_prints_and_parses_back(graph):
+def test_any_graph_round_trips(graph):
     text = print_graph(graph)
     read = parse_graph(text)
     assert read == graph
     assert print_graph(read) == text
 
 
-AWKWARD = {
+UNUSUAL = {
     "small": 1e-05,
     "large": 1e300,
     "infinite": float("inf"),
@@ -125,9 +125,9 @@ AWKWARD = {
     "yes": True,
     "nothing": None,
     "word": "relu",
-    "said_true": "true",
-    "said_none": "none",
-    "said_inf": "inf",
+    "text_true": "true",
+    "text_none": "none",
+    "text_inf": "inf",
     "number": "12",
     "empty": "",
     "quote": 'a "b" \\ c',
@@ -143,9 +143,9 @@ AWKWARD = {
 }
 
 
-@pytest.mark.parametrize("name", AWKWARD)
-def test_awkward_attributes_come_back_as_they_were(name):
-    op = Op("op", attrs={name: AWKWARD[name], "after": 1})
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_attributes_round_trip(name):
+    op = Op("op", attrs={name: UNUSUAL[name], "after": 1})
     graph = Graph("g", Cluster.parse("nodes(worker: 1)"), 1, (op,))
     (read,) = parse_graph(print_graph(graph)).ops
     assert read == op
@@ -155,9 +155,9 @@ def test_awkward_attributes_come_back_as_they_were(name):
 @pytest.mark.parametrize(
     "kind", ["()", "(float32[2])", "(float32[2], bool[], int32[batch, 3])"]
 )
-def test_residuals_of_any_number_of_parts_come_back(kind):
+def test_residuals_of_any_number_of_parts_round_trip(kind):
     text = f"{HEAD}  %x.res: {kind} S = op()\n}}\n"
-    assert same(text) == text
+    assert round_trip(text) == text
 
 
 def test_positions_are_comments():
@@ -168,7 +168,7 @@ def test_positions_are_comments():
     assert parse_graph(text).ops[0].source is None
 
 
-def test_several_graphs_stand_one_after_the_other():
+def test_a_text_can_have_several_graphs():
     text = f"{HEAD}}}\n"
     assert len(parse_graphs(text + "\n" + text)) == 2
     with pytest.raises(GraphError, match="expected one graph, found 2"):
@@ -185,7 +185,7 @@ def test_several_graphs_stand_one_after_the_other():
         (2, 6, HEAD + "  op(?)\n}\n"),
     ],
 )
-def test_an_error_points_at_the_line_and_the_column(line, column, text):
+def test_an_error_has_the_line_and_the_column(line, column, text):
     with pytest.raises(GraphError) as caught:
         parse_graph(text, "my.txt")
     span = caught.value.span
@@ -204,14 +204,14 @@ def test_an_error_points_at_the_line_and_the_column(line, column, text):
         ("op() {a = [/node]}", "", 14),
     ],
 )
-def test_what_a_word_means_is_checked_where_it_stands(op, message, column):
+def test_an_invalid_word_is_reported_at_its_position(op, message, column):
     with pytest.raises(GraphError) as caught:
         parse_graph(f"{HEAD}  {op}\n}}\n", "my.txt")
     assert message in caught.value.message
     assert (caught.value.span.line, caught.value.span.column) == (2, column)
 
 
-def test_a_text_that_ends_too_early_says_so():
+def test_a_truncated_text_is_reported():
     with pytest.raises(GraphError, match="the graph's text ends too early"):
         parse_graph(HEAD)
 
@@ -233,7 +233,7 @@ fragments = st.sampled_from(
 @example("graph @g nodes(worker: 1) batch(8) { o() {a = " + "9" * 5000 + "} }")
 @example("graph @g nodes(worker: 1) batch(8) { o() {a = " + "[" * 3000 + "} }")
 @given(st.text() | st.lists(fragments, max_size=25).map(" ".join))
-def test_garbage_is_a_graph_error_and_nothing_else(text):
+def test_random_text_raises_only_graph_errors(text):
     try:
         graphs = parse_graphs(text)
     except GraphError:
@@ -243,12 +243,12 @@ def test_garbage_is_a_graph_error_and_nothing_else(text):
 
 @SETTINGS
 @given(st.data())
-def test_a_damaged_graph_is_a_graph_error_and_nothing_else(data):
-    text = print_graph(load(find("specs/digits.yaml")).graph)
+def test_a_damaged_graph_raises_only_graph_errors(data):
+    text = print_graph(load(find_file("specs/digits.yaml")).graph)
     at = data.draw(st.integers(0, len(text) - 1))
     length = data.draw(st.integers(0, 12))
-    put = data.draw(st.text(max_size=4))
-    damaged = text[:at] + put + text[at + length :]
+    inserted = data.draw(st.text(max_size=4))
+    damaged = text[:at] + inserted + text[at + length :]
     try:
         graph = parse_graph(damaged)
     except GraphError:

@@ -1,4 +1,4 @@
-"""The table of conversions, by doing what it says with real rows."""
+"""Row partitions, and conversions applied to arrays."""
 
 from itertools import permutations
 
@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.layouts.conversions import Share, is_local, part, pieces, shares
+from placer.layouts.conversions import is_local, pieces_for
+from placer.layouts.partition import RowShard, part_range, row_shards
 
 LAYOUTS = ("R", "S", "P")
-HOSTS = (*(f"worker:{i}" for i in range(4)), *(f"heter:{i}" for i in range(3)))
+NODES = (*(f"worker:{i}" for i in range(4)), *(f"heter:{i}" for i in range(3)))
 COLUMNS = 3
 
 SETTINGS = settings(derandomize=True, deadline=None, max_examples=200)
 some_nodes = st.sampled_from(("worker", "heter")).flatmap(
     lambda kind: st.lists(
-        st.sampled_from([node for node in HOSTS if node.startswith(kind)]),
+        st.sampled_from([node for node in NODES if node.startswith(kind)]),
         min_size=1,
         unique=True,
     ).map(sorted)
@@ -25,13 +26,13 @@ some_workers = st.integers(0, 5)
 
 
 def rows_of(nodes, index, count, workers):
-    """The numbers of the rows that one of these nodes holds."""
-    ranges = shares(nodes, workers)[index].ranges(count)
+    """The numbers of the rows of one of these nodes."""
+    ranges = row_shards(nodes, workers)[index].ranges(count)
     return [row for low, high in ranges for row in range(low, high)]
 
 
-def held(layout, value, nodes, rng, workers):
-    """What each node holds of a global value that lies in this layout."""
+def distribute(layout, value, nodes, rng, workers):
+    """The array of each node, for a global value in this layout."""
     if layout == "R":
         return dict.fromkeys(nodes, value)
     if layout == "S":
@@ -43,37 +44,37 @@ def held(layout, value, nodes, rng, workers):
     return dict(zip(nodes, [value - sum(parts), *parts], strict=True))
 
 
-def joined(layouts, found, of_sources, size, count):
-    """A target's value, as `placer.runtime.program.exchange` puts it together."""
+def receive(pieces, of_sources, size):
+    """The array of a target, which `placer.runtime.program.exchange` computes alike."""
     out = np.zeros((size, COLUMNS), int)
-    for piece in found:
+    for piece in pieces:
         source = of_sources[piece.source]
-        if piece.whole:
+        if piece.is_whole:
             out += source
         else:
             rows = piece.high - piece.low
-            out[piece.into : piece.into + rows] += source[
-                piece.offset : piece.offset + rows
+            out[piece.target_offset : piece.target_offset + rows] += source[
+                piece.source_offset : piece.source_offset + rows
             ]
     return out
 
 
-def moved(layouts, sources, targets, count, workers=0, seed=0):
-    """The global value, and what the conversion gives each target."""
+def convert(layouts, sources, targets, count, workers=0, seed=0):
+    """A random global value, and the array of each target after the conversion."""
     rng = np.random.default_rng(seed)
     value = rng.integers(-99, 99, (count, COLUMNS))
-    of_sources = held(layouts[0], value, sources, rng, workers)
+    of_sources = distribute(layouts[0], value, sources, rng, workers)
     results = {}
     for i, target in enumerate(targets):
-        found = pieces(layouts, sources, targets, target, count, workers)
-        own = rows_of(targets, i, count, workers)
-        size = len(own) if layouts[1] == "S" else count
-        results[target] = joined(layouts, found, of_sources, size, count)
+        pieces = pieces_for(layouts, sources, targets, target, count, workers)
+        rows = rows_of(targets, i, count, workers)
+        size = len(rows) if layouts[1] == "S" else count
+        results[target] = receive(pieces, of_sources, size)
     return value, results
 
 
-def together(layout, results, count, workers=0):
-    """The global value that the targets hold."""
+def combine(layout, results, count, workers=0):
+    """The global value of which the targets have these arrays."""
     if layout == "S":
         whole = np.full((count, COLUMNS), 1000)
         for i, result in enumerate(results.values()):
@@ -98,9 +99,9 @@ def together(layout, results, count, workers=0):
 def test_every_conversion_keeps_the_global_value(
     layouts, sources, targets, count, workers
 ):
-    value, results = moved(layouts, sources, targets, count, workers)
-    found = together(layouts[1], results, count, workers)
-    np.testing.assert_array_equal(found, value)
+    value, results = convert(layouts, sources, targets, count, workers)
+    converted = combine(layouts[1], results, count, workers)
+    np.testing.assert_array_equal(converted, value)
 
 
 SETS = {
@@ -120,14 +121,14 @@ SETS = {
 def test_conversions_between_sets_of_nodes(have, need, sets):
     sources, targets = SETS[sets]
     for count in (0, 1, 2, 7, 12):
-        value, results = moved((have, need), sources, targets, count)
-        np.testing.assert_array_equal(together(need, results, count), value)
+        value, results = convert((have, need), sources, targets, count)
+        np.testing.assert_array_equal(combine(need, results, count), value)
 
 
 @SETTINGS
 @given(st.integers(0, 1000), st.integers(1, 40))
-def test_parts_are_contiguous_and_even_with_the_first_longer(count, parts):
-    ranges = [part(count, i, parts) for i in range(parts)]
+def test_parts_are_contiguous_and_even_and_the_first_are_longer(count, parts):
+    ranges = [part_range(count, i, parts) for i in range(parts)]
     assert [low for low, _ in ranges] == [0, *(high for _, high in ranges[:-1])]
     assert ranges[-1][1] == count
     sizes = [high - low for low, high in ranges]
@@ -142,14 +143,14 @@ def test_parts_are_contiguous_and_even_with_the_first_longer(count, parts):
     some_nodes,
     some_workers,
 )
-def test_a_local_conversion_takes_nothing_from_another_node(
+def test_a_local_conversion_has_no_piece_from_another_node(
     layouts, sources, targets, workers
 ):
     count = 60
     crossing = [
         piece
         for target in targets
-        for piece in pieces(layouts, sources, targets, target, count, workers)
+        for piece in pieces_for(layouts, sources, targets, target, count, workers)
         if piece.source != target
     ]
     assert is_local(layouts, sources, targets, workers) == (not crossing)
@@ -164,35 +165,38 @@ def test_rows_stay_where_they_are_when_the_nodes_do():
     assert not is_local(("P", "R"), ("a", "b"), ("a",), 0)
 
 
-def test_a_sum_is_made_in_the_order_of_its_sources():
+def test_a_sum_is_in_the_order_of_its_sources():
     for sources in permutations("abc"):
-        found = pieces(("P", "R"), sources, ("a",), "a", 4, 0)
-        assert [piece.source for piece in found] == list(sources)
+        pieces = pieces_for(("P", "R"), sources, ("a",), "a", 4, 0)
+        assert [piece.source for piece in pieces] == list(sources)
 
 
-def test_a_replica_takes_its_own_copy():
-    (piece,) = pieces(("R", "R"), ("a", "b"), ("b", "c"), "b", 4, 0)
+def test_a_replica_is_used_where_it_is():
+    (piece,) = pieces_for(("R", "R"), ("a", "b"), ("b", "c"), "b", 4, 0)
     assert piece.source == "b"
-    (piece,) = pieces(("R", "R"), ("a", "b"), ("b", "c"), "c", 4, 0)
+    (piece,) = pieces_for(("R", "R"), ("a", "b"), ("b", "c"), "c", 4, 0)
     assert piece.source == "a"
 
 
 def test_a_replicated_value_counts_once_in_a_sum():
-    found = {t: pieces(("R", "P"), ("a", "b"), ("a", "b"), t, 4, 0) for t in "ab"}
-    assert [len(found[t]) for t in "ab"] == [1, 0]
+    pieces = {t: pieces_for(("R", "P"), ("a", "b"), ("a", "b"), t, 4, 0) for t in "ab"}
+    assert [len(pieces[t]) for t in "ab"] == [1, 0]
 
 
 def test_a_heter_node_has_the_rows_of_its_workers_in_their_order():
     """Worker w has node w mod m."""
-    assert shares(("heter:0", "heter:1"), 5) == (Share((0, 2, 4), 5), Share((1, 3), 5))
-    first, _ = shares(("heter:0", "heter:1"), 5)
+    assert row_shards(("heter:0", "heter:1"), 5) == (
+        RowShard((0, 2, 4), 5),
+        RowShard((1, 3), 5),
+    )
+    first, _ = row_shards(("heter:0", "heter:1"), 5)
     assert first.ranges(12) == ((0, 3), (6, 8), (10, 12))
     workers = [f"worker:{w}" for w in range(5)]
     heter = ["heter:0", "heter:1"]
     for w, worker in enumerate(workers):
-        (piece,) = pieces(("S", "S"), heter, workers, worker, 12, 5)
+        (piece,) = pieces_for(("S", "S"), heter, workers, worker, 12, 5)
         assert piece.source == heter[w % 2]
 
 
 def test_a_heter_node_beyond_the_workers_has_no_rows():
-    assert shares(("heter:0", "heter:1", "heter:2"), 2)[2].ranges(8) == ()
+    assert row_shards(("heter:0", "heter:1", "heter:2"), 2)[2].ranges(8) == ()

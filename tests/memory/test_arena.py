@@ -1,4 +1,4 @@
-"""The arena's buffers: aligned, and used again only when nobody has them any more."""
+"""The arena: buffers are aligned, and reused only when no array is on them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from placer.memory.arena import Arena, size_class
 @settings(derandomize=True, deadline=None, max_examples=60)
 def test_arrays_are_aligned_and_never_overlap(sizes, dtype):
     arena = Arena()
-    arrays = arena.take_all([(dtype, (size,)) for size in sizes])
-    arrays += [arena.take(dtype, (size,)) for size in sizes]
+    arrays = arena.allocate_all([(dtype, (size,)) for size in sizes])
+    arrays += [arena.allocate(dtype, (size,)) for size in sizes]
     for i, array in enumerate(arrays):
         array.view(np.uint8)[...] = i
     for i, array in enumerate(arrays):
@@ -34,37 +34,37 @@ def test_arrays_are_aligned_and_never_overlap(sizes, dtype):
 
 @given(st.integers(1, 1 << 40))
 @settings(derandomize=True, deadline=None)
-def test_size_classes_hold_the_size_and_waste_little(nbytes):
+def test_size_classes_fit_the_size_and_waste_little(nbytes):
     size = size_class(nbytes)
     assert nbytes <= size <= max(64, nbytes + 64, nbytes * 1.26)
     assert size_class(size) == size
 
 
-def test_scalars_and_empty_arrays_have_their_shape():
+def test_scalars_and_empty_arrays_have_the_requested_shape():
     arena = Arena()
-    assert arena.take("float64", ()).shape == ()
-    assert arena.take("float64", (3, 0, 2)).shape == (3, 0, 2)
+    assert arena.allocate("float64", ()).shape == ()
+    assert arena.allocate("float64", (3, 0, 2)).shape == (3, 0, 2)
 
 
 @pytest.mark.parametrize("nbytes", [20_000, 1_000_000])
-def test_a_buffer_comes_back_only_when_its_last_view_is_gone(nbytes):
+def test_buffer_is_reused_only_after_its_last_view_is_freed(nbytes):
     arena = Arena()
-    array = arena.take(np.uint8, (nbytes,))
+    array = arena.allocate(np.uint8, (nbytes,))
     address = array.ctypes.data
     row = array.reshape(-1, 10)[2][3:]
     transposed = row.view(np.int8)[::2]
     del array, row
-    other = arena.take(np.uint8, (nbytes,))
+    other = arena.allocate(np.uint8, (nbytes,))
     assert other.ctypes.data != address
     del transposed
-    again = arena.take(np.uint8, (nbytes,))
+    again = arena.allocate(np.uint8, (nbytes,))
     assert again.ctypes.data == address
     assert (arena.statistics.allocated, arena.statistics.reused) == (2, 1)
 
 
-def test_small_arrays_that_come_together_keep_their_buffer_until_the_last():
+def test_small_arrays_share_a_buffer_until_the_last_is_freed():
     arena = Arena()
-    first, second = arena.take_all([(np.float64, (3000,)), (np.int32, (6000,))])
+    first, second = arena.allocate_all([(np.float64, (3000,)), (np.int32, (6000,))])
     assert arena.statistics.allocated == 1
     del first
     assert arena.statistics.idle_bytes == 0
@@ -72,44 +72,44 @@ def test_small_arrays_that_come_together_keep_their_buffer_until_the_last():
     assert arena.statistics.idle_bytes >= 48_000
 
 
-def test_a_jax_array_that_aliases_the_buffer_keeps_it():
+def test_jax_array_that_aliases_a_buffer_prevents_its_reuse():
     jax = pytest.importorskip("jax")
     arena = Arena()
-    array = arena.take(np.float32, (1 << 16,))
+    array = arena.allocate(np.float32, (1 << 16,))
     array[...] = 1
     address = array.ctypes.data
     alias = jax.device_put(array)
     aliased = alias.unsafe_buffer_pointer() == address
     del array
     gc.collect()
-    other = arena.take(np.float32, (1 << 16,))
+    other = arena.allocate(np.float32, (1 << 16,))
     other[...] = 2
-    assert aliased, "XLA no longer takes an aligned array as it lies"
+    assert aliased, "XLA copies an aligned array"
     assert other.ctypes.data != address
     assert float(alias.sum()) == 1 << 16
 
 
-def test_idle_bytes_are_bounded_and_the_oldest_size_goes_first():
-    arena = Arena(keep=3 << 20)
-    arrays = [arena.take(np.uint8, (1 << 20,)) for _ in range(2)]
-    arrays.append(arena.take(np.uint8, (2 << 20,)))
+def test_idle_bytes_are_bounded_and_least_recent_size_is_dropped_first():
+    arena = Arena(max_idle_bytes=3 << 20)
+    arrays = [arena.allocate(np.uint8, (1 << 20,)) for _ in range(2)]
+    arrays.append(arena.allocate(np.uint8, (2 << 20,)))
     arrays.reverse()
     while arrays:
         arrays.pop()
     assert arena.statistics.idle_bytes == 3 << 20
     reused = arena.statistics.reused
-    kept = arena.take(np.uint8, (2 << 20,))
+    kept = arena.allocate(np.uint8, (2 << 20,))
     assert kept.nbytes == 2 << 20
     assert arena.statistics.reused == reused + 1
 
 
-def test_threads_get_buffers_of_their_own():
+def test_threads_get_distinct_buffers():
     arena = Arena()
     wrong: list[int] = []
 
     def work(mark: int) -> None:
         for size in range(12_000, 36_000, 200):
-            array = arena.take(np.uint8, (size,))
+            array = arena.allocate(np.uint8, (size,))
             array[...] = mark
             if not (array == mark).all():
                 wrong.append(mark)

@@ -1,4 +1,4 @@
-"""The user's cache of compiled code is bounded."""
+"""The size of the user's cache of compiled code is bounded."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put(file: Path, size: int, used: float) -> Path:
-    """A file that was last used so many seconds ago, and written long before."""
+    """Write a file that was last used `used` seconds ago, and written long before."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(bytes(size))
     os.utime(file, (time.time() - used, 1))
     return file
 
 
-def test_what_was_not_used_for_the_longest_is_removed(cache: Path) -> None:
+def test_least_recently_used_code_is_removed(cache: Path) -> None:
     files = [
         put(cache / "xla-1-a" / "jit_f-cache", 40, used=10),
         put(cache / "kernels" / "kernels_1" / "k.1.nbc", 40, used=20),
@@ -36,26 +36,26 @@ def test_what_was_not_used_for_the_longest_is_removed(cache: Path) -> None:
         put(cache / "kernels" / "notes.txt", 400, used=90),
         put(cache / "logs" / "model-x" / "a-cache", 400, used=90),
     ]
-    caches.bound(limit=100)
+    caches.trim_caches(limit=100)
     assert [file.exists() for file in files] == [True, True, False, False]
     assert all(file.exists() for file in others)
 
 
-def test_it_is_looked_at_once_in_a_while(cache: Path) -> None:
+def test_size_is_checked_once_per_interval(cache: Path) -> None:
     first = put(cache / "kernels" / "k.nbi", 40, used=10)
-    caches.bound(limit=100)
-    caches.bound(limit=0)
+    caches.trim_caches(limit=100)
+    caches.trim_caches(limit=0)
     assert first.exists()
     os.utime(cache / "looked", (1, 1))
-    caches.bound(limit=0)
+    caches.trim_caches(limit=0)
     assert not first.exists()
 
 
 @pytest.mark.parametrize("cached", ["missing/folder", "file"])
-def test_no_cache_is_no_failure(
+def test_missing_cache_folder_is_not_an_error(
     cached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PLACER_CACHE", str(tmp_path / cached))
-    caches.bound(limit=0)
+    caches.trim_caches(limit=0)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

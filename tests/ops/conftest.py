@@ -1,12 +1,11 @@
-"""What the tests of ops share: they compile thousands of small programs, each of which
-runs once."""
+"""Fixtures of the tests of ops, which compile thousands of programs that run once."""
 
 import jax
 import pytest
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quickly(quick_compilation):
-    """All of them compile quickly, and give back the memory of what they compiled."""
+def compile_quickly(quick_compilation):
+    """Compile with few optimizations, and free compiled programs after each module."""
     yield
     jax.clear_caches()

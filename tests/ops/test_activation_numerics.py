@@ -1,4 +1,4 @@
-"""Activations at kinks, at extremes and far below 0, and beside those of jax.nn."""
+"""Activations at kinks, at extremes and far below 0, and compared with jax.nn."""
 
 import jax
 import jax.numpy as jnp
@@ -27,17 +27,17 @@ JAX = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "attrs", "theirs"), JAX, ids=[f"{case[0]}{case[1]}" for case in JAX]
+    ("kind", "attrs", "reference"), JAX, ids=[f"{case[0]}{case[1]}" for case in JAX]
 )
-def test_the_activations_are_those_of_jax(kind, attrs, theirs):
+def test_activations_equal_those_of_jax(kind, attrs, reference):
     out, (slope,) = result_and_gradients(kind, GRID, **attrs)
-    np.testing.assert_allclose(out, theirs(GRID), rtol=1e-5, atol=1e-6)
-    wanted = jax.grad(lambda x: theirs(x).sum())(GRID)
-    np.testing.assert_allclose(slope, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(out, reference(GRID), rtol=1e-5, atol=1e-6)
+    expected = jax.grad(lambda x: reference(x).sum())(GRID)
+    np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-4)
 
 
-BENT = [
-    # far below 0: the result at -x by x, and the slope
+FAR_FROM_0 = [
+    # far below 0: the result divided by -x (None: it is -1), and the slope
     ("leaky_relu", {}, -0.01, 0.01),
     ("elu", {}, None, 0.0),
     ("gelu", {}, 0.0, 0.0),
@@ -51,7 +51,7 @@ BENT = [
     ("dtype", "far"),
     [("float16", 6e4), ("bfloat16", 1e30), ("float32", 1000.0), ("float32", 1e30)],
 )
-@pytest.mark.parametrize(("kind", "attrs", "share", "below"), BENT, ids=str)
+@pytest.mark.parametrize(("kind", "attrs", "share", "below"), FAR_FROM_0, ids=str)
 def test_nothing_overflows_far_from_0(kind, attrs, share, below, dtype, far):
     x = jnp.array([far, -far], dtype)
     out, (slope,) = result_and_gradients(kind, x, **attrs)
@@ -62,25 +62,25 @@ def test_nothing_overflows_far_from_0(kind, attrs, share, below, dtype, far):
 
 
 @pytest.mark.parametrize("approximate", [False, True])
-def test_gelu_keeps_its_digits_far_below_0(approximate):
+def test_gelu_is_accurate_far_below_0(approximate):
     x = np.linspace(-9, -4, 50)
     exact = np.float32(x)
     out, (slope,) = result_and_gradients("gelu", exact, approximate=approximate)
     with jax.enable_x64(True):
         wide = jnp.asarray(exact, "float64")
-        wanted, (wanted_slope,) = result_and_gradients(
+        expected, (expected_slope,) = result_and_gradients(
             "gelu", wide, approximate=approximate
         )
-    np.testing.assert_allclose(out, wanted, rtol=1e-4)
-    np.testing.assert_allclose(slope, wanted_slope, rtol=1e-3)
+    np.testing.assert_allclose(out, expected, rtol=1e-4)
+    np.testing.assert_allclose(slope, expected_slope, rtol=1e-3)
 
 
-def test_the_approximate_gelu_is_as_close_as_it_says():
-    near = ops.gelu(GRID, approximate=True) - ops.gelu(GRID)
-    assert 1e-4 < jnp.max(jnp.abs(near)) < 5e-4
+def test_the_error_of_the_approximate_gelu_is_as_documented():
+    difference = ops.gelu(GRID, approximate=True) - ops.gelu(GRID)
+    assert 1e-4 < jnp.max(jnp.abs(difference)) < 5e-4
 
 
-def test_softplus_keeps_its_digits_far_below_0():
+def test_softplus_is_accurate_far_below_0():
     out, (slope,) = result_and_gradients("softplus", jnp.float32([-30.0]))
     np.testing.assert_allclose(out, np.exp([-30.0]), rtol=1e-5)
     np.testing.assert_allclose(slope, np.exp([-30.0]), rtol=1e-5)
@@ -98,8 +98,8 @@ def test_softplus_keeps_its_digits_far_below_0():
     ],
 )
 def test_slopes_at_0(kind, attrs, slope):
-    _, (found,) = result_and_gradients(kind, jnp.zeros(1), **attrs)
-    np.testing.assert_allclose(found, [slope], rtol=1e-6)
+    _, (actual,) = result_and_gradients(kind, jnp.zeros(1), **attrs)
+    np.testing.assert_allclose(actual, [slope], rtol=1e-6)
 
 
 def test_log_softmax_is_exact_where_softmax_is_0():
@@ -117,7 +117,7 @@ def test_every_activation_of_fc_has_a_cost_and_a_function():
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS[1:])
-def test_fc_activates_as_the_op_of_that_name_does(name):
+def test_an_activation_of_fc_equals_the_op_of_that_name(name):
     x, w = jnp.array([[0.5, -2.0]]), jnp.array([[1.0, 2.0, -1.0], [0.5, -1.0, 3.0]])
     product = ops.fc(x, w)
     np.testing.assert_array_equal(

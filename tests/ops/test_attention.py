@@ -1,10 +1,10 @@
-"""Attention against JAX's own, at extremes, and what it costs."""
+"""Attention compared with JAX's, at extremes, and its cost."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.op_programs import backward_of, products
+from support.op_programs import backward_program, count_products
 from support.op_use import Use
 
 from placer import ops
@@ -23,23 +23,23 @@ def gradients(mask=None, dy=1.0, **attrs):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", [None, np.array([6, 1, 4], np.int32)])
-def test_it_is_the_attention_of_jax(causal, lengths):
-    def theirs(*sequences):
-        apart = [x.reshape(ROWS, TIME, HEADS, SIZE) for x in sequences]
+def test_attention_equals_that_of_jax(causal, lengths):
+    def reference(*sequences):
+        heads = [x.reshape(ROWS, TIME, HEADS, SIZE) for x in sequences]
         out = jax.nn.dot_product_attention(
-            *apart, is_causal=causal, key_value_seq_lengths=lengths
+            *heads, is_causal=causal, key_value_seq_lengths=lengths
         )
         return out.reshape(ROWS, TIME, HEADS * SIZE)
 
-    out, found = gradients(lengths, causal=causal)
-    wanted, vjp = jax.vjp(theirs, QUERY, KEY, VALUE)
-    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-6)
-    for mine, their in zip(found, vjp(jnp.ones_like(wanted)), strict=True):
+    out, actual = gradients(lengths, causal=causal)
+    expected, vjp = jax.vjp(reference, QUERY, KEY, VALUE)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-6)
+    for mine, their in zip(actual, vjp(jnp.ones_like(expected)), strict=True):
         np.testing.assert_allclose(mine, their, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_query_without_a_key_gets_zeros_and_gives_no_gradient(causal):
+def test_a_query_without_keys_gives_zeros_and_no_gradient(causal):
     out, (d_query, d_key, d_value) = gradients(np.array([0, 2, 6]), causal=causal)
     for x in (out, d_query, d_key, d_value):
         np.testing.assert_array_equal(x[0], 0)
@@ -56,7 +56,7 @@ def test_hidden_keys_and_values_do_not_matter():
     np.testing.assert_array_equal(one, two)
 
 
-def test_the_three_masks_are_one():
+def test_the_three_forms_of_a_mask_are_equivalent():
     lengths = np.array([1, 4, 6])
     keys = np.arange(TIME) < lengths[:, None]
     pairs = np.broadcast_to(keys[:, None], (ROWS, TIME, TIME))
@@ -76,7 +76,7 @@ def test_nothing_overflows():
         assert jnp.isfinite(slope).all()
 
 
-def test_a_product_that_float16_cannot_hold_is_scaled_first():
+def test_queries_are_scaled_before_the_product_overflows_float16():
     wide = jnp.full((1, 2, 4096), 5.0, jnp.float16)
     np.testing.assert_array_equal(ops.attention(wide, wide, wide), wide)
 
@@ -102,28 +102,28 @@ LAYER = Use(
 @pytest.mark.parametrize(
     ("use", "forward", "backward"), [(ATTENTION, 2, 4), (LAYER, 6, 12)], ids=str
 )
-def test_no_product_is_made_twice(use, forward, backward):
+def test_the_backward_repeats_no_product(use, forward, backward):
     arrays = use.arrays()
     function = getattr(ops, use.kind)
     program = jax.make_jaxpr(lambda *xs: function.forward(*xs, **use.attrs)[0])
-    assert products(program(*arrays).jaxpr) == forward
-    assert products(jax.make_jaxpr(backward_of(use))(*arrays).jaxpr) == (
+    assert count_products(program(*arrays).jaxpr) == forward
+    assert count_products(jax.make_jaxpr(backward_program(use))(*arrays).jaxpr) == (
         forward + backward
     )
 
 
 @pytest.mark.parametrize("use", [ATTENTION, LAYER], ids=str)
-def test_products_cost_what_xla_counts(use):
+def test_declared_flops_equal_those_of_xla(use):
     arrays = use.arrays()
 
-    def counted(program) -> float:
+    def count_flops(program) -> float:
         return jax.jit(program).lower(*arrays).compile().cost_analysis()["flops"]
 
     types = use.types
-    forward = use.declaration.flops(types, use.full)
-    both = forward + use.declaration.grad_flops(types, use.full, range(len(types)))
+    forward = use.declaration.flops(types, use.all_attrs)
+    both = forward + use.declaration.grad_flops(types, use.all_attrs, range(len(types)))
     function = getattr(ops, use.kind)
-    assert counted(lambda *xs: function(*xs, **use.attrs)) == pytest.approx(
+    assert count_flops(lambda *xs: function(*xs, **use.attrs)) == pytest.approx(
         forward, rel=0.02
     )
-    assert counted(backward_of(use)) == pytest.approx(both, rel=0.02)
+    assert count_flops(backward_program(use)) == pytest.approx(both, rel=0.02)

@@ -1,4 +1,4 @@
-"""What attention, its layer and positions say about what does not fit."""
+"""Errors of attention, multi_head_attention and the position ops."""
 
 import pytest
 from support.op_use import Use
@@ -12,7 +12,7 @@ X, MEMORY = "float32[batch, 3, 4]", "float32[batch, 5, 4]"
 LAYER = "multi_head_attention"
 SQUARE = ("float32[4, 4]",) * 4
 
-REFUSED = [
+INVALID_OPERANDS = [
     (
         Use("attention", (X, MEMORY)),
         "attention needs 3 to 4 operands (query, key, value, mask), 2 given",
@@ -71,8 +71,8 @@ REFUSED = [
     ),
     (
         Use(LAYER, SQUARE, {"heads": 2}),
-        "multi_head_attention takes query, then key and value or one for both or"
-        " neither, then mask or not; given are none",
+        "multi_head_attention needs a query, then optionally a key, a value and a"
+        " mask; got none",
         None,
     ),
     (
@@ -107,20 +107,20 @@ REFUSED = [
     ),
 ]
 
-REFUSED_ATTRS = [
+INVALID_ATTRS = [
     (
         Use("attention", (X, MEMORY, MEMORY), {"heads": 3}),
-        "attention cannot cut 'query' of 4 into 3 heads",
+        "attention cannot divide 'query' of 4 into 3 heads",
         "heads",
     ),
     (
         Use("attention", (X, MEMORY, "float32[batch, 5, 3]"), {"heads": 2}),
-        "attention cannot cut 'value' of 3 into 2 heads",
+        "attention cannot divide 'value' of 3 into 2 heads",
         "heads",
     ),
     (
         Use(LAYER, (X, *SQUARE), {"heads": 0}),
-        "multi_head_attention cannot cut a size of 4 into 0 heads",
+        "multi_head_attention cannot divide a size of 4 into 0 heads",
         "heads",
     ),
     (
@@ -131,18 +131,18 @@ REFUSED_ATTRS = [
 ]
 
 
-@pytest.mark.parametrize(("use", "message", "operand"), REFUSED, ids=str)
-def test_operands_that_do_not_fit(use, message, operand):
+@pytest.mark.parametrize(("use", "message", "operand"), INVALID_OPERANDS, ids=str)
+def test_invalid_operands(use, message, operand):
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.message == message
     assert caught.value.operand == operand
 
 
-@pytest.mark.parametrize(("use", "message", "attr"), REFUSED_ATTRS, ids=str)
-def test_attributes_that_do_not_fit(use, message, attr):
+@pytest.mark.parametrize(("use", "message", "attr"), INVALID_ATTRS, ids=str)
+def test_invalid_attributes(use, message, attr):
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.message == message
     assert caught.value.attr == attr
 
@@ -150,24 +150,28 @@ def test_attributes_that_do_not_fit(use, message, attr):
 def parameters(kind, *operands, **attrs):
     declaration = ops.find(kind)
     types = [TensorType.parse(text) for text in operands]
-    found = declaration.parameters(types, complete(declaration, attrs, build=True))
-    return {p.operand: (str(p.type), p.init) for p in found}
+    created = declaration.parameters(
+        types, complete(declaration, attrs, for_parameters=True)
+    )
+    return {p.operand: (str(p.type), p.init) for p in created}
 
 
-def test_the_layer_makes_its_parameters():
-    made = parameters(LAYER, X, heads=2)
-    assert list(made) == [
+def test_the_layer_creates_its_parameters():
+    created = parameters(LAYER, X, heads=2)
+    assert list(created) == [
         "w_query", "b_query", "w_key", "b_key",
         "w_value", "b_value", "w_output", "b_output",
     ]  # fmt: skip
-    assert made["w_query"] == made["w_output"] == ("float32[4, 4]", "xavier_uniform")
-    assert made["b_value"] == ("float32[4]", "zeros")
+    assert (
+        created["w_query"] == created["w_output"] == ("float32[4, 4]", "xavier_uniform")
+    )
+    assert created["b_value"] == ("float32[4]", "zeros")
 
 
-def test_the_layer_fits_its_parameters_to_what_it_is_given():
+def test_shapes_of_parameters_follow_from_the_operands():
     other = "float32[batch, 5, 3]"
-    made = parameters(LAYER, X, other, "int32[batch]", heads=2, size=6, bias=False)
-    assert {name: shape for name, (shape, _) in made.items()} == {
+    created = parameters(LAYER, X, other, "int32[batch]", heads=2, size=6, bias=False)
+    assert {name: shape for name, (shape, _) in created.items()} == {
         "w_query": "float32[4, 6]",
         "w_key": "float32[3, 6]",
         "w_value": "float32[3, 6]",
@@ -175,24 +179,24 @@ def test_the_layer_fits_its_parameters_to_what_it_is_given():
     }
 
 
-def test_positions_make_a_table():
-    made = parameters("position_embedding", "float64[batch, 9, 4]")
-    assert made == {"table": ("float64[9, 4]", {"normal": 0.02})}
+def test_position_embedding_creates_a_table():
+    created = parameters("position_embedding", "float64[batch, 9, 4]")
+    assert created == {"table": ("float64[9, 4]", {"normal": 0.02})}
 
 
 @pytest.mark.parametrize(
     ("kind", "operands", "attrs", "message"),
     [
         (LAYER, (X,), {"heads": 2, "size": 0}, "a size of at least 1, not 0"),
-        (LAYER, (X,), {"heads": 2, "size": 3}, "cut a size of 3 into 2 heads"),
-        (LAYER, (X,) * 4, {"heads": 2}, "takes query, then key and value or one"),
+        (LAYER, (X,), {"heads": 2, "size": 3}, "divide a size of 3 into 2 heads"),
+        (LAYER, (X,) * 4, {"heads": 2}, "needs a query, then optionally a key"),
         (LAYER, ("int32[batch, 3]",), {"heads": 2}, "'query', not int32[batch, 3]"),
         ("position_embedding", (X, X), {}, "1 operand (x) beside its parameters"),
         ("position_embedding", ("int32[batch, 3, 4]",), {}, "needs a float operand"),
     ],
     ids=str,
 )
-def test_layers_refuse_what_makes_no_parameter(kind, operands, attrs, message):
+def test_invalid_layers(kind, operands, attrs, message):
     with pytest.raises(OpError) as caught:
         parameters(kind, *operands, **attrs)
     assert message in caught.value.message

@@ -1,4 +1,4 @@
-"""What convolutions cost, what stands in their backward, and what they are to XLA."""
+"""Cost of convolutions, the programs of their backward, and their results."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from support.op_use import Use
 
 from placer import ops
 
-COUNTED = [
+COSTED = [
     Use("conv2d", ("float32[16, 28, 28, 8]", "float32[3, 3, 8, 16]")),
     Use(
         "conv2d",
@@ -49,7 +49,7 @@ def structs(use: Use) -> list[jax.ShapeDtypeStruct]:
 
 
 def backward(use: Use):
-    """The gradients as a function of the result's and of the operands."""
+    """Return the gradients as a function of dy and the operands."""
     function = getattr(ops, use.kind)
 
     def gradients(dy, *xs):
@@ -59,23 +59,25 @@ def backward(use: Use):
     return gradients
 
 
-@pytest.mark.parametrize("use", COUNTED, ids=str)
-def test_products_are_counted_as_xla_counts_them(use):
-    def counted(fn, *args) -> float:
+@pytest.mark.parametrize("use", COSTED, ids=str)
+def test_declared_flops_equal_those_of_xla(use):
+    def count_flops(fn, *args) -> float:
         return jax.jit(fn).lower(*args).compile().cost_analysis()["flops"]
 
     function = getattr(ops, use.kind)
-    given, declaration = structs(use), use.declaration
-    forward = counted(lambda *xs: function(*xs, **use.attrs), *given)
-    assert forward == declaration.flops(use.types, use.full)
+    inputs, declaration = structs(use), use.declaration
+    forward = count_flops(lambda *xs: function(*xs, **use.attrs), *inputs)
+    assert forward == declaration.flops(use.types, use.all_attrs)
     (out,) = use.results
     dy = jax.ShapeDtypeStruct(out.shape, out.dtype)
-    both = counted(backward(use), dy, *given)
-    assert both == declaration.grad_flops(use.types, use.full, (0, 1)) == 2 * forward
+    both = count_flops(backward(use), dy, *inputs)
+    assert (
+        both == declaration.grad_flops(use.types, use.all_attrs, (0, 1)) == 2 * forward
+    )
 
 
 @pytest.mark.parametrize(
-    "use", [use for use in COUNTED if "groups" not in use.attrs], ids=str
+    "use", [use for use in COSTED if "groups" not in use.attrs], ids=str
 )
 def test_backward_is_two_convolutions(use):
     function = getattr(ops, use.kind)
@@ -93,12 +95,12 @@ GROUPED = [(2, 4, "conv2d"), (4, 8, "conv2d"), (4, 8, "depthwise_conv2d")]
 
 @pytest.mark.parametrize(("groups", "filters", "kind"), GROUPED)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_groups_are_what_xla_makes_of_them(groups, filters, kind, dtype):
+def test_grouped_convolutions_equal_those_of_xla(groups, filters, kind, dtype):
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(3, 9, 8, 4)), dtype)
     w = jnp.asarray(rng.normal(size=(3, 2, 4 // groups, filters)), dtype)
 
-    def theirs(x, w):
+    def reference(x, w):
         return jax.lax.conv_general_dilated(
             x,
             w,
@@ -113,28 +115,28 @@ def test_groups_are_what_xla_makes_of_them(groups, filters, kind, dtype):
     kernel = w.reshape(3, 2, 4, 2) if kind == "depthwise_conv2d" else w
     if kind == "conv2d":
         attrs["groups"] = groups
-    value, vjp = jax.vjp(theirs, x, w)
+    value, vjp = jax.vjp(reference, x, w)
     dy = jnp.asarray(rng.normal(size=value.shape), dtype)
     out, (dx, dw) = result_and_gradients(kind, x, kernel, dy=dy, **attrs)
     assert (out.dtype, dx.dtype, dw.dtype) == (x.dtype,) * 3
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == "float32" else {"atol": 0.15}
-    for mine, wanted in zip(
+    for mine, expected in zip(
         (out, dx, dw.reshape(w.shape)), (value, *vjp(dy)), strict=True
     ):
         np.testing.assert_allclose(
-            np.asarray(mine, np.float32), np.asarray(wanted, np.float32), **close
+            np.asarray(mine, np.float32), np.asarray(expected, np.float32), **close
         )
 
 
-def test_on_another_device_groups_are_one_convolution_of_xla():
+def test_other_devices_use_xlas_grouped_convolution():
     use = Use("conv2d", ("float32[2, 8, 8, 4]", "float32[3, 3, 2, 6]"), {"groups": 2})
     (out,) = use.results
     dy = jax.ShapeDtypeStruct(out.shape, out.dtype)
-    for fn, given, number in (
+    for fn, inputs, number in (
         (lambda *xs: ops.conv2d(*xs, groups=2), structs(use), 1),
         (backward(use), [dy, *structs(use)], 2),
     ):
-        program = jax.export.export(jax.jit(fn), platforms=["cuda"])(*given)
+        program = jax.export.export(jax.jit(fn), platforms=["cuda"])(*inputs)
         assert program.mlir_module().count("stablehlo.convolution") == number
 
 
@@ -148,7 +150,7 @@ def test_on_another_device_groups_are_one_convolution_of_xla():
     ],
     ids=str,
 )
-def test_a_transpose_is_the_transpose_of_its_convolution(attrs, size):
+def test_a_transposed_convolution_is_the_transpose_of_the_convolution(attrs, size):
     rng = np.random.default_rng(0)
     attrs = {"strides": 2, **attrs}
     w = rng.normal(size=(3, 3, 2, 5)).astype(np.float32)
@@ -175,7 +177,7 @@ def test_a_transpose_is_the_transpose_of_its_convolution(attrs, size):
         (3, 2, [[1, 0]], 10),
     ],
 )
-def test_a_transpose_of_five_elements_has_the_size_of_keras_or_pytorch(
+def test_sizes_of_transposed_convolutions_are_those_of_keras_or_pytorch(
     window, stride, padding, size
 ):
     operands = ("float32[batch, 5, 2]", f"float32[{window}, 3, 2]")
@@ -184,7 +186,7 @@ def test_a_transpose_of_five_elements_has_the_size_of_keras_or_pytorch(
     assert str(out) == f"float32[batch, {size}, 3]"
 
 
-def test_padding_before_only_looks_back():
+def test_padding_only_before_is_causal():
     x = np.random.default_rng(0).normal(size=(1, 6, 2)).astype(np.float32)
     later = x.copy()
     later[:, 4:] += 1
@@ -194,21 +196,21 @@ def test_padding_before_only_looks_back():
     assert not np.allclose(mine[:, 4:], other[:, 4:])
 
 
-def test_same_pads_an_odd_one_behind():
+def test_same_pads_an_odd_element_at_the_end():
     x = np.array([1, 2, 3, 4], np.float32).reshape(1, 4, 1)
     w = np.array([1, 10], np.float32).reshape(2, 1, 1)
     out = ops.conv1d(x, w, padding="same")
     np.testing.assert_array_equal(out[0, :, 0], [21, 32, 43, 4])
 
 
-def test_the_filters_of_a_channel_stand_side_by_side():
+def test_the_filters_of_a_channel_are_adjacent():
     x = jnp.arange(1.0, 4.0).reshape(1, 1, 1, 3)
     w = jnp.array([[1.0, 10.0]] * 3).reshape(1, 1, 3, 2)
     out = ops.depthwise_conv2d(x, w)
     np.testing.assert_array_equal(out[0, 0, 0], [1, 10, 2, 20, 3, 30])
 
 
-def test_a_depthwise_gradient_of_half_floats_adds_up_in_float32():
+def test_a_depthwise_gradient_of_half_floats_is_summed_in_float32():
     x = jnp.ones((1, 64, 64, 2), jnp.bfloat16)
     w = jnp.ones((1, 1, 2, 1), jnp.bfloat16)
     _, (_, dw) = result_and_gradients("depthwise_conv2d", x, w)

@@ -1,4 +1,4 @@
-"""What convolutions refuse, and the parameters that they make."""
+"""Errors of convolutions, and the parameters that they create."""
 
 import pytest
 from support.op_use import Use
@@ -10,7 +10,7 @@ from placer.types import TensorType
 
 IMAGE, KERNEL = "float32[batch, 8, 8, 4]", "float32[3, 3, 4, 6]"
 
-REFUSED = [
+INVALID_OPERANDS = [
     (
         Use("conv2d", ("int32[batch, 8, 8, 4]", KERNEL)),
         "conv2d needs a float operand [batch, height, width, channels] as 'x', not"
@@ -82,17 +82,17 @@ REFUSED = [
     ),
 ]
 
-REFUSED_ATTRS = [
-    ({"groups": 3}, "conv2d cannot part 4 channels into 3 groups", "groups"),
-    ({"groups": 0}, "conv2d cannot part 4 channels into 0 groups", "groups"),
+INVALID_ATTRS = [
+    ({"groups": 3}, "conv2d cannot divide 4 channels into 3 groups", "groups"),
+    ({"groups": 0}, "conv2d cannot divide 4 channels into 0 groups", "groups"),
     (
         {"strides": 0},
-        "conv2d needs strides an int or a list of 2 ints from 1 on, not 0",
+        "conv2d needs strides an int or a list of 2 ints of at least 1, not 0",
         "strides",
     ),
     (
         {"dilation": [1, 1, 1]},
-        "conv2d needs dilation an int or a list of 2 ints from 1 on, not [1, 1, 1]",
+        "conv2d needs dilation an int or a list of 2 ints of at least 1, not [1, 1, 1]",
         "dilation",
     ),
     ({"padding": "smae"}, "conv2d cannot have padding: smae", "padding"),
@@ -109,43 +109,44 @@ REFUSED_ATTRS = [
 ]
 
 
-def refusal(use: Use) -> OpError:
+def error_of(use: Use) -> OpError:
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     return caught.value
 
 
-@pytest.mark.parametrize(("use", "message", "operand"), REFUSED, ids=str)
-def test_operands_that_do_not_fit(use, message, operand):
-    error = refusal(use)
+@pytest.mark.parametrize(("use", "message", "operand"), INVALID_OPERANDS, ids=str)
+def test_invalid_operands(use, message, operand):
+    error = error_of(use)
     assert (error.message, error.operand) == (message, operand)
 
 
-@pytest.mark.parametrize(("attrs", "message", "attr"), REFUSED_ATTRS, ids=str)
-def test_attributes_that_do_not_fit(attrs, message, attr):
-    error = refusal(Use("conv2d", (IMAGE, KERNEL), attrs))
+@pytest.mark.parametrize(("attrs", "message", "attr"), INVALID_ATTRS, ids=str)
+def test_invalid_attributes(attrs, message, attr):
+    error = error_of(Use("conv2d", (IMAGE, KERNEL), attrs))
     assert (error.message, error.attr) == (message, attr)
 
 
-def test_a_padding_that_leaves_nothing_of_a_transpose():
+def test_a_padding_that_leaves_no_element_of_a_transposed_convolution():
     operands = ("float32[batch, 1, 1, 6]", KERNEL)
-    error = refusal(Use("conv2d_transpose", operands, {"padding": 2}))
+    error = error_of(Use("conv2d_transpose", operands, {"padding": 2}))
     assert error.message == (
-        "conv2d_transpose takes a padding of [[2, 2], [2, 2]] off a result of [3, 3]"
+        "conv2d_transpose cannot remove a padding of [[2, 2], [2, 2]] from a result of"
+        " [3, 3]"
     )
     assert error.attr == "padding"
 
 
-def test_hints_say_what_would_fit():
-    assert refusal(Use("conv2d", ("float32[batch, 8, 8]", KERNEL))).hint == (
-        "reshape it to [batch, 8, 8, 1] where it has one channel"
+def test_hints():
+    assert error_of(Use("conv2d", ("float32[batch, 8, 8]", KERNEL))).hint == (
+        "reshape it to [batch, 8, 8, 1] if it has one channel"
     )
-    assert refusal(Use("conv2d", (IMAGE, "float32[3, 9, 4, 6]"))).hint == (
-        "padding: same lets it reach over the ends"
+    assert error_of(Use("conv2d", (IMAGE, "float32[3, 9, 4, 6]"))).hint == (
+        "use padding: same to extend 'x'"
     )
-    misspelt = refusal(Use("conv2d", (IMAGE, KERNEL), {"padding": "smae"}))
+    misspelt = error_of(Use("conv2d", (IMAGE, KERNEL), {"padding": "smae"}))
     assert misspelt.hint == "did you mean 'same'?"
-    short = refusal(Use("conv2d", (IMAGE, KERNEL), {"padding": [[1, 1]]}))
+    short = error_of(Use("conv2d", (IMAGE, KERNEL), {"padding": [[1, 1]]}))
     assert short.hint == (
         "write valid, same, an int, or [before, after] for each of 2 dimensions"
     )
@@ -154,11 +155,13 @@ def test_hints_say_what_would_fit():
 def parameters(kind: str, *operands: str, **attrs):
     declaration = ops.find(kind)
     types = [TensorType.parse(text) for text in operands]
-    found = declaration.parameters(types, complete(declaration, attrs, build=True))
-    return [(p.operand, str(p.type), p.init) for p in found]
+    created = declaration.parameters(
+        types, complete(declaration, attrs, for_parameters=True)
+    )
+    return [(p.operand, str(p.type), p.init) for p in created]
 
 
-def test_layers_make_their_parameters():
+def test_layers_create_their_parameters():
     assert parameters("conv2d", IMAGE, filters=6, kernel_size=3) == [
         ("w", "float32[3, 3, 4, 6]", "xavier_uniform"),
         ("b", "float32[6]", "zeros"),
@@ -201,24 +204,24 @@ def test_layers_make_their_parameters():
         (
             "conv2d_transpose",
             {"filters": 4, "kernel_size": [3, 0]},
-            "needs kernel_size an int or a list of 2 ints from 1 on, not [3, 0]",
+            "needs kernel_size an int or a list of 2 ints of at least 1, not [3, 0]",
             "kernel_size",
         ),
         (
             "conv2d",
             {"filters": 4, "groups": 3},
-            "cannot part 4 channels into 3 groups",
+            "cannot divide 4 channels into 3 groups",
             "groups",
         ),
     ],
 )
-def test_layers_refuse_what_makes_no_parameter(kind, attrs, message, attr):
+def test_invalid_layers(kind, attrs, message, attr):
     with pytest.raises(OpError) as caught:
         parameters(kind, IMAGE, **{"kernel_size": 3, **attrs})
     assert caught.value.message == f"{kind} {message}"
     assert caught.value.attr == attr
 
 
-def test_a_layer_takes_one_operand():
+def test_a_layer_has_one_operand():
     with pytest.raises(OpError, match="beside its parameters, 2 given"):
         parameters("conv2d", IMAGE, KERNEL, filters=6, kernel_size=3)

@@ -1,4 +1,4 @@
-"""What an op declares is what its function does."""
+"""Declarations agree with the functions of the ops."""
 
 import inspect
 
@@ -16,19 +16,19 @@ from placer.ops.attributes import complete
 from placer.types import TensorType
 
 KINDS = ops.kinds()
-LAID = {"split_rows", "pad_rows"}  # their type is the global value's
-COUNT_ROWS = {"pad_rows", "replica_norm"}  # no use of theirs here is split by rows
-OWN = {"call"}  # of any function: see tests/spec/test_call.py
+GLOBALLY_TYPED = {"split_rows", "pad_rows"}  # their types are those of the global value
+COUNT_ROWS = {"pad_rows", "replica_norm"}  # none of their uses here is split by rows
+USER_FUNCTIONS = {"call"}  # tested in tests/spec/test_call.py
 
 
 def in_dtypes(uses: list[Use]) -> list[tuple[Use, str]]:
-    """Every use in float32, and the first of each kind in the other dtypes."""
+    """Return each use in float32, and the first of each kind in other dtypes."""
     firsts = {use.kind: use for use in reversed(uses)}.values()
     others = [(use, dtype) for dtype in ("float64", "bfloat16") for use in firsts]
     return [*((use, "float32") for use in uses), *others]
 
 
-def test_no_op_has_the_name_of_what_is_no_op():
+def test_no_computed_op_has_the_kind_of_another_op():
     assert [k for k in KINDS if is_structural(k) or is_conversion(k)] == []
 
 
@@ -37,7 +37,7 @@ def structs(use: Use) -> list[jax.ShapeDtypeStruct]:
 
 
 def declared(types) -> list[TensorType]:
-    return [t.at(BATCH) for t in types]
+    return [t.with_batch(BATCH) for t in types]
 
 
 def actual(tree) -> list[TensorType]:
@@ -45,41 +45,47 @@ def actual(tree) -> list[TensorType]:
 
 
 def test_the_cases_cover_every_op():
-    assert {use.kind for use in op_cases.ALL} | LAID | OWN == set(KINDS)
-    differentiable = {kind for kind in KINDS if ops.find(kind).differentiable} - OWN
+    assert {use.kind for use in op_cases.ALL} | GLOBALLY_TYPED | USER_FUNCTIONS == set(
+        KINDS
+    )
+    differentiable = {
+        kind for kind in KINDS if ops.find(kind).differentiable
+    } - USER_FUNCTIONS
     assert {use.kind for use in DIFFERENTIABLE} == differentiable
 
 
 @pytest.mark.parametrize(("use", "dtype"), in_dtypes(WITHOUT_GRADIENT), ids=str)
 def test_the_result_has_the_declared_type(use, dtype):
-    use = use.of(dtype)
+    use = use.with_dtype(dtype)
     with jax.enable_x64(dtype == "float64"):
         function = getattr(ops, use.kind)
         out = jax.eval_shape(lambda *xs: function(*xs, **use.keywords()), *structs(use))
-    assert actual(out) == declared(use.declaration.infer(use.types, use.full))
+    assert actual(out) == declared(use.declaration.infer(use.types, use.all_attrs))
 
 
 @pytest.mark.parametrize(("use", "dtype"), in_dtypes(DIFFERENTIABLE), ids=str)
-def test_result_and_what_backward_keeps_are_as_declared(use, dtype):
-    use = use.of(dtype)
+def test_result_and_residuals_have_the_declared_types(use, dtype):
+    use = use.with_dtype(dtype)
     with jax.enable_x64(dtype == "float64"):
         function = getattr(ops, use.kind)
         out, residuals = jax.eval_shape(
             lambda *xs: function.forward(*xs, **use.keywords()), *structs(use)
         )
-    assert actual(out) == declared(use.declaration.infer(use.types, use.full))
-    kept = sorted(leaf.index for leaf in residuals.leaves if leaf.operand)
-    assert kept == sorted(use.declaration.saves(use.types, use.full))
-    assert actual(residuals) == declared(use.declaration.residuals(use.types, use.full))
+    assert actual(out) == declared(use.declaration.infer(use.types, use.all_attrs))
+    saved = sorted(leaf.index for leaf in residuals.leaves if leaf.operand)
+    assert saved == sorted(use.declaration.saves(use.types, use.all_attrs))
+    assert actual(residuals) == declared(
+        use.declaration.residuals(use.types, use.all_attrs)
+    )
 
 
 @pytest.mark.parametrize("use", mostly_slow(DIFFERENTIABLE, each=3))
-def test_each_float_operand_gets_a_cotangent_of_its_own_type(use):
+def test_the_cotangent_of_a_float_operand_has_its_type(use):
     function = getattr(ops, use.kind)
 
     def program(*xs):
         out, residuals = function.forward(*xs, **use.keywords())
-        saved = [xs[i] for i in use.declaration.saves(use.types, use.full)]
+        saved = [xs[i] for i in use.declaration.saves(use.types, use.all_attrs)]
         outs = out if isinstance(out, tuple) else (out,)
         floats = [y if jnp.issubdtype(y.dtype, jnp.floating) else None for y in outs]
         return function.backward(residuals, *saved, *floats)
@@ -90,27 +96,29 @@ def test_each_float_operand_gets_a_cotangent_of_its_own_type(use):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_function_takes_the_declared_attributes_with_their_defaults(kind):
+def test_a_function_has_the_declared_attributes_and_defaults(kind):
     declaration = ops.find(kind)
     parameters = inspect.signature(getattr(ops, kind).fn).parameters
     keywords = {
         p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY
     }
     keywords.pop("count", None)
-    wanted = {
+    expected = {
         a.name: inspect.Parameter.empty if a.required else a.default
         for a in declaration.attrs
-        if not (a.build or a.known)
+        if not (a.for_parameters or a.compiler_only)
     }
-    assert keywords == wanted
+    assert keywords == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_functions_that_may_be_asked_to_take_a_count(kind):
+def test_a_function_takes_count_if_its_declaration_says_so(kind):
     takes = "count" in inspect.signature(getattr(ops, kind).fn).parameters
     uses = [use for use in op_cases.ALL if use.kind == kind]
-    asked = any(use.declaration.counts(use.types, use.full) for use in uses)
-    assert takes == (asked or kind in COUNT_ROWS)
+    takes_count = any(
+        use.declaration.takes_count(use.types, use.all_attrs) for use in uses
+    )
+    assert takes == (takes_count or kind in COUNT_ROWS)
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if not ops.find(k).inserted])
@@ -122,38 +130,38 @@ def test_the_example_is_a_valid_line_of_a_spec(kind):
     line.pop("out", None)
     given = line.pop("in", [])
     operands = [given] if isinstance(given, str) else given
-    wanted = [o for o in declaration.operands if not o.parameter]
-    variadic = any(o.variadic for o in wanted)
-    least = sum(not o.optional for o in wanted) + variadic
-    assert least <= len(operands)
-    assert variadic or len(operands) <= len(wanted)
-    complete(declaration, line, build=True)
+    expected = [o for o in declaration.operands if not o.parameter]
+    variadic = any(o.variadic for o in expected)
+    minimum = sum(not o.optional for o in expected) + variadic
+    assert minimum <= len(operands)
+    assert variadic or len(operands) <= len(expected)
+    complete(declaration, line, for_parameters=True)
     types = {attr.name: attr.type for attr in declaration.attrs}
     for name, value in line.items():
         assert msgspec.convert(value, types[name]) == value
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_cases_of_the_reference_infer(kind):
+def test_the_cases_of_the_op_reference_are_valid(kind):
     declaration = ops.find(kind)
     assert declaration.cases
     assert declaration.doc.endswith(".")
     for case in declaration.cases:
         types = [TensorType.parse(text) for text in case.operands]
         results = declaration.infer(types, complete(declaration, case.attrs))
-        names = declaration.named(len(results))
+        names = declaration.result_names(len(results))
         assert len(names) == len(set(names)) == len(results)
 
 
 @pytest.mark.parametrize("use", op_cases.ALL, ids=str)
-def test_flops_are_whole_numbers_that_grow_with_what_is_asked(use):
+def test_flops_are_ints_that_grow_with_the_gradients_computed(use):
     types = declared(use.types)
-    forward = use.declaration.flops(types, use.full)
+    forward = use.declaration.flops(types, use.all_attrs)
     assert type(forward) is int
     assert forward >= 0
     wrt = [i for i, t in enumerate(types) if t.is_float]
     amounts = [
-        use.declaration.grad_flops(types, use.full, wrt[:n])
+        use.declaration.grad_flops(types, use.all_attrs, wrt[:n])
         for n in range(len(wrt) + 1)
     ]
     assert all(type(n) is int for n in amounts)
@@ -169,8 +177,8 @@ PRODUCTS = [
 
 
 @pytest.mark.parametrize("use", PRODUCTS, ids=str)
-def test_products_cost_what_xla_counts(use):
-    # sizes that make a sum by broadcasting small beside the products
+def test_declared_flops_equal_those_of_xla(use):
+    # sizes for which the sums of broadcasting cost little compared with the products
     types = [
         TensorType(t.dtype, tuple(16 * d if d > 1 else 1 for d in t.sizes(BATCH)))
         for t in use.types
@@ -182,13 +190,15 @@ def test_products_cost_what_xla_counts(use):
         _, residuals = function.forward(*xs, **use.attrs)
         return function.backward(residuals, xs[0], xs[1], dy)[:2]
 
-    def counted(fn, *args) -> float:
+    def count_flops(fn, *args) -> float:
         return jax.jit(fn).lower(*args).compile().cost_analysis()["flops"]
 
-    (out,) = use.declaration.infer(types, use.full)
-    forward = counted(lambda *xs: function(*xs, **use.attrs), *given)
-    assert forward == pytest.approx(use.declaration.flops(types, use.full), rel=1e-3)
+    (out,) = use.declaration.infer(types, use.all_attrs)
+    forward = count_flops(lambda *xs: function(*xs, **use.attrs), *given)
+    assert forward == pytest.approx(
+        use.declaration.flops(types, use.all_attrs), rel=1e-3
+    )
     dy = jax.ShapeDtypeStruct(out.shape, out.dtype)
-    assert counted(backward, dy, *given) == pytest.approx(
-        use.declaration.grad_flops(types, use.full, (0, 1)), rel=0.02
+    assert count_flops(backward, dy, *given) == pytest.approx(
+        use.declaration.grad_flops(types, use.all_attrs, (0, 1)), rel=0.02
     )

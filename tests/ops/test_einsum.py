@@ -1,4 +1,4 @@
-"""einsum: what it refuses, what it costs, in which order it multiplies."""
+"""einsum: its errors, its cost, and the order of its products."""
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,9 @@ def einsum(equation: str, *operands: str) -> Use:
     return Use("einsum", operands, {"equation": equation})
 
 
-def error(use: Use) -> OpError:
+def error_of(use: Use) -> OpError:
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     return caught.value
 
 
@@ -38,9 +38,9 @@ def error(use: Use) -> OpError:
         ("bi->b", "einsum has 1 terms in 'bi->b' and 2 operands"),
     ],
 )
-def test_an_equation_that_cannot_be(equation, message):
-    found = error(einsum(equation, ROWS, "float32[4, 3]"))
-    assert (found.message, found.attr) == (message, "equation")
+def test_invalid_equations(equation, message):
+    error = error_of(einsum(equation, ROWS, "float32[4, 3]"))
+    assert (error.message, error.attr) == (message, "equation")
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_an_equation_that_cannot_be(equation, message):
     ],
     ids=str,
 )
-def test_operands_that_do_not_fit(use, message, operand):
-    found = error(use)
-    assert (found.message, found.operand) == (message, operand)
+def test_invalid_operands(use, message, operand):
+    error = error_of(use)
+    assert (error.message, error.operand) == (message, operand)
 
 
 @pytest.mark.parametrize(
-    ("equation", "operands", "wanted"),
+    ("equation", "operands", "expected"),
     [
         ("bi,ij->bj", (ROWS, "float32[4, 3]"), "rows"),
         ("bi,bi->b", (ROWS, ROWS), "rows"),
@@ -90,12 +90,12 @@ def test_operands_that_do_not_fit(use, message, operand):
         ("bc->c", ("float32[batch, batch]",), "reduce"),
     ],
 )
-def test_the_batch_rule_follows_the_letter_of_the_rows(equation, operands, wanted):
+def test_the_batch_rule_follows_the_letter_of_the_rows(equation, operands, expected):
     use = einsum(equation, *operands)
-    assert use.declaration.batch(use.types, use.full) == wanted
+    assert use.declaration.batch_rule(use.types, use.all_attrs) == expected
 
 
-def counted(fn, *args) -> float:
+def count_flops(fn, *args) -> float:
     return jax.jit(fn).lower(*args).compile().cost_analysis()["flops"]
 
 
@@ -104,26 +104,26 @@ PRODUCTS = ["bi,ij->bj", "bqhd,bkhd->bhqk", "bi,bi->bi", "bi,bj->ij", "bi,ci->bc
 
 
 @pytest.mark.parametrize("equation", PRODUCTS)
-def test_products_cost_what_xla_counts(equation):
+def test_declared_flops_equal_those_of_xla(equation):
     use = next(u for u in DIFFERENTIABLE if u.attrs["equation"] == equation)
     scale = 4 if len(use.types) == 4 else 16
     types = [
         TensorType(t.dtype, tuple(scale * d for d in t.sizes(BATCH))) for t in use.types
     ]
-    (out,) = use.declaration.infer(types, use.full)
+    (out,) = use.declaration.infer(types, use.all_attrs)
     given = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in (out, *types)]
-    saves = use.declaration.saves(types, use.full)
+    saves = use.declaration.saves(types, use.all_attrs)
 
     def both_ways(dy, *xs):
         out, residuals = ops.einsum.forward(*xs, **use.attrs)
         saved = [xs[i] for i in saves]
         return out, ops.einsum.backward(residuals, *saved, dy)
 
-    forward = use.declaration.flops(types, use.full)
-    backward = use.declaration.grad_flops(types, use.full, range(len(types)))
-    alone = counted(lambda dy, *xs: ops.einsum(*xs, **use.attrs), *given)
+    forward = use.declaration.flops(types, use.all_attrs)
+    backward = use.declaration.grad_flops(types, use.all_attrs, range(len(types)))
+    alone = count_flops(lambda dy, *xs: ops.einsum(*xs, **use.attrs), *given)
     assert alone == pytest.approx(forward, rel=0.02)
-    assert counted(both_ways, *given) == pytest.approx(forward + backward, rel=0.02)
+    assert count_flops(both_ways, *given) == pytest.approx(forward + backward, rel=0.02)
 
 
 def test_operands_are_multiplied_from_left_to_right():
@@ -133,7 +133,7 @@ def test_operands_are_multiplied_from_left_to_right():
     assert ops.einsum(big, big, small, equation="i,i,i->i") == jnp.inf
 
 
-def test_a_product_in_between_is_kept_and_not_made_again():
+def test_a_partial_product_is_saved_for_the_backward():
     use = einsum("bi,ijo,bj->bo", ROWS, "float32[4, 3, 2]", "float32[batch, 3]")
     xs = use.arrays()
     _, residuals = ops.einsum.forward(*xs, **use.attrs)
@@ -143,8 +143,8 @@ def test_a_product_in_between_is_kept_and_not_made_again():
     )
 
 
-def test_what_is_summed_up_first_is_kept_as_the_sum():
+def test_an_operand_that_is_summed_first_is_saved_as_the_sum():
     use = einsum("bij,k->bk", "float32[batch, 2, 3]", "float32[4]")
-    assert use.declaration.saves(use.types, use.full) == (1,)
-    (kept,) = use.declaration.residuals(use.types, use.full)
-    assert str(kept) == "float32[batch]"
+    assert use.declaration.saves(use.types, use.all_attrs) == (1,)
+    (saved,) = use.declaration.residuals(use.types, use.all_attrs)
+    assert str(saved) == "float32[batch]"

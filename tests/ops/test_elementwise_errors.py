@@ -1,4 +1,4 @@
-"""What elementwise ops and activations say about what does not fit."""
+"""Errors of elementwise ops and activations."""
 
 import math
 
@@ -10,7 +10,7 @@ from placer.ops.attributes import complete
 
 ROWS = "float32[batch, 4]"
 
-REFUSED = [
+INVALID_FIRST = [
     (Use("gelu", ("int32[batch]",)), "gelu needs a float operand as 'x', not int32[batch]"),
     (
         Use("log_softmax", ("float32[]",)),
@@ -25,7 +25,7 @@ REFUSED = [
     (Use("cast", ("key[]",), {"dtype": "int32"}), "cast needs numbers, 'x' is key[]"),
 ]  # fmt: skip
 
-REFUSED_SECOND = [
+INVALID_SECOND = [
     (
         Use("maximum", (ROWS, "float32[batch]")),
         "maximum cannot broadcast 'a' float32[batch, 4] and 'b' float32[batch]:"
@@ -45,7 +45,7 @@ REFUSED_SECOND = [
     ),
 ]
 
-REFUSED_THIRD = [
+INVALID_THIRD = [
     (
         Use("where", ("bool[]", "float32[4]", "float64[4]")),
         "where needs operands of one dtype, 'a' is float32[4], 'b' is float64[4]",
@@ -57,7 +57,7 @@ REFUSED_THIRD = [
     ),
 ]
 
-REFUSED_ATTRS = [
+INVALID_ATTRS = [
     (
         Use("log_softmax", (ROWS,), {"axis": 2}),
         "log_softmax has axis 2, its operand has 2 dimensions",
@@ -77,38 +77,38 @@ REFUSED_ATTRS = [
 ]
 
 
-def refusal(use: Use) -> OpError:
+def error_of(use: Use) -> OpError:
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     return caught.value
 
 
 @pytest.mark.parametrize(
     ("use", "message", "operand"),
     [
-        *((use, message, 0) for use, message in REFUSED),
-        *((use, message, 1) for use, message in REFUSED_SECOND),
-        *((use, message, 2) for use, message in REFUSED_THIRD),
+        *((use, message, 0) for use, message in INVALID_FIRST),
+        *((use, message, 1) for use, message in INVALID_SECOND),
+        *((use, message, 2) for use, message in INVALID_THIRD),
     ],
     ids=str,
 )
-def test_operands_that_do_not_fit(use, message, operand):
-    error = refusal(use)
+def test_invalid_operands(use, message, operand):
+    error = error_of(use)
     assert (error.message, error.operand) == (message, operand)
 
 
-@pytest.mark.parametrize(("use", "message", "attr"), REFUSED_ATTRS, ids=str)
-def test_attributes_that_do_not_fit(use, message, attr):
-    error = refusal(use)
+@pytest.mark.parametrize(("use", "message", "attr"), INVALID_ATTRS, ids=str)
+def test_invalid_attributes(use, message, attr):
+    error = error_of(use)
     assert (error.message, error.attr) == (message, attr)
 
 
-def test_a_float_condition_is_told_what_makes_one():
-    error = refusal(Use("where", ("float32[4]",) * 3))
+def test_the_hint_for_a_float_condition():
+    error = error_of(Use("where", ("float32[4]",) * 3))
     assert error.hint == "greater, less and equal make one"
 
 
-def test_a_dtype_that_cast_does_not_make_is_refused():
+def test_cast_raises_for_an_unknown_dtype():
     use = Use("cast", (ROWS,), {"dtype": "flaot16"})
     with pytest.raises(OpError) as caught:
         complete(use.declaration, use.attrs)

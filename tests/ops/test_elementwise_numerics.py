@@ -1,4 +1,4 @@
-"""Elementwise ops and reductions at 0, at ties, on bounds and beyond a dtype's range."""
+"""Elementwise ops and reductions at 0, ties, bounds and the limits of a dtype."""
 
 import jax
 import jax.numpy as jnp
@@ -27,12 +27,12 @@ from placer import ops
     ],
 )
 def test_powers_of_0_and_of_negative_values(exponent, x, power, slope):
-    out, (found,) = result_and_gradients("pow", jnp.float32([x]), exponent=exponent)
+    out, (actual,) = result_and_gradients("pow", jnp.float32([x]), exponent=exponent)
     np.testing.assert_array_equal(out, np.float32([power]))
-    np.testing.assert_array_equal(found, np.float32([slope]))
+    np.testing.assert_array_equal(actual, np.float32([slope]))
 
 
-def test_abs_has_no_slope_at_0():
+def test_the_derivative_of_abs_at_0_is_0():
     _, (slope,) = result_and_gradients("abs", jnp.array([-2.0, 0.0, 3.0]))
     np.testing.assert_array_equal(slope, [-1, 0, 1])
 
@@ -41,16 +41,16 @@ def test_abs_has_no_slope_at_0():
 def test_a_tie_shares_the_gradient_as_in_jax(kind):
     a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([2.0, 2.0, 2.0])
     out, slopes = result_and_gradients(kind, a, b)
-    theirs = getattr(jnp, kind)
-    np.testing.assert_array_equal(out, theirs(a, b))
-    wanted = jax.grad(lambda a, b: theirs(a, b).sum(), (0, 1))(a, b)
-    np.testing.assert_array_equal(slopes[0], wanted[0])
-    np.testing.assert_array_equal(slopes[1], wanted[1])
+    reference = getattr(jnp, kind)
+    np.testing.assert_array_equal(out, reference(a, b))
+    expected = jax.grad(lambda a, b: reference(a, b).sum(), (0, 1))(a, b)
+    np.testing.assert_array_equal(slopes[0], expected[0])
+    np.testing.assert_array_equal(slopes[1], expected[1])
     assert slopes[0][1] == 0.5
 
 
 @pytest.mark.parametrize("kind", ["maximum", "minimum", "clip"])
-def test_nan_stays(kind):
+def test_nan_propagates(kind):
     x = jnp.array([np.nan])
     out = ops.clip(x, min=0.0) if kind == "clip" else getattr(ops, kind)(x, x * 0 + 1)
     assert jnp.isnan(out[0])
@@ -66,10 +66,10 @@ def test_nan_stays(kind):
     ],
 )
 def test_clip_passes_the_gradient_on_its_bounds(bounds, out, slope):
-    found, (slopes,) = result_and_gradients(
+    actual, (slopes,) = result_and_gradients(
         "clip", jnp.array([-2.0, -1.0, 0.0, 1.0, 2.0]), **bounds
     )
-    np.testing.assert_array_equal(found, out)
+    np.testing.assert_array_equal(actual, out)
     np.testing.assert_array_equal(slopes, slope)
 
 
@@ -78,7 +78,7 @@ def test_an_integer_condition_is_true_unless_it_is_0():
     np.testing.assert_array_equal(out, [1, 0, 1])
 
 
-def test_what_where_does_not_take_gets_no_gradient():
+def test_elements_that_where_does_not_select_get_no_gradient():
     condition = jnp.array([True, False])
     a, b = jnp.array([1.0, np.nan]), jnp.array([np.inf, 2.0])
     out, (none, da, db) = result_and_gradients(
@@ -101,20 +101,20 @@ def test_comparisons_with_nan_are_false():
     assert not ops.less(one, one)[0]
 
 
-def test_a_gradient_comes_back_in_the_dtype_that_was_cast():
+def test_the_gradient_of_cast_has_the_dtype_of_its_operand():
     x = jnp.array([1.0, 2.0], jnp.float32)
     out, (dx,) = result_and_gradients("cast", x, dtype="bfloat16")
     assert (out.dtype, dx.dtype) == (jnp.bfloat16, jnp.float32)
     np.testing.assert_array_equal(dx, [1, 1])
 
 
-def test_a_cast_float_comes_nearer_to_0_and_anything_but_0_is_true():
+def test_cast_rounds_floats_towards_0_and_nonzero_is_true():
     x = jnp.array([-1.7, 0.0, 1.7])
     np.testing.assert_array_equal(ops.cast(x, dtype="int32"), [-1, 0, 1])
     np.testing.assert_array_equal(ops.cast(x, dtype="bool"), [True, False, True])
 
 
-def test_float64_is_not_made_float32_silently():
+def test_cast_to_float64_requires_precision_float64():
     with pytest.raises(ValueError, match="precision: float64"):
         ops.cast(jnp.ones(2), dtype="float64")
     with jax.enable_x64(True):
@@ -139,20 +139,20 @@ LINEAR = [
 
 
 @pytest.mark.parametrize(("kind", "attrs", "dtype", "linear"), LINEAR, ids=str)
-def test_sums_pass_where_an_op_is_linear_and_only_there(kind, attrs, dtype, linear):
+def test_an_op_is_declared_linear_exactly_if_it_is(kind, attrs, dtype, linear):
     use = Use(kind, (f"{dtype}[4]",), attrs)
-    groups = use.declaration.linear(use.types, use.full)
+    groups = use.declaration.linear(use.types, use.all_attrs)
     assert groups == (((0,),) if linear else ())
 
 
 @pytest.mark.parametrize("kind", ["maximum", "minimum", "greater"])
-def test_sums_pass_through_no_choice_of_two(kind):
+def test_maximum_and_comparisons_are_not_linear(kind):
     use = Use(kind, ("float32[4]", "float32[4]"))
-    assert use.declaration.linear(use.types, use.full) == ()
+    assert use.declaration.linear(use.types, use.all_attrs) == ()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_mean_of_halves_is_not_bounded_by_their_sum(dtype):
+def test_a_mean_of_half_floats_does_not_overflow_like_their_sum(dtype):
     ones = jnp.ones((8, 10_000), dtype)
     for count in (None, 8):
         mean = ops.reduce_mean(ones, count=count)
@@ -162,7 +162,7 @@ def test_a_mean_of_halves_is_not_bounded_by_their_sum(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_more_ties_than_halves_can_count_share_a_gradient(dtype):
+def test_more_ties_than_a_half_float_can_count_share_the_gradient(dtype):
     ties = jnp.ones(70_000, dtype)
     out, (dx,) = result_and_gradients("reduce_max", ties)
     assert (float(out), dx.dtype) == (1, dtype)

@@ -1,4 +1,4 @@
-"""Each gradient is that of a plain formula, in float64, and finite at extremes."""
+"""Gradients compared with those of plain formulas in float64, and at extremes."""
 
 from functools import partial
 
@@ -12,8 +12,8 @@ from placer import ops
 
 
 @pytest.mark.parametrize("use", mostly_slow(DIFFERENTIABLE))
-def test_value_and_gradient_are_those_of_a_plain_formula(use: Use):
-    use = use.of("float64")
+def test_value_and_gradient_equal_those_of_a_plain_formula(use: Use):
+    use = use.with_dtype("float64")
     arrays = use.arrays(seed=3)
     function, plain = getattr(ops, use.kind), PLAIN[use.kind]
     floats = [i for i, t in enumerate(use.types) if t.is_float]
@@ -23,12 +23,12 @@ def test_value_and_gradient_are_those_of_a_plain_formula(use: Use):
     @jax.jit
     def mine(*xs):
         out, residuals = function.forward(*xs, **use.keywords())
-        saved = [xs[i] for i in use.declaration.saves(use.types, use.full)]
-        found = function.backward(residuals, *saved, *dys)
-        return out, function(*xs, **use.keywords()), [found[i] for i in floats]
+        saved = [xs[i] for i in use.declaration.saves(use.types, use.all_attrs)]
+        cotangents = function.backward(residuals, *saved, *dys)
+        return out, function(*xs, **use.keywords()), [cotangents[i] for i in floats]
 
     @jax.jit
-    def theirs(*xs):
+    def reference(*xs):
         def weighted(*xs):
             out = plain(*xs, **use.keywords())
             outs = out if isinstance(out, tuple) else (out,)
@@ -40,29 +40,31 @@ def test_value_and_gradient_are_those_of_a_plain_formula(use: Use):
             return sum(parts), out
 
         gradient = jax.grad(weighted, floats, has_aux=True)
-        found, out = gradient(*xs)
-        return out, found
+        cotangents, out = gradient(*xs)
+        return out, cotangents
 
     with jax.enable_x64(True):
         out, alone, gradients = mine(*arrays)
-        value, wanted = theirs(*arrays)
+        value, expected = reference(*arrays)
     several = [x if isinstance(x, tuple) else (x,) for x in (out, alone, value)]
-    for y, again, plainly in zip(*several, strict=True):
-        assert y.dtype == plainly.dtype or not jnp.issubdtype(y.dtype, jnp.floating)
-        np.testing.assert_allclose(y, plainly, rtol=1e-12, atol=1e-14)
+    for y, again, reference_value in zip(*several, strict=True):
+        assert y.dtype == reference_value.dtype or not jnp.issubdtype(
+            y.dtype, jnp.floating
+        )
+        np.testing.assert_allclose(y, reference_value, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(again, y, rtol=1e-12, atol=1e-14)
-    for found, gradient in zip(gradients, wanted, strict=True):
-        np.testing.assert_allclose(found, gradient, rtol=1e-10, atol=1e-12)
+    for cotangents, gradient in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(cotangents, gradient, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(
     "use", mostly_slow(use for use in DIFFERENTIABLE if len(use.results) > 1)
 )
-def test_a_result_that_the_loss_does_not_need_has_no_cotangent(use: Use):
+def test_a_cotangent_of_none_equals_one_of_zeros(use: Use):
     function = getattr(ops, use.kind)
     arrays = use.arrays()
     out, residuals = function.forward(*arrays, **use.keywords())
-    saved = [arrays[i] for i in use.declaration.saves(use.types, use.full)]
+    saved = [arrays[i] for i in use.declaration.saves(use.types, use.all_attrs)]
     for index, (kind, y) in enumerate(zip(use.results, out, strict=True)):
         if not kind.is_float:
             continue
@@ -72,15 +74,15 @@ def test_a_result_that_the_loss_does_not_need_has_no_cotangent(use: Use):
         alone: list[jax.Array | None] = [None] * len(out)
         alone[index] = y
         given = function.backward(residuals, *saved, *alone)
-        wanted = function.backward(residuals, *saved, *others)
-        for mine, theirs in zip(given, wanted, strict=True):
-            assert (mine is None) == (theirs is None)
+        expected = function.backward(residuals, *saved, *others)
+        for mine, reference in zip(given, expected, strict=True):
+            assert (mine is None) == (reference is None)
             if mine is not None:
-                np.testing.assert_array_equal(mine, theirs)
+                np.testing.assert_array_equal(mine, reference)
 
 
 def gradient_of(kind, *inputs, dy=1.0, **attrs):
-    """The result and the first operand's gradient, the saved operands looked up."""
+    """Return the result and the first operand's gradient."""
     function = getattr(ops, kind)
     out, residuals = function.forward(*inputs, **attrs)
     saved = [inputs[i] for i in residuals.saves]
@@ -106,7 +108,7 @@ def test_sigmoid_cross_entropy_is_exact_at_extreme_logits():
     np.testing.assert_array_equal(slope, [0, 1, -1, 0])
 
 
-def test_softmax_and_sigmoid_do_not_overflow():
+def test_softmax_and_sigmoid_are_exact_at_extremes():
     extreme = jnp.array([1000.0, -1000.0])
     for kind in ("softmax", "sigmoid"):
         out, slope = gradient_of(kind, extreme, dy=jnp.ones(2))
@@ -114,7 +116,7 @@ def test_softmax_and_sigmoid_do_not_overflow():
         np.testing.assert_array_equal(slope, [0, 0])
 
 
-def test_the_gradient_of_a_quotient_survives_a_denominator_whose_square_overflows():
+def test_the_gradient_of_div_does_not_overflow_with_the_squared_denominator():
     large = jnp.array([1e30])
     out, residuals = ops.div.forward(large, large)
     _, db = ops.div.backward(residuals, large, large, jnp.array([1.0]))
@@ -122,21 +124,23 @@ def test_the_gradient_of_a_quotient_survives_a_denominator_whose_square_overflow
     np.testing.assert_allclose(db, [-1e-30], rtol=1e-6)
 
 
-def test_relu_has_no_slope_at_zero():
+def test_the_derivative_of_relu_at_0_is_0():
     _, slope = gradient_of("relu", jnp.zeros(2), dy=jnp.ones(2))
     np.testing.assert_array_equal(slope, [0, 0])
 
 
-def test_sqrt_has_jax_s_slope_at_zero():
+def test_the_derivative_of_sqrt_at_0_is_that_of_jax():
     _, slope = gradient_of("sqrt", jnp.float32(0))
     assert slope == jax.grad(jnp.sqrt)(0.0) == np.inf
 
 
 @pytest.mark.parametrize("kind", ["reduce_max", "reduce_min"])
 @pytest.mark.parametrize("axis", [1, [1, 2], [0, 2]])
-def test_an_extreme_that_is_computed_twice_has_a_gradient(kind, axis):
-    """Unoptimized, XLA rounds x once for the extreme and otherwise for what is compared
-    with it: jnp.max has NaN here."""
+def test_an_extremum_that_is_computed_twice_has_a_gradient(kind, axis):
+    """XLA may compute x twice and round it differently for extremum and comparison.
+
+    Without optimizations it does so here: the gradient of jnp.max is NaN.
+    """
     x, scale, shift = (
         np.random.default_rng(n).normal(size=shape).astype("float32")
         for n, shape in enumerate([(16, 5, 3), (3,), (3,)])
@@ -147,8 +151,8 @@ def test_an_extreme_that_is_computed_twice_has_a_gradient(kind, axis):
     def slope(scale, shift):
         return jnp.sum(getattr(ops, kind)(x * scale + shift, axis=axis))
 
-    wanted = 16 * 5 * 3 / np.prod([x.shape[a] for a in np.atleast_1d(axis)])
-    assert np.sum(slope(scale, shift)) == pytest.approx(wanted, rel=1e-6)
+    expected = 16 * 5 * 3 / np.prod([x.shape[a] for a in np.atleast_1d(axis)])
+    assert np.sum(slope(scale, shift)) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 2**31 - 1])
@@ -160,7 +164,7 @@ def test_an_id_or_label_out_of_range_gives_nan(wrong):
     np.testing.assert_array_equal(np.isnan(losses), [False, True])
 
 
-def test_an_id_out_of_range_moves_no_row_of_the_table():
+def test_an_id_out_of_range_has_no_gradient():
     table = jnp.ones((3, 2))
     _, residuals = ops.embedding.forward(jnp.array([-1, 3, 1]), table)
     _, slope = ops.embedding.backward(

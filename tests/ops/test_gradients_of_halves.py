@@ -1,4 +1,4 @@
-"""Gradients that sum over many rows are those of float32, rounded once to a half."""
+"""Gradients of half floats that are sums over many rows are computed in float32."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDS = np.arange(ROWS, dtype=np.int32) % 2
 SPREAD = np.stack([IDS, 1 - IDS, IDS], 1)
 
 SUMS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
-    # a function of rows and a parameter, and the shapes of the two
+    # a function of rows and a parameter, and the shapes of both
     "fc": (lambda x, b: ops.fc(x, np.eye(3, dtype=x.dtype), b), (ROWS, 3), (3,)),
     "conv2d": (
         lambda x, b: ops.conv2d(x, np.ones((1, 1, 3, 3), x.dtype), b),
@@ -58,19 +58,19 @@ SUMS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
 
 
 def gradient(fn: Callable[..., Any], x: Any, b: Any, dy: Any) -> Any:
-    """Of the parameter, in the dtype of all three."""
+    """Return the parameter's gradient, in the dtype of the arguments."""
 
-    def of(b: Any, dy: Any) -> Any:
+    def parameter_gradient(b: Any, dy: Any) -> Any:
         return jax.vjp(lambda b: fn(x, b), b)[1](dy)[0]
 
-    return jax.jit(of)(b, dy)
+    return jax.jit(parameter_gradient)(b, dy)
 
 
-def check_rounded_once(found: Any, exact: Any) -> None:
-    """Within half a unit of the last place, and what float32 itself loses."""
-    eps = float(ml_dtypes.finfo(found.dtype).eps)
+def check_rounded_once(actual: Any, exact: Any) -> None:
+    """Assert equality within half a unit in the last place and float32's own error."""
+    eps = float(ml_dtypes.finfo(actual.dtype).eps)
     np.testing.assert_allclose(
-        np.asarray(found, np.float64), exact, rtol=eps / 2 + 1e-4, atol=1e-2
+        np.asarray(actual, np.float64), exact, rtol=eps / 2 + 1e-4, atol=1e-2
     )
 
 
@@ -88,7 +88,9 @@ def test_a_gradient_is_summed_in_float32(name: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nce_loss", "sampled_softmax_loss"])
-def test_classes_that_are_drawn_often_have_all_of_their_gradients(kind: str) -> None:
+def test_gradients_of_classes_that_are_drawn_often_are_summed_in_float32(
+    kind: str,
+) -> None:
     rng = np.random.default_rng(3)
     sampled = np.ones((ROWS, 2), np.int32)
     x = jnp.asarray(1 + rng.random((ROWS, 2)), jnp.bfloat16)
@@ -103,10 +105,10 @@ def test_classes_that_are_drawn_often_have_all_of_their_gradients(kind: str) -> 
             )
         )((w, b))
 
-    found = jax.jit(gradients)(x, *w)
-    wanted = jax.jit(gradients)(*(a.astype(jnp.float32) for a in (x, *w)))
-    for got, want in zip(found, wanted, strict=True):
-        # What each row gives is itself a half.
+    actual = jax.jit(gradients)(x, *w)
+    expected = jax.jit(gradients)(*(a.astype(jnp.float32) for a in (x, *w)))
+    for got, want in zip(actual, expected, strict=True):
+        # The contribution of each row is rounded to a half float
         np.testing.assert_allclose(got.astype(np.float32), want, rtol=8e-3, atol=1)
 
 
@@ -114,6 +116,6 @@ def test_classes_that_are_drawn_often_have_all_of_their_gradients(kind: str) -> 
 def test_gradients_of_several_uses_are_rounded_once(dtype: str) -> None:
     eps = float(ml_dtypes.finfo(dtype).eps)
     parts = [jnp.full(3, value, dtype) for value in (1.0, eps / 2, eps / 2)]
-    found = ops.accumulate(*parts)
-    assert found.dtype == dtype
-    assert (found.astype(np.float32) == 1 + eps).all()
+    actual = ops.accumulate(*parts)
+    assert actual.dtype == dtype
+    assert (actual.astype(np.float32) == 1 + eps).all()

@@ -1,11 +1,11 @@
-"""What gather, take_along_axis, one_hot, top_k, argmax, cumsum and reduce_max refuse."""
+"""Errors of gather, take_along_axis, one_hot, top_k, argmax, cumsum and reduce_max."""
 
 import pytest
 from support.op_use import Use
 
 from placer.errors import OpError
 
-REFUSED = [
+INVALID_OPERANDS = [
     (
         Use("gather", ("float32[3, 4]", "float32[batch]")),
         "gather needs int32 or int64 indices, 'indices' is float32[batch]",
@@ -50,7 +50,7 @@ REFUSED = [
     ),
 ]
 
-REFUSED_ATTRS = [
+INVALID_ATTRS = [
     (
         Use("gather", ("float32[3, 4]", "int32[batch]"), {"axis": 2}),
         "gather has axis 2, its operand has 2 dimensions",
@@ -78,12 +78,12 @@ REFUSED_ATTRS = [
     ),
     (
         Use("argmin", ("float32[batch, 0]",)),
-        "argmin finds nothing along axis 1 of 'x' float32[batch, 0]",
+        "argmin finds no element along axis 1 of 'x' float32[batch, 0]",
         "axis",
     ),
     (
         Use("reduce_min", ("float32[batch, 0]",), {"axis": -1}),
-        "reduce_min finds nothing along axis 1 of 'x' float32[batch, 0]",
+        "reduce_min finds no element along axis 1 of 'x' float32[batch, 0]",
         "axis",
     ),
     (
@@ -94,24 +94,24 @@ REFUSED_ATTRS = [
 ]
 
 
-def error(use: Use) -> OpError:
+def error_of(use: Use) -> OpError:
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     return caught.value
 
 
-@pytest.mark.parametrize(("use", "message", "operand"), REFUSED, ids=str)
-def test_operands_that_do_not_fit(use, message, operand):
-    found = error(use)
-    assert (found.message, found.operand) == (message, operand)
+@pytest.mark.parametrize(("use", "message", "operand"), INVALID_OPERANDS, ids=str)
+def test_invalid_operands(use, message, operand):
+    error = error_of(use)
+    assert (error.message, error.operand) == (message, operand)
 
 
-@pytest.mark.parametrize(("use", "message", "attr"), REFUSED_ATTRS, ids=str)
-def test_attributes_that_do_not_fit(use, message, attr):
-    found = error(use)
-    assert (found.message, found.attr) == (message, attr)
+@pytest.mark.parametrize(("use", "message", "attr"), INVALID_ATTRS, ids=str)
+def test_invalid_attributes(use, message, attr):
+    error = error_of(use)
+    assert (error.message, error.attr) == (message, attr)
 
 
-def test_indices_without_the_axis_are_told_to_get_it():
+def test_the_hint_for_indices_without_the_axis():
     short = Use("take_along_axis", ("float32[batch, 4, 3]", "int32[batch, 3]"), {"axis": 1})  # fmt: skip
-    assert error(short).hint == "expand_dims the indices at axis 1"
+    assert error_of(short).hint == "expand_dims the indices at axis 1"

@@ -1,4 +1,4 @@
-"""What losses say about operands and attributes that do not fit."""
+"""Errors of losses."""
 
 import math
 
@@ -11,7 +11,7 @@ CLASSES = ("float32[batch, 3]", "int32[batch]")
 BINARY = ("float32[batch]", "int32[batch]")
 PAIR = ("float32[batch, 3]", "float32[batch, 3]")
 
-OPERANDS = [
+INVALID_OPERANDS = [
     (
         Use("hinge", ("float32[batch]", "float32[batch]")),
         "hinge needs an integer operand as 'label', not float32[batch]",
@@ -59,7 +59,7 @@ OPERANDS = [
     ),
 ]
 
-ATTRS = [
+INVALID_ATTRS = [
     (
         Use("softmax_cross_entropy", CLASSES, {"label_smoothing": 1.0}),
         "softmax_cross_entropy needs label_smoothing from 0 to below 1, not 1.0",
@@ -72,13 +72,14 @@ ATTRS = [
     ),
     (
         Use("softmax_cross_entropy", CLASSES, {"class_weights": [1.0, 2.0]}),
-        "softmax_cross_entropy needs one of class_weights for each class:"
-        " 'logits' is float32[batch, 3], 2 are given",
+        "softmax_cross_entropy needs one class weight for each class:"
+        " 'logits' is float32[batch, 3], class_weights has 2",
         "class_weights",
     ),
     (
         Use("softmax_cross_entropy", CLASSES, {"class_weights": [1.0, -2.0, 1.0]}),
-        "softmax_cross_entropy needs class_weights from 0 on, not [1.0, -2.0, 1.0]",
+        "softmax_cross_entropy needs finite class_weights of at least 0,"
+        " not [1.0, -2.0, 1.0]",
         "class_weights",
     ),
     (
@@ -104,19 +105,19 @@ ATTRS = [
 ]
 
 
-def refusal(use: Use) -> OpError:
+def error_of(use: Use) -> OpError:
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     return caught.value
 
 
-@pytest.mark.parametrize(("use", "message", "operand"), OPERANDS, ids=str)
-def test_operands_that_do_not_fit(use, message, operand):
-    error = refusal(use)
+@pytest.mark.parametrize(("use", "message", "operand"), INVALID_OPERANDS, ids=str)
+def test_invalid_operands(use, message, operand):
+    error = error_of(use)
     assert (error.message, error.operand) == (message, operand)
 
 
-@pytest.mark.parametrize(("use", "message", "attr"), ATTRS, ids=str)
-def test_attributes_that_do_not_fit(use, message, attr):
-    error = refusal(use)
+@pytest.mark.parametrize(("use", "message", "attr"), INVALID_ATTRS, ids=str)
+def test_invalid_attributes(use, message, attr):
+    error = error_of(use)
     assert (error.message, error.attr) == (message, attr)

@@ -1,4 +1,4 @@
-"""Normalisation far from 0, of what does not vary and of half floats; its errors."""
+"""Normalization far from 0, of constant values and of half floats; its errors."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ KINDS = [("layer_norm", {}), ("group_norm", {"groups": 2})]
 
 
 @pytest.mark.parametrize(("kind", "attrs"), KINDS)
-def test_what_does_not_vary_becomes_the_bias(kind, attrs):
+def test_constant_values_become_the_bias(kind, attrs):
     x, scale, bias = jnp.full((2, 8), 3.0), jnp.ones(8), jnp.arange(8.0)
     out, gradients = result_and_gradients(kind, x, scale, bias, **attrs)
     np.testing.assert_array_equal(out, [bias, bias])
@@ -25,7 +25,7 @@ def test_what_does_not_vary_becomes_the_bias(kind, attrs):
 
 
 @pytest.mark.parametrize(("kind", "attrs"), KINDS)
-def test_the_variance_far_from_0_is_that_near_it(kind, attrs):
+def test_the_variance_does_not_cancel_far_from_0(kind, attrs):
     x = jnp.asarray(RNG.integers(-8, 8, (4, 64)), jnp.float32)
     near = getattr(ops, kind)(x, **attrs)
     far = getattr(ops, kind)(x + 2.0**16, **attrs)
@@ -33,19 +33,19 @@ def test_the_variance_far_from_0_is_that_near_it(kind, attrs):
 
 
 @pytest.mark.parametrize("kind", ["layer_norm", "group_norm", "rms_norm"])
-def test_half_floats_are_normalised_as_float32(kind):
+def test_half_floats_are_normalized_in_float32(kind):
     x = jnp.asarray(RNG.normal(300.0, 1.0, (4, 64)), jnp.bfloat16)
     scale = jnp.asarray(RNG.normal(size=64), jnp.bfloat16)
     mine, gradients = result_and_gradients(kind, x, scale)
-    wide, wanted = result_and_gradients(
+    wide, expected = result_and_gradients(
         kind, x.astype(jnp.float32), scale.astype(jnp.float32)
     )
-    for half, full in zip((mine, *gradients), (wide, *wanted), strict=True):
+    for half, full in zip((mine, *gradients), (wide, *expected), strict=True):
         assert half.dtype == jnp.bfloat16
         np.testing.assert_array_equal(half, full.astype(jnp.bfloat16))
 
 
-def test_a_row_of_zeros_has_mean_square_epsilon():
+def test_a_row_of_zeros_is_divided_by_the_root_of_epsilon():
     out, (dx, d_scale) = result_and_gradients(
         "rms_norm", jnp.zeros((1, 4)), jnp.ones(4), epsilon=0.25
     )
@@ -57,26 +57,26 @@ def test_a_row_of_zeros_has_mean_square_epsilon():
 def test_groups_do_not_mix():
     x = jnp.asarray(RNG.normal(size=(2, 3, 6)), jnp.float32)
     other = x.at[:, :, 3:].multiply(5.0)
-    mine, theirs = (ops.group_norm(a, groups=2) for a in (x, other))
-    np.testing.assert_array_equal(mine[:, :, :3], theirs[:, :, :3])
-    np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-3)
+    mine, others = (ops.group_norm(a, groups=2) for a in (x, other))
+    np.testing.assert_array_equal(mine[:, :, :3], others[:, :, :3])
+    np.testing.assert_allclose(mine, others, rtol=1e-3, atol=1e-3)
 
 
-def test_one_group_of_a_row_without_channels_beside_is_layer_norm():
+def test_group_norm_with_one_group_equals_layer_norm():
     x = jnp.asarray(RNG.normal(size=(4, 3, 6)), jnp.float32)
     np.testing.assert_allclose(
         ops.group_norm(x, groups=1), ops.layer_norm(x, axis=1), rtol=1e-5, atol=1e-6
     )
 
 
-def test_backward_takes_x_and_two_numbers_a_row():
+def test_the_backward_needs_x_scale_and_two_numbers_per_row():
     x, scale, bias = (jax.ShapeDtypeStruct(s, "float32") for s in ((4, 6), (6,), (6,)))
     _, residuals = jax.eval_shape(ops.layer_norm.forward, x, scale, bias)
     assert residuals.saves == (0, 1)
     assert [kept.shape for kept in residuals.extra] == [(4,), (4,)]
 
 
-REFUSED = [
+INVALID_USES = [
     (
         Use("layer_norm", ("int32[batch, 4]",)),
         "layer_norm needs a float operand as 'x', not int32[batch, 4]",
@@ -89,14 +89,14 @@ REFUSED = [
     ),
     (
         Use("layer_norm", ("float32[batch, 4]",), {"axis": 0}),
-        "layer_norm normalises within a row: from axis 0 on, 'x' float32[batch, 4] has"
-        " the batch",
+        "layer_norm normalizes within a row, but the dimensions of 'x'"
+        " float32[batch, 4] from axis 0 on include the batch",
         (None, "axis"),
     ),
     (
         Use("rms_norm", ("float32[4, batch]",)),
-        "rms_norm normalises within a row: from axis -1 on, 'x' float32[4, batch] has"
-        " the batch",
+        "rms_norm normalizes within a row, but the dimensions of 'x'"
+        " float32[4, batch] from axis -1 on include the batch",
         (None, "axis"),
     ),
     (
@@ -128,7 +128,7 @@ REFUSED = [
     ),
     (
         Use("group_norm", ("float32[batch, 8]",)),
-        "group_norm cannot part 8 channels into 32 groups",
+        "group_norm cannot divide 8 channels into 32 groups",
         (None, "groups"),
     ),
     (
@@ -139,22 +139,22 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("use", "message", "at"), REFUSED, ids=str)
-def test_what_does_not_fit(use, message, at):
+@pytest.mark.parametrize(("use", "message", "at"), INVALID_USES, ids=str)
+def test_invalid_uses(use, message, at):
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.message == message
     assert (caught.value.operand, caught.value.attr) == at
 
 
 def parameters(kind: str, operand: str, **attrs):
     declaration = ops.find(kind)
-    given = complete(declaration, attrs, build=True)
-    found = declaration.parameters([TensorType.parse(operand)], given)
-    return [(p.operand, str(p.type), p.init) for p in found]
+    given = complete(declaration, attrs, for_parameters=True)
+    created = declaration.parameters([TensorType.parse(operand)], given)
+    return [(p.operand, str(p.type), p.init) for p in created]
 
 
-def test_layers_make_their_parameters():
+def test_layers_create_their_parameters():
     scale, bias = ("scale", "float32[4]", "ones"), ("bias", "float32[4]", "zeros")
     x = "float32[batch, 3, 4]"
     assert parameters("layer_norm", x) == [scale, bias]
@@ -176,7 +176,7 @@ def test_layers_make_their_parameters():
         ("group_norm", {"groups": 3}, "groups"),
     ],
 )
-def test_layers_refuse_what_makes_no_parameter(kind, attrs, attr):
+def test_invalid_layers(kind, attrs, attr):
     with pytest.raises(OpError) as caught:
         parameters(kind, "float32[batch, 3, 4]", **attrs)
     assert caught.value.attr == attr

@@ -1,7 +1,7 @@
-"""Split rows, run each part, put together as the rule says: what the whole gives.
+"""Batch rules: results for parts of the rows, combined, equal the result for all rows.
 
-In float64, with an empty part among them. And partial values pass through the operands
-in which an op declares to be linear.
+In float64, with an empty part. Partial values may be passed as operands in which an op
+is declared linear.
 """
 
 from functools import cache
@@ -14,38 +14,38 @@ from support.op_cases import ALL, BATCH, Use, mostly_slow
 
 from placer import ops
 
-USES = [use.of("float64") for use in ALL]
+USES = [use.with_dtype("float64") for use in ALL]
 SPLIT = [use for use in USES if any(t.has_rows for t in use.types)]
 CUTS = (0, 4, 4, BATCH)
 PARTS = 3
 
 
 def rule(use: Use) -> str:
-    return use.declaration.batch(use.types, use.full)
+    return use.declaration.batch_rule(use.types, use.all_attrs)
 
 
 def is_linear(use: Use) -> bool:
-    """Whether a sum passes through any of its operands."""
-    return bool(use.declaration.linear(use.types, use.full))
+    """Whether the op is declared linear in any of its operands."""
+    return bool(use.declaration.linear(use.types, use.all_attrs))
 
 
 @cache
 def program(text: str):
-    """The compiled op of the use that reads `text`."""
+    """Return the compiled op of the use whose text is `text`."""
     use = next(use for use in USES if str(use) == text)
     function = getattr(ops, use.kind)
     return jax.jit(lambda *xs: function(*xs, **use.keywords()))
 
 
 def apply(use: Use, arrays) -> tuple[np.ndarray, ...]:
-    """The op's results."""
+    """Return the op's results."""
     with jax.enable_x64(True):
         out = program(str(use))(*arrays)
     return tuple(map(np.asarray, out if isinstance(out, tuple) else (out,)))
 
 
 def parts_of(use: Use, arrays) -> list[tuple[np.ndarray, ...]]:
-    """What the op gives for each part of the rows; one part is empty."""
+    """Return the op's results for each part of the rows; one part is empty."""
     return [
         apply(
             use,
@@ -59,19 +59,19 @@ def parts_of(use: Use, arrays) -> list[tuple[np.ndarray, ...]]:
 
 
 @pytest.mark.parametrize("use", mostly_slow(u for u in SPLIT if rule(u) != "whole"))
-def test_parts_make_the_whole(use):
+def test_results_of_parts_combine_to_the_result_of_all_rows(use):
     arrays = use.arrays()
     parts = parts_of(use, arrays)
     whole = apply(use, arrays)
-    for i, (kind, wanted) in enumerate(zip(use.results, whole, strict=True)):
+    for i, (kind, expected) in enumerate(zip(use.results, whole, strict=True)):
         mine = [part[i] for part in parts]
         split = rule(use) == "rows" and kind.has_rows
-        together = np.concatenate(mine) if split else sum(mine)
-        np.testing.assert_allclose(together, wanted, rtol=1e-12, atol=1e-14)
+        combined = np.concatenate(mine) if split else sum(mine)
+        np.testing.assert_allclose(combined, expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("use", mostly_slow(u for u in SPLIT if rule(u) == "whole"))
-def test_an_op_that_is_whole_could_not_be_split(use):
+def test_a_whole_op_cannot_be_split(use):
     arrays = use.arrays()
     wholes = apply(use, arrays)
     try:
@@ -79,42 +79,43 @@ def test_an_op_that_is_whole_could_not_be_split(use):
     except (TypeError, ValueError):  # the shapes of the parts do not fit the op
         return
     assert not all(
-        _makes(whole, [part[i] for part in all_parts]) for i, whole in enumerate(wholes)
+        _combine_to(whole, [part[i] for part in all_parts])
+        for i, whole in enumerate(wholes)
     )
 
 
-def _makes(whole: np.ndarray, parts: list[np.ndarray]) -> bool:
-    """Whether the parts, one after the other or added up, are the whole."""
+def _combine_to(whole: np.ndarray, parts: list[np.ndarray]) -> bool:
+    """Whether concatenating or adding the parts gives the whole."""
     joinable = whole.ndim and len({p.shape[1:] for p in parts}) == 1
     addable = len({p.shape for p in parts}) == 1
     candidates = [np.concatenate(parts)] if joinable else []
     candidates += [sum(parts)] if addable else []
     return any(
-        together.shape == whole.shape and np.allclose(together, whole)
-        for together in candidates
+        combined.shape == whole.shape and np.allclose(combined, whole)
+        for combined in candidates
     )
 
 
 @pytest.mark.parametrize("use", mostly_slow(filter(is_linear, USES)))
-def test_sums_pass_through_linear_operands(use):
+def test_an_op_is_linear_in_the_declared_operands(use):
     rng = np.random.default_rng(1)
     arrays = use.arrays()
     whole = apply(use, arrays)
-    for group in use.declaration.linear(use.types, use.full):
+    for group in use.declaration.linear(use.types, use.all_attrs):
         first, second = list(arrays), list(arrays)
         for position, index in enumerate(group):
             if position == 0:
                 first[index] = rng.normal(size=arrays[index].shape)
                 second[index] = arrays[index] - first[index]
-            else:  # replicated beside a partial one: it counts on the first place only
+            else:  # a replicated value must be added to the partial one only once
                 second[index] = np.zeros_like(arrays[index])
-        for a, b, wanted in zip(
+        for a, b, expected in zip(
             apply(use, first), apply(use, second), whole, strict=True
         ):
-            np.testing.assert_allclose(a + b, wanted, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(a + b, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_an_op_that_is_not_linear_does_not_say_so():
+def test_nonlinear_ops_are_not_declared_linear():
     for kind in (
         "relu",
         "tanh",
@@ -130,15 +131,15 @@ def test_an_op_that_is_not_linear_does_not_say_so():
     ):
         for use in USES:
             if use.kind == kind:
-                assert use.declaration.linear(use.types, use.full) == ()
+                assert use.declaration.linear(use.types, use.all_attrs) == ()
     scale = Use("scale", ("float32[4]",), {"factor": 2.0, "bias": 1.0})
-    assert scale.declaration.linear(scale.types, scale.full) == ()
+    assert scale.declaration.linear(scale.types, scale.all_attrs) == ()
     fc = Use("fc", ("float32[2, 4]", "float32[4, 3]"), {"activation": "relu"})
-    assert fc.declaration.linear(fc.types, fc.full) == ()
+    assert fc.declaration.linear(fc.types, fc.all_attrs) == ()
 
 
 @pytest.mark.parametrize(
-    ("use", "wanted"),
+    ("use", "expected"),
     [
         (Use("fc", ("float32[batch, 4]", "float32[4, 3]")), "rows"),
         (Use("matmul", ("float32[batch, 4]", "float32[4, 3]")), "rows"),
@@ -160,8 +161,8 @@ def test_an_op_that_is_not_linear_does_not_say_so():
     ],
     ids=str,
 )
-def test_the_rule_of_known_uses(use, wanted):
-    assert rule(use) == wanted
+def test_batch_rules_of_some_uses(use, expected):
+    assert rule(use) == expected
 
 
 @pytest.mark.parametrize("rows", [0, 2, 7])
@@ -178,6 +179,6 @@ def test_split_rows_and_pad_rows_are_inverse(rows):
     np.testing.assert_array_equal(sum(map(np.asarray, padded)), x)
 
 
-def test_pad_rows_refuses_rows_that_are_not_the_part_s():
+def test_pad_rows_raises_for_another_number_of_rows():
     with pytest.raises(ValueError, match=r"parts \(0,\) of 2 of 7 rows have 4, not 3"):
         ops.pad_rows(np.zeros((3, 2), np.float32), own=(0,), parts=2, count=7)

@@ -1,4 +1,4 @@
-"""What an op says about operands and attributes that do not fit."""
+"""Errors of ops about operands and attributes."""
 
 import pytest
 from support.op_cases import Use
@@ -8,7 +8,7 @@ from placer.errors import OpError
 from placer.ops.attributes import complete, condense
 from placer.types import TensorType
 
-REFUSED = [
+INVALID_OPERANDS = [
     (
         Use("fc", ("int32[batch]", "float32[4, 3]")),
         "fc needs a float operand as 'x', not int32[batch]",
@@ -132,7 +132,7 @@ REFUSED = [
     ),
 ]
 
-REFUSED_ATTRS = [
+INVALID_ATTRS = [
     (
         Use("concat", ("float32[batch, 4]",) * 2, {"axis": 0}),
         "concat cannot join along the batch, axis 0 of 'xs[0]' float32[batch, 4]",
@@ -214,28 +214,30 @@ REFUSED_ATTRS = [
 ]
 
 
-@pytest.mark.parametrize(("use", "message", "operand"), REFUSED, ids=lambda v: str(v))
-def test_operands_that_do_not_fit(use, message, operand):
+@pytest.mark.parametrize(
+    ("use", "message", "operand"), INVALID_OPERANDS, ids=lambda v: str(v)
+)
+def test_invalid_operands(use, message, operand):
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.message == message
     assert caught.value.operand == operand
 
 
 @pytest.mark.parametrize(
-    ("use", "message", "attr"), REFUSED_ATTRS, ids=lambda v: str(v)
+    ("use", "message", "attr"), INVALID_ATTRS, ids=lambda v: str(v)
 )
-def test_attributes_that_do_not_fit(use, message, attr):
+def test_invalid_attributes(use, message, attr):
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.message == message
     assert caught.value.attr == attr
 
 
-def test_hints_say_what_would_fit():
+def test_hints():
     def hint(use: Use) -> str | None:
         with pytest.raises(OpError) as caught:
-            use.declaration.infer(use.types, use.full)
+            use.declaration.infer(use.types, use.all_attrs)
         return caught.value.hint
 
     assert (
@@ -248,18 +250,20 @@ def test_hints_say_what_would_fit():
     )
     assert (
         hint(Use("sigmoid_cross_entropy", ("float32[batch, 1]", "int32[batch]")))
-        == "[batch] and [batch, 1] would make a table of all pairs; reshape one"
+        == "[batch] and [batch, 1] would broadcast to all pairs of rows; reshape one"
     )
 
 
 def parameters(kind: str, *operands: str, **attrs):
     declaration = ops.find(kind)
     types = [TensorType.parse(text) for text in operands]
-    found = declaration.parameters(types, complete(declaration, attrs, build=True))
-    return [(p.operand, str(p.type), p.init) for p in found]
+    created = declaration.parameters(
+        types, complete(declaration, attrs, for_parameters=True)
+    )
+    return [(p.operand, str(p.type), p.init) for p in created]
 
 
-def test_layers_make_their_parameters():
+def test_layers_create_their_parameters():
     assert parameters("fc", "float32[batch, 64]", size=10) == [
         ("w", "float32[64, 10]", "xavier_uniform"),
         ("b", "float32[10]", "zeros"),
@@ -277,17 +281,17 @@ def test_layers_make_their_parameters():
     [
         ("fc", "float32[batch, 4]", {"size": 0}, "at least 1, not 0"),
         ("fc", "int32[batch, 4]", {"size": 1}, "'x', not int32[batch, 4]"),
-        ("embedding", "int32[batch]", {"size": [9]}, "of two ints from 1 on, not [9]"),
+        ("embedding", "int32[batch]", {"size": [9]}, "two ints of at least 1, not [9]"),
         ("embedding", "float32[batch]", {"size": [9, 4]}, "'ids', not float32[batch]"),
     ],
 )
-def test_layers_refuse_what_makes_no_parameter(kind, operand, attrs, message):
+def test_invalid_layers(kind, operand, attrs, message):
     with pytest.raises(OpError) as caught:
         parameters(kind, operand, **attrs)
     assert message in caught.value.message
 
 
-def test_the_graph_holds_only_what_differs_from_the_default():
+def test_the_graph_stores_only_attributes_without_default_values():
     fc = ops.find("fc")
     assert condense(fc, {"size": 10, "bias": False, "activation": "none"}) == {}
     given = {"activation": "relu", "size": 10}
@@ -316,12 +320,12 @@ def test_the_graph_holds_only_what_differs_from_the_default():
 )
 def test_attributes_are_checked_against_the_declaration(given, message, hint):
     with pytest.raises(OpError) as caught:
-        complete(ops.find("fc"), given, build=True)
+        complete(ops.find("fc"), given, for_parameters=True)
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
 @pytest.mark.parametrize("kind", ["layer_norm", "rms_norm", "group_norm"])
-def test_a_normalisation_of_nothing_is_refused_before_its_parameters_are_made(kind):
+def test_a_normalization_without_an_operand_raises_before_creating_parameters(kind):
     declaration = ops.find(kind)
     with pytest.raises(OpError, match=rf"{kind} needs 1 to . operands .*, 0 given"):
-        declaration.parameters((), complete(declaration, {}, build=True))
+        declaration.parameters((), complete(declaration, {}, for_parameters=True))

@@ -1,4 +1,4 @@
-"""Forward and backward in programs of their own, and what crosses between them."""
+"""Forward and backward in separate programs, and the residuals between them."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ B2 = np.zeros(3, np.float32)
 
 @pytest.fixture
 def programs():
-    """forward and backward of a two-layer network, jitted apart."""
+    """Return forward and backward of a two-layer network, jitted separately."""
 
     @jax.jit
     def forward(w1, b1, w2, b2, image, label):
@@ -50,17 +50,17 @@ def run(programs):
     return loss, residuals, backward(residuals, W1, W2, IMAGE, LABEL, h)
 
 
-def test_the_gradient_is_that_of_one_program(programs):
+def test_the_gradient_equals_that_of_a_single_program(programs):
     def plain(w1, b1, w2, b2):
         logits = jax.nn.relu(IMAGE @ w1 + b1) @ w2 + b2
         rows = optax.softmax_cross_entropy_with_integer_labels(logits, LABEL)
         return rows.mean()
 
     loss, _, gradients = run(programs)
-    value, wanted = jax.value_and_grad(plain, (0, 1, 2, 3))(W1, B1, W2, B2)
+    value, expected = jax.value_and_grad(plain, (0, 1, 2, 3))(W1, B1, W2, B2)
     np.testing.assert_allclose(loss, value, rtol=1e-6)
-    for mine, theirs in zip(gradients, wanted, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+    for mine, reference in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(mine, reference, rtol=1e-5, atol=1e-7)
 
 
 def test_a_second_step_compiles_nothing(programs):
@@ -69,13 +69,13 @@ def test_a_second_step_compiles_nothing(programs):
     assert [program._cache_size() for program in programs] == [1, 1]
 
 
-def test_no_operand_leaves_the_forward_program(programs):
+def test_residuals_contain_no_operand(programs):
     _, residuals, _ = run(programs)
     shapes = [[(x.dtype.name, x.shape) for x in r.extra] for r in residuals]
     assert shapes == [[("bool", (8, 4))], [], [("float32", (8, 3))]]
 
 
-def test_one_value_as_two_operands():
+def test_the_same_value_as_two_operands():
     x = jnp.array([3.0, -2.0])
     _, residuals = jax.jit(lambda x: ops.mul.forward(x, x))(x)
     assert residuals.extra == ()
@@ -86,17 +86,17 @@ def test_one_value_as_two_operands():
 def test_forward_works_outside_jit():
     y, residuals = ops.fc.forward(IMAGE, W1, B1, activation="tanh")
     _, d_w, _ = ops.fc.backward(residuals, IMAGE, W1, jnp.ones_like(y))
-    wanted = jax.grad(lambda w: jnp.tanh(IMAGE @ w + B1).sum())(W1)
-    np.testing.assert_allclose(d_w, wanted, rtol=1e-5, atol=1e-6)
+    expected = jax.grad(lambda w: jnp.tanh(IMAGE @ w + B1).sum())(W1)
+    np.testing.assert_allclose(d_w, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_backward_says_how_many_operands_it_takes():
+def test_backward_raises_for_a_wrong_number_of_arguments():
     _, residuals = ops.fc.forward(IMAGE, W1)
     with pytest.raises(TypeError, match="2 saved operands and 1 cotangents, 1 given"):
         ops.fc.backward(residuals, jnp.ones((8, 4)))
 
 
-def test_a_traced_count_serves_a_short_last_batch_without_a_second_program():
+def test_a_traced_count_needs_no_second_program_for_a_short_batch():
     program = jax.jit(
         lambda x, y, n: (
             ops.mean_squared_error(x, y, count=n),
@@ -110,20 +110,20 @@ def test_a_traced_count_serves_a_short_last_batch_without_a_second_program():
 
 
 @pytest.mark.parametrize("norm", [0.0, 0.5, 1.0, 3.0])
-def test_clip_scale_is_optax_s_clip_by_global_norm(norm):
+def test_clip_scale_equals_clip_by_global_norm_of_optax(norm):
     gradients = {
         "w": jnp.array([[0.6, 0.0], [0.0, 0.0]]) * norm,
         "b": jnp.array([0.8]) * norm,
     }
     clip = optax.clip_by_global_norm(1.0)
-    wanted, _ = clip.update(gradients, clip.init(gradients))
+    expected, _ = clip.update(gradients, clip.init(gradients))
     squares = [ops.sum_of_squares(g) for g in gradients.values()]
     factor = ops.clip_scale(*squares, max_norm=1.0)
     for name, gradient in gradients.items():
-        np.testing.assert_allclose(factor * gradient, wanted[name], rtol=1e-6)
+        np.testing.assert_allclose(factor * gradient, expected[name], rtol=1e-6)
 
 
-def test_accumulate_adds_in_the_order_of_its_operands():
+def test_accumulate_adds_its_operands_in_order():
     big, small = jnp.float32(1e8), jnp.float32(1.0)
     assert ops.accumulate(big, small, -big) == 0.0
     assert ops.accumulate(big, -big, small) == 1.0
@@ -139,7 +139,7 @@ def test_importing_the_ops_imports_neither_jax_nor_numpy():
     assert done.returncode == 0, done.stderr
 
 
-def test_an_unknown_op_names_the_nearest():
+def test_the_hint_for_an_unknown_op():
     with pytest.raises(OpError) as caught:
         ops.find("softmx")
     assert str(caught.value) == "unknown op 'softmx'\n  hint: did you mean 'softmax'?"
@@ -148,15 +148,15 @@ def test_an_unknown_op_names_the_nearest():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_squares_of_half_floats_are_added_up_in_float32(dtype):
+def test_squares_of_half_floats_are_summed_in_float32(dtype):
     large = jnp.full((300, 300), 300, dtype)
-    found = ops.sum_of_squares(large, jnp.ones(3))
-    assert found.dtype == jnp.float32
-    np.testing.assert_allclose(found, 90_000.0 * float(large[0, 0]) ** 2, rtol=1e-6)
+    total = ops.sum_of_squares(large, jnp.ones(3))
+    assert total.dtype == jnp.float32
+    np.testing.assert_allclose(total, 90_000.0 * float(large[0, 0]) ** 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize("rate", [0.99999999999, 1 - 2**-53])
-def test_a_rate_next_to_1_drops_what_it_can(rate):
+def test_a_rate_next_to_1_drops_all_elements(rate):
     position = np.stack([np.ones(8), np.arange(8)], -1).astype(np.uint32)
     drop = jax.jit(lambda x: ops.drop(x, position, rate=rate, stream=1))
     np.testing.assert_array_equal(drop(jnp.ones((8, 50))), np.zeros((8, 50)))

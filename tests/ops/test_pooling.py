@@ -1,4 +1,4 @@
-"""Pooling at ties, at edges and of NaN, and what it refuses."""
+"""Pooling at ties and edges and with NaN, and its errors."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from placer.errors import OpError
 
 
 def image(rows) -> jnp.ndarray:
-    """One image of one channel."""
+    """Return a batch of one image with one channel."""
     return jnp.asarray(rows, jnp.float32)[None, :, :, None]
 
 
@@ -19,7 +19,7 @@ def plane(y) -> np.ndarray:
     return np.asarray(y)[0, :, :, 0]
 
 
-def test_of_equal_elements_the_first_has_the_gradient():
+def test_of_equal_elements_the_first_gets_the_gradient():
     x = image([[1, 2, 2], [2, 0, 2], [0, 0, 0]])
     out, (dx,) = result_and_gradients("max_pool2d", x, pool_size=3)
     np.testing.assert_array_equal(plane(out), [[2]])
@@ -28,20 +28,20 @@ def test_of_equal_elements_the_first_has_the_gradient():
     np.testing.assert_array_equal(plane(dx), [[0, 1, 0], [0, 0, 0], [0, 0, 0]])
 
 
-def test_windows_that_share_the_largest_element_add_their_gradients():
+def test_gradients_of_windows_with_the_same_maximum_are_added():
     x = image([[0, 0, 0], [0, 5, 0], [0, 0, 0]])
     dy = image([[1, 2], [3, 4]])
     _, (dx,) = result_and_gradients("max_pool2d", x, dy=dy, pool_size=2, strides=1)
     np.testing.assert_array_equal(plane(dx), [[0, 0, 0], [0, 10, 0], [0, 0, 0]])
 
 
-def test_elements_that_no_window_meets_have_no_gradient():
+def test_elements_outside_of_all_windows_have_no_gradient():
     x = image(np.arange(25).reshape(5, 5))
     for kind in ("max_pool2d", "avg_pool2d"):
         _, (dx,) = result_and_gradients(kind, x, pool_size=1, strides=[2, 3])
-        wanted = np.zeros((5, 5))
-        wanted[::2, ::3] = 1
-        np.testing.assert_array_equal(plane(dx), wanted)
+        expected = np.zeros((5, 5))
+        expected[::2, ::3] = 1
+        np.testing.assert_array_equal(plane(dx), expected)
 
 
 def test_padding_is_never_the_largest():
@@ -51,7 +51,7 @@ def test_padding_is_never_the_largest():
     assert dx.sum() == 4
 
 
-def test_padding_is_no_part_of_a_mean():
+def test_padding_does_not_count_in_a_mean():
     x = image([[1, 2, 3]] * 3)
     out, (dx,) = result_and_gradients("avg_pool2d", x, pool_size=2, padding="same")
     np.testing.assert_array_equal(plane(out), [[1.5, 3], [1.5, 3]])
@@ -60,19 +60,19 @@ def test_padding_is_no_part_of_a_mean():
     )
 
 
-def test_nan_is_larger_than_any():
+def test_the_maximum_of_a_window_with_nan_is_nan():
     x = image([[np.inf, 1], [np.nan, 2]])
     out, (dx,) = result_and_gradients("max_pool2d", x, pool_size=2)
     np.testing.assert_array_equal(plane(out), [[np.nan]])
     np.testing.assert_array_equal(plane(dx), [[0, 0], [1, 0]])
 
 
-def test_an_image_of_minus_infinity_stays_so():
+def test_the_maximum_of_minus_infinity_is_minus_infinity():
     x = image(np.full((2, 2), -np.inf))
     np.testing.assert_array_equal(plane(ops.max_pool2d(x, pool_size=2)), [[-np.inf]])
 
 
-def test_adaptive_windows_are_those_of_pytorch():
+def test_adaptive_windows_equal_those_of_pytorch():
     x = jnp.arange(10.0).reshape(1, 10, 1, 1)
     largest = ops.adaptive_max_pool2d(x, output_size=[4, 1])
     np.testing.assert_array_equal(largest.ravel(), [2, 4, 7, 9])
@@ -85,7 +85,7 @@ def test_adaptive_windows_are_those_of_pytorch():
     )  # fmt: skip
 
 
-def test_a_mean_of_half_floats_adds_up_in_float32():
+def test_a_mean_of_half_floats_is_summed_in_float32():
     x = jnp.ones((1, 64, 64, 1), jnp.bfloat16)
     for out in (
         ops.avg_pool2d(x, pool_size=64),
@@ -96,15 +96,15 @@ def test_a_mean_of_half_floats_adds_up_in_float32():
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(16, "uint8"), (17, "uint16")])
-def test_the_index_of_a_tap_takes_as_few_bytes_as_it_can(size, dtype):
+def test_the_index_of_a_tap_has_the_smallest_dtype(size, dtype):
     use = Use("max_pool2d", ("float32[batch, 34, 34, 2]",), {"pool_size": size})
-    (index,) = use.declaration.residuals(use.types, use.full)
+    (index,) = use.declaration.residuals(use.types, use.all_attrs)
     assert str(index) == f"{dtype}[batch, 2, 2, 2]"
 
 
 IMAGE = ("float32[batch, 8, 6, 4]",)
 
-REFUSED = [
+INVALID_USES = [
     (
         Use("max_pool2d", ("float32[batch, 8, 4]",), {"pool_size": 2}),
         "max_pool2d needs a float operand [batch, height, width, channels] as 'x', not"
@@ -124,23 +124,23 @@ REFUSED = [
     ),
     (
         Use("max_pool2d", IMAGE, {"pool_size": [2, 0]}),
-        "max_pool2d needs pool_size an int or a list of 2 ints from 1 on, not [2, 0]",
+        "max_pool2d needs pool_size an int or a list of 2 ints of at least 1, not [2, 0]",
         (None, "pool_size"),
     ),
     (
         Use("avg_pool2d", IMAGE, {"pool_size": 2, "strides": -1}),
-        "avg_pool2d needs strides an int or a list of 2 ints from 1 on, not -1",
+        "avg_pool2d needs strides an int or a list of 2 ints of at least 1, not -1",
         (None, "strides"),
     ),
     (
         Use("avg_pool2d", IMAGE, {"pool_size": 2, "padding": 2}),
-        "avg_pool2d needs a padding less than its window, which is 2, not 2",
+        "avg_pool2d needs a padding smaller than its window of 2, not 2",
         (None, "padding"),
     ),
     (
         Use("adaptive_avg_pool2d", IMAGE, {"output_size": [1, 2, 3]}),
-        "adaptive_avg_pool2d needs output_size an int or a list of 2 ints from 1 on,"
-        " not [1, 2, 3]",
+        "adaptive_avg_pool2d needs output_size an int or a list of 2 ints of at least"
+        " 1, not [1, 2, 3]",
         (None, "output_size"),
     ),
     (Use("max_pool1d", (), {"pool_size": 2}), "max_pool1d needs 1 operand (x), 0 given",
@@ -148,9 +148,9 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("use", "message", "at"), REFUSED, ids=str)
-def test_what_does_not_fit(use, message, at):
+@pytest.mark.parametrize(("use", "message", "at"), INVALID_USES, ids=str)
+def test_invalid_uses(use, message, at):
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.message == message
     assert (caught.value.operand, caught.value.attr) == at

@@ -1,10 +1,10 @@
-"""Recurrent layers: rows that end, both directions, extremes, and what they cost."""
+"""Recurrent layers: lengths of rows, both directions, extremes, and their cost."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.op_programs import backward_of, equations, products
+from support.op_programs import backward_program, count_products, find_equations
 from support.op_use import Use
 
 from placer import ops
@@ -33,25 +33,25 @@ X = np.random.default_rng(2).normal(size=(ROWS, TIME, WIDTH)).astype(np.float32)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_row_ends_where_its_length_says(kind):
+def test_a_row_ends_at_its_length(kind):
     given = states(kind)
     sequence, *last = getattr(ops, kind)(X, *given, LENGTHS, *weights(kind))
     for row, length in enumerate(np.minimum(LENGTHS, TIME)):
         before = [s[row : row + 1] for s in given]
-        alone, *wanted = (
+        alone, *expected = (
             getattr(ops, kind)(X[row : row + 1, :length], *before, *weights(kind))
             if length
             else (np.zeros((1, 0, SIZE)), *before)
         )
         np.testing.assert_allclose(sequence[row, :length], alone[0], rtol=1e-5)
-        for mine, theirs in zip(last, wanted, strict=True):
-            np.testing.assert_allclose(mine[row], theirs[0], rtol=1e-5)
+        for mine, others in zip(last, expected, strict=True):
+            np.testing.assert_allclose(mine[row], others[0], rtol=1e-5)
         rest = np.broadcast_to(last[0][row], (TIME - length, SIZE))
         np.testing.assert_array_equal(sequence[row, length:], rest)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_steps_behind_the_length_do_not_matter(kind):
+def test_steps_after_the_length_do_not_matter(kind):
     behind = np.arange(TIME) >= LENGTHS[:, None]
     other = np.where(behind[..., None], np.float32(7), X)
     for reverse in (False, True):
@@ -59,43 +59,43 @@ def test_steps_behind_the_length_do_not_matter(kind):
             getattr(ops, kind)(x, LENGTHS, *weights(kind), reverse=reverse)
             for x in (X, other)
         )
-        for mine, theirs in zip(one, two, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+        for mine, others in zip(one, two, strict=True):
+            np.testing.assert_array_equal(mine, others)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_reverse_is_forward_on_the_sequence_turned_round(kind):
+def test_reverse_equals_forward_on_the_reversed_sequence(kind):
     there, *last = getattr(ops, kind)(X[:, ::-1], *weights(kind))
     back, *first = getattr(ops, kind)(X, *weights(kind), reverse=True)
     np.testing.assert_array_equal(back, there[:, ::-1])
-    for mine, theirs in zip(first, last, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    for mine, others in zip(first, last, strict=True):
+        np.testing.assert_array_equal(mine, others)
     np.testing.assert_array_equal(first[0], back[:, 0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_halves_of_a_sequence_make_the_whole(kind):
+def test_states_can_be_passed_between_parts_of_a_sequence(kind):
     whole = getattr(ops, kind)(X, *weights(kind))
     one, *between = getattr(ops, kind)(X[:, :2], *weights(kind))
     two, *last = getattr(ops, kind)(X[:, 2:], *between, *weights(kind))
     np.testing.assert_allclose(np.concatenate([one, two], 1), whole[0], rtol=1e-5)
-    for mine, theirs in zip(last, whole[1:], strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+    for mine, others in zip(last, whole[1:], strict=True):
+        np.testing.assert_allclose(mine, others, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gates_that_are_shut_or_wide_open_give_finite_gradients(kind):
+def test_saturated_gates_have_finite_gradients(kind):
     extreme = X * np.float32(1e6)
     layer = getattr(ops, kind)
     out, residuals = layer.forward(extreme, *weights(kind))
     operands = [extreme, *weights(kind)]
     saved = [operands[i] for i in residuals.saves]
-    found = layer.backward(residuals, *saved, *map(jnp.ones_like, out))
-    for y in (*out, *found):
+    gradients = layer.backward(residuals, *saved, *map(jnp.ones_like, out))
+    for y in (*out, *gradients):
         assert np.isfinite(y).all()
 
 
-def test_an_lstm_that_forgets_nothing_keeps_its_cell():
+def test_an_lstm_with_open_forget_gates_keeps_its_cell():
     w, u, _ = weights("lstm")
     h, c = states("lstm")
     *_, cell = ops.lstm(X * 0, h, c, w * 0, u * 0, forget_bias=100.0)
@@ -111,34 +111,37 @@ def use(kind, time, rows=16, width=48, size=32):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_scan_forward_and_one_back_with_one_product_each(kind):
+def test_forward_and_backward_are_a_scan_with_one_product_each(kind):
     layer = use(kind, time=4)
-    program = jax.make_jaxpr(backward_of(layer))(*layer.arrays()).jaxpr
-    scans = list(equations(program, "scan"))
+    program = jax.make_jaxpr(backward_program(layer))(*layer.arrays()).jaxpr
+    scans = list(find_equations(program, "scan"))
     assert len(scans) == 2
-    assert [products(scan.params["jaxpr"].jaxpr) for scan in scans] == [1, 1]
-    assert products(program) == 2 + 4
+    assert [count_products(scan.params["jaxpr"].jaxpr) for scan in scans] == [1, 1]
+    assert count_products(program) == 2 + 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("both", [False, True])
-def test_a_layer_costs_what_xla_counts(kind, both):
-    """XLA counts a loop's body once. What stands outside grows with the steps; what
-    does not is the body, which is run once a step."""
+def test_declared_flops_equal_those_of_xla(kind, both):
+    """XLA counts the body of a loop once.
 
-    def counted(time: int) -> float:
+    The cost outside of loops is proportional to the number of steps; the rest is the
+    cost of the body, which runs once for each step.
+    """
+
+    def count_flops(time: int) -> float:
         layer = use(kind, time)
         function = getattr(ops, kind)
-        program = backward_of(layer) if both else lambda *xs: function(*xs)
+        program = backward_program(layer) if both else lambda *xs: function(*xs)
         compiled = jax.jit(program).lower(*layer.arrays()).compile()
         return compiled.cost_analysis()["flops"]
 
-    few, many = counted(8), counted(16)
+    few, many = count_flops(8), count_flops(16)
     outside = (many - few) / 8
     body = few - 8 * outside
     layer = use(kind, 16)
-    declared = layer.declaration.flops(layer.types, layer.full)
+    declared = layer.declaration.flops(layer.types, layer.all_attrs)
     if both:
         wrt = range(len(layer.types))
-        declared += layer.declaration.grad_flops(layer.types, layer.full, wrt)
+        declared += layer.declaration.grad_flops(layer.types, layer.all_attrs, wrt)
     assert 16 * (outside + body) == pytest.approx(declared, rel=0.05)

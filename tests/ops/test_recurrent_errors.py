@@ -1,4 +1,4 @@
-"""What recurrent layers say about what does not fit."""
+"""Errors of recurrent layers."""
 
 import pytest
 from support.op_use import Use
@@ -11,7 +11,7 @@ from placer.types import TensorType
 X, H, LENGTHS = "float32[batch, 4, 3]", "float32[batch, 2]", "int32[batch]"
 W, U, B = "float32[3, 8]", "float32[2, 8]", "float32[8]"
 
-REFUSED = [
+INVALID_OPERANDS = [
     (
         Use("lstm", ("float32[batch, 3]", W, U, B)),
         "lstm needs a sequence [batch, time, in], 'x' is float32[batch, 3]",
@@ -29,18 +29,18 @@ REFUSED = [
     ),
     (
         Use("lstm", (X, H, W, U, B)),
-        "lstm takes x, then state and cell or not, then lengths or not; given are"
+        "lstm needs x, then optionally state and cell, then optionally lengths; got"
         " float32[batch, 4, 3], float32[batch, 2]",
         None,
     ),
     (
         Use("simple_rnn"),
-        "simple_rnn takes x, then state or not, then lengths or not; given are none",
+        "simple_rnn needs x, then optionally state, then optionally lengths; got none",
         None,
     ),
     (
         Use("lstm", (X, LENGTHS, H, H, W, U, B)),
-        "lstm takes x, then state and cell or not, then lengths or not; given are"
+        "lstm needs x, then optionally state and cell, then optionally lengths; got"
         " float32[batch, 4, 3], int32[batch], float32[batch, 2], float32[batch, 2]",
         None,
     ),
@@ -88,29 +88,31 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("use", "message", "operand"), REFUSED, ids=str)
-def test_operands_that_do_not_fit(use, message, operand):
+@pytest.mark.parametrize(("use", "message", "operand"), INVALID_OPERANDS, ids=str)
+def test_invalid_operands(use, message, operand):
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.message == message
     assert caught.value.operand == operand
 
 
-def test_a_table_of_rows_is_told_how_to_be_a_sequence():
+def test_the_hint_for_an_operand_of_rank_2():
     use = Use("gru", ("float32[batch, 4]", "float32[1, 6]", "float32[2, 6]"))
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.hint == "reshape it to [batch, time, 1]"
 
 
 def parameters(kind, *operands, **attrs):
     declaration = ops.find(kind)
     types = [TensorType.parse(text) for text in operands]
-    found = declaration.parameters(types, complete(declaration, attrs, build=True))
-    return [(p.operand, str(p.type), p.init) for p in found]
+    created = declaration.parameters(
+        types, complete(declaration, attrs, for_parameters=True)
+    )
+    return [(p.operand, str(p.type), p.init) for p in created]
 
 
-def test_layers_make_their_parameters():
+def test_layers_create_their_parameters():
     assert parameters("simple_rnn", X, size=2) == [
         ("w_input", "float32[3, 2]", "xavier_uniform"),
         ("w_recurrent", "float32[2, 2]", "orthogonal"),
@@ -132,13 +134,13 @@ def test_layers_make_their_parameters():
     ("operands", "size", "message"),
     [
         ((X,), 0, "lstm needs a size of at least 1, not 0"),
-        ((X, H), 2, "lstm takes x, then state and cell or not"),
+        ((X, H), 2, "lstm needs x, then optionally state and cell"),
         (("float32[batch, 3]",), 2, "'x' is float32[batch, 3]"),
-        ((), 2, "given are none"),
+        ((), 2, "got none"),
     ],
     ids=str,
 )
-def test_layers_refuse_what_makes_no_parameter(operands, size, message):
+def test_invalid_layers(operands, size, message):
     with pytest.raises(OpError) as caught:
         parameters("lstm", *operands, size=size)
     assert message in caught.value.message

@@ -1,4 +1,4 @@
-"""Classes that are drawn for a row: how often each is, and from what."""
+"""Sampled classes: their distribution, and what they depend on."""
 
 import numpy as np
 import pytest
@@ -11,32 +11,32 @@ from placer.types import TensorType
 
 POSITION = np.stack([np.full(20_000, 3), np.arange(20_000)], -1).astype(np.uint32)
 NUMBERS = np.arange(10)
-LIKELY = {
+PROBABILITIES = {
     "uniform": np.full(10, 0.1),
     "log_uniform": np.log((NUMBERS + 2) / (NUMBERS + 1)) / np.log(11),
 }
 
 
-@pytest.mark.parametrize("sampler", LIKELY)
-def test_classes_are_drawn_as_often_as_is_said(sampler):
-    how = {"classes": 10, "num_sampled": 5, "stream": 7, "sampler": sampler}
-    drawn = np.asarray(ops.sample_classes(POSITION, **how))
-    found = np.bincount(drawn.ravel(), minlength=10) / drawn.size
-    np.testing.assert_allclose(found, LIKELY[sampler], atol=0.005)
+@pytest.mark.parametrize("sampler", PROBABILITIES)
+def test_classes_have_the_documented_probabilities(sampler):
+    attrs = {"classes": 10, "num_sampled": 5, "stream": 7, "sampler": sampler}
+    drawn = np.asarray(ops.sample_classes(POSITION, **attrs))
+    frequencies = np.bincount(drawn.ravel(), minlength=10) / drawn.size
+    np.testing.assert_allclose(frequencies, PROBABILITIES[sampler], atol=0.005)
 
 
-def test_what_is_drawn_for_a_row_depends_on_the_row_and_the_step_alone():
-    how = {"classes": 1000, "num_sampled": 5, "stream": 7}
-    drawn = np.asarray(ops.sample_classes(POSITION[:100], **how))
-    part = np.asarray(ops.sample_classes(POSITION[40:43], **how))
+def test_samples_depend_only_on_stream_step_and_row():
+    attrs = {"classes": 1000, "num_sampled": 5, "stream": 7}
+    drawn = np.asarray(ops.sample_classes(POSITION[:100], **attrs))
+    part = np.asarray(ops.sample_classes(POSITION[40:43], **attrs))
     np.testing.assert_array_equal(part, drawn[40:43])
-    later = np.asarray(ops.sample_classes(POSITION[:100] + np.uint32([1, 0]), **how))
-    other = np.asarray(ops.sample_classes(POSITION[:100], **{**how, "stream": 8}))
+    later = np.asarray(ops.sample_classes(POSITION[:100] + np.uint32([1, 0]), **attrs))
+    other = np.asarray(ops.sample_classes(POSITION[:100], **{**attrs, "stream": 8}))
     assert not np.array_equal(later, drawn)
     assert not np.array_equal(other, drawn)
 
 
-def test_a_label_that_is_no_class_gives_nan():
+def test_an_invalid_label_gives_nan():
     x, w, b = np.ones((3, 2), "f4"), np.ones((4, 2), "f4"), np.zeros(4, "f4")
     label, sampled = np.int32([0, 4, -1]), np.zeros((3, 2), np.int32)
     for kind in (ops.nce_loss, ops.sampled_softmax_loss):
@@ -72,7 +72,7 @@ X, LABEL = "float32[batch, 3]", "int32[batch]"
         ),
     ],
 )
-def test_what_does_not_fit_is_told(kind, types, attrs, message, operand, attr):
+def test_invalid_uses(kind, types, attrs, message, operand, attr):
     composite = next(each for each in COMPOSITES if each.kind == kind)
     given = {"classes": 10, "num_sampled": 3, **attrs}
     full = complete(composite, given)

@@ -1,4 +1,4 @@
-"""What flatten, tile, transpose, squeeze, expand_dims, split, slice and pad refuse."""
+"""Errors of flatten, tile, transpose, squeeze, expand_dims, split, slice and pad."""
 
 import pytest
 from support.op_use import Use
@@ -6,7 +6,7 @@ from support.op_use import Use
 from placer.errors import OpError
 
 ROWS = ("float32[batch, 4]",)
-REFUSED = [
+INVALID_ATTRS = [
     (
         Use("flatten", ("float32[batch, 4]",), {"axis": 0}),
         "flatten cannot join the batch with other dimensions: 'x' is"
@@ -20,7 +20,7 @@ REFUSED = [
     ),
     (
         Use("tile", ROWS, {"repeats": [2]}),
-        "tile needs one of repeats for each dimension of 'x' float32[batch, 4], 1 given",
+        "tile needs a repeat count for each dimension of 'x' float32[batch, 4], 1 given",
         "repeats",
     ),
     (
@@ -41,12 +41,12 @@ REFUSED = [
     ),
     (
         Use("squeeze", ROWS, {"axis": 1}),
-        "squeeze takes dimensions of 1 away, axis 1 of 'x' float32[batch, 4] is 4",
+        "squeeze removes dimensions of 1, axis 1 of 'x' float32[batch, 4] is 4",
         "axis",
     ),
     (
         Use("squeeze", ROWS, {"axis": 0}),
-        "squeeze takes dimensions of 1 away, axis 0 of 'x' float32[batch, 4] is batch",
+        "squeeze removes dimensions of 1, axis 0 of 'x' float32[batch, 4] is batch",
         "axis",
     ),
     (
@@ -152,46 +152,48 @@ REFUSED = [
     ),
     (
         Use("pad", ("int32[batch, 4]",), {"paddings": [[0, 0], [0, 1]], "value": 0.5}),
-        "pad cannot put 0.5 into 'x' int32[batch, 4]",
+        "pad cannot insert 0.5 in 'x' int32[batch, 4]",
         "value",
     ),
     (
         Use("pad", ("uint8[batch, 4]",), {"paddings": [[0, 0], [0, 1]], "value": -1.0}),
-        "pad cannot put -1.0 into 'x' uint8[batch, 4]",
+        "pad cannot insert -1.0 in 'x' uint8[batch, 4]",
         "value",
     ),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("use", "message", "attr"), REFUSED, ids=str)
-def test_attributes_that_do_not_fit(use, message, attr):
+@pytest.mark.parametrize(("use", "message", "attr"), INVALID_ATTRS, ids=str)
+def test_invalid_attributes(use, message, attr):
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.message == message
     assert caught.value.attr == attr
 
 
 @pytest.mark.parametrize("kind", ["flatten", "pad"])
-def test_a_scalar_has_no_dimension(kind):
+def test_a_scalar_is_not_an_operand(kind):
     use = Use(kind, ("float32[]",), {"paddings": []} if kind == "pad" else {})
     with pytest.raises(OpError) as caught:
-        use.declaration.infer(use.types, use.full)
+        use.declaration.infer(use.types, use.all_attrs)
     assert caught.value.message == f"{kind} needs a dimension, 'x' is float32[]"
     assert caught.value.operand == 0
 
 
-def test_hints_say_what_would_fit():
+def test_hints():
     def hint(kind: str, **attrs) -> str | None:
         use = Use(kind, ROWS, attrs)
         with pytest.raises(OpError) as caught:
-            use.declaration.infer(use.types, use.full)
+            use.declaration.infer(use.types, use.all_attrs)
         return caught.value.hint
 
     assert hint("flatten", axis=0) == (
         "keep batch a dimension of its own: axis 1 joins those of a row"
     )
-    assert hint("pad", paddings=[[0, 0], [-1, 0]]) == "slice takes elements away"
-    assert hint("pad", paddings=[[1, 1]]) == "write [0, 0] for one that stays"
+    assert hint("pad", paddings=[[0, 0], [-1, 0]]) == "use slice to remove elements"
+    assert hint("pad", paddings=[[1, 1]]) == (
+        "write [0, 0] for a dimension that is not padded"
+    )
     assert hint("slice", axis=1, stop=[1, 2]) == (
         "write one number, or one for each axis"
     )

@@ -1,7 +1,4 @@
-"""What the tests that run models share.
-
-The plain formula of each op is that of the ops' own tests.
-"""
+"""Fixtures of the tests that compare placed models with plain JAX programs."""
 
 import jax
 import pytest
@@ -9,13 +6,14 @@ import pytest
 
 @pytest.fixture(scope="module")
 def in_float64(quick_compilation):
-    """Of models in float64 no rounding asks for code as it is made for speed."""
+    """Enable float64, and compile quickly: these tests do not depend on
+    optimizations."""
     with jax.enable_x64(True):
         yield
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forgotten():
-    """Programs of a module do not run again: their memory is given back."""
+def cleared_caches():
+    """Free the memory of compiled programs after each module; they do not run again."""
     yield
     jax.clear_caches()

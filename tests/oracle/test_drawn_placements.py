@@ -1,4 +1,4 @@
-"""R1: placement never changes the mathematics, for drawn models and placements."""
+"""R1: placement never changes the mathematics, for random models and placements."""
 
 import re
 import tempfile
@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, Phase, assume, given, settings
-from support.drawn.graphs import Drawn, models
-from support.plain.graph import flat
-from support.plain.training import hinges_on_rounding
-from support.run_ways import check_alike, run_build, run_plain, run_three_ways, write
+from support.drawn.graphs import DrawnModel, models
+from support.plain.graph import flatten_ops
+from support.plain.training import depends_on_rounding
+from support.run_ways import (
+    check_all_same,
+    run_build,
+    run_plain,
+    run_three_ways,
+    write_spec,
+)
 
 from placer import ops
 from placer.config import optimizers, schedules
@@ -30,17 +36,17 @@ SETTINGS = settings(
 pytestmark = pytest.mark.usefixtures("in_float64")
 
 
-def holds(drawn: Drawn) -> None:
+def check_placement(drawn: DrawnModel) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, initial = Path(name), drawn.initial()
         rows = {which: drawn.rows(which) for which in ("train", "eval")}
-        file = write(drawn.spec, rows, folder)
+        file = write_spec(drawn.spec, rows, folder)
         plain = run_plain(file, rows, initial)
-        # Where training runs away, differences of rounding do too.
+        # If training diverges, rounding errors grow too.
         numbers = [value for line in plain.history for value in line.values()]
         assume(not np.any(np.abs(numbers) > 1e3))
         assume(all(np.all(np.isfinite(g)) for g in plain.gradients[-1].values()))
-        assume(not any(hinges_on_rounding(drawn.spec, g) for g in plain.gradients))
+        assume(not any(depends_on_rounding(drawn.spec, g) for g in plain.gradients))
         try:
             traces = {
                 how: run_build(file, folder / how, initial, single_process=one)
@@ -52,13 +58,13 @@ def holds(drawn: Drawn) -> None:
                 raise
             assert idle.group(1) not in plain.gradients[-1]
             return
-        check_alike({"plain": plain, **traces})
+        check_all_same({"plain": plain, **traces})
 
 
 @given(models())
 @settings(SETTINGS, max_examples=6, derandomize=True)
-def test_a_placed_model_trains_as_plain_jax_does(drawn):
-    holds(drawn)
+def test_a_placed_model_trains_like_plain_jax(drawn):
+    check_placement(drawn)
 
 
 @pytest.mark.parametrize(
@@ -66,46 +72,46 @@ def test_a_placed_model_trains_as_plain_jax_does(drawn):
     sorted(Path(__file__).parent.glob("drawn_before/*.yaml")),
     ids=lambda f: f.stem,
 )
-def test_a_model_that_was_wrong_before_trains_as_plain_jax_does(file, tmp_path):
-    """Each says in its first line what was wrong."""
-    found = yaml.safe_load(file.read_text())
-    shapes = {name: tuple(shape) for name, shape in found.pop("shapes").items()}
-    drawn = Drawn(shapes=shapes, **found)
+def test_a_model_that_once_failed_trains_like_plain_jax(file, tmp_path):
+    """The first line of each file says what was wrong."""
+    fields = yaml.safe_load(file.read_text())
+    shapes = {name: tuple(shape) for name, shape in fields.pop("shapes").items()}
+    drawn = DrawnModel(shapes=shapes, **fields)
     rows = {which: drawn.rows(which) for which in ("train", "eval")}
-    check_alike(run_three_ways(drawn.spec, rows, drawn.initial(), tmp_path))
+    check_all_same(run_three_ways(drawn.spec, rows, drawn.initial(), tmp_path))
 
 
-class Enough(Exception):  # noqa: N818 - no error
-    """All has been drawn that is looked for."""
+class AllDrawn(Exception):  # noqa: N818 - not an error
+    """Every op and every option has been drawn."""
 
 
 @pytest.mark.slow
-def test_models_are_drawn_of_every_op_and_trained_in_every_way():
+def test_drawn_models_use_every_op_and_every_training_option():
     declared = {kind for kind in ops.kinds() if not ops.find(kind).inserted}
     composites = {composite.kind for composite in COMPOSITES}
     every = declared | composites | {"call", "parameter"}
-    ways = {*optimizers.names(), *schedules.FORMS, "global_norm", "norm", "value"}
-    ways |= {"remat", "decay", "trainable", "match", "microbatches", "emulate"}
+    options = {*optimizers.names(), *schedules.FORMS, "global_norm", "norm", "value"}
+    options |= {"remat", "decay", "trainable", "match", "microbatches", "emulate"}
     kinds, written = set(), set()
 
     @given(models())
     @settings(SETTINGS, max_examples=1600, derandomize=True, phases=[Phase.generate])
-    def draw(drawn: Drawn) -> None:
-        kinds.update(entry["op"] for entry in flat(drawn.spec["graph"]))
+    def draw(drawn: DrawnModel) -> None:
+        kinds.update(entry["op"] for entry in flatten_ops(drawn.spec["graph"]))
         written.update(re.findall(r"\w+", str(drawn.spec)))
-        if kinds >= every and written >= ways:
-            raise Enough
+        if kinds >= every and written >= options:
+            raise AllDrawn
 
-    with suppress(Enough):
+    with suppress(AllDrawn):
         draw()
     assert kinds == every
-    assert written >= ways
+    assert written >= options
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))  # so that several processes share them
+@pytest.mark.parametrize("part", range(10))  # split over several processes
 @given(models())
 @settings(SETTINGS, max_examples=50)
-def test_many_placed_models_train_as_plain_jax_does(part, drawn):
-    jax.clear_caches()  # of programs that will not run again
-    holds(drawn)
+def test_many_placed_models_train_like_plain_jax(part, drawn):
+    jax.clear_caches()  # compiled programs that do not run again
+    check_placement(drawn)

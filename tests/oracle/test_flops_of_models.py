@@ -1,19 +1,19 @@
-"""R5 for every op: what all nodes compute is what one process computes, once."""
+"""R5 for every op: the FLOPs of all nodes add up to those of one process."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 from support.listed_models import MODELS, PLACEMENTS, spec_of
-from support.run_ways import write
+from support.run_ways import write_spec
 
 from placer.compiler import compile
 
 
 def flops(spec, folder: Path, *, single_process: bool = False) -> tuple[int, int]:
-    """Of the model, and what is computed again, over all programs."""
+    """Return the FLOPs of the model and the repeated FLOPs, over all programs."""
     folder.mkdir()
-    file = write(spec, {}, folder)
+    file = write_spec(spec, {}, folder)
     plan = compile(file, folder / "build", single_process=single_process)
     return (
         sum(node.flops for node in plan.nodes),
@@ -22,7 +22,7 @@ def flops(spec, folder: Path, *, single_process: bool = False) -> tuple[int, int
 
 
 def without_remat(spec):
-    """The spec with its blocks as any others."""
+    """Return the spec without `remat`."""
     graph = [
         {k: v for k, v in entry.items() if k != "remat"} for entry in spec["graph"]
     ]
@@ -39,11 +39,11 @@ def test_the_programs_add_up_to_one_process(model, placement, tmp_path):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_backward_computes_again_is_listed_apart(model, tmp_path):
+def test_flops_of_recomputation_are_counted_separately(model, tmp_path):
     spec = spec_of(MODELS[model])
     assert ("remat" in yaml.dump(spec)) == (without_remat(spec) != spec)
-    with_blocks = flops(spec, tmp_path / "again", single_process=True)
+    with_remat = flops(spec, tmp_path / "again", single_process=True)
     plain = flops(without_remat(spec), tmp_path / "once", single_process=True)
-    assert with_blocks[0] == plain[0]
+    assert with_remat[0] == plain[0]
     assert plain[1] == 0
-    assert (with_blocks[1] > 0) == (without_remat(spec) != spec)
+    assert (with_remat[1] > 0) == (without_remat(spec) != spec)

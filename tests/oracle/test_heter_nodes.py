@@ -1,8 +1,11 @@
-"""R1 for heter nodes: any number of them for any number of workers, rows in the order of
-the workers, several blocks, dropout, a short batch."""
+"""R1 for heter nodes: any number of them for any number of workers.
+
+The models have several tasks on heter nodes, ops that depend on the order of rows,
+dropout and a short batch.
+"""
 
 import pytest
-from support.plain_jax_checks import check_as_plain_jax, op
+from support.plain_jax_checks import check_against_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -14,7 +17,7 @@ OPS = [
     op("dropped", "dropout", "b", HETER, rate=0.3),
     op("c", "fc", "dropped", WORKER, size=3, activation="tanh"),
     op("d", "fc", ["c"], HETER, size=1),
-    op("order", "softmax", "d", HETER, axis=0),  # needs all rows on each
+    op("order", "softmax", "d", HETER, axis=0),  # needs all rows on each node
     op("sum", "add", ["d", "order"], HETER),
     op("error", "mean_squared_error", ["sum", "y"], HETER),
     op("mean", "reduce_mean", "c", WORKER),
@@ -43,7 +46,7 @@ SHAPES = {
         pytest.param(4, 3, 1, marks=pytest.mark.slow),
     ],
 )
-def test_heter_nodes_train_as_plain_jax_does(workers, heter, servers, tmp_path):
+def test_heter_nodes_train_like_plain_jax(workers, heter, servers, tmp_path):
     nodes = {
         "worker": {"count": workers},
         "heter": {"count": heter, "devices": {"cpu": 1, "gpu": 1}},
@@ -54,11 +57,12 @@ def test_heter_nodes_train_as_plain_jax_does(workers, heter, servers, tmp_path):
         "metrics": ["loss", "error"],
         "optimizer": {"op": "momentum", "learning_rate": 0.05},
     }
-    check_as_plain_jax(nodes, OPS, SHAPES, train, tmp_path, rows=(41, 17))
+    check_against_plain_jax(nodes, OPS, SHAPES, train, tmp_path, rows=(41, 17))
 
 
-def test_nodes_without_rows_change_nothing(tmp_path):
-    """Of three heter nodes two have rows, with the third and without it."""
+def test_heter_nodes_without_rows_do_not_change_the_result(tmp_path):
+    """Two of three heter nodes have rows; some ops run on two nodes, others on
+    three."""
     graph = [
         op("h", "fc", "x", "/node:heter:0-1", size=1),
         op("s", "square", "h", "/node:heter"),
@@ -72,11 +76,13 @@ def test_nodes_without_rows_change_nothing(tmp_path):
         "optimizer": {"op": "sgd", "learning_rate": 0.1, "place": "/node:worker"},
     }
     shapes = {"h.w": (3, 1), "h.b": (1,)}
-    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+    check_against_plain_jax(nodes, graph, shapes, train, tmp_path)
 
 
 @pytest.mark.parametrize("microbatches", [1, 2])
-def test_what_workers_send_once_is_answered_for_every_batch(microbatches, tmp_path):
+def test_a_value_sent_once_is_used_for_every_batch_and_microbatch(
+    microbatches, tmp_path
+):
     graph = [
         op("w", "parameter", shape=[3, 2], init="zeros"),
         op("p", "tanh", "w", "/node:worker"),
@@ -91,4 +97,4 @@ def test_what_workers_send_once_is_answered_for_every_batch(microbatches, tmp_pa
         "microbatches": microbatches,
         "optimizer": {"op": "sgd", "learning_rate": 0.1},
     }
-    check_as_plain_jax(nodes, graph, {"w": (3, 2)}, train, tmp_path)
+    check_against_plain_jax(nodes, graph, {"w": (3, 2)}, train, tmp_path)

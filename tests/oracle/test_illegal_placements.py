@@ -1,4 +1,4 @@
-"""What cannot be placed is refused, with the lines that do not fit together."""
+"""Illegal placements are refused with an error that shows the conflicting lines."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1OPTIMIZER}}
 
 
 def message(ops, tmp_path, batch=12, optimizer=""):
-    """What the compiler says of a graph, without the folder it lies in."""
+    """Return the error of the compiler for a graph, without the path of its folder."""
     head = HEAD.replace("BATCH", str(batch))
     lines = "".join(f"  - {{{op}}}\n" for op in ops)
     spec = tmp_path / "bad.yaml"
@@ -41,7 +41,7 @@ LOSS = "name: loss, op: mean_squared_error, in: [h, y]"
     ("batch", "near"),
     [(2, "size is 4"), (9, "sizes are 8 or 12"), (14, "sizes are 12 or 16")],
 )
-def test_a_batch_that_cannot_be_shared_names_the_nearest_sizes(batch, near, tmp_path):
+def test_the_error_for_an_uneven_batch_names_the_nearest_sizes(batch, near, tmp_path):
     ops = [f'{H}, place: "/node:worker/cpu"', LOSS]
     assert message(ops, tmp_path, batch=batch) == (
         f"bad.yaml:5:10: a batch of {batch} rows cannot be split evenly over the 4"
@@ -56,7 +56,7 @@ def test_a_batch_that_cannot_be_shared_names_the_nearest_sizes(batch, near, tmp_
     ("batch", "near"),
     [(4, "size is 8"), (12, "sizes are 8 or 16"), (20, "sizes are 16 or 24")],
 )
-def test_a_batch_that_devices_cannot_share_names_the_nearest_sizes(
+def test_the_error_for_a_batch_uneven_over_devices_names_the_nearest_sizes(
     batch, near, tmp_path
 ):
     ops = [f'{H}, place: "/node:worker/gpu"', LOSS]
@@ -69,10 +69,10 @@ def test_a_batch_that_devices_cannot_share_names_the_nearest_sizes(
     )
 
 
-def test_a_batch_that_heter_nodes_cannot_share_names_the_workers_they_work_for(
+def test_the_error_for_a_batch_uneven_over_heter_nodes_names_the_workers(
     tmp_path,
 ):
-    """Each heter node has the rows of two workers, whole."""
+    """Each heter node has all rows of two workers."""
     ops = [f'{H}, place: "/node:heter"', LOSS]
     assert message(ops, tmp_path, batch=14) == (
         "bad.yaml:5:10: a batch of 14 rows cannot be split evenly over the 4 workers of"
@@ -83,7 +83,7 @@ def test_a_batch_that_heter_nodes_cannot_share_names_the_workers_they_work_for(
     )
 
 
-def test_a_loss_that_no_parameter_enters_is_refused(tmp_path):
+def test_a_loss_that_depends_on_no_parameter_is_refused(tmp_path):
     ops = [H, "name: loss, op: mean_squared_error, in: [y, y]"]
     assert message(ops, tmp_path).startswith(
         "bad.yaml:9:12: 'loss' depends on no trainable parameter: there is nothing to"
@@ -91,7 +91,7 @@ def test_a_loss_that_no_parameter_enters_is_refused(tmp_path):
     )
 
 
-def test_a_clip_of_all_and_a_clip_of_one_group_is_refused(tmp_path):
+def test_a_clip_of_all_and_a_clip_of_one_optimizer_are_refused(tmp_path):
     optimizer = ", clip: {global_norm: 1.0}}, clip: {global_norm: 2.0"
     assert message([H, LOSS], tmp_path, optimizer=optimizer).startswith(
         "bad.yaml:11:37: both train.clip and an optimizer's own clip are given\n"
@@ -99,7 +99,8 @@ def test_a_clip_of_all_and_a_clip_of_one_group_is_refused(tmp_path):
 
 
 def test_the_rows_of_heter_nodes_are_split_over_their_devices_too(tmp_path):
-    """Each node has the rows of two workers, and two devices: 12 rows go, 14 do not."""
+    """Each node has the rows of two workers, and two devices: 12 rows fit, 14 do
+    not."""
     spec = tmp_path / "good.yaml"
     head = HEAD.replace("BATCH", "12").replace(
         "heter: {count: 2}", "heter: {count: 2, devices: {cpu: 1, gpu: 2}}"
@@ -113,7 +114,7 @@ def test_the_rows_of_heter_nodes_are_split_over_their_devices_too(tmp_path):
         compile(spec, tmp_path / "bad")
 
 
-def test_rows_that_dropout_counts_are_told_at_the_dropout(tmp_path):
+def test_an_uneven_batch_in_the_mask_of_dropout_is_reported_at_the_dropout(tmp_path):
     ops = [
         f'{H}, place: "/node:worker:0-1/cpu"',
         'name: d, op: dropout, in: h, rate: 0.5, place: "/node:worker/cpu"',

@@ -1,4 +1,4 @@
-"""R1 for every op, every optimizer and every way of training, in small models."""
+"""R1 for every op, optimizer, schedule and clip, in small models."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -11,10 +11,10 @@ from support.drawn.sketch import INPUTS
 from support.listed_models import MODELS, PLACEMENTS, spec_of
 from support.marks import slow_but
 from support.plain import step as plain
-from support.plain.graph import flat
+from support.plain.graph import flatten_ops
 from support.plain.metrics import METRICS
-from support.plain.training import hinges_on_rounding
-from support.run_ways import STEPS, Rows, check_same, run_build, run_plain, write
+from support.plain.training import depends_on_rounding
+from support.run_ways import STEPS, Rows, check_same, run_build, run_plain, write_spec
 
 from placer import ops
 from placer.compiler import compile
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a model is held against: its plain program, and its one process."""
+class Reference:
+    """The results of a model without placement: as plain JAX, and as one process."""
 
     rows: Rows
     initial: dict[str, np.ndarray]
@@ -41,19 +41,19 @@ class Known:
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory):
-    """Each model as it is without a placement, worked out once for all of them."""
-    found: dict[str, Known] = {}
+def reference(tmp_path_factory):
+    """Return a function that computes the reference of a model once."""
+    references: dict[str, Reference] = {}
 
-    def of(model: str) -> Known:
-        if model not in found:
-            found[model] = _known(model, tmp_path_factory.mktemp(model))
-        return found[model]
+    def of(model: str) -> Reference:
+        if model not in references:
+            references[model] = _run_reference(model, tmp_path_factory.mktemp(model))
+        return references[model]
 
     return of
 
 
-def _known(model: str, folder: Path) -> Known:
+def _run_reference(model: str, folder: Path) -> Reference:
     spec = spec_of(MODELS[model])
     inputs = {name: INPUTS[name] for name in spec["inputs"]}
     train, evaluation = MODELS[model].rows
@@ -61,10 +61,10 @@ def _known(model: str, folder: Path) -> Known:
         "train": columns(inputs, train, [1]),
         "eval": columns(inputs, evaluation, [2]),
     }
-    file = write(spec, rows, folder)
+    file = write_spec(spec, rows, folder)
     plan = compile(file, folder / "seen", single_process=True)
     initial = initial_values({p.name: p.shape for p in plan.parameters}, [3])
-    return Known(
+    return Reference(
         rows,
         initial,
         run_plain(file, rows, initial),
@@ -73,41 +73,52 @@ def _known(model: str, folder: Path) -> Known:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_one_process_trains_as_plain_jax_does(model, known):
-    check_same(known(model).alone, known(model).plain, "one process")
+def test_one_process_trains_like_plain_jax(model, reference):
+    check_same(reference(model).alone, reference(model).plain, "one process")
 
 
 @pytest.mark.parametrize(
     ("model", "placement"), slow_but(IN_EVERY_RUN, product(MODELS, PLACEMENTS))
 )
-def test_a_placement_changes_nothing(model, placement, known, tmp_path):
-    found, spec = known(model), PLACEMENTS[placement](spec_of(MODELS[model]))
-    file = write(spec, found.rows, tmp_path)
-    placed = run_build(file, tmp_path / "placed", found.initial, single_process=False)
-    check_same(placed, found.plain, f"{placement} against plain JAX")
-    check_same(placed, found.alone, f"{placement} against one process")
+def test_a_placement_does_not_change_the_result(model, placement, reference, tmp_path):
+    unplaced, spec = reference(model), PLACEMENTS[placement](spec_of(MODELS[model]))
+    file = write_spec(spec, unplaced.rows, tmp_path)
+    placed = run_build(
+        file, tmp_path / "placed", unplaced.initial, single_process=False
+    )
+    check_same(placed, unplaced.plain, f"{placement} against plain JAX")
+    check_same(placed, unplaced.alone, f"{placement} against one process")
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_has_no_gradient_in_exact_arithmetic_is_named(model, known):
-    """All else learns, and nothing hinges on how sums are rounded."""
-    spec, gradients = spec_of(MODELS[model]), known(model).plain.gradients
+def test_parameters_with_zero_gradients_are_listed(model, reference):
+    """All other parameters learn, and no update depends on rounding errors."""
+    spec, gradients = spec_of(MODELS[model]), reference(model).plain.gradients
     assert len(gradients) == STEPS
     size = {n: max(np.linalg.norm(g[n]) for g in gradients) for n in gradients[0]}
-    assert {n for n, norm in size.items() if norm < 1e-12} == {*MODELS[model].zero}
-    assert min(norm for n, norm in size.items() if n not in MODELS[model].zero) > 1e-6
-    assert not any(hinges_on_rounding(spec, each) for each in gradients)
+    assert {n for n, norm in size.items() if norm < 1e-12} == {
+        *MODELS[model].zero_gradients
+    }
+    assert (
+        min(norm for n, norm in size.items() if n not in MODELS[model].zero_gradients)
+        > 1e-6
+    )
+    assert not any(depends_on_rounding(spec, each) for each in gradients)
 
 
-def test_every_op_stands_in_a_model():
-    used = {entry["op"] for m in MODELS.values() for entry in flat(spec_of(m)["graph"])}
+def test_every_op_is_in_a_model():
+    used = {
+        entry["op"]
+        for m in MODELS.values()
+        for entry in flatten_ops(spec_of(m)["graph"])
+    }
     declared = {kind for kind in ops.kinds() if not ops.find(kind).inserted}
     composites = {composite.kind for composite in COMPOSITES}
     assert used == declared | composites | {"call", "parameter"}
     assert used >= METRICS.keys()
 
 
-def test_models_train_in_every_way():
+def test_the_models_use_every_training_option():
     sections = [spec_of(model)["train"] for model in MODELS.values()]
     entries = [
         entry

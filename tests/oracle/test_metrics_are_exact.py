@@ -1,11 +1,11 @@
-"""Metrics are those of one process: of all rows, wherever they were computed."""
+"""Metrics equal those of one process, wherever their rows are computed."""
 
 import numpy as np
 import pytest
 import yaml
 from support.drawn.graphs import columns, initial_values
 from support.marks import slow_but
-from support.run_ways import check_same, run_build, run_plain, write
+from support.run_ways import check_same, run_build, run_plain, write_spec
 
 from placer.compiler import compile
 from placer.types import TensorType
@@ -49,21 +49,21 @@ PLACES = ["/node:worker", "/node:worker:1", "/node:worker:0,2"]
 
 
 @pytest.mark.parametrize("place", slow_but(PLACES[:1], PLACES))
-def test_metrics_of_a_placement_are_those_of_one_process(place, tmp_path):
+def test_metrics_of_a_placement_equal_those_of_one_process(place, tmp_path):
     spec = yaml.safe_load(SPEC)
-    watched = {**COUNTED, **SUMMED}
+    metrics = {**COUNTED, **SUMMED}
     spec["graph"] += [
         {"name": name, **yaml.safe_load(op), "place": place}
-        for name, op in watched.items()
+        for name, op in metrics.items()
     ]
     spec["train"] = {
         "minimize": "loss",
-        "metrics": ["loss", *watched],
+        "metrics": ["loss", *metrics],
         "optimizer": {"op": "sgd", "learning_rate": 0.1},
     }
     inputs = {name: TensorType.parse(text) for name, text in spec["inputs"].items()}
     rows = {"train": columns(inputs, 31, [1]), "eval": columns(inputs, 17, [2])}
-    file = write(spec, rows, tmp_path)
+    file = write_spec(spec, rows, tmp_path)
     plan = compile(file, tmp_path / "seen")
     initial = initial_values({p.name: p.shape for p in plan.parameters}, [3])
     placed, alone = (

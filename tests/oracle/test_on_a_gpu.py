@@ -1,9 +1,9 @@
-"""R1 with a GPU on every node: emulated, and where a machine has one, on it."""
+"""R1 with a GPU on every node, emulated, and real if the machine has one."""
 
 import jax
 import pytest
 from support.marks import slow_but
-from support.plain_jax_checks import CLASSES, check_as_plain_jax, op
+from support.plain_jax_checks import CLASSES, check_against_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -16,7 +16,7 @@ def has_gpu():
 
 
 def model(first, last):
-    """An embedding and a layer, two layers behind, and a skip connection over all."""
+    """Return a model: an embedding and layers, with a skip connection."""
     return [
         op("e", "embedding", "id", first, size=[CLASSES, 4]),
         op("h", "concat", ["e", "x"], first, axis=1),
@@ -46,7 +46,7 @@ CASES = {
     "heter nodes": (CPU, "/node:heter/gpu", "/node:ps/cpu", 1),
     "a pipeline": ("/node:worker:0/gpu", "/node:worker:1/gpu", None, 3),
 }
-"""Places of the first and last ops and of the optimizer, and how many microbatches."""
+"""The places of the first and last ops and of the optimizer, and the microbatches."""
 IN_EVERY_RUN = ("all on GPUs", "layers on GPUs, and servers")
 
 
@@ -61,7 +61,7 @@ IN_EVERY_RUN = ("all on GPUs", "layers on GPUs, and servers")
     ids=["emulated", "real"],
 )
 @pytest.mark.parametrize("case", slow_but(IN_EVERY_RUN, CASES))
-def test_a_model_on_gpus_trains_as_plain_jax_does(case, emulate, tmp_path):
+def test_a_model_on_gpus_trains_like_plain_jax(case, emulate, tmp_path):
     first, last, optimizer, microbatches = CASES[case]
     devices = {"cpu": 1, "gpu": 1}
     nodes = {"worker": {"count": 2, "devices": devices}, "ps": {"count": 1}}
@@ -72,6 +72,6 @@ def test_a_model_on_gpus_trains_as_plain_jax_does(case, emulate, tmp_path):
         "microbatches": microbatches,
         "optimizer": rule | ({"place": optimizer} if optimizer else {}),
     }
-    check_as_plain_jax(
+    check_against_plain_jax(
         nodes, model(first, last), SHAPES, train, tmp_path, emulate=emulate
     )

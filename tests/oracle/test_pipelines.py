@@ -1,15 +1,18 @@
-"""R1 for stages on several nodes each, whose microbatches go through one by one: with a
-skip connection, a parameter of two stages, dropout and a short batch."""
+"""R1 for pipelines whose stages have one or several nodes.
+
+The models have a skip connection, a parameter shared by two stages, dropout and a short
+batch.
+"""
 
 import pytest
 from support.marks import slow_but
-from support.plain_jax_checks import check_as_plain_jax, op
+from support.plain_jax_checks import check_against_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 def stages(first, last):
-    """A model in two stages."""
+    """Return a model in two stages."""
     return [
         op("a", "fc", "x", first, size=4, activation="tanh"),
         op("dropped", "dropout", "a", first, rate=0.3),
@@ -63,7 +66,7 @@ SHAPES = {
         pytest.param("0-3", "0-3", "gpipe", 0, id="one stage, its gradients summed"),
     ],
 )
-def test_a_pipeline_trains_as_plain_jax_does(first, last, schedule, servers, tmp_path):
+def test_a_pipeline_trains_like_plain_jax(first, last, schedule, servers, tmp_path):
     nodes = {"worker": {"count": 4}}
     if servers:
         nodes["ps"] = {"count": servers}
@@ -73,20 +76,24 @@ def test_a_pipeline_trains_as_plain_jax_does(first, last, schedule, servers, tmp
         "schedule": schedule,
         "optimizer": {"op": "momentum", "learning_rate": 0.05},
     }
-    check_as_plain_jax(nodes, graph, SHAPES, train, tmp_path, batch=36, rows=(89, 31))
+    check_against_plain_jax(
+        nodes, graph, SHAPES, train, tmp_path, batch=36, rows=(89, 31)
+    )
 
 
-def test_devices_of_one_node_are_a_pipeline(tmp_path):
+def test_the_devices_of_one_node_can_be_a_pipeline(tmp_path):
     nodes = {"worker": {"count": 1, "devices": {"gpu": 2}}}
     train = {
         "microbatches": 6,
         "optimizer": {"op": "sgd", "learning_rate": 0.05, "place": "/gpu"},
     }
     graph = stages("/gpu:0", "/gpu:1")
-    check_as_plain_jax(nodes, graph, SHAPES, train, tmp_path, batch=36, rows=(89, 31))
+    check_against_plain_jax(
+        nodes, graph, SHAPES, train, tmp_path, batch=36, rows=(89, 31)
+    )
 
 
-def test_a_shared_parameter_may_be_of_an_op_that_counts_for_nothing(tmp_path):
+def test_a_shared_parameter_can_belong_to_an_op_that_the_loss_does_not_use(tmp_path):
     shared = {"w": "idle.w"}
     graph = [
         op("idle", "fc", "x", "/node:front", size=3, bias=False),
@@ -100,11 +107,11 @@ def test_a_shared_parameter_may_be_of_an_op_that_counts_for_nothing(tmp_path):
         "slicing": {"min_block": 1},
         "optimizer": {"op": "sgd", "learning_rate": 0.01, "place": "/node:ps"},
     }
-    check_as_plain_jax(nodes, graph, {"idle.w": (3, 3)}, train, tmp_path)
+    check_against_plain_jax(nodes, graph, {"idle.w": (3, 3)}, train, tmp_path)
 
 
-def test_what_takes_all_rows_at_once_stands_between_microbatches(tmp_path):
-    """Every row attends to all rows of the batch, of each microbatch."""
+def test_ops_that_mix_rows_run_between_microbatches(tmp_path):
+    """Every row attends to all rows of the batch, of all microbatches."""
     first, last = "/node:worker:0", "/node:worker:1"
     graph = [
         op("h", "fc", "x", first, size=3, activation="tanh"),
@@ -117,12 +124,13 @@ def test_what_takes_all_rows_at_once_stands_between_microbatches(tmp_path):
     shapes = {"h.w": (3, 3), "h.b": (3,), "out.w": (3, 1), "out.b": (1,)}
     train = {"microbatches": 2, "optimizer": {"op": "sgd", "learning_rate": 0.05}}
     nodes = {"worker": {"count": 2}}
-    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+    check_against_plain_jax(nodes, graph, shapes, train, tmp_path)
 
 
 @pytest.mark.parametrize("schedule", slow_but(["1f1b"], ["1f1b", "gpipe"]))
-def test_what_is_made_of_all_rows_is_waited_for_by_all_that_take_it(schedule, tmp_path):
-    """On a node of its own, which others take before their first microbatch."""
+def test_all_users_of_a_value_of_all_rows_wait_for_it(schedule, tmp_path):
+    """The value is computed on one node; others use it before their first
+    microbatch."""
     graph = [
         op("h", "fc", "x", "/node:worker:0-1", size=3),
         op("s", "softmax", "h", "/node:worker:2", axis=0),
@@ -136,13 +144,15 @@ def test_what_is_made_of_all_rows_is_waited_for_by_all_that_take_it(schedule, tm
     }
     shapes = {"h.w": (3, 3), "h.b": (3,)}
     nodes = {"worker": {"count": 4}}
-    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+    check_against_plain_jax(nodes, graph, shapes, train, tmp_path)
 
 
 @pytest.mark.parametrize("schedule", slow_but(["1f1b"], ["1f1b", "gpipe"]))
-def test_a_gradient_that_all_microbatches_make_is_waited_for(schedule, tmp_path):
-    """That of `q` is summed on one node after its last microbatch, and goes on from one
-    that does something once a step alone."""
+def test_users_wait_for_a_gradient_summed_over_all_microbatches(schedule, tmp_path):
+    """The gradient of `q` is summed on one node after its last microbatch.
+
+    It is sent on to a node that only has an op that runs once per step.
+    """
     w = [f"/node:worker:{i}" for i in range(4)]
     graph = [
         op("a", "fc", "x", w[0], size=2),
@@ -162,11 +172,11 @@ def test_a_gradient_that_all_microbatches_make_is_waited_for(schedule, tmp_path)
         "optimizer": {"op": "sgd", "learning_rate": 0.05},
     }
     nodes = {"worker": {"count": 4}}
-    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+    check_against_plain_jax(nodes, graph, shapes, train, tmp_path)
 
 
-def test_what_is_the_same_on_fewer_nodes_is_not_kept_for_the_others(tmp_path):
-    """`s` counts once in the sum, on one of the nodes that have it."""
+def test_a_value_that_fewer_nodes_have_is_not_stored_for_the_others(tmp_path):
+    """`s` is added once to the sum, on one of the nodes that have it."""
     nodes = {"worker": {"count": 4}}
     graph = [
         op("h", "fc", "x", "/node:worker:1", size=1, activation="tanh"),
@@ -181,10 +191,10 @@ def test_what_is_the_same_on_fewer_nodes_is_not_kept_for_the_others(tmp_path):
     ]
     shapes = {"h.w": (3, 1), "h.b": (1,), "g.w": (3, 1), "g.b": (1,)}
     train = {"microbatches": 2, "optimizer": {"op": "sgd", "learning_rate": 0.05}}
-    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+    check_against_plain_jax(nodes, graph, shapes, train, tmp_path)
 
 
-def test_a_block_computed_again_may_mix_rows_of_all_microbatches(tmp_path):
+def test_a_recomputed_scope_can_mix_rows_of_all_microbatches(tmp_path):
     block = [
         op("s", "softmax", "x", axis=0),
         op("k", "fc", "s", size=3, activation="tanh"),
@@ -199,4 +209,4 @@ def test_a_block_computed_again_may_mix_rows_of_all_microbatches(tmp_path):
     shapes = {"k.w": (3, 3), "k.b": (3,), "o.w": (3, 1), "o.b": (1,)}
     train = {"microbatches": 2, "optimizer": {"op": "sgd", "learning_rate": 0.05}}
     nodes = {"worker": {"count": 2}}
-    check_as_plain_jax(nodes, graph, shapes, train, tmp_path)
+    check_against_plain_jax(nodes, graph, shapes, train, tmp_path)

@@ -1,8 +1,8 @@
-"""R1 for placements in which something is missing somewhere: rows, parts, work."""
+"""R1 for placements where some nodes have no rows, no parts of values or no work."""
 
 import pytest
 from support.marks import slow_but
-from support.plain_jax_checks import check_as_plain_jax, op
+from support.plain_jax_checks import check_against_plain_jax, op
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -20,7 +20,7 @@ def weight(shape=W):
 
 
 CASES = {
-    "a metric that takes no rows": (
+    "a metric that uses no rows": (
         {"w": W},
         [
             weight(),
@@ -65,7 +65,7 @@ CASES = {
         ],
         ["loss"],
     ),
-    "a whole value that goes to one node, and a short batch": (
+    "a whole value sent to one node, and a short batch": (
         {"h.w": W},
         [
             op("h", "fc", "x", ALL, size=1, bias=False),
@@ -76,7 +76,7 @@ CASES = {
         ],
         ["loss"],
     ),
-    "an operand that its node puts off": (
+    "an operand that its node computes late": (
         {"g.w": W, "g.b": (1,), "k.w": W, "k.b": (1,)},
         [
             op("m", "reduce_mean", "x", W1),
@@ -101,7 +101,7 @@ CASES = {
         ],
         ["loss"],
     ),
-    "a parameter taken whole and as a part of a sum": (
+    "a parameter used whole and as a partial sum": (
         {"h.w": W, "h.b": (1,)},
         [
             op("m", "reduce_mean", "x", "/node:worker:1-3"),
@@ -113,7 +113,7 @@ CASES = {
         ],
         ["loss", "norm"],
     ),
-    "parameters of one and of all nodes, whose gradients come one after the other": (
+    "parameters of one node and of all nodes, with gradients at different times": (
         {"k.w": W, "h.w": W, "h.b": (1,)},
         [
             op("k", "fc", "x", W1, size=1, bias=False),
@@ -124,7 +124,7 @@ CASES = {
         ],
         ["loss"],
     ),
-    "a gradient made on a server that holds a part of the parameter": (
+    "a gradient computed on a server that stores a block of the parameter": (
         {"h.w": W, "h.b": (1,)},
         [
             op("h", "fc", "x", "/node:ps:0", size=1, activation="tanh"),
@@ -135,7 +135,7 @@ CASES = {
         ],
         ["loss"],
     ),
-    "a gradient made on one server alone, of a parameter that is cut": (
+    "a gradient computed on one server, of a parameter divided into blocks": (
         {"w": W},
         [
             weight(),
@@ -144,7 +144,7 @@ CASES = {
         ],
         ["loss"],
     ),
-    "a parameter and a constant as metrics, and a parameter that nothing uses": (
+    "a parameter and a constant as metrics, and an unused parameter": (
         {"w": (), "idle": (2, 2), "h.w": W, "h.b": (1,)},
         [
             weight(()),
@@ -163,13 +163,13 @@ OPTIMIZERS = {
     "on servers": {"op": "momentum", "place": "/node:ps"},
     "on named servers": {"op": "lars", "place": "/node:ps:0-1"},
     "on some workers": {"op": "momentum", "place": "/node:worker:1,3"},
-    "with each parameter": {"op": "lamb"},  # where there is no server
+    "with each parameter": {"op": "lamb"},  # there are no servers
     "on devices of servers": {"op": "lamb", "place": "/node:ps/gpu"},
 }
 
 
 def pairs():
-    """Each case with each optimizer that says something of it."""
+    """Yield each case with each optimizer that makes a difference to it."""
     for case, (_, ops, _) in CASES.items():
         computes_on_servers = "/node:ps" in str(ops)
         for where in OPTIMIZERS:
@@ -181,14 +181,14 @@ def pairs():
 
 
 def one_each():
-    """Each case with one of its optimizers, all of which take turns."""
+    """Yield each case with one of its optimizers, a different one in turn."""
     for index, case in enumerate(CASES):
-        ways = [where for other, where in pairs() if other == case]
-        yield case, ways[index % len(ways)]
+        optimizers = [where for other, where in pairs() if other == case]
+        yield case, optimizers[index % len(optimizers)]
 
 
 @pytest.mark.parametrize(("case", "where"), slow_but(one_each(), pairs()))
-def test_a_case_trains_as_plain_jax_does(case, where, tmp_path):
+def test_a_case_trains_like_plain_jax(case, where, tmp_path):
     shapes, ops, metrics = CASES[case]
     servers = {"ps": {"count": 2, "devices": {"cpu": 1, "gpu": 2}}}
     if where == "with each parameter":
@@ -199,4 +199,4 @@ def test_a_case_trains_as_plain_jax_does(case, where, tmp_path):
         "optimizer": {**OPTIMIZERS[where], "learning_rate": 0.05},
     }
     nodes = {"worker": {"count": 4}, **servers}
-    check_as_plain_jax(nodes, ops, shapes, train, tmp_path)
+    check_against_plain_jax(nodes, ops, shapes, train, tmp_path)

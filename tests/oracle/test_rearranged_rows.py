@@ -1,12 +1,14 @@
-"""R1 for ops that cut, choose and move: their layouts, where the batch is not in front
-or what a row takes stands in others, and results of which the loss needs some or none.
+"""R1 for ops that slice, select and move elements.
+
+The batch dimension is not the first, rows use elements of other rows, or the loss uses
+only some results of an op.
 """
 
 import numpy as np
 import pytest
 import yaml
-from support.plain_jax_checks import check_as_plain_jax, op
-from support.run_ways import check_alike, run_three_ways
+from support.plain_jax_checks import check_against_plain_jax, op
+from support.run_ways import check_all_same, run_three_ways
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -34,7 +36,7 @@ MODELS = {
         '{name: out, op: einsum, in: [scores, rows.out1], equation: "bij,bkj->bik"}',
         LOSS,
     ],
-    "the largest, and others where they stand": [
+    "the largest elements, and others at their positions": [
         H,
         "{name: best, op: top_k, in: h, k: 3}",
         "{name: chosen, op: take_along_axis, in: [x, best.indices]}",
@@ -43,7 +45,7 @@ MODELS = {
         "{name: out, op: mul, in: [free, chosen]}",
         LOSS,
     ],
-    "the batch moved to the back, summed along, and its largest": [
+    "the batch as the last dimension, a cumulative sum and a maximum over it": [
         H,
         "{name: padded, op: pad, in: h, paddings: [[0, 0], [1, 0], [0, 2]], mode: edge}",
         "{name: cut, op: slice, in: padded, axis: [1, 2], start: [1, 0], step: [2, 1]}",
@@ -53,7 +55,7 @@ MODELS = {
         "{name: out, op: flatten, in: most, axis: 0}",
         LOSS,
     ],
-    "sums over rows go through what is linear": [
+    "partial sums over rows pass through linear ops": [
         H,
         "{name: hot, op: one_hot, in: ids, classes: 5}",
         '{name: sums, op: einsum, in: [hot, h], equation: "bc,bij->cj"}',
@@ -89,7 +91,7 @@ def columns(rows: int, seed: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_trains_as_plain_jax_does(name, tmp_path):
+def test_a_model_trains_like_plain_jax(name, tmp_path):
     spec = yaml.safe_load(SPEC) | {"graph": [yaml.safe_load(op) for op in MODELS[name]]}
     random = np.random.default_rng(3)
     shapes = {"h.w": (6, 6), "h.b": (6,)}
@@ -97,19 +99,19 @@ def test_a_model_trains_as_plain_jax_does(name, tmp_path):
         shapes["w"] = (5, 6)
     initial = {n: random.uniform(-0.7, 0.7, shape) for n, shape in shapes.items()}
     rows = {"train": columns(23, 1), "eval": columns(11, 2)}
-    taken = str(spec["graph"])
-    spec["inputs"] = {n: t for n, t in spec["inputs"].items() if f"'{n}'" in taken}
+    graph = str(spec["graph"])
+    spec["inputs"] = {n: t for n, t in spec["inputs"].items() if f"'{n}'" in graph}
     rows = {w: {n: c[n] for n in spec["inputs"]} for w, c in rows.items()}
     traces = run_three_ways(spec, rows, initial, tmp_path)
-    check_alike(traces)
+    check_all_same(traces)
     assert any(
         not np.allclose(traces["placed"].parameters[n], initial[n], rtol=1e-6, atol=0)
         for n in initial
     )
 
 
-def test_rows_that_nobody_shares_need_not_divide(tmp_path):
-    """Of 7 rows each worker has all."""
+def test_a_batch_that_is_not_split_can_be_uneven(tmp_path):
+    """Each worker has all 7 rows."""
     graph = [
         op("w", "parameter", shape=[3], init="ones"),
         op("most", "reduce_max", "x", "/node:worker", axis=0),
@@ -118,4 +120,4 @@ def test_rows_that_nobody_shares_need_not_divide(tmp_path):
     ]
     train = {"optimizer": {"op": "sgd", "learning_rate": 0.1}}
     nodes = {"worker": {"count": 2}}
-    check_as_plain_jax(nodes, graph, {"w": (3,)}, train, tmp_path, batch=7)
+    check_against_plain_jax(nodes, graph, {"w": (3,)}, train, tmp_path, batch=7)

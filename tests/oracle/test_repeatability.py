@@ -1,4 +1,4 @@
-"""R2: the same spec gives the same bytes, compiled or trained, time after time."""
+"""R2: the same spec compiles and trains to the same bytes every time."""
 
 import os
 import subprocess
@@ -87,17 +87,17 @@ train:
     - {op: lamb, learning_rate: 0.01, weight_decay: 0.1}
 """
 MESHES = NOISY.replace("worker: {count: 3}", "worker: {count: 2, devices: {gpu: 2}}")
-WRITTEN = {"hard": HARD, "noisy": NOISY, "meshes": f"{MESHES}emulate: true\n"}
+OWN_SPECS = {"hard": HARD, "noisy": NOISY, "meshes": f"{MESHES}emulate: true\n"}
 
 
 def contents(folder):
-    """Every file below a folder, by its path in it."""
+    """Return the contents of all files in a folder, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 EVERY_SPEC = [*sorted(file.stem for file in SPECS.glob("*.yaml")), "digits_py"]
-"""The names of specs; digits_py is the Python file."""
+"""The names of all specs; digits_py is the Python file."""
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ EVERY_SPEC = [*sorted(file.stem for file in SPECS.glob("*.yaml")), "digits_py"]
     ],
     ids=["some", "all"],
 )
-def test_builds_are_the_same_bytes_in_every_process(names, tmp_path):
-    found = []
+def test_builds_have_the_same_bytes_in_every_process(names, tmp_path):
+    builds_by_seed = []
     for seed in ("1", "4242"):
         folder = tmp_path / seed
         subprocess.run(
@@ -117,13 +117,13 @@ def test_builds_are_the_same_bytes_in_every_process(names, tmp_path):
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
             check=True,
         )
-        found.append(contents(folder))
-    assert found[0] == found[1]
-    builds = {Path(path).parts[0] for path in found[0]}
+        builds_by_seed.append(contents(folder))
+    assert builds_by_seed[0] == builds_by_seed[1]
+    builds = {Path(path).parts[0] for path in builds_by_seed[0]}
     assert builds >= {*names, "digits_one"}
 
 
-def test_compiling_twice_gives_the_same_bytes(tmp_path):
+def test_compiling_twice_writes_the_same_bytes(tmp_path):
     spec = tmp_path / "hard.yaml"
     spec.write_text(HARD)
     for name in ("first", "second"):
@@ -134,7 +134,7 @@ def test_compiling_twice_gives_the_same_bytes(tmp_path):
     assert first == contents(tmp_path / "first")
 
 
-def test_a_build_names_no_absolute_path(tmp_path):
+def test_a_build_contains_no_absolute_path(tmp_path):
     spec = tmp_path / "hard.yaml"
     spec.write_text(HARD)
     compile(spec, tmp_path / "build")
@@ -142,20 +142,20 @@ def test_a_build_names_no_absolute_path(tmp_path):
         assert str(tmp_path).encode() not in content, path
 
 
-@pytest.mark.parametrize("model", slow_but(["digits"], ["digits", *WRITTEN]))
-def test_two_synchronous_runs_are_the_same_bit_for_bit(model, tmp_path):
+@pytest.mark.parametrize("model", slow_but(["digits"], ["digits", *OWN_SPECS]))
+def test_two_synchronous_runs_are_equal_bit_for_bit(model, tmp_path):
     spec = SPECS / f"{model}.yaml"
-    if model in WRITTEN:
+    if model in OWN_SPECS:
         spec = tmp_path / spec.name
-        spec.write_text(WRITTEN[model])
+        spec.write_text(OWN_SPECS[model])
     compile(spec, tmp_path / "build")
-    found = []
+    outputs = []
     for name in ("first", "second"):
         options = Options(
-            steps=18,  # an epoch of 1438 rows, its short tail, and more
+            steps=18,  # an epoch of 1438 rows with its short last batch, and more
             history=tmp_path / f"{name}.jsonl",
             save_params=tmp_path / f"{name}.safetensors",
         )
         run_in_threads(tmp_path / "build", options)
-        found.append((options.history.read_bytes(), options.save_params.read_bytes()))
-    assert found[0] == found[1]
+        outputs.append((options.history.read_bytes(), options.save_params.read_bytes()))
+    assert outputs[0] == outputs[1]

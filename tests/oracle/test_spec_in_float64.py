@@ -1,4 +1,4 @@
-"""R1 in float64 for every model of `specs/`, where no rounding hides anything."""
+"""R1 in float64 for every model of `specs/`, where rounding hides no difference."""
 
 import jax
 import numpy as np
@@ -6,7 +6,14 @@ import pytest
 from support.marks import slow_but
 from support.plain import specs as plain_specs
 from support.run_ways import check_same, run_build, run_plain
-from support.spec_models import BY_HAND, NAMES, copied, drawn_parameters, read, rows
+from support.spec_models import (
+    NAMES,
+    PLAIN_PROGRAMS,
+    copy_spec,
+    initial_parameters,
+    read_rows,
+    read_yaml,
+)
 
 from placer.compiler import compile
 
@@ -17,20 +24,22 @@ pytestmark = pytest.mark.usefixtures("in_float64")
 
 @pytest.mark.parametrize("steps", slow_but([20], [20, 100]))
 @pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, NAMES))
-def test_a_spec_is_plain_jax_to_every_element(model, steps, tmp_path):
-    """Evaluations too. What is read of the spec is what was written by hand."""
-    spec = copied(model, tmp_path, "float64")
+def test_every_element_of_a_spec_equals_plain_jax(model, steps, tmp_path):
+    """Evaluations too. The generic plain program is compared with those by hand."""
+    spec = copy_spec(model, tmp_path, "float64")
     plan = compile(spec, tmp_path / "seen")
-    initial, columns = drawn_parameters(plan), rows(read(spec), tmp_path)
+    initial, columns = initial_parameters(plan), read_rows(read_yaml(spec), tmp_path)
     with jax.enable_x64(True):
         wanted = run_plain(spec, columns, initial, steps)
-        if model in BY_HAND:
-            history, parameters = plain_specs.train(BY_HAND[model](), initial, steps)
+        if model in PLAIN_PROGRAMS:
+            history, parameters = plain_specs.train(
+                PLAIN_PROGRAMS[model](), initial, steps
+            )
             for got, line in zip(wanted.history, history, strict=True):
                 assert got == pytest.approx(line, rel=1e-9)
             for name, value in parameters.items():
                 np.testing.assert_allclose(wanted.parameters[name], value, atol=1e-7)
-    found = run_build(
+    placed = run_build(
         spec, tmp_path / "build", initial, single_process=False, steps=steps
     )
-    check_same(found, wanted, "placed against plain JAX")
+    check_same(placed, wanted, "placed against plain JAX")

@@ -1,4 +1,4 @@
-"""R1 for traced functions: placed, in one process and as plain JAX they are the same."""
+"""R1 for traced functions: placed, in one process and as plain JAX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from support.marks import slow_but
 
 from placer.compiler import compile
-from placer.regions.arguments import are_trained, leaves_with_paths
+from placer.regions.arguments import leaves_with_paths, parameter_mask
 from placer.runtime.run.process import Options, run_in_threads
 
 pytestmark = pytest.mark.usefixtures("in_float64")
@@ -41,17 +41,17 @@ PLACEMENTS = {
         'FIRST, SECOND = "", ""': 'FIRST, SECOND = "/node:worker:0", "/node:worker:1"',
         '{"nodes": {"worker": {"count": 1}}}': f"{WORKERS} | {{'microbatches': 4}}",
     },
-    "computed again": {
+    "recomputed": {
         'FIRST, SECOND = "", ""': 'FIRST, SECOND = "/node:worker:0", "/node:worker:1"',
         '{"nodes": {"worker": {"count": 1}}}': WORKERS,
         "with place_guard(AROUND):": "with place_guard(AROUND), placer.remat():",
     },
 }
-"""By what lines of the programs are replaced."""
+"""The lines of the model file that each placement replaces."""
 IN_EVERY_RUN = [
     ("plain", "two workers"),
     ("plain", "all workers"),
-    ("plain", "computed again"),
+    ("plain", "recomputed"),
     ("flax", "two GPUs"),
     ("equinox", "a pipeline"),
     ("inner", "two workers"),
@@ -60,9 +60,9 @@ CASES = [
     (model, placement)
     for model in ("plain", "flax", "equinox", "inner")
     for placement in PLACEMENTS
-    # Its penalty is of the whole batch.
+    # The penalty of `inner` depends on the whole batch.
     if model != "inner" or placement in ("two workers", "two GPUs")
-    if model == "plain" or placement != "computed again"
+    if model == "plain" or placement != "recomputed"
 ]
 
 
@@ -79,7 +79,7 @@ def write(folder: Path, placement: str) -> Path:
 
 
 def run(spec: str, out: Path, *, single_process: bool) -> tuple[list[Any], Any]:
-    """Metrics by step, and parameters at the end."""
+    """Return the metrics per step and the final parameters."""
     graphs = []
     plan = compile(
         spec,
@@ -87,8 +87,9 @@ def run(spec: str, out: Path, *, single_process: bool) -> tuple[list[Any], Any]:
         single_process=single_process,
         after_pass=lambda _, graph: graphs.append(graph),
     )
-    of = {op.attrs.get("batch", "whole") for op in graphs[0].of_kind("call")}
-    assert ("rows" in of) == (not spec.endswith("inner"))  # a loss of all rows is in it
+    batch_rules = {op.attrs.get("batch", "whole") for op in graphs[0].of_kind("call")}
+    # The function of `inner` contains a loss over all rows.
+    assert ("rows" in batch_rules) == (not spec.endswith("inner"))
     history, saved = out.with_suffix(".jsonl"), out.with_suffix(".safetensors")
     options = Options(
         steps=STEPS,
@@ -103,7 +104,7 @@ def run(spec: str, out: Path, *, single_process: bool) -> tuple[list[Any], Any]:
 
 
 def run_plain(file: Path, which: str) -> tuple[list[Any], Any]:
-    """The same by `jax.grad` and SGD, of the file's own function and model."""
+    """Train the function and model of the file with `jax.grad` and SGD."""
     spec = importlib.util.spec_from_file_location("plain_traced", file)
     assert spec is not None
     assert spec.loader is not None
@@ -114,17 +115,17 @@ def run_plain(file: Path, which: str) -> tuple[list[Any], Any]:
     named = [
         (path, leaf, trained)
         for (path, leaf), trained in zip(
-            leaves_with_paths(model), are_trained(model), strict=True
+            leaves_with_paths(model), parameter_mask(model), strict=True
         )
     ]
     tree = jax.tree.structure(model)
     names = ["net." + "_".join(path) for path, _, trained in named if trained]
 
     def loss(values: list[Any], x: Any, y: Any) -> Any:
-        ahead = iter(values)
-        leaves = [next(ahead) if trained else leaf for _, leaf, trained in named]
-        found, penalty = fn(jax.tree.unflatten(tree, leaves), x)
-        error = ((found - y) ** 2).mean()
+        remaining = iter(values)
+        leaves = [next(remaining) if trained else leaf for _, leaf, trained in named]
+        prediction, penalty = fn(jax.tree.unflatten(tree, leaves), x)
+        error = ((prediction - y) ** 2).mean()
         return error + 0.1 * penalty, error
 
     values = [np.asarray(leaf, np.float64) for _, leaf, trained in named if trained]
@@ -140,17 +141,17 @@ def run_plain(file: Path, which: str) -> tuple[list[Any], Any]:
 
 
 @pytest.mark.parametrize(("model", "placement"), slow_but(IN_EVERY_RUN, CASES))
-def test_a_placement_changes_nothing(
+def test_a_placement_does_not_change_the_result(
     model: str, placement: str, tmp_path: Path
 ) -> None:
     file = write(tmp_path, placement)
     spec = f"{file}:build_{model}"
     wanted, parameters = run_plain(file, model)
     for name, alone in (("placed", False), ("one", True)):
-        history, found = run(spec, tmp_path / name, single_process=alone)
+        history, trained = run(spec, tmp_path / name, single_process=alone)
         assert len(history) == STEPS
         for got, expected in zip(history, wanted, strict=True):
             assert got == pytest.approx(expected, rel=1e-9), name
-        assert found.keys() == parameters.keys()
+        assert trained.keys() == parameters.keys()
         for key, values in parameters.items():
-            np.testing.assert_allclose(found[key], values, rtol=0, atol=1e-7)
+            np.testing.assert_allclose(trained[key], values, rtol=0, atol=1e-7)

@@ -1,6 +1,7 @@
-"""Every pass on small graphs, text before and text after: one idea a file in `cases`.
+"""Every pass on small graphs: one case per file in `cases`.
 
-A file begins with the idea as a comment; `---` stands between the graphs.
+A file starts with the idea of the case as a comment, followed by the graph before the
+pass, `---`, and the graph after the pass.
 """
 
 from pathlib import Path
@@ -8,34 +9,34 @@ from pathlib import Path
 import pytest
 
 from placer.graph.text import parse_graph, print_graph
-from placer.passes import SHARED, STEP
+from placer.passes import SHARED_PASSES, STEP_PASSES
 from placer.passes.evaluate import evaluate
 from placer.passes.train import train
-from placer.passes.verify import Stage, verify
+from placer.passes.verify import GraphForm, verify
 
-PASSES = {name: (apply, stage) for name, apply, stage in (*SHARED, *STEP)}
-PASSES["train"] = (train, Stage.PLACED)
-PASSES["evaluate"] = (lambda graph: evaluate(graph, 4), Stage.PLACED)
+PASSES = {name: (apply, stage) for name, apply, stage in (*SHARED_PASSES, *STEP_PASSES)}
+PASSES["train"] = (train, GraphForm.PLACED)
+PASSES["evaluate"] = (lambda graph: evaluate(graph, 4), GraphForm.PLACED)
 NEEDS = {
-    "differentiate": Stage.WRITTEN,
-    "recompute": Stage.LAID_OUT,
-    "place": Stage.DIFFERENTIATED,
-    "partial_sums": Stage.PLACED,
-    "slice": Stage.PLACED,
-    "layout": Stage.PLACED,
-    "train": Stage.PLACED,
-    "evaluate": Stage.PLACED,
-    "transfer": Stage.LAID_OUT,
-    "microbatch": Stage.PLACED,
-    "memcpy": Stage.TRANSFERRED,
-    "segment": Stage.COPIED,
+    "differentiate": GraphForm.WRITTEN,
+    "recompute": GraphForm.LAID_OUT,
+    "place": GraphForm.DIFFERENTIATED,
+    "partial_sums": GraphForm.PLACED,
+    "slice": GraphForm.PLACED,
+    "layout": GraphForm.PLACED,
+    "train": GraphForm.PLACED,
+    "evaluate": GraphForm.PLACED,
+    "transfer": GraphForm.LAID_OUT,
+    "microbatch": GraphForm.PLACED,
+    "memcpy": GraphForm.TRANSFERRED,
+    "segment": GraphForm.COPIED,
 }
 FOLDER = Path(__file__).parent / "cases"
 CASES = sorted(FOLDER.glob("*/*.txt"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_the_pass_gives_the_text_after(case):
+def test_the_pass_returns_the_second_graph(case):
     idea, text = case.read_text(encoding="utf-8").split("\n", 1)
     assert idea.startswith("# ")
     before, after = text.split("---\n")

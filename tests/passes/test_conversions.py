@@ -1,10 +1,10 @@
-"""Every conversion, between sets of nodes that are the same, apart, or share some."""
+"""Every conversion, between equal, disjoint and overlapping sets of nodes."""
 
 import pytest
-from support.small_models import model
+from support.small_models import load_model
 
-from placer.compiler import lowered
-from placer.graph.kinds import is_conversion
+from placer.compiler import lower_model
+from placer.graph.kinds import CONVERSIONS, conversion_kind, is_conversion
 from placer.passes.transfer import is_local
 
 A = "/node:worker:0-1/cpu"
@@ -17,7 +17,7 @@ SETS = {
     "other nodes": "/node:front/cpu",
     "servers": "/node:ps:*/cpu",
 }
-"""Where a value of A goes."""
+"""The place to which a value of A goes."""
 
 USES = {
     "S to S": "{name: t, op: tanh, in: h}",
@@ -28,7 +28,7 @@ USES = {
     "P to P": "{name: t, op: scale, in: mean, factor: 2.0}",
     "R to P": "{name: t, op: add, in: [bent, other]}",
 }
-"""An op at the other place, and what it makes of what it takes."""
+"""An op at the other place, by the layouts that it has and needs."""
 
 INSERTED = {
     "S to S": ("reshard", "h"),
@@ -48,11 +48,11 @@ BACKWARD = {
     "P to P": "copy",
     "R to P": "partial",
 }
-"""What brings the cotangent back: the way of the dual layouts."""
+"""The conversion of the cotangent back: that between the dual layouts."""
 
 
 def step_of(use, place):
-    """The graphs of a step after `layout` and in the end."""
+    """The graph of a step after `layout`, and after all passes."""
     text = f"""\
 nodes:
   worker: {{count: 4}}
@@ -79,9 +79,11 @@ train:
   metrics: [loss]
   optimizer: {{op: sgd, learning_rate: 0.1, place: /node:ps}}
 """
-    seen = {}
-    step, _ = lowered(model(text), lambda name, graph: seen.setdefault(name, graph))
-    return seen["layout"], step
+    graphs = {}
+    step, _ = lower_model(
+        load_model(text), lambda name, graph: graphs.setdefault(name, graph)
+    )
+    return graphs["layout"], step
 
 
 @pytest.mark.parametrize("to", SETS)
@@ -90,20 +92,22 @@ def test_a_value_goes_to_any_set_of_nodes_in_any_layout(way, to):
     laid_out, step = step_of(USES[way], SETS[to])
     kind, name = INSERTED[way]
     have, _, need = way.partition(" to ")
-    there = laid_out.producers["t"]
-    (taken,) = [v for v in there.operands if v == name or v.partition(".")[0] == name]
-    one = len(laid_out.nodes(there)) == 1
-    if taken == name:  # nothing to do
-        assert laid_out.values[taken].layout in (need, "R" if one else need)
+    user = laid_out.producers["t"]
+    (operand,) = [v for v in user.operands if v == name or v.partition(".")[0] == name]
+    one = len(laid_out.nodes(user)) == 1
+    if operand == name:  # nothing to convert
+        assert laid_out.values[operand].layout in (need, "R" if one else need)
         return
-    conversion = laid_out.producers[taken]
+    conversion = laid_out.producers[operand]
     assert conversion.operands == (name,)
     assert laid_out.values[name].layout == have
-    if one:  # where everything is whole
+    targets = len(laid_out.nodes(conversion))
+    if one:  # on a single node every value is R
         assert conversion.result.layout == "R"
+        assert conversion.kind == conversion_kind(have, "R", targets)
     else:
         assert (conversion.kind, conversion.result.layout) == (kind, need)
-    assert set(laid_out.nodes(there)) <= set(laid_out.nodes(conversion))
+    assert set(laid_out.nodes(user)) <= set(laid_out.nodes(conversion))
     sent = [op for op in step.of_kind("send") if name in op.operands]
     local = is_local(
         (have, conversion.result.layout),
@@ -116,7 +120,7 @@ def test_a_value_goes_to_any_set_of_nodes_in_any_layout(way, to):
 
 @pytest.mark.parametrize("to", [to for to in SETS if to != "a part"])
 @pytest.mark.parametrize("way", USES)
-def test_its_cotangent_comes_back_by_the_way_of_the_dual_layouts(way, to):
+def test_the_cotangent_comes_back_in_the_dual_layouts(way, to):
     laid_out, _ = step_of(USES[way], SETS[to])
     _, name = INSERTED[way]
     here, there = (laid_out.nodes(laid_out.producers[n]) for n in (name, "t"))
@@ -129,3 +133,20 @@ def test_its_cotangent_comes_back_by_the_way_of_the_dual_layouts(way, to):
         assert "copy" not in kinds
     elif here != there:
         assert BACKWARD[way] in kinds
+
+
+def test_a_sum_for_a_single_node_is_a_reduce():
+    one_node, _ = step_of(USES["P to R"], SETS["a part"])
+    conversion = one_node.producers["mean.reduce"]
+    assert (conversion.kind, conversion.operands) == ("reduce", ("mean",))
+    assert "mean.all_reduce" not in one_node.values
+    two_nodes, _ = step_of(USES["P to R"], SETS["others"])
+    assert two_nodes.producers["mean.all_reduce"].kind == "all_reduce"
+
+
+@pytest.mark.parametrize("layouts", CONVERSIONS)
+def test_only_a_sum_depends_on_the_number_of_targets(layouts):
+    assert conversion_kind(*layouts, targets=2) == CONVERSIONS[layouts]
+    to_one = "reduce" if layouts == ("P", "R") else CONVERSIONS[layouts]
+    assert conversion_kind(*layouts, targets=1) == to_one
+    assert is_conversion(to_one)

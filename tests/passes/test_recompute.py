@@ -1,12 +1,12 @@
-"""Blocks with `remat`: several in one model, and blocks that stand on several places."""
+"""`remat` blocks: several in one model, and blocks at several places."""
 
-from support.small_models import model
+from support.small_models import load_model
 
-from placer.compiler import lowered
+from placer.compiler import lower_model
 
 
 def step_of(graph, nodes="{worker: {count: 2}}"):
-    """The final graph of a training step, of x and y to the mean of a difference."""
+    """The final graph of a training step with these ops, on x and y."""
     text = f"""\
 nodes: {nodes}
 inputs:
@@ -20,7 +20,7 @@ train:
   minimize: loss
   optimizer: {{op: sgd, learning_rate: 0.1}}
 """
-    return lowered(model(text))[0]
+    return lower_model(load_model(text))[0]
 
 
 BLOCKS = """\
@@ -54,19 +54,19 @@ WHOLE = """\
 
 
 def sends(step):
-    """What crosses between nodes, and where to."""
-    found = [(op.operands, str(op.attrs["to"])) for op in step.of_kind("send")]
-    return sorted((name, to) for names, to in found for name in names)
+    """The values that cross nodes, with their targets."""
+    messages = [(op.operands, str(op.attrs["to"])) for op in step.of_kind("send")]
+    return sorted((name, to) for names, to in messages for name in names)
 
 
-def test_gradients_of_two_blocks_take_the_second_time_of_their_own():
+def test_gradients_of_two_blocks_use_the_recomputed_values_of_their_block():
     step = step_of(BLOCKS)
-    taken = {
+    operands = {
         op.kind + " of " + op.results[0].name: op.operands
         for op in step.ops
         if op.is_gradient
     }
-    assert taken == {
+    assert operands == {
         "mean_squared_error.grad of d.grad": ("loss.res", "loss.grad"),
         "mul.grad of c.grad": ("d.again.2.res", "x.again.2", "c.again.2", "d.grad"),
         "fc.grad of b.grad": ("c.again.2.res", "b.again.2", "c.w", "c.grad"),
@@ -84,7 +84,7 @@ def test_an_input_of_two_blocks_is_held_until_the_gradients_of_each():
     }
 
 
-def test_a_block_on_two_places_sends_nothing_for_its_second_time():
+def test_a_block_at_two_places_sends_nothing_twice():
     step = step_of(ACROSS)
     assert sends(step) == [
         ("a", "/node:worker:1/cpu"),
@@ -93,7 +93,7 @@ def test_a_block_on_two_places_sends_nothing_for_its_second_time():
     assert sends(step_of(ACROSS.replace("remat: true", "remat: false"))) == sends(step)
 
 
-def test_a_place_holds_what_came_to_it_until_its_own_gradients():
+def test_a_place_holds_received_values_until_its_own_gradients():
     step = step_of(ACROSS)
     holds = {(*op.operands, step.nodes(op)) for op in step.of_kind("hold")}
     assert holds == {
@@ -103,23 +103,23 @@ def test_a_place_holds_what_came_to_it_until_its_own_gradients():
     }
 
 
-def test_rows_that_were_gathered_are_not_gathered_again():
+def test_rows_are_gathered_only_once():
     step = step_of(WHOLE)
     assert sends(step) == sends(step_of(WHOLE.replace("remat: true", "remat: false")))
     assert {"a.again", "c.again"} <= step.values.keys()
 
 
-def test_gradients_of_what_is_kept_take_what_is_made_again():
+def test_gradients_of_kept_values_use_recomputed_operands():
     kept = WHOLE.replace(
         "{name: b, op: cumsum, in: a, axis: 0}", "{name: b, op: batch_norm, in: a}"
     )
     step = step_of(kept)
-    first_time = {
+    original = {
         name
         for op in step.ops
         if op.is_gradient
         for name in op.operands
         if name in step.values and f"{name}.again" in step.values
     }
-    assert first_time == set()
+    assert original == set()
     assert "a.again" in step.values

@@ -1,27 +1,28 @@
-"""The pictures of the seed documents, read off the placed graph, plan and programs."""
+"""Graphs, plans and programs of well-known examples: two workers, and a parameter
+server."""
 
 from math import prod
 
 import pytest
-from support.small_models import model, two_layers
+from support.small_models import load_model, two_layers
 
 from placer.compiler import compile as compile_model
-from placer.compiler import lowered
+from placer.compiler import lower_model
 from placer.graph.kinds import is_update
 from placer.passes.segment import is_computed
-from placer.resources import find
+from placer.resources import find_file
 from placer.spec import load
 
 
 def spec(name, **options):
-    return load(find(f"specs/{name}.yaml"), **options)
+    return load(find_file(f"specs/{name}.yaml"), **options)
 
 
 def step_of(name, **options):
-    return lowered(spec(name, **options))[0]
+    return lower_model(spec(name, **options))[0]
 
 
-def at(graph, node):
+def ops_of(graph, node):
     """The ops of one node, in order."""
     return [op for op in graph.ops if node in graph.nodes(op)]
 
@@ -44,12 +45,12 @@ def test_worker_0_sends_and_worker_1_listens():
 
 
 @pytest.mark.parametrize("nodes", [{}, {"worker": 2, "ps": 2}])
-def test_a_worker_holds_no_optimizer_and_ends_in_sends(nodes):
+def test_a_worker_has_no_optimizer_and_ends_with_sends(nodes):
     graph = step_of("seed_ctr", nodes=nodes)
     for worker in (h for h in graph.cluster.all_nodes() if h.startswith("worker")):
-        mine = at(graph, worker)
-        assert not [op for op in mine if is_update(op.kind) or op.kind == "store"]
-        kinds = [op.kind for op in mine]
+        ops = ops_of(graph, worker)
+        assert not [op for op in ops if is_update(op.kind) or op.kind == "store"]
+        kinds = [op.kind for op in ops]
         assert kinds[:2] == ["read", "read"]
         kinds = kinds[2:]
         servers = graph.cluster.kind("ps").count
@@ -59,7 +60,7 @@ def test_a_worker_holds_no_optimizer_and_ends_in_sends(nodes):
         assert kinds.count("listen_and_serv") == servers
 
 
-def test_sends_stand_where_the_optimizer_stood():
+def test_sends_replace_the_optimizer():
     single = step_of("seed_ctr", single_process=True)
     updates = [op for op in single.ops if is_update(op.kind)]
     last = max(i for i, op in enumerate(single.ops) if is_computed(op))
@@ -67,14 +68,14 @@ def test_sends_stand_where_the_optimizer_stood():
     split = step_of("seed_ctr")
     sent = [
         name
-        for op in at(split, "worker:0")
+        for op in ops_of(split, "worker:0")
         if op.kind == "send"
         for name in op.operands
     ]
     assert sent == [op.operands[1] for op in updates]
 
 
-def test_the_workers_text_has_no_update_and_ends_in_its_send(tmp_path):
+def test_the_program_of_a_worker_has_no_update_and_ends_with_a_send(tmp_path):
     compile_model(spec("seed_ctr"), tmp_path)
     text = (tmp_path / "worker-0/program.py").read_text()
     assert "update" not in text
@@ -100,52 +101,52 @@ def test_the_workers_text_has_no_update_and_ends_in_its_send(tmp_path):
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @pytest.mark.parametrize("dispatch", ["balanced", "round_robin", "hash", "merged"])
-def test_a_server_updates_the_blocks_it_holds_when_gradients_come(dispatch, servers):
-    text = find("specs/seed_ctr.yaml").read_text().replace(
+def test_a_server_updates_its_blocks_when_gradients_arrive(dispatch, servers):
+    text = find_file("specs/seed_ctr.yaml").read_text().replace(
         "  optimizer:\n", f"  slicing: {{dispatch: {dispatch}}}\n  optimizer:\n"
     )  # fmt: skip
-    graph = lowered(model(text, nodes={"ps": servers}))[0]
-    held = 0
+    graph = lower_model(load_model(text, nodes={"ps": servers}))[0]
+    stored = 0
     for node in (f"ps:{i}" for i in range(servers)):
-        mine = at(graph, node)
-        assert not [op for op in mine if is_computed(op)]
-        parameters = [op for op in mine if op.kind == "parameter"]
-        updates = [op for op in mine if is_update(op.kind)]
+        ops = ops_of(graph, node)
+        assert not [op for op in ops if is_computed(op)]
+        parameters = [op for op in ops if op.kind == "parameter"]
+        updates = [op for op in ops if is_update(op.kind)]
         assert [op.operands[0] for op in updates] == [op.name for op in parameters]
         received = {
             value.name
-            for op in mine
+            for op in ops
             if op.kind == "listen_and_serv"
             for value in op.results
         }
         assert {op.operands[1] for op in updates} == received
-        sent = [name for op in mine if op.kind == "send" for name in op.operands]
+        sent = [name for op in ops if op.kind == "send" for name in op.operands]
         assert sent == [op.name for op in parameters]
-        first_update = next(i for i, op in enumerate(mine) if is_update(op.kind))
+        first_update = next(i for i, op in enumerate(ops) if is_update(op.kind))
         last_receive = max(
-            i for i, op in enumerate(mine) if op.kind == "listen_and_serv"
+            i for i, op in enumerate(ops) if op.kind == "listen_and_serv"
         )
         assert last_receive < first_update
-        held += sum(
-            graph.tensor(op.name).numel()
+        stored += sum(
+            graph.tensor_type(op.name).numel()
             for op in parameters
             if not op.name.startswith("embedding")
         )
-    assert held == 788738
+    assert stored == 788738
 
 
 def test_the_plan_counts_788738_dense_values(tmp_path):
     plan = compile_model(spec("seed_ctr", nodes={"ps": 2, "worker": 2}), tmp_path)
     fc = [p for p in plan.parameters if not p.name.startswith("embedding")]
     assert sum(prod(p.shape) for p in fc) == 788738
-    held = [
+    stored = [
         block.stop - block.start
         for node in plan.nodes
         for table in node.tables
         for block in table.blocks
         if not block.parameter.startswith("embedding")
     ]
-    assert sum(held) == 788738
+    assert sum(stored) == 788738
 
 
 DECLARED = """\
@@ -175,10 +176,10 @@ train:
 
 
 def test_w1_and_b1_have_two_blocks_and_w2_and_b2_one():
-    graph = lowered(model(DECLARED))[0]
+    graph = lower_model(load_model(DECLARED))[0]
     blocks = {op.name: graph.nodes(op) for op in graph.of_kind("parameter")}
     assert [*blocks] == ["w1.block0", "w1.block1", "b1.block0", "b1.block1", "w2", "b2"]
-    sizes = {name: graph.tensor(name).numel() for name in blocks}
+    sizes = {name: graph.tensor_type(name).numel() for name in blocks}
     assert sizes == {
         "w1.block0": 5000,
         "w1.block1": 5000,
@@ -197,20 +198,20 @@ def test_w1_and_b1_have_two_blocks_and_w2_and_b2_one():
     }
 
 
-def test_round_robin_goes_on_from_parameter_to_parameter():
+def test_round_robin_continues_from_parameter_to_parameter():
     text = DECLARED.replace(
         "optimizer:", "slicing: {dispatch: round_robin}\n  optimizer:"
     )
-    graph = lowered(model(text))[0]
+    graph = lower_model(load_model(text))[0]
     nodes = [graph.nodes(op)[0] for op in graph.of_kind("parameter")]
     assert nodes == ["ps:0", "ps:1", "ps:2", "ps:0", "ps:1", "ps:2"]
 
 
-def test_a_server_without_a_block_says_so(tmp_path):
-    small = model(two_layers(nodes="{worker: {count: 1}, ps: {count: 6}}"))
+def test_the_program_of_a_server_without_blocks_is_empty(tmp_path):
+    small = load_model(two_layers(nodes="{worker: {count: 1}, ps: {count: 6}}"))
     plan = compile_model(small, tmp_path)
     empty = [n for n in plan.nodes if n.name.startswith("ps") and not n.tables]
-    assert len(empty) == 2  # four parameters, none large enough to be cut
+    assert len(empty) == 2  # four parameters, none large enough to be sliced
     for node in empty:
         text = (tmp_path / node.program).read_text()
-        assert '"""Nothing to do: this server holds no block."""' in text
+        assert '"""Nothing to do: this server stores no block."""' in text

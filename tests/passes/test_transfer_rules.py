@@ -1,17 +1,18 @@
-"""R6 and the order of messages, for many placements: one transfer per value and
-destination, one message per way, and no circle of waiting."""
+"""Rules of transfers, for many placements: a value goes once to a node, there is one
+message between two places per level, and nodes do not wait for each other in a
+cycle."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.small_models import model, two_layers
+from support.small_models import load_model, two_layers
 
-from placer.compiler import lowered
+from placer.compiler import lower_model
 from placer.errors import GraphError
-from placer.resources import find
+from placer.resources import find_file
 from placer.spec import load
 
-SPECS = sorted(path.stem for path in find("specs").glob("*.yaml"))
+SPECS = sorted(path.stem for path in find_file("specs").glob("*.yaml"))
 PLACES = [
     f"/node:worker{ids}/cpu" for ids in ("", ":0", ":1", ":3", ":0-1", ":2-3", ":0,2")
 ]
@@ -25,7 +26,7 @@ OPTIMIZERS = [
 
 def check(graph):
     listens = {op.attrs["edge"]: op for op in graph.of_kind("listen_and_serv")}
-    arrived, ways = set(), set()
+    arrived, routes = set(), set()
     for send in graph.of_kind("send"):
         listen = listens[send.attrs["edge"]]
         for operand, result in zip(send.operands, listen.results, strict=True):
@@ -33,35 +34,36 @@ def check(graph):
                 key = operand, result.layout, graph.nodes(listen), node
                 assert key not in arrived, key
                 arrived.add(key)
-        depends = level(graph, send)
-        way = (send.place, listen.place, depends, graph.is_repeated(send))
-        assert way not in ways, way
-        ways.add(way)
+        depth = level(graph, send)
+        route = (send.place, listen.place, depth, graph.is_repeated(send))
+        assert route not in routes, route
+        routes.add(route)
 
 
 def level(graph, send):
-    """How many messages must have come before the send can go."""
-    known, sent = {}, {}
+    """The number of messages that the send has to wait for, one after the other."""
+    depths, sent = {}, {}
     for op in graph.ops:
         if op.kind == "listen_and_serv":
             depth = sent[op.attrs["edge"]] + 1
         else:
-            depth = max((known[name] for name in op.operands), default=0)
+            depth = max((depths[name] for name in op.operands), default=0)
         if op.kind == "send":
             sent[op.attrs["edge"]] = depth
-        known.update((value.name, depth) for value in op.results)
+        depths.update((value.name, depth) for value in op.results)
     return sent[send.attrs["edge"]]
 
 
-def runs_to_its_end(graph):
-    """Each node runs its ops in order; a receive waits for every sender it needs."""
+def finishes(graph):
+    """Whether all nodes finish, if each runs its ops in order and a receive waits for
+    all its senders."""
     queues = {
         node: [op for op in graph.ops if node in graph.nodes(op)]
         for node in graph.cluster.all_nodes()
     }
     sent = set()
     while any(queues.values()):
-        moved = False
+        progress = False
         for node, queue in queues.items():
             while queue:
                 op = queue[0]
@@ -73,17 +75,17 @@ def runs_to_its_end(graph):
                 if op.kind == "send":
                     sent.add((op.attrs["edge"], node))
                 queue.pop(0)
-                moved = True
-        if not moved:
+                progress = True
+        if not progress:
             return False
     return True
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_specs_send_each_value_once_and_never_wait_in_a_circle(name):
-    for graph in lowered(load(find(f"specs/{name}.yaml"))):
+def test_specs_send_each_value_once_without_deadlock(name):
+    for graph in lower_model(load(find_file(f"specs/{name}.yaml"))):
         check(graph)
-        assert runs_to_its_end(graph)
+        assert finishes(graph)
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -94,7 +96,7 @@ def test_specs_send_each_value_once_and_never_wait_in_a_circle(name):
     st.booleans(),
     st.booleans(),
 )
-def test_any_placement_sends_once_and_never_waits_in_a_circle(
+def test_any_placement_sends_each_value_once_without_deadlock(
     first, second, optimizer, clipped, rooted
 ):
     text = two_layers(
@@ -109,19 +111,19 @@ def test_any_placement_sends_once_and_never_waits_in_a_circle(
     if rooted:
         text = text.replace("minimize: loss", "minimize: root")
     try:
-        graph, _ = lowered(model(text))
+        graph, _ = lower_model(load_model(text))
     except GraphError as error:
         if "cannot go from" not in error.message:
             raise
         return
     check(graph)
-    assert runs_to_its_end(graph)
+    assert finishes(graph)
 
 
-def test_a_circle_would_be_found():
-    graph, _ = lowered(load(find("specs/two_workers.yaml")))
+def test_a_deadlock_is_detected():
+    graph, _ = lower_model(load(find_file("specs/two_workers.yaml")))
     ops = list(graph.ops)
     send = next(i for i, op in enumerate(ops) if op.kind == "send")
     last = max(i for i, op in enumerate(ops) if op.kind == "listen_and_serv")
     ops.insert(last + 1, ops.pop(send))
-    assert not runs_to_its_end(graph.with_ops(ops))
+    assert not finishes(graph.with_ops(ops))

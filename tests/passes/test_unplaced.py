@@ -1,9 +1,9 @@
-"""Where things stand that nobody placed (the table of design 4), and what is refused."""
+"""The places of ops without a place, and models that cannot be placed."""
 
 import pytest
-from support.small_models import model, two_layers
+from support.small_models import load_model, two_layers
 
-from placer.compiler import lowered
+from placer.compiler import lower_model
 from placer.errors import GraphError
 from placer.graph.kinds import is_computed, is_update
 
@@ -11,10 +11,10 @@ W, W0, W1 = "/node:worker/cpu", "/node:worker:0/cpu", "/node:worker:1/cpu"
 
 
 def after(name, text):
-    """The graph after a pass, before the passes that follow."""
-    seen = {}
-    lowered(model(text), lambda at, graph: seen.setdefault(at, graph))
-    return seen[name]
+    """The graph after one pass."""
+    graphs = {}
+    lower_model(load_model(text), lambda at, graph: graphs.setdefault(at, graph))
+    return graphs[name]
 
 
 def places(text, at="place"):
@@ -22,7 +22,7 @@ def places(text, at="place"):
     return {op.name: str(op.place) for op in graph.ops}
 
 
-def test_an_op_without_a_place_stands_in_its_block():
+def test_an_op_without_a_place_has_that_of_its_scope():
     text = two_layers(first=None, second=None)
     inside = text.replace(
         "  - {name: h,", "  - place: /node:worker:1\n    ops:\n      - {name: h,"
@@ -30,12 +30,12 @@ def test_an_op_without_a_place_stands_in_its_block():
     assert places(inside)["h"] == W1
 
 
-def test_an_op_at_top_level_stands_with_its_first_placed_input():
+def test_an_op_outside_scopes_is_with_its_first_placed_operand():
     found = places(two_layers(first=W1, second=None))
     assert found["out"] == found["loss"] == W1
 
 
-def test_an_op_of_nothing_placed_stands_on_the_first_node_kind():
+def test_an_op_without_placed_operands_is_on_the_first_node_kind():
     text = two_layers(
         nodes="{back: {count: 1}, worker: {count: 2}}", first=None, second=None
     )
@@ -50,7 +50,7 @@ def test_the_first_node_kind_is_one_that_computes(single_process):
         first=None,
         second=None,
     )
-    step, _ = lowered(model(text, single_process=single_process))
+    step, _ = lower_model(load_model(text, single_process=single_process))
     computed = {str(op.place) for op in step.ops if is_computed(op)}
     assert computed == {"/node:worker/gpu"}
 
@@ -59,7 +59,7 @@ def test_the_first_node_kind_is_one_that_computes(single_process):
     ("devices", "best"),
     [("{cpu: 1, gpu: 1}", "gpu"), ("{cpu: 1}", "cpu"), ("{tpu: 1, cpu: 1}", "tpu")],
 )
-def test_a_place_without_a_device_is_on_the_best_that_its_node_has(devices, best):
+def test_a_place_without_a_device_is_on_the_best_device_of_its_node(devices, best):
     text = two_layers(
         nodes=f"{{worker: {{count: 2, devices: {devices}}}, ps: {{count: 1}}}}",
         first="/node:worker",
@@ -77,7 +77,7 @@ def test_a_server_without_a_device_is_on_its_cpu():
     assert places(text)["h.w"] == "/node:ps/cpu"
 
 
-def test_a_place_without_a_node_is_on_its_first_placed_input():
+def test_a_place_without_a_node_is_with_its_first_placed_operand():
     text = two_layers(
         nodes="{worker: {count: 2, devices: {cpu: 1, gpu: 1}}, ps: {count: 1}}",
         first="/node:worker:1/gpu",
@@ -87,7 +87,7 @@ def test_a_place_without_a_node_is_on_its_first_placed_input():
     assert found["out"] == "/node:worker:1/gpu"
 
 
-def test_a_gradient_stands_with_its_forward_op():
+def test_a_gradient_op_is_with_its_forward_op():
     graph = after("place", two_layers(first=W0, second=W1))
     for op in graph.ops:
         if op.is_gradient:
@@ -98,18 +98,18 @@ def test_a_gradient_stands_with_its_forward_op():
 @pytest.mark.parametrize(
     "at", ["/node:ps/cpu", "/node:ps:1/cpu", "/node:worker/cpu", "/node:worker:1/cpu"]
 )
-def test_a_parameter_and_its_update_stand_where_the_optimizer_stands(at):
+def test_a_parameter_and_its_update_are_with_the_optimizer(at):
     graph = after(
         "place",
         two_layers(optimizer=f"{{op: adam, learning_rate: 0.1, place: '{at}'}}"),
     )
     kinds = ("parameter", "adam", "store")
-    held = [op for op in graph.ops if op.kind in kinds]
-    assert len(held) == 12
-    assert {str(op.place) for op in held} == {at}
+    ops = [op for op in graph.ops if op.kind in kinds]
+    assert len(ops) == 12
+    assert {str(op.place) for op in ops} == {at}
 
 
-def test_a_parameter_of_a_named_server_is_whole_there():
+def test_a_parameter_on_a_given_server_is_not_sliced():
     graph = after(
         "slice",
         two_layers(
@@ -122,7 +122,7 @@ def test_a_parameter_of_a_named_server_is_whole_there():
     assert found == dict.fromkeys(["h.w", "h.b", "out.w", "out.b"], "/node:ps:1/cpu")
 
 
-def test_a_parameter_of_some_servers_is_sliced_over_exactly_these():
+def test_a_parameter_on_some_servers_is_sliced_over_these():
     graph = after(
         "slice",
         two_layers(
@@ -141,7 +141,7 @@ SERVERS = "{worker: {count: 2}, ps: {count: 3}}"
 
 
 def on_servers(**widths):
-    """Layers of x, each of its own width, placed on servers without saying which."""
+    """Layers of x of these widths, on servers without a number."""
     layers = "".join(
         f"  - {{name: {name}, op: fc, in: x, size: {width}, place: /node:ps/cpu}}\n"
         for name, width in widths.items()
@@ -149,19 +149,19 @@ def on_servers(**widths):
     return two_layers(nodes=SERVERS, extra=layers)
 
 
-def test_ops_on_some_server_are_dealt_out_by_what_they_load_it_with():
+def test_ops_on_any_server_are_assigned_by_their_loads():
     found = places(on_servers(a=4, b=32, c=8, d=2, e=1))
-    stand = {name: found[name] for name in "abcde"}
+    assigned = {name: found[name] for name in "abcde"}
     server = "/node:ps:{}/cpu".format
-    assert stand == dict(
+    assert assigned == dict(
         zip("abcde", map(server, (2, 0, 1, 2, 2)), strict=True)
-    )  # the largest first, each to the server with the least
+    )  # the largest first, each to the server with the least load
 
 
-def test_ops_on_some_server_that_take_each_other_stand_on_one():
+def test_connected_ops_on_any_server_are_on_one_server():
     text = on_servers(a=32, b=32) + ""
     chain = (
-        "  - {name: t, op: tanh, in: a}\n"  # with what it takes
+        "  - {name: t, op: tanh, in: a}\n"  # with its operand
         "  - {name: c, op: fc, in: [t], size: 4, place: /node:ps}\n"
     )
     found = places(text.replace("train:\n  minimize", f"{chain}train:\n  minimize"))
@@ -169,13 +169,13 @@ def test_ops_on_some_server_that_take_each_other_stand_on_one():
     assert found["b"] == "/node:ps:1/cpu"
 
 
-def test_a_named_server_and_all_of_them_are_taken_at_their_word():
+def test_a_given_server_and_all_servers_are_kept_as_written():
     text = two_layers(nodes=SERVERS, batch=9, first="/node:ps:1", second="/node:ps:*")
     found = places(text)
     assert (found["h"], found["out"]) == ("/node:ps:1/cpu", "/node:ps/cpu")
 
 
-def test_a_parameter_of_one_server_alone_is_whole_there():
+def test_a_parameter_that_one_server_uses_is_not_sliced():
     text = two_layers(
         nodes=SERVERS,
         first="/node:ps:1",
@@ -183,12 +183,12 @@ def test_a_parameter_of_one_server_alone_is_whole_there():
         optimizer="{op: sgd, learning_rate: 0.1, place: /node:ps}",
     )
     graph = after("slice", text)
-    held = {op.name: graph.nodes(op) for op in graph.of_kind("parameter")}
-    assert held["h.w"] == held["h.b"] == ("ps:1",)
-    assert "h.w.block0" not in held
+    nodes = {op.name: graph.nodes(op) for op in graph.of_kind("parameter")}
+    assert nodes["h.w"] == nodes["h.b"] == ("ps:1",)
+    assert "h.w.block0" not in nodes
 
 
-def test_gradients_from_nodes_of_two_kinds_are_summed_at_the_first():
+def test_gradients_from_two_node_kinds_are_summed_on_the_first_kind():
     text = two_layers(
         nodes="{worker: {count: 2}, other: {count: 1}, ps: {count: 1}}",
         extra="  - {name: again, op: fc, in: x, size: 16, place: /node:other,"
@@ -201,7 +201,7 @@ def test_gradients_from_nodes_of_two_kinds_are_summed_at_the_first():
     assert sums["h.w.grad"] == "/node:worker/cpu"
 
 
-def test_gradients_from_two_kinds_of_devices_are_summed_on_those_of_the_first():
+def test_gradients_from_two_kinds_of_devices_are_summed_on_the_first_kind():
     text = two_layers(
         nodes="{worker: {count: 2, devices: {cpu: 1, gpu: 1}}, ps: {count: 1}}",
         first="/node:worker:0/cpu",
@@ -215,19 +215,19 @@ def test_gradients_from_two_kinds_of_devices_are_summed_on_those_of_the_first():
     assert found["h.w.grad"] == "/node:worker/cpu"
 
 
-def test_an_optimizer_without_a_place_stands_on_the_servers():
+def test_an_optimizer_without_a_place_is_on_the_servers():
     graph = after("place", two_layers())
     assert {str(op.place) for op in graph.ops if is_update(op.kind)} == {"/node:ps/cpu"}
 
 
-def test_without_servers_an_optimizer_stands_with_the_first_op_of_its_parameter():
+def test_without_servers_an_optimizer_is_with_the_first_op_of_its_parameter():
     text = two_layers(nodes="{worker: {count: 2}}", first=W0, second=W1)
     found = places(text)
     assert {found[f"h.{p}.new"] for p in "wb"} == {W0}
     assert {found[f"out.{p}.new"] for p in "wb"} == {W1}
 
 
-def test_a_parameter_of_two_workers_without_servers_stands_with_the_first():
+def test_without_servers_a_parameter_of_two_workers_is_on_the_first():
     text = two_layers(
         nodes="{worker: {count: 2}}",
         first=W0,
@@ -238,39 +238,39 @@ def test_a_parameter_of_two_workers_without_servers_stands_with_the_first():
     assert places(text)["h.w"] == W0
 
 
-def test_a_metric_stands_with_what_it_records():
+def test_a_metric_is_with_the_value_that_it_records():
     assert places(two_layers(first=W0, second=W1))["record.loss"] == W1
 
 
-def test_what_is_chosen_is_told_in_the_plan(tmp_path):
+def test_the_plan_contains_the_choices(tmp_path):
     from placer.compiler import compile as compile_model
 
-    plan = compile_model(model(two_layers(first=None, second=None)), tmp_path)
-    told = {choice.what: choice.why for choice in plan.choices}
-    assert told["h (fc) at /node:worker/cpu"] == (
-        "nothing was written: with its first placed input, else on /node:worker"
+    plan = compile_model(load_model(two_layers(first=None, second=None)), tmp_path)
+    choices = {choice.what: choice.why for choice in plan.choices}
+    assert choices["h (fc) at /node:worker/cpu"] == (
+        "it has no place: with its first placed operand, else on /node:worker"
     )
-    assert told["h.w (parameter) at /node:ps:0/cpu"] == (
-        "a parameter stands where its optimizer (sgd) does"
+    assert choices["h.w (parameter) at /node:ps:0/cpu"] == (
+        "a parameter is where its optimizer (sgd) is"
     )
-    sends = [what for what in told if "(send)" in what]
+    sends = [what for what in choices if "(send)" in what]
     assert len(sends) == 4
-    assert "the short tail of a training epoch" in told
+    assert "the short tail of a training epoch" in choices
 
 
-def test_a_server_that_was_chosen_is_told_in_the_plan(tmp_path):
+def test_the_plan_contains_the_choice_of_a_server(tmp_path):
     from placer.compiler import compile as compile_model
 
     text = two_layers(nodes=SERVERS, first="/node:ps/cpu")
-    plan = compile_model(model(text), tmp_path)
-    told = {choice.what: choice.why for choice in plan.choices}
-    alone = "it stands, whole, on the server whose ops alone use it"
-    assert told["h.w (parameter) at /node:ps:0/cpu"] == alone
-    assert told["h.w.new (sgd) at /node:ps:0/cpu"] == (
-        f"nothing was written: with its parameter, for {alone}"
+    plan = compile_model(load_model(text), tmp_path)
+    choices = {choice.what: choice.why for choice in plan.choices}
+    alone = "unsliced, on the server whose ops alone use it"
+    assert choices["h.w (parameter) at /node:ps:0/cpu"] == alone
+    assert choices["h.w.new (sgd) at /node:ps:0/cpu"] == (
+        f"it has no place: with its parameter, {alone}"
     )
-    assert told["h (fc) at /node:ps:0/cpu"].startswith(
-        "written as /node:ps/cpu: of the servers, the one that is then loaded the least"
+    assert choices["h (fc) at /node:ps:0/cpu"].startswith(
+        "specified as /node:ps/cpu: the server with the least load after it"
     )
 
 
@@ -278,38 +278,38 @@ GPUS = "{worker: {count: 2, devices: {cpu: 1, gpu: 2}}, ps: {count: 1}}"
 BACKWARD = "  backward: /node:worker:1/gpu:0"
 
 
-def test_ops_without_a_place_stand_with_their_gradients_at_backward():
+def test_ops_without_a_place_are_with_their_gradients_at_train_backward():
     extra = "  - {name: seen, op: reduce_max, in: h}"
     found = places(
         two_layers(nodes=GPUS, first=None, second=W0, train=BACKWARD, extra=extra)
     )
     assert found["h"] == found["h.w.grad"] == "/node:worker:1/gpu:0"
-    assert found["seen"] == "/node:worker:1/gpu:0"  # with its first placed input
+    assert found["seen"] == "/node:worker:1/gpu:0"  # with its first placed operand
     assert found["out"] == found["h.grad"] == W0
     assert found["loss"] == "/node:worker:1/gpu:0"
 
 
-def test_a_backward_that_is_part_of_a_place_is_completed():
+def test_an_incomplete_place_of_train_backward_is_completed():
     found = places(
         two_layers(nodes=GPUS, first=W1, second=None, train="  backward: /gpu:1")
     )
     assert found["out"] == found["h.grad"] == "/node:worker:1/gpu:1"
 
 
-def test_one_process_knows_no_backward():
+def test_a_single_process_ignores_train_backward():
     text = two_layers(nodes=GPUS, first=None, second=None, train=BACKWARD)
-    step, _ = lowered(model(text, single_process=True))
+    step, _ = lower_model(load_model(text, single_process=True))
     assert {str(op.place) for op in step.ops if is_computed(op)} == {"/node:worker/cpu"}
 
 
-def test_why_an_op_stands_with_its_gradient(tmp_path):
+def test_the_plan_contains_why_an_op_is_with_its_gradient(tmp_path):
     from placer.compiler import compile as compile_model
 
     text = two_layers(nodes=GPUS, first=None, second=W0, train=BACKWARD)
-    plan = compile_model(model(text), tmp_path)
-    told = {choice.what: choice.why for choice in plan.choices}
-    assert told["h (fc) at /node:worker:1/gpu:0"] == (
-        "nothing was written: with its gradient, which is at /node:worker:1/gpu:0"
+    plan = compile_model(load_model(text), tmp_path)
+    choices = {choice.what: choice.why for choice in plan.choices}
+    assert choices["h (fc) at /node:worker:1/gpu:0"] == (
+        "it has no place: with its gradient, which is at /node:worker:1/gpu:0"
     )
 
 
@@ -328,7 +328,7 @@ REFUSED = {
         "minimize",
         None,
     ),
-    "an optimizer of what the loss does not depend on": (
+    "an optimizer whose parameters the loss does not depend on": (
         two_layers(
             extra="  - {name: side, op: fc, in: h, size: 4}",
             optimizer="[{op: adam, learning_rate: 0.1, match: 'side.*'},"
@@ -336,7 +336,7 @@ REFUSED = {
         ),
         "19:16: this optimizer trains nothing: 'loss' does not depend on 'side.w' and "
         "1 more",
-        "minimize what they lead to, or give them trainable: false",
+        "minimize a loss that depends on them, or set trainable: false",
     ),
     "two clips": (
         two_layers(
@@ -353,7 +353,7 @@ REFUSED = {
 def test_a_model_that_cannot_be_placed_is_refused(mistake):
     text, message, hint = REFUSED[mistake]
     with pytest.raises(GraphError) as caught:
-        lowered(model(text))
+        lower_model(load_model(text))
     error = caught.value
     assert f"{error.span.line}:{error.span.column}: {error.message}" == message
     assert error.hint == hint

@@ -1,4 +1,4 @@
-"""A cluster turns places into devices, and says what it lacks."""
+"""A cluster resolves places to devices, and reports those that it does not have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def resolved(text: str) -> list[str]:
     return [str(location) for location in CLUSTER.resolve(Place.parse(text))]
 
 
-def test_a_place_is_its_devices_by_node_id_and_then_device_id() -> None:
+def test_a_place_resolves_to_its_devices_by_node_id_and_then_device_id() -> None:
     assert resolved("/node:worker/gpu:6-7") == [
         "/node:worker:0/gpu:6",
         "/node:worker:0/gpu:7",
@@ -26,11 +26,11 @@ def test_a_place_is_its_devices_by_node_id_and_then_device_id() -> None:
     assert len(resolved("/node:worker:*/gpu:*")) == 16
 
 
-def test_a_location_knows_its_node() -> None:
+def test_a_location_has_a_node_name() -> None:
     assert Location("worker", 1, "gpu", 3).node_name == "worker:1"
 
 
-def test_nodes_are_the_distinct_ones_of_a_place_in_order() -> None:
+def test_nodes_returns_the_distinct_nodes_of_a_place_in_order() -> None:
     nodes = CLUSTER.nodes
     assert nodes(Place.parse("/node:worker/gpu:0-3")) == ("worker:0", "worker:1")
     assert nodes(Place.parse("/node:ps:0,2/cpu")) == ("ps:0", "ps:2")
@@ -50,12 +50,10 @@ def test_all_nodes_are_in_the_order_of_declaration() -> None:
         ("/node:ps/cpu:0", "/node:ps/cpu"),
         ("/node:ps:0-2", "/node:ps"),
         ("/gpu:*", "/gpu"),
-        ("/gpu:0-7", "/gpu:0-7"),  # of which nodes is not said
+        ("/gpu:0-7", "/gpu:0-7"),  # the nodes are unknown
     ],
 )
-def test_the_canonical_place_drops_ids_that_are_all_there_are(
-    text: str, canonical: str
-) -> None:
+def test_the_canonical_place_drops_ids_that_name_all(text: str, canonical: str) -> None:
     assert str(CLUSTER.canonical(Place.parse(text))) == canonical
 
 
@@ -79,7 +77,7 @@ def test_the_canonical_place_drops_ids_that_are_all_there_are(
             "/node:ps/gpu",
             "gpu",
             "no device 'gpu' on node 'ps': declared are cpu",
-            "where a node has one, say devices: {cpu: 1, gpu: 1}",
+            "declare it for its nodes: devices: {cpu: 1, gpu: 1}",
         ),
         (
             "/node:worker:1/gpu:8",
@@ -96,18 +94,18 @@ def test_the_canonical_place_drops_ids_that_are_all_there_are(
         (
             "/node:worker",
             "/node:worker",
-            "the place '/node:worker' says no device",
+            "the place '/node:worker' has no device",
             "write both, for example /node:worker/cpu",
         ),
         (
             "/gpu:1",
             "/gpu:1",
-            "the place '/gpu:1' says no node",
+            "the place '/gpu:1' has no node",
             "write both, for example /node:worker/cpu",
         ),
     ],
 )
-def test_what_the_cluster_lacks_is_named_and_pointed_at(
+def test_an_error_names_and_points_at_what_the_cluster_lacks(
     text: str, pointed: str, message: str, hint: str
 ) -> None:
     line = f"  - {{name: worker, place: {text}}}"
@@ -120,13 +118,13 @@ def test_what_the_cluster_lacks_is_named_and_pointed_at(
     assert error.span == Span("model.yaml", 3, column, len(pointed), line)
 
 
-def test_without_a_file_the_place_itself_is_pointed_at() -> None:
+def test_without_a_file_the_error_points_at_the_place() -> None:
     with pytest.raises(PlaceError) as caught:
         CLUSTER.resolve(Place.parse("/node:worker/tpu"))
     assert caught.value.span == Span("<place>", 1, 14, 3, "/node:worker/tpu")
 
 
-def test_a_part_of_a_place_is_checked_by_itself() -> None:
+def test_a_place_with_one_part_is_checked() -> None:
     CLUSTER.check(Place.parse("/gpu:7"))
     CLUSTER.check(Place.parse("/node:ps:2"))
     with pytest.raises(PlaceError, match="no 'gpu:8' on any node"):
@@ -138,11 +136,11 @@ def test_a_part_of_a_place_is_checked_by_itself() -> None:
 def test_nodes_of_a_place_that_the_cluster_lacks_are_an_error() -> None:
     with pytest.raises(PlaceError, match="no 'ps:3'"):
         CLUSTER.nodes(Place.parse("/node:ps:3/cpu"))
-    with pytest.raises(PlaceError, match="says no node"):
+    with pytest.raises(PlaceError, match="has no node"):
         CLUSTER.nodes(Place.parse("/cpu"))
 
 
-def test_kind_finds_by_name_and_names_the_nearest() -> None:
+def test_kind_returns_a_kind_by_name_or_names_the_nearest() -> None:
     assert CLUSTER.kind("ps") == NodeKind("ps", 3)
     with pytest.raises(PlaceError, match="did you mean 'worker'"):
         CLUSTER.kind("workers")
@@ -175,12 +173,12 @@ def test_a_cluster_prints_as_in_the_text_of_a_graph() -> None:
         "nodes(worker: 100000 {gpu: 100000})",
     ],
 )
-def test_other_text_is_no_cluster(text: str) -> None:
+def test_other_text_is_not_a_cluster(text: str) -> None:
     with pytest.raises(PlaceError):
         Cluster.parse(text)
 
 
-def test_the_error_of_a_cluster_text_points_where_it_stands() -> None:
+def test_an_error_of_a_cluster_text_points_to_its_position() -> None:
     span = Span("graph.txt", 1, 15, 5, "graph @digits nodes")
     with pytest.raises(PlaceError) as caught:
         Cluster.parse("nodes", span=span)

@@ -34,7 +34,7 @@ def test_an_inner_none_clears() -> None:
     assert Place.merge(None, None) == Place()
 
 
-def test_an_outer_none_and_a_place_that_says_nothing_change_nothing() -> None:
+def test_an_outer_none_and_the_empty_place_change_nothing() -> None:
     place = Place.parse("/node:worker:1/gpu")
     assert Place.merge(None, place) == place
     assert Place.merge(Place(), place) == place
@@ -42,7 +42,7 @@ def test_an_outer_none_and_a_place_that_says_nothing_change_nothing() -> None:
 
 
 def test_nesting_goes_from_the_outside_in() -> None:
-    """Where a name is left and come back to, its ids are gone, so order matters."""
+    """A name that is replaced and used again has lost its ids, so the order matters."""
     first, other, back = map(
         Place.parse, ("/node:worker:1", "/node:ps", "/node:worker")
     )

@@ -1,4 +1,4 @@
-"""Properties of places, over drawn places, strings and clusters."""
+"""Property tests of places, with random places, strings and clusters."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ kinds = st.one_of(
 
 def ids_below(count: int) -> st.SearchStrategy[Ids]:
     some = st.sets(st.integers(0, count - 1), min_size=1, max_size=8)
-    return st.one_of(
-        st.none(), st.just("*"), some.map(lambda found: tuple(sorted(found)))
-    )
+    return st.one_of(st.none(), st.just("*"), some.map(lambda ids: tuple(sorted(ids))))
 
 
 @st.composite
@@ -48,7 +46,7 @@ def places(
     )
 
 
-# Few names and ids, so that merges meet the same ones again.
+# Few names and ids, so that merged places often have the same ones.
 nested = places(
     st.sampled_from(["worker", "ps"]), st.sampled_from(["cpu", "gpu"]), ids_below(2)
 )
@@ -59,8 +57,8 @@ def clusters(draw: st.DrawFn) -> Cluster:
     device = st.tuples(kinds, st.integers(1, 3))
     devices = st.lists(device, min_size=1, max_size=3, unique_by=lambda d: d[0])
     kind = st.builds(NodeKind, names, st.integers(1, 4), devices.map(tuple))
-    found = st.lists(kind, min_size=1, max_size=3, unique_by=lambda k: k.name)
-    return Cluster(tuple(draw(found)))
+    kinds_of_nodes = st.lists(kind, min_size=1, max_size=3, unique_by=lambda k: k.name)
+    return Cluster(tuple(draw(kinds_of_nodes)))
 
 
 @st.composite
@@ -90,7 +88,7 @@ def test_a_place_prints_and_reads_back(place: Place) -> None:
     st.sampled_from(["cpu", "GPU"]),
     st.booleans(),
 )
-def test_what_a_spelling_prints_as_is_read_and_printed_the_same(
+def test_the_printed_form_of_any_spelling_is_parsed_and_printed_unchanged(
     node: str, name: str, ids: list[int], lead: str, kind: str, swapped: bool
 ) -> None:
     listed = ",".join(map(str, ids))
@@ -123,7 +121,7 @@ def test_any_text_is_a_place_or_a_mistake_inside_it(text: str) -> None:
 
 @drawn
 @given(nested)
-def test_nothing_is_the_identity_of_merging(place: Place) -> None:
+def test_the_empty_place_is_the_identity_of_merging(place: Place) -> None:
     assert Place.merge(Place(), place) == place
     assert Place.merge(place, Place()) == place
     assert Place.merge(place, place) == place
@@ -131,7 +129,7 @@ def test_nothing_is_the_identity_of_merging(place: Place) -> None:
 
 @drawn
 @given(nested, nested)
-def test_what_the_inner_place_says_stays(outer: Place, inner: Place) -> None:
+def test_the_parts_of_the_inner_place_are_kept(outer: Place, inner: Place) -> None:
     merged = Place.merge(outer, inner)
     if inner.node is not None:
         assert merged.node == inner.node
@@ -146,13 +144,13 @@ def test_what_the_inner_place_says_stays(outer: Place, inner: Place) -> None:
 
 
 def comes_back(a: str | None, ids: Ids, b: str | None, c: str | None) -> bool:
-    """Whether a name with ids is left for another and come back to."""
+    """Whether a name with ids is replaced by another name and then used again."""
     return ids is not None and a == c and b not in (None, a)
 
 
 @drawn
 @given(nested, nested, nested)
-def test_merging_is_associative_where_no_name_is_left_and_come_back_to(
+def test_merging_is_associative_unless_a_name_is_replaced_and_used_again(
     a: Place, b: Place, c: Place
 ) -> None:
     inwards = Place.merge(Place.merge(a, b), c)
@@ -172,10 +170,10 @@ def test_merging_is_associative_where_no_name_is_left_and_come_back_to(
 
 @drawn
 @given(placed())
-def test_the_canonical_place_is_the_same_set_and_shortest(
-    found: tuple[Cluster, Place],
+def test_the_canonical_place_is_shortest_and_has_the_same_devices(
+    cluster_and_place: tuple[Cluster, Place],
 ) -> None:
-    cluster, place = found
+    cluster, place = cluster_and_place
     canonical = cluster.canonical(place)
     assert cluster.resolve(canonical) == cluster.resolve(place)
     assert cluster.canonical(canonical) == canonical
@@ -184,7 +182,7 @@ def test_the_canonical_place_is_the_same_set_and_shortest(
 
 @drawn
 @given(clusters(), st.data())
-def test_places_of_one_set_have_one_canonical_form(
+def test_places_with_the_same_devices_have_the_same_canonical_form(
     cluster: Cluster, data: st.DataObject
 ) -> None:
     kind = cluster.kinds[0]
@@ -205,9 +203,9 @@ def test_places_of_one_set_have_one_canonical_form(
 @drawn
 @given(placed())
 def test_a_place_is_an_ordered_set_of_devices_that_exist(
-    found: tuple[Cluster, Place],
+    cluster_and_place: tuple[Cluster, Place],
 ) -> None:
-    cluster, place = found
+    cluster, place = cluster_and_place
     locations = cluster.resolve(place)
     assert list(locations) == sorted(set(locations))
     assert locations

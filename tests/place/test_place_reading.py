@@ -1,4 +1,4 @@
-"""A place string reads to its fields, prints in one form, and its mistakes point."""
+"""Place strings are parsed and printed, and mistakes are reported at their position."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ PRINTED = [
     ("/GPU:0", "/gpu:0"),
 ]
 
-# text, the stretch of columns from 1 with its last, message, a piece of the hint
+# text, first and last column from 1, part of the message, part of the hint
 WRONG = [
     ("/nod:worker", 1, 5, "unknown part '/nod:'", "did you mean '/node:'?"),
     ("/nodes:worker/cpu", 1, 7, "unknown part '/nodes:'", "did you mean '/node:'?"),
     ("/cpu/jobs:ps", 5, 10, "unknown part '/jobs:'", "did you mean '/job:'?"),
     ("/Node:worker", 1, 5, "unknown part '/Node'", "did you mean '/node:'?"),
     ("/xyzzy:worker", 1, 7, "unknown part '/xyzzy:'", "write for example"),
-    ("/node", 1, 5, "'/node' is followed by ':' and what it names", "write for"),
-    ("/node/cpu", 1, 5, "'/node' is followed by ':' and what it names", "write for"),
+    ("/node", 1, 5, "'/node' must be followed by ':' and a name", "write for"),
+    ("/node/cpu", 1, 5, "'/node' must be followed by ':' and a name", "write for"),
     ("/node:", 6, 6, "the name of the node is missing", "write for example"),
     ("/node:/cpu", 6, 6, "the name of the node is missing", "write for example"),
     ("/node:0", 7, 7, "'0' is not the name of a node", "a name is"),
@@ -69,52 +69,64 @@ WRONG = [
     ("/gpu:0,,1", 7, 7, "an id is missing after ','", "ids are"),
     ("/gpu:,1", 5, 5, "an id is missing after ':'", "ids are"),
     ("/gpu:0-", 7, 7, "the end of the range is missing after '-'", "ids are"),
-    ("/gpu:-1", 6, 6, "an id is not negative", "ids are"),
-    ("/gpu:0--1", 8, 8, "an id is not negative", "ids are"),
+    ("/gpu:-1", 6, 6, "an id cannot be negative", "ids are"),
+    ("/gpu:0--1", 8, 8, "an id cannot be negative", "ids are"),
     ("/gpu:all", 6, 8, "'all' is not an id", "ids are"),
     ("/gpu:1x", 6, 7, "'1x' is not an id", "ids are"),
     ("/gpu:07", 6, 7, "an id has no leading zeros", "did you mean '7'?"),
-    ("/gpu:*,1", 7, 7, "'*' is all ids and stands alone", None),
-    ("/gpu:1,*", 8, 8, "'*' is all ids and stands alone", None),
+    ("/gpu:*,1", 7, 7, "'*' means all ids and cannot be combined", None),
+    ("/gpu:1,*", 8, 8, "'*' means all ids and cannot be combined", None),
     ("/node:worker:0-1-2", 17, 17, "unexpected '-'", "write for example"),
     ("/node:worker:2:3/cpu", 15, 15, "unexpected ':'", "write for example"),
-    ("/node:ps:0/gpu:7-0", 16, 18, "the range 7-0 falls", "did you mean '0-7'?"),
-    ("/gpu:1,1", 8, 8, "id 1 is said twice", None),
-    ("/gpu:0-3,2-5", 10, 12, "ids 2-3 are said twice", None),
+    (
+        "/node:ps:0/gpu:7-0",
+        16,
+        18,
+        "the range 7-0 is descending",
+        "did you mean '0-7'?",
+    ),
+    ("/gpu:1,1", 8, 8, "id 1 is given twice", None),
+    ("/gpu:0-3,2-5", 10, 12, "ids 2-3 are given twice", None),
     ("/gpu:0-999999999", 8, 16, "the id is too large; 99999 is the largest", None),
     ("/gpu:" + "9" * 900, 6, 905, "the id is too large; 99999 is the largest", None),
-    ("/node:worker/node:ps", 19, 20, "the node is said twice", "one node"),
-    ("/job:worker/node:worker", 18, 23, "the node is said twice", "one node"),
-    ("/cpu/gpu:1", 6, 8, "the device is said twice", "one device"),
-    ("/gpu:0/gpu:1", 8, 10, "the device is said twice", "/gpu:0,2-3"),
+    ("/node:worker/node:ps", 19, 20, "the node is given twice", "one node"),
+    ("/job:worker/node:worker", 18, 23, "the node is given twice", "one node"),
+    ("/cpu/gpu:1", 6, 8, "the device is given twice", "one device"),
+    ("/gpu:0/gpu:1", 8, 10, "the device is given twice", "/gpu:0,2-3"),
     ("/worker/cpu", 2, 7, "'worker' is read as a device", "'/node:worker/cpu'?"),
     ("/gpu:0/ps:1", 8, 9, "'ps' is read as a device", "'/gpu:0/node:ps:1'?"),
     ("/device:ps/cpu", 9, 10, "'ps' is read as a device", "'/node:ps/cpu'?"),
-    ("/a/b", 4, 4, "the device is said twice", "one device"),
-    ("/task:0", 1, 6, "'/task:' stands once, and only after '/job:NAME'", "as in"),
+    ("/a/b", 4, 4, "the device is given twice", "one device"),
+    ("/task:0", 1, 6, "'/task:' is allowed once, and only after '/job:NAME'", "as in"),
     (
         "/node:worker/task:0",
         13,
         18,
-        "'/task:' stands once, and only after '/job:NAME'",
+        "'/task:' is allowed once, and only after '/job:NAME'",
         "as in",
     ),
-    ("/job:ps/replica:", 8, 16, "only '/replica:0' is read", None),
-    ("/job:ps/replica:1", 8, 17, "only '/replica:0' is read", None),
-    ("/job:ps/replica:01", 17, 18, "only '/replica:0' is read", None),
+    ("/job:ps/replica:", 8, 16, "a replica can only be 0: '/replica:0'", None),
+    ("/job:ps/replica:1", 8, 17, "a replica can only be 0: '/replica:0'", None),
+    ("/job:ps/replica:01", 17, 18, "a replica can only be 0: '/replica:0'", None),
     ("/job:ps/task:0-1", 15, 15, "unexpected '-'", "a task is one number or *"),
-    ("/node:worker /cpu", 13, 13, "a place holds no blanks", "'/node:worker/cpu'?"),
-    (" /cpu", 1, 1, "a place holds no blanks", "did you mean '/cpu'?"),
-    ("/cpu\n", 5, 5, "a place holds no blanks", "did you mean '/cpu'?"),
-    ("/gpu:\N{FULLWIDTH DIGIT ONE}", 6, 6, "does not belong in a place", "write"),
-    ("/gpu:\N{ARABIC-INDIC DIGIT ONE}", 6, 6, "does not belong in a place", "write"),
-    ("/gp\0u", 4, 4, r"'\x00' does not belong in a place", "write for example"),
-    ("/node:worker:(1)", 14, 14, "'(' does not belong in a place", "write for"),
+    (
+        "/node:worker /cpu",
+        13,
+        13,
+        "a place cannot contain whitespace",
+        "'/node:worker/cpu'?",
+    ),
+    (" /cpu", 1, 1, "a place cannot contain whitespace", "did you mean '/cpu'?"),
+    ("/cpu\n", 5, 5, "a place cannot contain whitespace", "did you mean '/cpu'?"),
+    ("/gpu:\N{FULLWIDTH DIGIT ONE}", 6, 6, "a place cannot contain", "write"),
+    ("/gpu:\N{ARABIC-INDIC DIGIT ONE}", 6, 6, "a place cannot contain", "write"),
+    ("/gp\0u", 4, 4, r"a place cannot contain '\x00'", "write for example"),
+    ("/node:worker:(1)", 14, 14, "a place cannot contain '('", "write for"),
 ]
 
 
 @pytest.mark.parametrize(("text", "place"), READ)
-def test_a_place_reads_to_its_fields_and_prints_the_same(
+def test_a_place_is_parsed_to_its_fields_and_printed_unchanged(
     text: str, place: Place
 ) -> None:
     assert Place.parse(text) == place
@@ -122,7 +134,7 @@ def test_a_place_reads_to_its_fields_and_prints_the_same(
 
 
 @pytest.mark.parametrize(("text", "printed"), PRINTED)
-def test_other_spellings_print_in_one_form(text: str, printed: str) -> None:
+def test_other_spellings_are_printed_in_one_form(text: str, printed: str) -> None:
     assert str(Place.parse(text)) == printed
 
 
@@ -135,8 +147,8 @@ def test_a_mistake_points_at_its_column_and_has_a_hint(
     error = caught.value
     assert error.span is not None
     assert (error.span.file, error.span.line) == ("<place>", 1)
-    stretch = (error.span.column, error.span.column + error.span.length - 1)
-    assert stretch == (first, last)
+    columns = (error.span.column, error.span.column + error.span.length - 1)
+    assert columns == (first, last)
     assert message in error.message
     assert (error.hint is None) if hint is None else (hint in (error.hint or ""))
 
@@ -145,16 +157,14 @@ def test_the_whole_message_of_a_mistake() -> None:
     with pytest.raises(PlaceError) as caught:
         Place.parse("/node:worker/gpu:3-1")
     assert str(caught.value) == (
-        "<place>:1:18: the range 3-1 falls\n"
+        "<place>:1:18: the range 3-1 is descending\n"
         "  1 | /node:worker/gpu:3-1\n"
         "    |                  ^^^\n"
         "  hint: did you mean '1-3'?"
     )
 
 
-def test_the_empty_place_is_a_mistake_and_the_place_that_says_nothing_prints_it() -> (
-    None
-):
+def test_the_empty_string_is_a_mistake_but_the_empty_place_prints_it() -> None:
     with pytest.raises(PlaceError, match="the place is empty"):
         Place.parse("")
     assert str(Place()) == ""
@@ -168,7 +178,7 @@ def test_a_long_place_is_refused_and_not_printed_whole() -> None:
 
 
 @pytest.mark.parametrize("quote", ["", '"', "'"])
-def test_in_a_file_the_caret_stands_inside_the_string(quote: str) -> None:
+def test_in_a_file_the_caret_is_inside_the_string(quote: str) -> None:
     line = f"  place: {quote}/nod:worker{quote}  # where"
     written = len("/nod:worker") + 2 * len(quote)
     span = Span("model.yaml", 7, line.index(":") + 3, written, line)
@@ -179,7 +189,7 @@ def test_in_a_file_the_caret_stands_inside_the_string(quote: str) -> None:
     assert caught.value.hint == "did you mean '/node:'?"
 
 
-def test_a_string_written_with_escapes_is_pointed_at_as_a_whole() -> None:
+def test_an_error_in_a_string_with_escapes_points_at_all_of_it() -> None:
     line = r'place: "/nod\u003aworker"'
     span = Span("model.yaml", 1, 8, len(line) - 7, line)
     with pytest.raises(PlaceError) as caught:
@@ -206,12 +216,14 @@ def test_a_string_written_with_escapes_is_pointed_at_as_a_whole() -> None:
         ("worker", None, "GPU"),
     ],
 )
-def test_a_place_holds_only_what_a_string_can_say(fields: tuple[object, ...]) -> None:
+def test_a_place_can_only_have_fields_that_a_string_can_express(
+    fields: tuple[object, ...],
+) -> None:
     with pytest.raises(PlaceError):
-        Place(*fields)  # type: ignore[arg-type]  # wrong fields are the test
+        Place(*fields)  # type: ignore[arg-type]  # the test passes wrong fields
 
 
-def test_importing_places_imports_neither_the_grammar_nor_the_mathematics() -> None:
+def test_importing_places_imports_neither_lark_nor_numpy() -> None:
     heavy = ("lark", "numpy", "jax", "yaml")
     check = f"import sys, placer.place; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""Nodes as processes on devices that are not there."""
+"""Nodes as processes with emulated devices."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from support.real_runs import launch
 
 from placer.compiler import compile
-from placer.resources import find
+from placer.resources import find_file
 
 
 def test_processes_emulate_their_devices_and_say_so(tmp_path: Path) -> None:
-    text = find("specs/digits.yaml").read_text(encoding="utf-8")
+    text = find_file("specs/digits.yaml").read_text(encoding="utf-8")
     text = text.replace(
         "{count: 2, devices: {cpu: 1}}", "{count: 1, devices: {gpu: 2}}"
     )
@@ -19,9 +19,9 @@ def test_processes_emulate_their_devices_and_say_so(tmp_path: Path) -> None:
     spec = tmp_path / "digits.yaml"
     spec.write_text(text.replace("/node:worker/cpu", "/node:worker/gpu"))
     compile(spec, tmp_path / "build")
-    told = launch(tmp_path / "build", "--steps=3", "--emulate")
-    assert told.status == 0, told.err
-    assert "every gpu is emulated by a CPU device of its own" in told.err
-    told = launch(tmp_path / "build", "--steps=3")
-    assert told.status == 1
-    assert "there is no gpu:0 here, only cpu" in told.last
+    ended = launch(tmp_path / "build", "--steps=3", "--emulate")
+    assert ended.status == 0, ended.err
+    assert "every gpu is emulated by a CPU device" in ended.err
+    ended = launch(tmp_path / "build", "--steps=3")
+    assert ended.status == 1
+    assert "there is no gpu:0 on this machine, only cpu" in ended.last_message

@@ -1,5 +1,8 @@
-"""A function of the user's that raises is told at its op's line of the spec: when it is
-traced, before anything runs; when it raises in the run alone, by all nodes, which end."""
+"""A user-defined function that raises is reported with the line of its op in the spec.
+
+If it raises while it is traced, compilation fails. If it raises only in the run, all
+nodes end.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.real_runs import Ended, command, launch, processes
+from support.real_runs import CommandResult, launch, node_processes, run_command
 
 FUNCTIONS = """\
 import jax
@@ -29,7 +32,7 @@ def training(params, state, x, rng, training):
     return x @ params["w"], state
 
 
-def looked_at(params, state, x, rng, training):
+def callback_raises(params, state, x, rng, training):
     def look(values):
         if (values > 100).any():
             raise ValueError("a row is out of range")
@@ -80,22 +83,22 @@ train:
 OP = r"own at called\.yaml:14:15"
 
 
-def compiled(folder: Path, function: str, batch: str) -> Ended:
-    """A model that calls the function, compiled by the command line."""
+def compile_with_function(folder: Path, function: str, batch: str) -> CommandResult:
+    """Compile a model that calls the function, with the command line."""
     (folder / "functions.py").write_text(FUNCTIONS)
     (folder / "rows.py").write_text(ROWS)
     text = SPEC.replace("FUNCTION", function).replace("BATCH", batch)
     (folder / "called.yaml").write_text(text)
-    return command("compile", folder / "called.yaml", "--out", folder / "build")
+    return run_command("compile", folder / "called.yaml", "--out", folder / "build")
 
 
-def failed(folder: Path, function: str, batch: str) -> Ended:
-    """The run of that model, which compiles and fails."""
-    done = compiled(folder, function, batch)
-    assert done.status == 0, done.err
+def failed(folder: Path, function: str, batch: str) -> CommandResult:
+    """Compile and launch that model; the run fails."""
+    compilation = compile_with_function(folder, function, batch)
+    assert compilation.status == 0, compilation.err
     ended = launch(folder / "build")
     assert (ended.status, ended.out) == (1, "")
-    assert not processes(folder / "build")
+    assert not node_processes(folder / "build")
     return ended
 
 
@@ -106,41 +109,41 @@ def failed(folder: Path, function: str, batch: str) -> Ended:
         ("training", "ValueError: not made for evaluation", "whole"),
     ],
 )
-def test_what_a_trace_raises_is_told_when_the_spec_is_compiled(
+def test_an_error_while_tracing_is_reported_by_compile(
     function: str, raised: str, batch: str, tmp_path: Path
 ) -> None:
-    ended = compiled(tmp_path, function, batch)
+    ended = compile_with_function(tmp_path, function, batch)
     assert (ended.status, ended.out) == (2, "")
     first, line, caret = ended.err.splitlines()
-    told = rf"{re.escape(str(tmp_path))}/called\.yaml:14:15: op 'own' \(call\): "
+    prefix = rf"{re.escape(str(tmp_path))}/called\.yaml:14:15: op 'own' \(call\): "
     where = r" \(functions\.py:\d+\)"
-    assert re.fullmatch(f"{told}functions:{function} raised {raised}{where}", first)
+    assert re.fullmatch(f"{prefix}functions:{function} raised {raised}{where}", first)
     assert line == "  14 |       - name: own"
     assert caret == "     |               ^^^"
     assert not (tmp_path / "build").exists()
 
 
 @pytest.mark.parametrize(
-    ("function", "batch", "said"),
+    ("function", "batch", "message"),
     [
-        # Of the 17 rows of the evaluation one is left for the last batch.
+        # The last batch of the evaluation has one of the 17 rows.
         ("full", "rows", "one row is not enough"),
         pytest.param("full", "whole", "one row is not enough", marks=pytest.mark.slow),
     ],
 )
-def test_what_the_run_alone_raises_ends_it_before_a_step_is_made(
-    function: str, batch: str, said: str, tmp_path: Path
+def test_an_error_that_only_a_run_raises_ends_it_before_the_first_step(
+    function: str, batch: str, message: str, tmp_path: Path
 ) -> None:
     ended = failed(tmp_path, function, batch)
     assert "Traceback" not in ended.err
-    what, where, _ = ended.last.splitlines()
-    assert re.fullmatch(rf"worker:[01] failed: compiling: ValueError: {said}", what)
+    what, where, _ = ended.last_message.splitlines()
+    assert re.fullmatch(rf"worker:[01] failed: compiling: ValueError: {message}", what)
     assert re.fullmatch(rf"  at worker(-[01])?/program\.py:\d+, \w+: op {OP}", where)
 
 
-def test_what_a_callback_raises_ends_the_step_of_all_nodes(tmp_path: Path) -> None:
-    """Row 52 is the fifth of the seventh batch: the second worker has it."""
-    ended = failed(tmp_path, "looked_at", "rows")
+def test_an_error_in_a_callback_ends_the_step_on_all_nodes(tmp_path: Path) -> None:
+    """Row 52 is the fifth row of the seventh batch, which the second worker has."""
+    ended = failed(tmp_path, "callback_raises", "rows")
     assert "worker:1 failed: step 7: " in ended.err
     assert "ValueError: a row is out of range\n" in ended.err
     assert "Traceback" not in ended.err

@@ -1,4 +1,4 @@
-"""Whatever goes wrong on one node ends all, and its cause is the last thing told."""
+"""A failure of one node ends all nodes, and the last message names the root cause."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 from support.real_runs import (
-    ASKED,
-    FOR_EVER,
-    Ended,
-    by_hand,
-    command,
+    INDEXED_READER,
+    MANY_STEPS,
+    CommandResult,
+    compile_small,
     launch,
     launch_command,
-    processes,
-    small,
-    started,
+    node_processes,
+    nodes_by_hand,
+    run_command,
+    running_command,
 )
 
 from placer.compiler import compile
@@ -34,17 +34,19 @@ from placer.runtime.run.process import Options, run_in_threads
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small(tmp_path_factory.mktemp("small"))
+    return compile_small(tmp_path_factory.mktemp("small"))
 
 
-def check_failed(ended: Ended, build: Path, message: str, node: str = "") -> None:
-    """All have ended, with this message once, and with the failed node's log."""
+def check_failed(
+    ended: CommandResult, build: Path, message: str, node: str = ""
+) -> None:
+    """Check that all processes have ended, and that the message was printed once."""
     log = f"\n  log: {build.parent / 'logs'}/{node.replace(':', '-')}.log"
-    assert ended.last == message + (log if node else "")
+    assert ended.last_message == message + (log if node else "")
     assert ended.err.count(message.splitlines()[0]) == 1
     assert "Traceback" not in ended.err
     assert (ended.status, ended.out) == (1, "")
-    assert not processes(build)
+    assert not node_processes(build)
 
 
 # Readers.
@@ -57,52 +59,54 @@ def test_a_reader_that_raises_is_named_with_its_row(tmp_path: Path) -> None:
     raises = (
         "if i == 17 and 'worker:1' in sys.argv: raise ValueError('no such patient')"
     )
-    build = small(tmp_path, workers=2, at_row=raises)
+    build = compile_small(tmp_path, workers=2, at_row=raises)
     message = f"worker:1 failed: {RAISED}\n  hint: see rows.py, line 6"
     check_failed(launch(build), build, message, "worker:1")
 
 
 def test_a_reader_that_raises_in_a_step_is_named_with_its_row(tmp_path: Path) -> None:
-    """Every row is read once an epoch, so row 17 is reached in one of the 8 steps. One
-    node alone reads: of several, rows are compared before that."""
-    build = small(tmp_path, workers=1, rows=ASKED)
+    """Every row is read once per epoch, so row 17 is read in one of the 8 steps.
+
+    There is one worker: the rows of several are compared before the first step.
+    """
+    build = compile_small(tmp_path, workers=1, rows=INDEXED_READER)
     ended = launch(build)
-    first, hint, where, _ = ended.last.splitlines()
-    found = re.fullmatch(rf"(worker:0) failed: step (\d): {re.escape(RAISED)}", first)
-    assert found is not None
+    first, hint, where, _ = ended.last_message.splitlines()
+    match = re.fullmatch(rf"(worker:0) failed: step (\d): {re.escape(RAISED)}", first)
+    assert match is not None
     assert hint == "  hint: see rows.py, line 7"
     assert re.fullmatch(
         r"  at worker-0/program\.py:\d+, step: op x at small\.yaml:6:3", where
     )
-    check_failed(ended, build, f"{first}\n{hint}\n{where}", found[1])
+    check_failed(ended, build, f"{first}\n{hint}\n{where}", match[1])
 
 
 @pytest.mark.parametrize("carrier", ["shared", "zeromq"])
-def test_every_node_started_by_hand_tells_what_a_reader_raised(
+def test_every_node_started_by_hand_reports_the_error_of_a_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carrier: str
 ) -> None:
     monkeypatch.setenv("PLACER_CARRIER", carrier)
     raises = (
         "if i == 17 and 'worker:1' in sys.argv: raise ValueError('no such patient')"
     )
-    build = small(tmp_path, workers=2, at_row=raises)
-    told = f"{RAISED}\n  hint: see rows.py, line 6\n"
-    with by_hand(build) as runs:
-        ends = {node: run.end() for node, run in runs.items()}
+    build = compile_small(tmp_path, workers=2, at_row=raises)
+    error = f"{RAISED}\n  hint: see rows.py, line 6\n"
+    with nodes_by_hand(build) as runs:
+        ends = {node: run.wait() for node, run in runs.items()}
     for node, end in ends.items():
-        said = told if node == "worker:1" else f"worker:1: {told}"
-        assert (end.status, end.out, end.err) == (1, "", said)
+        expected = error if node == "worker:1" else f"worker:1: {error}"
+        assert (end.status, end.out, end.err) == (1, "", expected)
 
 
-def test_nodes_that_read_different_rows_are_told_so(tmp_path: Path) -> None:
+def test_nodes_that_read_different_rows_are_reported(tmp_path: Path) -> None:
     only = "if i == 60 and 'worker:1' in sys.argv: return"
-    build = small(tmp_path, workers=2, at_row=only)
+    build = compile_small(tmp_path, workers=2, at_row=only)
     check_failed(
         launch(build),
         build,
         "worker:0 failed: the nodes do not read the same data: training rows differ: "
         "worker:0: 64, worker:1: 60\n"
-        "  hint: a source must give the same rows on every node",
+        "  hint: a source must return the same rows on every node",
         "worker:0",
     )
 
@@ -110,18 +114,18 @@ def test_nodes_that_read_different_rows_are_told_so(tmp_path: Path) -> None:
 # After the result.
 
 
-def test_nodes_that_crash_when_their_interpreters_end_do_not_cost_the_result(
+def test_a_crash_at_the_exit_of_an_interpreter_does_not_affect_the_result(
     tmp_path: Path,
 ) -> None:
     crash = "import atexit, os; atexit.register(os._exit, 139)"
-    build = small(tmp_path, workers=2, at_row=crash)
+    build = compile_small(tmp_path, workers=2, at_row=crash)
     ended = launch(build, f"--save-params={tmp_path / 'saved'}")
     assert ended.status == 0
     assert json.loads(ended.out)["steps"] == 8
     assert set(load_file(tmp_path / "saved")) == {"h1.w", "h1.b", "out.w", "out.b"}
     for node in ("worker:0", "worker:1"):
         assert f"warning: {node} ended with exit status 139, after the run" in ended.err
-    assert not processes(build)
+    assert not node_processes(build)
 
 
 # Builds.
@@ -143,15 +147,15 @@ def test_an_edited_build_is_refused_before_anything_runs(
     text = (edited / file).read_text()
     assert edit(text) != text
     (edited / file).write_text(edit(text))
-    refused = (
-        f"'{edited / file}' is not as it was compiled\n"
+    message = (
+        f"'{edited / file}' was changed after it was compiled\n"
         "  hint: change the spec, not the build, and compile again\n"
     )
     ended = launch(edited, f"--history={tmp_path / 'history'}")
-    assert (ended.status, ended.out, ended.err) == (2, "", refused)
+    assert (ended.status, ended.out, ended.err) == (2, "", message)
     for node in ("worker:0", "ps:0"):
-        ended = command("run", edited, "--node", node)
-        assert (ended.status, ended.out, ended.err) == (2, "", refused)
+        ended = run_command("run", edited, "--node", node)
+        assert (ended.status, ended.out, ended.err) == (2, "", message)
     assert not (tmp_path / "logs").exists()
 
 
@@ -175,10 +179,8 @@ def test_a_port_in_use_is_named_with_the_node(build: Path) -> None:
 # Files.
 
 
-def test_parameters_of_other_shapes_are_told_apart_by_name(
-    build: Path, tmp_path: Path
-) -> None:
-    given = tmp_path / "given"
+def test_wrong_parameters_are_listed_by_name(build: Path, tmp_path: Path) -> None:
+    file = tmp_path / "initial"
     save_file(
         {
             "h1.w": np.zeros((4, 9), np.float32),
@@ -186,10 +188,10 @@ def test_parameters_of_other_shapes_are_told_apart_by_name(
             "out.w": np.zeros((8, 1), np.float64),
             "out.c": np.zeros(1, np.float32),
         },
-        given,
+        file,
     )
     check_failed(
-        launch(build, f"--init-params={given}"),
+        launch(build, f"--init-params={file}"),
         build,
         "ps:0 failed: the parameters do not fit the model: "
         "parameter h1.w is float32[4, 9], the model has float32[4, 8]; "
@@ -201,20 +203,22 @@ def test_parameters_of_other_shapes_are_told_apart_by_name(
     )
 
 
-def test_a_file_that_holds_no_parameters_is_named(build: Path) -> None:
+def test_a_file_without_parameters_is_named(build: Path) -> None:
     rows = build / "rows.py"
     ended = launch(build, f"--init-params={rows}")
-    assert ended.last.startswith(f"ps:0 failed: {rows} cannot be read as parameters: ")
-    check_failed(ended, build, ended.last)
+    assert ended.last_message.startswith(
+        f"ps:0 failed: {rows} cannot be read as parameters: "
+    )
+    check_failed(ended, build, ended.last_message)
 
 
 def test_a_full_disk_ends_the_run_when_parameters_are_saved(tmp_path: Path) -> None:
-    build = small(tmp_path, size=100_000)
+    build = compile_small(tmp_path, size=100_000)
     saved = f"--save-params={tmp_path / 'saved'}"
     line = launch_command(build, "--steps=2", saved, "--carrier=zeromq")
-    # As a disk that has room for some 64 KiB more in any file, of memory too.
-    with started(["sh", "-c", 'ulimit -f 128; exec "$@"', "sh", *line]) as run:
-        ended = run.end()
+    # Limit files to 64 KiB, as a full disk would; files in shared memory too.
+    with running_command(["sh", "-c", 'ulimit -f 128; exec "$@"', "sh", *line]) as run:
+        ended = run.wait()
     check_failed(
         ended,
         build,
@@ -226,16 +230,16 @@ def test_a_full_disk_ends_the_run_when_parameters_are_saved(tmp_path: Path) -> N
     assert not list(tmp_path.glob("*saved*"))
 
 
-def test_a_full_disk_ends_the_run_when_its_history_is_written(build: Path) -> None:
-    ended = launch(build, FOR_EVER, "--history=/dev/full")
-    first, *rest = ended.last.splitlines()
+def test_a_full_disk_ends_the_run_when_the_history_is_written(build: Path) -> None:
+    ended = launch(build, MANY_STEPS, "--history=/dev/full")
+    first, *rest = ended.last_message.splitlines()
     assert re.fullmatch(
         r"worker:0 failed: step \d+: the history cannot be written to /dev/full: "
         "No space left on device",
         first,
     )
     assert rest[0] == "  hint: name a file in a folder that exists and has room"
-    check_failed(ended, build, ended.last)
+    check_failed(ended, build, ended.last_message)
 
 
 # Programs.
@@ -267,13 +271,13 @@ train:
 """
 
 
-def test_a_step_that_fails_is_named_with_its_line_and_its_ops(tmp_path: Path) -> None:
-    small(tmp_path)  # for its rows
+def test_a_failed_step_is_reported_with_its_line_and_its_ops(tmp_path: Path) -> None:
+    compile_small(tmp_path)  # for its reader
     (tmp_path / "outer.yaml").write_text(OUTER)
     build = tmp_path / "outer"
     compile(tmp_path / "outer.yaml", build)
     ended = launch(build)
-    what, where, _ = ended.last.splitlines()
+    what, where, _ = ended.last_message.splitlines()
     # 8 x 1,000,000 x 8,000,000 float32
     assert re.fullmatch(
         r"worker:0 failed: compiling: \w+: RESOURCE_EXHAUSTED: "
@@ -285,31 +289,31 @@ def test_a_step_that_fails_is_named_with_its_line_and_its_ops(tmp_path: Path) ->
         r"ops h at outer\.yaml:13:16 to loss at outer\.yaml:18:16",
         where,
     )
-    check_failed(ended, build, ended.last)
+    check_failed(ended, build, ended.last_message)
 
 
 @pytest.mark.parametrize(
     ("way", "op"),
     [("forward", "h1 at small.yaml:13:16"), ("backward", "loss at small.yaml:16:16")],
 )
-def test_an_op_that_fails_is_named_with_its_place_in_the_spec(
+def test_a_failed_op_is_reported_with_its_position_in_the_spec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, op: str
 ) -> None:
     def fail(*arguments: object, **attributes: object) -> None:
         raise ValueError("no such thing")
 
-    build = small(tmp_path)
+    build = compile_small(tmp_path)
     monkeypatch.setattr(Function, way, fail)
     with pytest.raises(RunError) as caught:
         run_in_threads(build, Options(steps=1, deadline=60.0))
     what, where = str(caught.value).splitlines()
     assert what == "worker:0: compiling: ValueError: no such thing"
     program = (build / "worker-0" / "program.py").read_text().splitlines()
-    found = re.fullmatch(
+    match = re.fullmatch(
         rf"  at worker-0/program\.py:(\d+), forward_backward: op {re.escape(op)}", where
     )
-    assert found, where
-    assert f".{way}(" in program[int(found[1]) - 1]
+    assert match, where
+    assert f".{way}(" in program[int(match[1]) - 1]
 
 
 # The run as a whole.
@@ -317,15 +321,15 @@ def test_an_op_that_fails_is_named_with_its_place_in_the_spec(
 
 @pytest.mark.parametrize("carrier", ["shared", "zeromq"])
 def test_a_loss_that_diverges_stops_all_nodes(tmp_path: Path, carrier: str) -> None:
-    build = small(tmp_path, workers=2, rate=1e20)
+    build = compile_small(tmp_path, workers=2, rate=1e20)
     saved = tmp_path / "saved.safetensors"
-    ended = launch(build, f"--carrier={carrier}", f"--save-params={saved}", FOR_EVER)
-    message, hint = ended.last.splitlines()
+    ended = launch(build, f"--carrier={carrier}", f"--save-params={saved}", MANY_STEPS)
+    message, hint = ended.last_message.splitlines()
     assert re.fullmatch(
         r"the loss 'loss' is (inf|nan) after step \d+; all nodes stopped after step \d+,"
         r" and no parameters were saved",
         message,
     )
     assert hint.startswith("  hint: --debug-nans names the op")
-    check_failed(ended, build, ended.last)
+    check_failed(ended, build, ended.last_message)
     assert not saved.exists()

@@ -1,4 +1,4 @@
-"""Every spec of `specs/` compiles and trains, and reaches what its comment says."""
+"""Every spec of `specs/` compiles, trains, and reaches the metrics in its comment."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 from support.marks import slow_but
-from support.real_runs import command, launch
+from support.real_runs import launch, run_command
 
 import placer
 from placer.compiler import compile
-from placer.resources import find
+from placer.resources import find_file
 from placer.runtime.run.process import Options, run_in_threads
 
-SPECS = find("specs/digits.yaml").parent
+SPECS = find_file("specs/digits.yaml").parent
 PYTHON = ("flax_block", "flax_block_gpus")
-"""The specs that are Python alone; digits.py is that of digits.yaml."""
+"""The specs in Python without a YAML version; digits.py is the model of digits.yaml."""
 MODELS = sorted([*(file.stem for file in SPECS.glob("*.yaml")), *PYTHON])
 
 STEPS = 30
 IN_EVERY_RUN = ("cnn_gpus", "digits_cnn")
-"""What no other test of the fast suite trains; `.ci/run` trains a few steps of all."""
-SLOW_TO_BEGIN = {"lstm": 160}
-"""Steps after which a loss is lower than it was, where a few are not enough."""
+"""Specs that no other fast test trains; `.ci/run` trains a few steps of all specs."""
+STEPS_TO_LEARN = {"lstm": 160}
+"""The steps after which the loss is lower, for specs that need more than `STEPS`."""
 
 REACHED = {
     "breast_cancer": {"auc": 0.993, "precision": 0.95, "recall": 0.87},
@@ -47,10 +47,10 @@ REACHED = {
     "wide_deep": {"loss": -0.41, "auc": 0.895},
     "word2vec": {"loss": -1.45, "surprise": -3.4},
 }
-"""What the evaluation after the last epoch gives at least, or, with a minus, at most."""
+"""Bounds of the final evaluation: lower bounds, or upper bounds with a minus sign."""
 
 
-def test_every_spec_says_how_to_run_it_and_is_listed() -> None:
+def test_every_spec_says_how_to_run_it_and_is_in_the_readme() -> None:
     assert REACHED.keys() == {*MODELS}
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     for model in MODELS:
@@ -62,16 +62,16 @@ def test_every_spec_says_how_to_run_it_and_is_listed() -> None:
 
 
 def spec_of(model: str) -> Path:
-    """What compiles it: a YAML file, or the function of a Python file."""
+    """Return the argument of `placer compile`: a YAML file or FILE.py:FUNCTION."""
     return SPECS / (f"{model}.py:build" if model in PYTHON else f"{model}.yaml")
 
 
 @pytest.mark.parametrize("model", slow_but(IN_EVERY_RUN, MODELS))
-def test_a_spec_begins_to_learn(model: str, tmp_path: Path) -> None:
+def test_the_loss_of_a_spec_decreases(model: str, tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
     plan = compile(spec_of(model), tmp_path / "build")
-    steps = SLOW_TO_BEGIN.get(model, STEPS)
-    if plan.emulate:  # more devices than there are in this process
+    steps = STEPS_TO_LEARN.get(model, STEPS)
+    if plan.emulate:  # this process has too few devices
         placer.launch(tmp_path / "build", steps=steps, history=history)
     else:
         run_in_threads(tmp_path / "build", Options(steps, history))
@@ -84,10 +84,10 @@ def test_a_spec_begins_to_learn(model: str, tmp_path: Path) -> None:
     assert sum(losses[-5:]) < 0.99 * sum(losses[:5])
 
 
-def check_metrics(found: Mapping[str, float | None], names: Sequence[str]) -> None:
-    """All are there; a share is one, or is not defined for these rows."""
-    assert list(found) == list(names)
-    for name, value in found.items():
+def check_metrics(metrics: Mapping[str, float | None], names: Sequence[str]) -> None:
+    """Check the names of metrics, and the range of values that are defined."""
+    assert list(metrics) == list(names)
+    for name, value in metrics.items():
         if name in ("loss", "rmse", "surprise"):
             assert value is not None
             assert isfinite(value)
@@ -98,11 +98,12 @@ def check_metrics(found: Mapping[str, float | None], names: Sequence[str]) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
-def test_processes_reach_what_the_spec_says(model: str, tmp_path: Path) -> None:
-    done = command("compile", spec_of(model), "--out", tmp_path / "build")
+def test_processes_reach_the_metrics_of_the_spec(model: str, tmp_path: Path) -> None:
+    done = run_command("compile", spec_of(model), "--out", tmp_path / "build")
     assert done.status == 0, done.err
     ended = launch(tmp_path / "build")
     assert ended.status == 0, ended.err
-    found: dict[str, Any] = json.loads(ended.out)["eval"]
+    metrics: dict[str, Any] = json.loads(ended.out)["eval"]
     for name, bound in REACHED[model].items():
-        assert found[name] >= bound if bound > 0 else found[name] <= -bound, found
+        value = metrics[name]
+        assert value >= bound if bound > 0 else value <= -bound, metrics

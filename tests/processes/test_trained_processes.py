@@ -1,4 +1,4 @@
-"""Training by real processes: the numbers are those of one plain JAX program."""
+"""Training with real processes computes the same as one plain JAX program."""
 
 from __future__ import annotations
 
@@ -13,29 +13,35 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 from support.plain import specs as plain_specs
-from support.real_runs import Ended, by_hand, command, launch, small
+from support.real_runs import (
+    CommandResult,
+    compile_small,
+    launch,
+    nodes_by_hand,
+    run_command,
+)
 
 from placer.build.plan import Plan, read_plan
 
 KEYS = ["steps", "metrics", "eval", "samples_per_second", "bytes_sent"]
 
 
-def compiled(
+def compile_spec(
     model: str, folder: Path, *options: str, precision: str = "float32"
 ) -> Path:
-    """A spec of `specs/`, compiled by the command line into `folder`/build."""
+    """Compile a spec of `specs/` into `folder`/build, with the command line."""
     for file in plain_specs.SPECS.glob("*.py"):
         shutil.copy(file, folder)
     spec = folder / f"{model}.yaml"
     text = (plain_specs.SPECS / spec.name).read_text()
     spec.write_text(f"{text}\nprecision: {precision}\n")
-    done = command("compile", spec, "--out", folder / "build", *options)
+    done = run_command("compile", spec, "--out", folder / "build", *options)
     assert done.status == 0, done.err
     return folder / "build"
 
 
-def drawn_parameters(plan: Plan) -> dict[str, np.ndarray]:
-    """Small values, from which training does not magnify rounding."""
+def initial_parameters(plan: Plan) -> dict[str, np.ndarray]:
+    """Draw small values, from which training does not amplify rounding errors."""
     random = np.random.default_rng(4)
     values = {}
     for parameter in plan.parameters:
@@ -49,8 +55,8 @@ def drawn_parameters(plan: Plan) -> dict[str, np.ndarray]:
     return values
 
 
-def result_of(run: Ended) -> dict[str, Any]:
-    """The last line of stdout, the only one."""
+def result_of(run: CommandResult) -> dict[str, Any]:
+    """Return the JSON result, the only line of stdout."""
     assert run.status == 0, run.err
     (line,) = run.out.splitlines()
     result: dict[str, Any] = json.loads(line)
@@ -86,14 +92,14 @@ def lines_of(history: Path) -> list[dict[str, Any]]:
         ),
     ],
 )
-def test_processes_train_as_a_plain_jax_program_does(
+def test_processes_train_like_a_plain_jax_program(
     model: str, precision: str, nodes: list[str], tmp_path: Path
 ) -> None:
     kinds = [node.split(":")[0] for node in nodes]
     counts = ",".join(f"{kind}={kinds.count(kind)}" for kind in dict.fromkeys(kinds))
-    build = compiled(model, tmp_path, "--nodes", counts, precision=precision)
+    build = compile_spec(model, tmp_path, "--nodes", counts, precision=precision)
     plan = read_plan(build)
-    initial = drawn_parameters(plan)
+    initial = initial_parameters(plan)
     save_file(initial, tmp_path / "initial")
     steps = 100
 
@@ -134,7 +140,7 @@ def test_processes_train_as_a_plain_jax_program_does(
         mean = np.mean([metrics[name] for metrics in last])
         assert result["metrics"][name] == pytest.approx(mean, rel=1e-12)
 
-    # R2: the same again, to the bit.
+    # R2 of docs/architecture.md: a second run has the same bits.
     again, lines_again = run("second")
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
     assert lines_again == lines
@@ -144,30 +150,30 @@ def test_processes_train_as_a_plain_jax_program_does(
 def check_metrics(
     line: Mapping[str, Any], wanted: Mapping[str, float], precision: str
 ) -> None:
-    """R1 for the metrics of a step."""
+    """Check the metrics of a step (R1 of docs/architecture.md)."""
     assert line["metrics"].keys() == wanted.keys()
     for name, value in wanted.items():
         close = {"rel": 1e-9}
         if precision == "float32":
-            # A row whose two largest logits agree may count either way.
+            # A row whose two largest logits are equal can count as right or wrong.
             close = {"abs": 0.01} if name == "accuracy" else {"rel": 1e-5, "abs": 1e-6}
         got = line["metrics"][name]
         assert got == pytest.approx(value, **close), (line["step"], name)
 
 
 def check_parameter(
-    name: str, found: np.ndarray, wanted: np.ndarray, precision: str
+    name: str, actual: np.ndarray, wanted: np.ndarray, precision: str
 ) -> None:
-    """R1 for a parameter at the end."""
+    """Check a final parameter (R1 of docs/architecture.md)."""
     if precision == "float64":
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-7, err_msg=name)
     else:
-        distance = np.linalg.norm(found - wanted)
+        distance = np.linalg.norm(actual - wanted)
         assert distance <= 1e-4 * np.linalg.norm(wanted), name
 
 
 def check_epochs(lines: list[Mapping[str, Any]], per_epoch: int) -> None:
-    """Each line says its epoch; an evaluation runs at an epoch's end and at the end."""
+    """Check the epoch of each line, and that evaluations follow epochs and the run."""
     for line in lines:
         step = line["step"]
         assert line["epoch"] == (step - 1) // per_epoch + 1
@@ -177,18 +183,18 @@ def check_epochs(lines: list[Mapping[str, Any]], per_epoch: int) -> None:
 
 
 @pytest.mark.slow
-def test_digits_are_learned_by_processes_and_by_one_process(tmp_path: Path) -> None:
-    found = {}
+def test_processes_and_one_process_learn_digits_alike(tmp_path: Path) -> None:
+    results = {}
     for how in ("placed", "single-process"):
         folder = tmp_path / how
         folder.mkdir()
         options = ["--single-process"] if how == "single-process" else []
-        build = compiled("digits", folder, *options)
+        build = compile_spec("digits", folder, *options)
         result = result_of(launch(build, f"--save-params={folder / 'saved'}"))
-        found[how] = result, load_file(folder / "saved")
+        results[how] = result, load_file(folder / "saved")
         assert result["steps"] == 220
         assert result["eval"]["accuracy"] > 0.95
-    (placed, parameters), (one, expected) = found["placed"], found["single-process"]
+    (placed, parameters), (one, expected) = results["placed"], results["single-process"]
     assert list(one["bytes_sent"]) == ["worker:0"]
     assert placed["metrics"] == pytest.approx(one["metrics"], rel=1e-4, abs=1e-4)
     assert placed["eval"] == pytest.approx(one["eval"], rel=1e-4, abs=1e-4)
@@ -197,34 +203,34 @@ def test_digits_are_learned_by_processes_and_by_one_process(tmp_path: Path) -> N
         check_parameter(name, parameters[name], value, "float32")
 
 
-def test_saved_parameters_are_those_one_began_with_where_the_rate_is_zero(
+def test_saved_parameters_equal_the_initial_ones_if_the_learning_rate_is_zero(
     tmp_path: Path,
 ) -> None:
-    build = small(tmp_path, rate=0.0)
-    initial = drawn_parameters(read_plan(build))
+    build = compile_small(tmp_path, rate=0.0)
+    initial = initial_parameters(read_plan(build))
     save_file(initial, tmp_path / "initial")
-    given = f"--init-params={tmp_path / 'initial'}"
-    result_of(launch(build, given, f"--save-params={tmp_path / 'saved'}", "--steps=3"))
+    option = f"--init-params={tmp_path / 'initial'}"
+    result_of(launch(build, option, f"--save-params={tmp_path / 'saved'}", "--steps=3"))
     saved = load_file(tmp_path / "saved")
     assert saved.keys() == initial.keys()
     for name, value in initial.items():
         np.testing.assert_array_equal(saved[name], value, err_msg=name)
 
 
-def test_a_program_started_by_hand_is_the_node_that_placer_run_is(
+def test_a_program_started_by_hand_is_the_same_node_as_placer_run(
     tmp_path: Path,
 ) -> None:
-    build = small(tmp_path, workers=2)
-    told = {}
+    build = compile_small(tmp_path, workers=2)
+    outputs = {}
     for programs in (False, True):
         saved = tmp_path / f"{programs}.safetensors"
         options = ["--steps=5", f"--save-params={saved}"]
-        with by_hand(build, *options, programs=programs) as nodes:
-            ends = {node: run.end() for node, run in nodes.items()}
+        with nodes_by_hand(build, *options, programs=programs) as nodes:
+            ends = {node: run.wait() for node, run in nodes.items()}
         assert [end.status for end in ends.values()] == [0, 0, 0], ends
         assert [end.err for end in ends.values()] == ["", "", ""]
         assert [bool(end.out) for end in ends.values()] == [True, False, False]
-        said = ends["worker:0"].out.splitlines()
-        assert said[0].startswith("5 steps, ")
-        told[programs] = said[1:], saved.read_bytes()
-    assert told[True] == told[False]
+        lines = ends["worker:0"].out.splitlines()
+        assert lines[0].startswith("5 steps, ")
+        outputs[programs] = lines[1:], saved.read_bytes()
+    assert outputs[True] == outputs[False]

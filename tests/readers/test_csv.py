@@ -1,4 +1,4 @@
-"""Text files of cells: what they hold, and every mistake with its line and column."""
+"""Text files of cells: their rows, and every mistake with its line and column."""
 
 import gzip
 from pathlib import Path
@@ -16,8 +16,8 @@ X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())
 A = Column("a", "float32", ())
 
 
-def opened(folder, text, columns, *, mapping=None, split=None, name="t.csv", **form):
-    """A file of this text (or bytes), opened."""
+def open_csv(folder, text, columns, *, mapping=None, split=None, name="t.csv", **form):
+    """Write a file with this text (or these bytes), and open it as a source."""
     content = text if isinstance(text, bytes) else text.encode()
     (folder / name).write_bytes(content)
     return open_source(
@@ -30,58 +30,58 @@ def opened(folder, text, columns, *, mapping=None, split=None, name="t.csv", **f
     )
 
 
-def everything(rows):
+def take_all(rows):
     return rows.take(np.arange(rows.rows))
 
 
 def column(folder, text, dtype, **more):
-    """The values of the one column `a`."""
-    return everything(opened(folder, text, [Column("a", dtype, ())], **more))["a"]
+    """Return the values of column `a`."""
+    return take_all(open_csv(folder, text, [Column("a", dtype, ())], **more))["a"]
 
 
 def test_the_first_row_names_the_columns(tmp_path):
     text = "p,label,q,note\n1.5,3,-2,hello\n2e-3,4,+7,\n"
-    taken = everything(opened(tmp_path, text, [X, LABEL], mapping={"x": ["q", "p"]}))
-    np.testing.assert_array_equal(taken["x"], np.float32([[-2, 1.5], [7, 2e-3]]))
-    np.testing.assert_array_equal(taken["label"], np.int32([3, 4]))
-    assert (taken["x"].dtype, taken["label"].dtype) == (np.float32, np.int32)
+    rows = take_all(open_csv(tmp_path, text, [X, LABEL], mapping={"x": ["q", "p"]}))
+    np.testing.assert_array_equal(rows["x"], np.float32([[-2, 1.5], [7, 2e-3]]))
+    np.testing.assert_array_equal(rows["label"], np.int32([3, 4]))
+    assert (rows["x"].dtype, rows["label"].dtype) == (np.float32, np.int32)
 
 
-def test_an_input_of_a_number_a_row_takes_the_column_of_its_name(tmp_path):
+def test_a_scalar_input_is_fed_by_the_column_of_its_name(tmp_path):
     np.testing.assert_array_equal(
         column(tmp_path, "b,a\n1,2\n3,4\n", "float64"), [2, 4]
     )
 
 
-def test_a_glob_takes_columns_in_the_files_order(tmp_path):
+def test_a_glob_selects_columns_in_the_order_of_the_file(tmp_path):
     text = "I1,C1,I10,I2\n1,7,3,2\n"
     wide = Column("x", "float32", (3,))
-    taken = everything(opened(tmp_path, text, [wide], mapping={"x": "I*"}))
-    np.testing.assert_array_equal(taken["x"], [[1, 3, 2]])
-    mixed = everything(
-        opened(tmp_path, text, [wide], mapping={"x": ["C1", "I1?", "I2"]})
+    rows = take_all(open_csv(tmp_path, text, [wide], mapping={"x": "I*"}))
+    np.testing.assert_array_equal(rows["x"], [[1, 3, 2]])
+    mixed = take_all(
+        open_csv(tmp_path, text, [wide], mapping={"x": ["C1", "I1?", "I2"]})
     )
     np.testing.assert_array_equal(mixed["x"], [[7, 3, 2]])
 
 
-def test_a_column_named_like_a_glob_is_that_column(tmp_path):
+def test_a_column_whose_name_is_a_glob_is_selected_by_name(tmp_path):
     text = "x[0],x0\n1,2\n"
-    taken = everything(opened(tmp_path, text, [A], mapping={"a": "x[0]"}))
-    np.testing.assert_array_equal(taken["a"], [1])
+    rows = take_all(open_csv(tmp_path, text, [A], mapping={"a": "x[0]"}))
+    np.testing.assert_array_equal(rows["a"], [1])
 
 
-def test_columns_fill_a_row_of_any_shape_in_c_order(tmp_path):
+def test_columns_fill_a_row_in_c_order(tmp_path):
     square = Column("x", "float32", (2, 2))
-    taken = everything(
-        opened(tmp_path, "a,b,c,d\n1,2,3,4\n", [square], mapping={"x": "*"})
+    rows = take_all(
+        open_csv(tmp_path, "a,b,c,d\n1,2,3,4\n", [square], mapping={"x": "*"})
     )
-    np.testing.assert_array_equal(taken["x"], [[[1, 2], [3, 4]]])
+    np.testing.assert_array_equal(rows["x"], [[[1, 2], [3, 4]]])
 
 
-def test_a_file_without_a_header_has_its_names_from_the_spec(tmp_path):
+def test_column_names_can_be_in_the_spec(tmp_path):
     text = "1;2\n3;4\n"
-    found = column(tmp_path, text, "int64", header=["b", "a"], delimiter=";")
-    np.testing.assert_array_equal(found, [2, 4])
+    values = column(tmp_path, text, "int64", header=["b", "a"], delimiter=";")
+    np.testing.assert_array_equal(values, [2, 4])
 
 
 @pytest.mark.parametrize(
@@ -98,38 +98,38 @@ def test_a_file_without_a_header_has_its_names_from_the_spec(tmp_path):
         ('note,a,b\n"x\n#y",1,2\n#z,0,0\n,3,4\n', {"comment": "#"}),
     ],
 )
-def test_ways_to_write_the_same_rows(text, form, tmp_path):
-    taken = everything(opened(tmp_path, text, [X], mapping={"x": ["a", "b"]}, **form))
-    np.testing.assert_array_equal(taken["x"], [[1, 2], [3, 4]])
+def test_several_texts_of_the_same_rows(text, form, tmp_path):
+    rows = take_all(open_csv(tmp_path, text, [X], mapping={"x": ["a", "b"]}, **form))
+    np.testing.assert_array_equal(rows["x"], [[1, 2], [3, 4]])
 
 
-def test_a_line_of_a_cell_is_no_comment(tmp_path):
+def test_a_line_inside_a_cell_is_not_a_comment(tmp_path):
     words = {"a": ["a\n#b\nc", "e"]}
     text = 'a,n\n"a\n#b\nc",1\n#,7\n"#d",8\ne,2\n'
     form = {"comment": "#", "vocabulary": words, "unknown": {"a": 5}}
     assert column(tmp_path, text, "int32", **form).tolist() == [0, 5, 1]
 
 
-def test_a_file_ending_in_gz_is_unpacked(tmp_path):
+def test_a_gz_file_is_decompressed(tmp_path):
     packed = gzip.compress(b"a\n1\n2\n")
     np.testing.assert_array_equal(
         column(tmp_path, packed, "int32", name="t.csv.gz"), [1, 2]
     )
 
 
-def test_rows_are_read_past_the_first_few_hundred(tmp_path):
+def test_more_rows_than_a_chunk_are_read(tmp_path):
     numbers = np.random.Generator(np.random.PCG64(3)).integers(-9, 9, (3000, 2))
     text = "a,b\n" + "".join(f"{a},{b}\n" for a, b in numbers)
-    taken = everything(opened(tmp_path, text, [X], mapping={"x": "*"}))
-    np.testing.assert_array_equal(taken["x"], numbers)
+    rows = take_all(open_csv(tmp_path, text, [X], mapping={"x": "*"}))
+    np.testing.assert_array_equal(rows["x"], numbers)
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_a_number_that_python_writes_is_read_back_exactly(numbers, tmp_path_factory):
     text = "a\n" + "".join(f"{x!r}\n" for x in numbers)
-    found = column(tmp_path_factory.getbasetemp(), text, "float64")
-    np.testing.assert_array_equal(found, numbers)
+    values = column(tmp_path_factory.getbasetemp(), text, "float64")
+    np.testing.assert_array_equal(values, numbers)
 
 
 # words
@@ -142,13 +142,13 @@ def test_words_become_their_index(tmp_path):
     assert column(tmp_path, text, "float32", vocabulary=words).tolist() == [1, 0]
 
 
-def test_words_may_have_numbers_of_their_own(tmp_path):
+def test_a_vocabulary_may_assign_numbers(tmp_path):
     words = {"*": {"no": -1, "yes": 1, "yes.": 1}}
-    found = column(tmp_path, "a\nyes.\nno\nyes\n", "int32", vocabulary=words)
-    assert found.tolist() == [1, -1, 1]
+    values = column(tmp_path, "a\nyes.\nno\nyes\n", "int32", vocabulary=words)
+    assert values.tolist() == [1, -1, 1]
 
 
-def test_an_unknown_word_takes_the_number_that_is_given(tmp_path):
+def test_an_unknown_word_becomes_the_specified_number(tmp_path):
     form = {"vocabulary": {"a": ["x", "y"]}, "unknown": {"a": 2}}
     assert column(tmp_path, 'a\ny\nz\n""\n', "int32", **form).tolist() == [1, 2, 2]
 
@@ -165,10 +165,10 @@ def test_bools_are_numbers_or_words(tmp_path):
 # missing numbers
 
 
-def test_a_missing_number_is_the_one_that_is_given(tmp_path):
+def test_a_missing_number_becomes_the_specified_number(tmp_path):
     text = "a,b\n1,2\n,3\n?,4\nNA,5\nnan,6\nnull,7\n8,9\n"
-    found = column(tmp_path, text, "float32", missing={"a*": -1})
-    assert found.tolist() == [1, -1, -1, -1, -1, -1, 8]
+    values = column(tmp_path, text, "float32", missing={"a*": -1})
+    assert values.tolist() == [1, -1, -1, -1, -1, -1, 8]
     whole = column(tmp_path, text, "int32", missing={"a": 0})
     assert whole.tolist() == [1, 0, 0, 0, 0, 0, 8]
 
@@ -176,7 +176,7 @@ def test_a_missing_number_is_the_one_that_is_given(tmp_path):
 # split
 
 
-def test_train_and_test_are_four_fifths_and_the_last_fifth_of_a_fixed_order(tmp_path):
+def test_train_and_test_split_a_fixed_permutation(tmp_path):
     text = "a\n" + "".join(f"{i}\n" for i in range(23))
     train, test = (column(tmp_path, text, "int32", split=s) for s in ("train", "test"))
     order = np.random.Generator(np.random.PCG64(0)).permutation(23)
@@ -197,8 +197,8 @@ def test_train_and_test_are_four_fifths_and_the_last_fifth_of_a_fixed_order(tmp_
         ("1e999", "float64", "'1e999' is not a finite number", "float64[batch]"),
         ("1e39", "float32", "'1e39' does not fit float32", "float32[batch]"),
         ("", "float32", "the cell is empty", "csv: {missing: {a: 0}}"),
-        ("?", "int32", "'?' is no number", "csv: {missing: {a: 0}}"),
-        ("NaN", "float64", "'NaN' is no number", "csv: {missing: {a: 0}}"),
+        ("?", "int32", "'?' is not a number", "csv: {missing: {a: 0}}"),
+        ("NaN", "float64", "'NaN' is not a number", "csv: {missing: {a: 0}}"),
         ("0.5", "int32", "'0.5' is not a whole number", "int32[batch]"),
         ("3000000000", "int32", "'3000000000' does not fit int32", "int32[batch]"),
         ("9" * 25, "int64", "9' does not fit int64", "int64[batch]"),
@@ -208,7 +208,7 @@ def test_train_and_test_are_four_fifths_and_the_last_fifth_of_a_fixed_order(tmp_
         ("x" * 50, "int32", f"'{'x' * 37}...' is not a number", "vocabulary"),
     ],
 )
-def test_a_cell_that_does_not_fit_is_told_with_its_line_and_column(
+def test_a_cell_that_does_not_fit_is_reported_with_line_and_column(
     cell, dtype, message, hint, tmp_path
 ):
     text = f'b,a\n7,1\n"two\nlines",1\n8,"{cell}"\n9,oops\n'
@@ -232,7 +232,7 @@ def test_whole_numbers_within_their_range(cell, dtype, number, tmp_path):
     assert column(tmp_path, f"a\n{cell}\n", dtype).tolist() == [number]
 
 
-def test_a_word_that_the_vocabulary_lacks_is_told_with_the_nearest(tmp_path):
+def test_an_unknown_word_is_reported_with_the_nearest_one(tmp_path):
     with pytest.raises(DataError) as caught:
         column(tmp_path, "a\nred\ngren\n", "int32", vocabulary={"a": ["red", "green"]})
     assert caught.value.message == (
@@ -242,8 +242,10 @@ def test_a_word_that_the_vocabulary_lacks_is_told_with_the_nearest(tmp_path):
     assert "did you mean 'green'?" in caught.value.hint
 
 
-def test_a_number_for_what_is_missing_must_fit_too(tmp_path):
-    with pytest.raises(DataError, match=r"0\.5, which 'missing' gives, is not a whole"):
+def test_the_number_for_missing_cells_must_fit(tmp_path):
+    with pytest.raises(
+        DataError, match=r"0\.5, which 'missing' specifies, is not a whole"
+    ):
         column(tmp_path, "a,b\n,1\n", "int32", missing={"a": 0.5})
     with pytest.raises(DataError, match=r"line 2, column 'a': 'y' does not fit int8"):
         column(tmp_path, "a\ny\n", "int8", vocabulary={"a": {"y": 200}})
@@ -268,33 +270,33 @@ def test_a_number_for_what_is_missing_must_fit_too(tmp_path):
         (b"a,b\n1,2\n3,\xe9\n", "csv:t.csv: line 3 is not UTF-8", "as UTF-8"),
     ],
 )
-def test_files_that_are_no_tables_of_cells(text, message, hint, tmp_path):
+def test_files_that_are_not_tables(text, message, hint, tmp_path):
     with pytest.raises(DataError) as caught:
-        opened(tmp_path, text, [A])
+        open_csv(tmp_path, text, [A])
     assert message in caught.value.message
     assert hint in caught.value.hint
 
 
-def test_the_line_that_is_not_utf_8_is_named_however_far_it_is(tmp_path):
+def test_a_line_that_is_not_utf_8_is_named(tmp_path):
     text = b"a\n" + b"1\n" * 9000 + b"\xff\n"
     for name in ("t.csv", "t.csv.gz"):
         content = gzip.compress(text) if name.endswith("gz") else text
         with pytest.raises(DataError, match="line 9002 is not UTF-8"):
-            opened(tmp_path, content, [A], name=name)
+            open_csv(tmp_path, content, [A], name=name)
 
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match=r"csv:none.csv: there is no such file"):
         open_source("csv:none.csv", [A], mapping=None, split=None, folder=tmp_path)
     with pytest.raises(DataError, match=r"csv:t.gz cannot be read: Not a gzipped"):
-        opened(tmp_path, "a\n1\n", [A], name="t.gz")
+        open_csv(tmp_path, "a\n1\n", [A], name="t.gz")
     torn = gzip.compress(b"a\n" + b"1\n" * 500)[:-9]
     with pytest.raises(DataError, match=r"csv:t.gz cannot be read"):
-        opened(tmp_path, torn, [A], name="t.gz")
+        open_csv(tmp_path, torn, [A], name="t.gz")
 
 
 @pytest.mark.parametrize("damage", ["cut off", "changed", "followed by others"])
-def test_a_packed_file_that_is_damaged_and_not_utf_8_cannot_be_read(damage, tmp_path):
+def test_a_damaged_gz_file_that_is_not_utf_8_cannot_be_read(damage, tmp_path):
     tail = np.random.default_rng(0).integers(11, 256, 90_000, np.uint8)
     bad = b"a\n" + b"1\n" * 9000 + b"\xff" + tail.tobytes()  # one endless line
     content = bytearray(gzip.compress(bad))
@@ -305,7 +307,7 @@ def test_a_packed_file_that_is_damaged_and_not_utf_8_cannot_be_read(damage, tmp_
     else:
         content += b"no gzip"
     with pytest.raises(DataError, match=r"csv:t.gz cannot be read: ."):
-        opened(tmp_path, bytes(content), [A], name="t.gz")
+        open_csv(tmp_path, bytes(content), [A], name="t.gz")
 
 
 @pytest.mark.parametrize(
@@ -316,21 +318,21 @@ def test_a_packed_file_that_is_damaged_and_not_utf_8_cannot_be_read(damage, tmp_
         (
             A,
             {"a": "*"},
-            "float32[batch] and takes 1 column of csv:t.csv, not 2",
+            "float32[batch] and reads 1 column of csv:t.csv, not 2",
             "list",
         ),
         (
             X,
             {"x": "age"},
-            "float32[batch, 2] and takes 2 columns of csv:t.csv, not 1",
+            "float32[batch, 2] and reads 2 columns of csv:t.csv, not 1",
             "glob",
         ),
-        (X, {"x": ["age", "a*"]}, "input 'x' takes the column 'age' twice", "once"),
+        (X, {"x": ["age", "a*"]}, "input 'x' reads the column 'age' twice", "once"),
     ],
 )
 def test_columns_that_do_not_fit_the_input(column_, mapping, message, hint, tmp_path):
     with pytest.raises(DataError) as caught:
-        opened(tmp_path, "age,size\n1,2\n", [column_], mapping=mapping)
+        open_csv(tmp_path, "age,size\n1,2\n", [column_], mapping=mapping)
     assert message in caught.value.message
     assert hint in caught.value.hint
 
@@ -341,8 +343,8 @@ def test_columns_that_do_not_fit_the_input(column_, mapping, message, hint, tmp_
         ({"missing": {"b": 0}}, "csv:t.csv has no column 'b'"),
         ({"vocabulary": {"b*": ["x"]}}, "csv:t.csv has no column 'b*'"),
         ({"unknown": {"b": 0}}, "csv:t.csv has no column 'b'"),
-        ({"delimiter": "::"}, "csv:t.csv: 'delimiter' is one character, not '::'"),
-        ({"delimiter": '"'}, "csv:t.csv: 'delimiter' is one character"),
+        ({"delimiter": "::"}, "csv:t.csv: 'delimiter' must be one character, not '::'"),
+        ({"delimiter": '"'}, "csv:t.csv: 'delimiter' must be one character"),
         ({"comment": ""}, "csv:t.csv: 'comment' is empty"),
         ({"header": []}, "csv:t.csv: 'header' names no column"),
         ({"header": ["a", "a"]}, "csv:t.csv: 'header' names the column 'a' twice"),
@@ -352,7 +354,7 @@ def test_columns_that_do_not_fit_the_input(column_, mapping, message, hint, tmp_
 )
 def test_a_form_that_does_not_fit_the_file(form, message, tmp_path):
     with pytest.raises(DataError) as caught:
-        opened(tmp_path, "a\n1\n", [A], **form)
+        open_csv(tmp_path, "a\n1\n", [A], **form)
     assert message in caught.value.message
 
 
@@ -393,16 +395,16 @@ def test_the_adult_census_rows(file, rows):
         Column("label", "int32", ()),
     ]
     mapping = {"dense": NUMBERS, "words": ["sex", "workclass"], "label": "income"}
-    taken = everything(
+    batch = take_all(
         open_source(
             f"csv:{file}", columns, mapping=mapping, split=None, folder=ADULT, csv=form
         )
     )
-    assert len(split) == len(taken["label"]) == rows
+    assert len(split) == len(batch["label"]) == rows
     at = [NAMES.index(name) for name in NUMBERS]
     expected = np.array([[float(line[k]) for k in at] for line in split], np.float32)
-    np.testing.assert_array_equal(taken["dense"], expected)
-    assert taken["words"][:, 0].tolist() == [int(sex == "Male") for sex in sexes]
+    np.testing.assert_array_equal(batch["dense"], expected)
+    assert batch["words"][:, 0].tolist() == [int(sex == "Male") for sex in sexes]
     unstated = [line[1] == "?" for line in split]
-    assert (taken["words"][:, 1] == 0).tolist() == unstated
-    assert taken["label"].tolist() == [int(line[14][0] == ">") for line in split]
+    assert (batch["words"][:, 1] == 0).tolist() == unstated
+    assert batch["label"].tolist() == [int(line[14][0] == ">") for line in split]

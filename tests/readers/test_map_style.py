@@ -1,4 +1,4 @@
-"""Rows of a sequence are asked for when a step needs them."""
+"""Rows of a sequence are read when a step needs them."""
 
 import sys
 from pathlib import Path
@@ -47,73 +47,73 @@ def endless():
 """
 
 
-def opened(folder: Path, function: str = "rows") -> Rows:
+def open_numbers(folder: Path, function: str = "rows") -> Rows:
     (folder / "numbers.py").write_text(MODULE, encoding="utf-8")
     columns = [Column("x", "float32", (2,))]
     source = f"python:numbers:{function}"
     return open_source(source, columns, mapping=None, split=None, folder=folder)
 
 
-def test_rows_are_asked_for_by_number_in_the_order_of_the_batch(tmp_path):
-    rows = opened(tmp_path)
+def test_rows_are_read_by_number_in_the_order_of_the_batch(tmp_path):
+    rows = open_numbers(tmp_path)
     assert rows.rows == 10
-    assert rows.made.asked == []
-    taken = rows.take(np.array([4, 2]))
-    np.testing.assert_array_equal(taken["x"], np.float32([[4, 16], [2, 4]]))
-    assert taken["x"].dtype == np.float32
-    assert rows.made.asked == [4, 2]
+    assert rows.dataset.asked == []
+    batch = rows.take(np.array([4, 2]))
+    np.testing.assert_array_equal(batch["x"], np.float32([[4, 16], [2, 4]]))
+    assert batch["x"].dtype == np.float32
+    assert rows.dataset.asked == [4, 2]
 
 
-def test_rows_are_written_where_they_are_wanted(tmp_path):
+def test_rows_are_written_into_out(tmp_path):
     out = {"x": np.zeros((1, 2), np.float32)}
-    assert opened(tmp_path).take(np.array([3]), out)["x"] is out["x"]
+    assert open_numbers(tmp_path).take(np.array([3]), out)["x"] is out["x"]
     np.testing.assert_array_equal(out["x"], np.float32([[3, 9]]))
 
 
-def test_an_empty_part_of_a_batch_asks_for_nothing(tmp_path):
-    rows = opened(tmp_path)
+def test_an_empty_part_of_a_batch_reads_nothing(tmp_path):
+    rows = open_numbers(tmp_path)
     assert rows.take(np.array([], np.int64))["x"].shape == (0, 2)
 
 
-def test_a_class_of_a_sequence_is_called_for_it(tmp_path):
-    assert opened(tmp_path, "kind").rows == 10
+def test_a_class_of_a_sequence_is_instantiated(tmp_path):
+    assert open_numbers(tmp_path, "kind").rows == 10
 
 
-def test_what_a_row_raises_names_the_reader_and_the_row(tmp_path):
+def test_an_exception_of_a_row_names_the_reader_and_the_row(tmp_path):
     with pytest.raises(RunError) as caught:
-        opened(tmp_path).take(np.array([1, 7]))
+        open_numbers(tmp_path).take(np.array([1, 7]))
     assert caught.value.message == (
         "reader python:numbers:rows failed at row 7: ValueError: seven is missing"
     )
     assert caught.value.hint == "see numbers.py, line 10"
 
 
-def test_a_row_that_would_end_the_process_is_an_error(tmp_path):
+def test_a_row_that_exits_raises(tmp_path):
     with pytest.raises(RunError, match="failed at row 9: SystemExit: 0"):
-        opened(tmp_path).take(np.array([9]))
+        open_numbers(tmp_path).take(np.array([9]))
 
 
-def test_a_length_that_is_none_names_the_reader(tmp_path):
+def test_an_invalid_length_names_the_reader(tmp_path):
     with pytest.raises(RunError) as caught:
-        opened(tmp_path, "endless")
+        open_numbers(tmp_path, "endless")
     assert caught.value.message == (
-        "reader python:numbers:endless failed to say its length: ValueError:"
+        "reader python:numbers:endless failed to return its length: ValueError:"
         " __len__() should return >= 0"
     )
 
 
 def test_a_row_without_its_column_is_named(tmp_path):
     with pytest.raises(DataError, match="'x'"):
-        opened(tmp_path).take(np.array([8]))
+        open_numbers(tmp_path).take(np.array([8]))
 
 
-def test_a_row_outside_is_an_index_error(tmp_path):
+def test_a_row_out_of_range_is_an_index_error(tmp_path):
     with pytest.raises(IndexError, match="row 10 of 10 rows"):
-        opened(tmp_path).take(np.array([10]))
+        open_numbers(tmp_path).take(np.array([10]))
 
 
-def importing(folder, before=""):
-    """Rows that import their neighbour `late` when they are asked for."""
+def open_importing_rows(folder, before=""):
+    """Open rows that import the module `late` beside them when they are read."""
     (folder / "late.py").write_text("LABEL = 7\n")
     (folder / "numbers.py").write_text(
         f"{before}\n"
@@ -128,14 +128,14 @@ def importing(folder, before=""):
     return open_source(source, columns, mapping=None, split=None, folder=folder)
 
 
-def test_a_row_may_import_a_neighbour_when_it_is_asked_for(tmp_path):
-    rows = importing(tmp_path)
+def test_a_row_may_import_a_module_beside_it(tmp_path):
+    rows = open_importing_rows(tmp_path)
     assert rows.take(np.array([2]))["x"].tolist() == [[7, 2]]
     assert "late" not in sys.modules
 
 
-def test_a_neighbour_takes_the_place_of_no_module_for_good(tmp_path, monkeypatch):
-    rows = importing(tmp_path, before="import late")
+def test_a_module_beside_a_source_replaces_no_other_module(tmp_path, monkeypatch):
+    rows = open_importing_rows(tmp_path, before="import late")
     other = ModuleType("late")
     monkeypatch.setitem(sys.modules, "late", other)
     assert rows.take(np.array([2]))["x"].tolist() == [[7, 2]]

@@ -1,4 +1,4 @@
-"""Opening sources: real sets, files and functions, and their mistakes."""
+"""Opening sources: bundled sets, files and functions, and their mistakes."""
 
 import importlib.util
 import marshal
@@ -23,7 +23,7 @@ def opened(source, columns, folder, *, mapping=None, split=None):
     return open_source(source, columns, mapping=mapping, split=split, folder=folder)
 
 
-def everything(rows):
+def take_all(rows):
     return rows.take(np.arange(rows.rows))
 
 
@@ -48,20 +48,20 @@ def module(tmp_path):
 # sklearn:
 
 
-def test_digits_as_the_set_gives_them(tmp_path):
+def test_digits_are_unchanged(tmp_path):
     rows = opened("sklearn:digits", [IMAGE, LABEL], tmp_path)
-    taken = everything(rows)
+    arrays = take_all(rows)
     data, target = sklearn.datasets.load_digits(return_X_y=True)
     assert rows.rows == 1797
-    assert taken["image"].dtype == np.float32
-    assert taken["label"].dtype == np.int32
-    np.testing.assert_array_equal(taken["image"], data)
-    np.testing.assert_array_equal(taken["label"], target)
+    assert arrays["image"].dtype == np.float32
+    assert arrays["label"].dtype == np.int32
+    np.testing.assert_array_equal(arrays["image"], data)
+    np.testing.assert_array_equal(arrays["label"], target)
 
 
-def test_train_and_test_are_four_fifths_and_the_last_fifth(tmp_path):
+def test_train_and_test_split_a_fixed_permutation(tmp_path):
     train, test = (
-        everything(opened("sklearn:digits", [IMAGE, LABEL], tmp_path, split=split))
+        take_all(opened("sklearn:digits", [IMAGE, LABEL], tmp_path, split=split))
         for split in ("train", "test")
     )
     data, target = sklearn.datasets.load_digits(return_X_y=True)
@@ -86,10 +86,10 @@ def test_every_bundled_set_opens(name, shape, target, tmp_path):
     columns = [Column("x", "float32", shape), target]
     mapping = {"x": "data", "y": "target"}
     rows = opened(f"sklearn:{name}", columns, tmp_path, mapping=mapping)
-    taken = everything(rows)
-    assert taken["x"].shape == (rows.rows, *shape)
-    assert taken["y"].shape == (rows.rows, *target.shape)
-    assert np.isfinite(taken["x"]).all()
+    arrays = take_all(rows)
+    assert arrays["x"].shape == (rows.rows, *shape)
+    assert arrays["y"].shape == (rows.rows, *target.shape)
+    assert np.isfinite(arrays["x"]).all()
 
 
 # npz:
@@ -98,9 +98,9 @@ def test_every_bundled_set_opens(name, shape, target, tmp_path):
 def test_npz_columns_by_name_and_by_mapping(npz, tmp_path):
     source = npz(x=np.arange(6.0).reshape(3, 2), y=np.arange(3), z=np.array(["a"]))
     columns = [Column("x", "float64", (2,)), Column("label", "int64", ())]
-    taken = everything(opened(source, columns, tmp_path, mapping={"label": "y"}))
-    np.testing.assert_array_equal(taken["x"], [[0, 1], [2, 3], [4, 5]])
-    np.testing.assert_array_equal(taken["label"], [0, 1, 2])
+    arrays = take_all(opened(source, columns, tmp_path, mapping={"label": "y"}))
+    np.testing.assert_array_equal(arrays["x"], [[0, 1], [2, 3], [4, 5]])
+    np.testing.assert_array_equal(arrays["label"], [0, 1, 2])
 
 
 X = Column("x", "float32", (2,))
@@ -145,7 +145,7 @@ X = Column("x", "float32", (2,))
         (
             {"x": np.zeros((1, 2))},
             [Column("x", "complex64", (2,))],
-            "input 'x' is complex64, which no source gives",
+            "input 'x' is complex64, which no source provides",
             "convert it in the graph",
         ),
     ],
@@ -159,8 +159,8 @@ def test_npz_that_does_not_fit(arrays, columns, message, hint, npz, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["npz", "csv", "yielded", "asked"])
-def test_every_source_gives_halves(kind, dtype, npz, tmp_path):
-    """Rounded once, from what the source has."""
+def test_every_source_provides_half_floats(kind, dtype, npz, tmp_path):
+    """Values are rounded once, from those of the source."""
     values = [[0.1, 1e-3], [-3.14159, 65000.0]]
     mapping = None
     if kind == "npz":
@@ -177,15 +177,15 @@ def test_every_source_gives_halves(kind, dtype, npz, tmp_path):
         )
         source = "python:halves:f"
     rows = opened(source, [Column("x", dtype, (2,))], tmp_path, mapping=mapping)
-    taken = rows.take(np.arange(2))["x"]
-    assert str(taken.dtype) == dtype
+    arrays = rows.take(np.arange(2))["x"]
+    assert str(arrays.dtype) == dtype
     wanted = np.array(values).astype(np.dtype(dtype))
-    np.testing.assert_array_equal(taken.astype(np.float64), wanted.astype(np.float64))
+    np.testing.assert_array_equal(arrays.astype(np.float64), wanted.astype(np.float64))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("kind", ["npz", "csv"])
-def test_a_number_beyond_a_half_is_an_error(kind, dtype, npz, tmp_path):
+def test_a_number_too_large_for_a_half_float_raises(kind, dtype, npz, tmp_path):
     (tmp_path / "x.csv").write_text("x\n1e39\n")
     source = npz(x=np.array([1e39])) if kind == "npz" else "csv:x.csv"
     with pytest.raises(DataError, match=f"does not fit {dtype}"):
@@ -233,7 +233,7 @@ def test_npz_files_that_cannot_be_read(tmp_path):
         (zipfile.ZIP_STORED, "[" * 5000),
     ],
 )
-def test_a_damaged_npz_archive_is_told_by_its_name(method, content, tmp_path):
+def test_a_damaged_npz_archive_is_named(method, content, tmp_path):
     member = b"\x93NUMPY\x01\x00" + bytes(2)
     if content is not None:
         text = content.encode()
@@ -287,15 +287,15 @@ def test_values_out_of_range_are_named(values, dtype, message, npz, tmp_path):
 )
 def test_values_that_fit_are_converted(values, dtype, npz, tmp_path):
     rows = opened(npz(k=np.asarray(values)), [Column("k", dtype, ())], tmp_path)
-    taken = everything(rows)["k"]
-    assert taken.dtype == dtype
-    np.testing.assert_array_equal(taken, values)
+    arrays = take_all(rows)["k"]
+    assert arrays.dtype == dtype
+    np.testing.assert_array_equal(arrays, values)
 
 
 # taking rows
 
 
-def test_batches_are_aligned_copies_and_out_is_written(tmp_path):
+def test_batches_are_aligned_copies_or_written_into_out(tmp_path):
     rows = opened("sklearn:digits", [IMAGE, LABEL], tmp_path)
     data, target = sklearn.datasets.load_digits(return_X_y=True)
     chosen = np.array([5, 1796, 5])
@@ -324,22 +324,22 @@ def test_python_rows(module, tmp_path):
     )
     path = list(sys.path)
     rows = opened(source, [X, LABEL], tmp_path)
-    taken = everything(rows)
+    arrays = take_all(rows)
     assert rows.rows == 4
-    np.testing.assert_array_equal(taken["x"], [[i, i + 0.5] for i in range(4)])
-    np.testing.assert_array_equal(taken["label"], range(4))
-    assert taken["label"].dtype == np.int32
+    np.testing.assert_array_equal(arrays["x"], [[i, i + 0.5] for i in range(4)])
+    np.testing.assert_array_equal(arrays["label"], range(4))
+    assert arrays["label"].dtype == np.int32
     assert sys.path == path
 
 
 def test_python_function_may_return_a_list_or_a_function(module, tmp_path):
     listed = module("def train():\n    return [{'label': 3}]\n", "listed")
-    assert everything(opened(listed, [LABEL], tmp_path))["label"].tolist() == [3]
+    assert take_all(opened(listed, [LABEL], tmp_path))["label"].tolist() == [3]
     made = module("def train():\n    return lambda: [{'label': 4}]\n", "made")
-    assert everything(opened(made, [LABEL], tmp_path))["label"].tolist() == [4]
+    assert take_all(opened(made, [LABEL], tmp_path))["label"].tolist() == [4]
 
 
-def test_python_module_may_import_its_neighbour(module, tmp_path):
+def test_a_python_module_may_import_a_module_beside_it(module, tmp_path):
     (tmp_path / "placer_test_neighbour.py").write_text("LABEL = 6\n")
     source = module(
         "from dataclasses import dataclass\n"
@@ -347,27 +347,27 @@ def test_python_module_may_import_its_neighbour(module, tmp_path):
         "@dataclass\nclass Row:\n    label: 'int'\n"
         "def train():\n    return [vars(Row(LABEL))]\n"
     )
-    assert everything(opened(source, [LABEL], tmp_path))["label"].tolist() == [6]
+    assert take_all(opened(source, [LABEL], tmp_path))["label"].tolist() == [6]
     assert not {"placer_test_neighbour", "placer_source_rows"} & set(sys.modules)
 
 
-def test_python_function_may_import_a_neighbour_when_it_is_called(module, tmp_path):
+def test_a_python_function_may_import_a_module_when_it_is_called(module, tmp_path):
     (tmp_path / "late.py").write_text("LABEL = 7\n")
     source = module(
         "def train():\n    from late import LABEL\n    return [{'label': LABEL}]\n"
     )
-    assert everything(opened(source, [LABEL], tmp_path))["label"].tolist() == [7]
+    assert take_all(opened(source, [LABEL], tmp_path))["label"].tolist() == [7]
 
 
-def test_neighbours_of_one_name_in_two_folders_are_two(module, tmp_path):
+def test_modules_of_one_name_in_two_folders_are_distinct(module, tmp_path):
     text = "from same import LABEL\ndef train():\n    return [{'label': LABEL}]\n"
     for label in (1, 2):
         folder = tmp_path / str(label)
         folder.mkdir()
         (folder / "rows.py").write_text(text)
         (folder / "same.py").write_text(f"LABEL = {label}\n")
-        taken = everything(opened("python:rows:train", [LABEL], folder))
-        assert taken["label"].tolist() == [label]
+        arrays = take_all(opened("python:rows:train", [LABEL], folder))
+        assert arrays["label"].tolist() == [label]
 
 
 def test_python_modules_are_read_from_their_source_and_leave_no_bytecode(
@@ -380,22 +380,22 @@ def test_python_modules_are_read_from_their_source_and_leave_no_bytecode(
     assert not (tmp_path / "__pycache__").exists()
     for name in ("beside", "rows"):
         plant_bytecode(tmp_path / f"{name}.py", "raise SystemExit('planted')")
-    assert everything(opened(source, [LABEL], tmp_path))["label"].tolist() == [6]
+    assert take_all(opened(source, [LABEL], tmp_path))["label"].tolist() == [6]
 
 
 def plant_bytecode(file, text):
-    """Bytecode that Python takes for that of the file."""
+    """Write bytecode that Python takes for that of the file."""
     cached = Path(importlib.util.cache_from_source(file))
     cached.parent.mkdir(exist_ok=True)
     code = marshal.dumps(compile(text, file, "exec"))
-    told = file.stat()
+    status = file.stat()
     head = importlib.util.MAGIC_NUMBER + struct.pack(
-        "<III", 0, int(told.st_mtime), told.st_size
+        "<III", 0, int(status.st_mtime), status.st_size
     )
     cached.write_bytes(head + code)
 
 
-def test_an_exception_is_told_with_its_row_and_line(module, tmp_path):
+def test_an_exception_is_reported_with_row_and_line(module, tmp_path):
     source = module(
         "def train():\n"
         "    for i in range(30):\n"
@@ -413,13 +413,13 @@ def test_an_exception_is_told_with_its_row_and_line(module, tmp_path):
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_a_module_that_fails_to_load_is_told_with_its_line(module, tmp_path):
+def test_a_module_that_fails_to_load_is_reported_with_its_line(module, tmp_path):
     source = module("x = 1\nimport no_module_of_that_name\n")
     with pytest.raises(RunError, match="failed to load: ModuleNotFoundError") as caught:
         opened(source, [LABEL], tmp_path)
     hint = (
         "see rows.py, line 2; pip install no_module_of_that_name; a module of your own"
-        " has to be beside the spec"
+        " must be in the folder of the spec"
     )
     assert caught.value.hint == hint
     assert "placer_source_rows" not in sys.modules
@@ -432,7 +432,10 @@ def test_a_module_that_fails_to_load_is_told_with_its_line(module, tmp_path):
         ("[(1, 2)]", "row 0 is a tuple, not a dict"),
         ("[{'labl': 1}]", "has no column 'label' for input 'label'"),
         ("[{'label': 1}, {}]", "row 1 lacks 'label', which row 0 has"),
-        ("[{'label': 1}, {'label': 1, 'm': 0}]", "row 1 has 'm', which row 0 has not"),
+        (
+            "[{'label': 1}, {'label': 1, 'm': 0}]",
+            "row 1 has 'm', which row 0 does not have",
+        ),
         ("[{'label': 1}, {'label': [1]}]", "column 'label', row 1, has shape [n, 1]"),
         ("[{'label': 1}, {'label': 2**40}]", "row 1: 1099511627776 does not fit int32"),
         ("[{'label': 1}, {'label': 0.5}]", "row 1: 0.5 does not fit int32"),
@@ -447,7 +450,7 @@ def test_python_rows_that_do_not_fit(body, message, module, tmp_path):
     assert caught.value.hint
 
 
-def test_python_modules_and_functions_that_are_not_there(module, tmp_path):
+def test_missing_python_modules_and_functions(module, tmp_path):
     with pytest.raises(DataError, match=r"there is no rows.py"):
         opened("python:rows:train", [LABEL], tmp_path)
     module("def train_rows():\n    return []\n")
@@ -504,33 +507,31 @@ def test_a_value_outside_the_limits_of_an_array_names_column_and_row(tmp_path, n
     check_outside(tmp_path, lambda: opened(source, [wide], tmp_path), where)
 
 
-def test_one_of_a_split_names_the_split(tmp_path):
+def test_a_value_outside_the_limits_of_a_split_names_the_split(tmp_path):
     few = Column("y", "int32", (), Limits(0, 1, "op 'loss'"))
     with pytest.raises(DataError, match=r"row \d+ of split 'train': 2 is outside 0-1"):
         opened("sklearn:iris", [few], tmp_path, split="train")
 
 
-def test_one_of_a_text_file_names_the_line(tmp_path):
+def test_a_value_outside_the_limits_of_a_text_file_names_the_line(tmp_path):
     (tmp_path / "t.csv").write_text("y\n" + "\n".join(map(str, OUTSIDE)))
     where = "csv:t.csv: line 19, column 'y'"
     check_outside(tmp_path, lambda: opened("csv:t.csv", [LIMITED], tmp_path), where)
 
 
-def test_one_of_rows_that_are_yielded_names_the_row(tmp_path, module):
+def test_a_value_outside_the_limits_of_yielded_rows_names_the_row(tmp_path, module):
     source = module(f"def train():\n    return [{{'y': y}} for y in {OUTSIDE}]\n")
     where = "python:rows:train: column 'y', row 17"
     check_outside(tmp_path, lambda: opened(source, [LIMITED], tmp_path), where)
 
 
-def test_one_of_rows_that_are_asked_for_names_the_row_when_it_is_taken(
-    tmp_path, module
-):
+def test_a_value_outside_the_limits_of_map_style_rows_names_the_row(tmp_path, module):
     rows = opened(module(ASKED_OUTSIDE), [LIMITED], tmp_path)
     assert rows.take(np.arange(17))["y"].tolist() == OUTSIDE[:17]
     where = "python:rows:train: column 'y', row 17"
     check_outside(tmp_path, lambda: rows.take(np.array([3, 17, 4])), where)
 
 
-def test_values_at_the_limits_are_within(tmp_path, npz):
+def test_values_at_the_limits_are_accepted(tmp_path, npz):
     rows = opened(npz(y=np.array([0, 9, 0])), [LIMITED], tmp_path)
-    assert everything(rows)["y"].tolist() == [0, 9, 0]
+    assert take_all(rows)["y"].tolist() == [0, 9, 0]

@@ -1,15 +1,15 @@
-"""What a spec may write as a source, and which column feeds which input."""
+"""Sources in a spec, and which column feeds which input."""
 
 import pytest
 
-from placer.config.sources import Source, assign, check_split
+from placer.config.sources import Source, assign_columns, check_split
 from placer.errors import DataError
 
 DIGITS, DIABETES = Source.parse("sklearn:digits"), Source.parse("sklearn:diabetes")
 NPZ, CSV = Source.parse("npz:some/file.npz"), Source.parse("csv:file.csv.gz")
 
 
-def test_a_source_is_its_kind_and_the_rest():
+def test_a_source_is_parsed_into_kind_and_path():
     assert (DIGITS.kind, DIGITS.path) == ("sklearn", "digits")
     assert (NPZ.kind, NPZ.path) == ("npz", "some/file.npz")
     assert Source.parse("python:rows:train").path == "rows:train"
@@ -20,15 +20,15 @@ def test_a_source_is_its_kind_and_the_rest():
     [
         ("digits", "'digits' is not a source", "sklearn:NAME"),
         ("sklaern:digits", "unknown kind of source 'sklaern'", "'sklearn'"),
-        ("sklearn:digit", "no bundled set 'digit'", "did you mean 'digits'?"),
-        ("sklearn:covtype", "no bundled set 'covtype'", "one of: breast_cancer"),
+        ("sklearn:digit", "no bundled data set 'digit'", "did you mean 'digits'?"),
+        ("sklearn:covtype", "no bundled data set 'covtype'", "one of: breast_cancer"),
         ("npz:", "'npz:' names no file", "npz:PATH"),
         ("csv:", "'csv:' names no file", "csv:PATH"),
-        ("python:rows", "does not name a module and its function", "MODULE.py"),
+        ("python:rows", "does not name a module and a function", "MODULE.py"),
         ("python:../rows:f", "does not name a module", "python:MODULE:FUNCTION"),
     ],
 )
-def test_bad_sources_say_what_is_wrong(text, message, hint):
+def test_malformed_sources_are_explained(text, message, hint):
     with pytest.raises(DataError) as caught:
         Source.parse(text)
     assert message in caught.value.message
@@ -82,8 +82,8 @@ def test_bad_sources_say_what_is_wrong(text, message, hint):
         ),
     ],
 )
-def test_the_column_of_each_input(source, inputs, mapping, expected):
-    assert assign(source, inputs, mapping) == expected
+def test_columns_are_assigned_to_inputs(source, inputs, mapping, expected):
+    assert assign_columns(source, inputs, mapping) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_the_column_of_each_input(source, inputs, mapping, expected):
             DIABETES,
             {"x": "float32", "y": "float32"},
             None,
-            "which column feeds the float inputs 'x', 'y'",
+            "feeds the float inputs 'x', 'y'",
             "columns: {x: data, y: target}",
         ),
         (
             DIABETES,
             {"x": "float32", "y": "float32"},
             {"x": "data"},
-            "which column feeds the float input 'y'",
+            "feeds the float input 'y'",
             "columns: {y: target}",
         ),
         (
@@ -133,14 +133,14 @@ def test_the_column_of_each_input(source, inputs, mapping, expected):
         ),
     ],
 )
-def test_an_unsettled_column_is_an_error(source, inputs, mapping, message, hint):
+def test_ambiguous_columns_raise(source, inputs, mapping, message, hint):
     with pytest.raises(DataError) as caught:
-        assign(source, inputs, mapping)
+        assign_columns(source, inputs, mapping)
     assert message in caught.value.message
     assert hint in caught.value.hint
 
 
-def test_sets_and_text_files_are_split_and_no_others():
+def test_only_bundled_sets_and_text_files_can_be_split():
     check_split(DIGITS, "train")
     check_split(CSV, "test")
     check_split(NPZ, None)

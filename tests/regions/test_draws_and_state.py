@@ -1,5 +1,5 @@
-"""What a traced function would draw again in every step, and what it changes, is refused
-with its line; in evaluation mode the same models pass."""
+"""Random draws that repeat in every step, and changes of state, are refused with their
+line. The same models are accepted in evaluation mode."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from flax import nnx
 
 from placer.errors import PlacerError
-from placer.regions.arguments import are_trained
-from placer.regions.function import is_repeated, traced
+from placer.regions.arguments import parameter_mask
+from placer.regions.function import is_deterministic, trace_function
 
 KEY = jax.random.key(0)
 NOISE = jax.random.normal(KEY, (4,))
@@ -41,9 +41,9 @@ def net() -> Net:
 
 
 def quiet() -> Net:
-    made = net()
-    made.eval()
-    return made
+    model = net()
+    model.eval()
+    return model
 
 
 def dropped(model: Net, x: jax.Array) -> jax.Array:
@@ -72,18 +72,18 @@ def called(model: Net, x: jax.Array) -> jax.Array:
     return jnp.sin(x)
 
 
-def kept(params: dict[str, Any], x: jax.Array) -> jax.Array:
-    params["w"] = params["w"] + x.mean()  # line: kept
+def reassigned(params: dict[str, Any], x: jax.Array) -> jax.Array:
+    params["w"] = params["w"] + x.mean()  # line: reassigned
     return x * params["w"]
 
 
-def held(params: dict[str, Any], x: jax.Array) -> jax.Array:
+def replaced(params: dict[str, Any], x: jax.Array) -> jax.Array:
     params["h"] = params.pop("w") * x
     return params["h"]
 
 
 def drawn(model: Net, x: jax.Array) -> jax.Array:
-    jax.random.normal(model.drop.rngs(), (4,))  # which nothing takes
+    jax.random.normal(model.drop.rngs(), (4,))  # an unused result
     return jnp.sin(x)
 
 
@@ -124,14 +124,14 @@ def stated() -> Any:
     return make(4, axis_name="rows", mode="batch")
 
 
-def stated_normed(made: Any, x: jax.Array) -> jax.Array:
-    norm, state = made
+def stated_normed(model_and_state: Any, x: jax.Array) -> jax.Array:
+    norm, state = model_and_state
     over = {"axis_name": "rows", "in_axes": (0, None), "out_axes": (0, None)}
     return jax.vmap(norm, **over)(x, state)[0]  # line: stated
 
 
-def stated_evaluated(made: Any, x: jax.Array) -> jax.Array:
-    norm, state = made
+def stated_evaluated(model_and_state: Any, x: jax.Array) -> jax.Array:
+    norm, state = model_and_state
     norm = equinox.nn.inference_mode(norm)
     return jax.vmap(norm, in_axes=(0, None), out_axes=(0, None))(x, state)[0]
 
@@ -147,8 +147,8 @@ def counting() -> Any:
     return equinox.nn.make_with_state(Counter)()
 
 
-def set_at_once(made: Any, x: jax.Array) -> jax.Array:
-    counter, state = made
+def set_at_once(model_and_state: Any, x: jax.Array) -> jax.Array:
+    counter, state = model_and_state
     state = state.set(counter.count, state.get(counter.count) + 1)  # line: set_at_once
     return x * state.get(counter.count)
 
@@ -163,7 +163,7 @@ def keyed_not(x: jax.Array) -> jax.Array:
     return jnp.sin(equinox.nn.Dropout(0.5, inference=True)(x))
 
 
-# JAX alone.
+# Only JAX.
 def made_inside(x: jax.Array) -> jax.Array:
     key = jax.random.PRNGKey(3)
     return x + jax.random.normal(jax.random.fold_in(key, 1), (4,))  # line: made_inside
@@ -230,7 +230,7 @@ def test_a_key_that_is_the_same_in_every_step_is_refused(
     fn: Any, args: list[Any], mark: str
 ) -> None:
     with pytest.raises(PlacerError, match="the same in every step") as caught:
-        traced(fn, json.dumps([*args, X]), 14)
+        trace_function(fn, json.dumps([*args, X]), 14)
     assert f"(test_draws_and_state.py:{line(mark)}) draws" in caught.value.message
 
 
@@ -240,7 +240,7 @@ def test_a_key_that_is_the_same_in_every_step_is_refused(
         (normed, [MODEL], "model.norm.mean is changed LINE,"),
         (counted, [MODEL], "model.seen is changed LINE,"),
         (called, [MODEL], "model is changed,"),
-        (kept, [W], "params.w is changed LINE,"),
+        (reassigned, [W], "params.w is changed LINE,"),
         (
             linen_normed,
             [{"make": "linen"}],
@@ -254,7 +254,7 @@ def test_state_that_would_be_lost_is_refused(
     fn: Any, args: list[Any], what: str
 ) -> None:
     with pytest.raises(PlacerError) as caught:
-        traced(fn, json.dumps([*args, X]), 14)
+        trace_function(fn, json.dumps([*args, X]), 14)
     marks = {linen_normed: "linen", stated_normed: "stated"}
     if "LINE" in what:
         at = line(marks.get(fn, fn.__name__))
@@ -267,7 +267,7 @@ def test_state_that_would_be_lost_is_refused(
     [
         (all_of_it, [{"make": "quiet"}]),
         (drawn, [MODEL]),
-        (held, [W]),
+        (replaced, [W]),
         (linen_evaluated, [{"make": "linen"}]),
         (stated_evaluated, [{"make": "stated"}]),
         (keyed_not, []),
@@ -276,13 +276,15 @@ def test_state_that_would_be_lost_is_refused(
         (unused, []),
     ],
 )
-def test_what_draws_and_changes_nothing_is_traced(fn: Any, args: list[Any]) -> None:
-    (region,) = traced(fn, json.dumps([*args, X]), 14).cut.regions
+def test_a_function_without_draws_and_changes_is_traced(
+    fn: Any, args: list[Any]
+) -> None:
+    (region,) = trace_function(fn, json.dumps([*args, X]), 14).cut.regions
     assert region.closed.jaxpr.eqns
 
 
 def test_state_of_equinox_is_not_trained() -> None:
-    assert list(are_trained(stated())).count(True) == 2  # weight and bias
+    assert list(parameter_mask(stated())).count(True) == 2  # weight and bias
 
 
 ROLLS = np.random.default_rng(0)
@@ -292,6 +294,6 @@ def rolled(x: jax.Array) -> jax.Array:
     return x * ROLLS.normal(size=4).astype(np.float32)
 
 
-def test_a_function_that_draws_from_numpy_is_not_repeated() -> None:
-    assert not is_repeated(rolled, json.dumps([X]), 14)
-    assert is_repeated(of_the_file, json.dumps([X]), 14)
+def test_a_function_that_draws_from_numpy_is_not_deterministic() -> None:
+    assert not is_deterministic(rolled, json.dumps([X]), 14)
+    assert is_deterministic(of_the_file, json.dumps([X]), 14)

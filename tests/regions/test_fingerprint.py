@@ -1,21 +1,21 @@
-"""A node computes the function that was compiled, or says that it has another one."""
+"""A node computes the function that was compiled, or reports that it has another one."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.regions import text_of
+from support.regions import arguments_text
 
 from placer import place_guard
 from placer.errors import PlacerError
-from placer.regions.fingerprint import is_like
-from placer.regions.function import likeness_of, run, traced
+from placer.regions.fingerprint import has_fingerprint
+from placer.regions.function import fingerprint_of, run_region, trace_function
 
 TYPES = ("float32[batch, 4]", "float32[4, 4]", "float32[4, 4]")
 
 
 def summed(order, table=None):
-    """Two layers, added in an order that the mathematics does not tell."""
+    """Two layers; the order of their sum does not change the result."""
     table = np.ones(4, np.float32) if table is None else table
 
     def fn(x, a, b):
@@ -27,27 +27,29 @@ def summed(order, table=None):
 
 
 def likeness(fn):
-    return [likeness_of(fn, text_of(*TYPES), i) for i in range(len(regions(fn)))]
+    return [
+        fingerprint_of(fn, arguments_text(*TYPES), i) for i in range(len(regions(fn)))
+    ]
 
 
 def regions(fn):
-    return traced(fn, text_of(*TYPES), 8).cut.regions
+    return trace_function(fn, arguments_text(*TYPES), 8).cut.regions
 
 
-def test_the_same_function_made_again_is_the_same():
+def test_the_same_function_has_the_same_fingerprint():
     assert likeness(summed("ab")) == likeness(summed("ab"))
 
 
-def test_another_order_is_another_function():
+def test_another_order_has_another_fingerprint():
     assert likeness(summed("ab")) != likeness(summed("ba"))
 
 
-def test_other_arrays_of_the_file_are_another_function_but_not_their_rounding():
+def test_other_arrays_of_the_file_differ_but_not_their_rounding():
     table = np.linspace(0.1, 1, 4, dtype=np.float32)
     *_, mine = likeness(summed("ab", table))
 
     def is_same(other):
-        return is_like(_last(summed("ab", other)), mine)
+        return has_fingerprint(_last(summed("ab", other)), mine)
 
     assert is_same(table)
     assert is_same(np.nextafter(table, 2))
@@ -55,10 +57,10 @@ def test_other_arrays_of_the_file_are_another_function_but_not_their_rounding():
 
 
 def _last(fn):
-    return traced(fn, text_of(*TYPES), 14).cut.regions[-1]
+    return trace_function(fn, arguments_text(*TYPES), 14).cut.regions[-1]
 
 
-def test_what_a_library_makes_is_the_same_in_every_trace():
+def test_equations_of_libraries_are_the_same_in_every_trace():
     def fn(x, a, b):
         @jax.custom_vjp
         def double(y):
@@ -77,8 +79,8 @@ def test_what_a_library_makes_is_the_same_in_every_trace():
 
 
 def test_a_region_of_another_function_is_refused():
-    fn, text = summed("ab"), text_of(*TYPES)
-    same = likeness_of(summed("ba"), text, 1)
+    fn, text = summed("ab"), arguments_text(*TYPES)
+    same = fingerprint_of(summed("ba"), text, 1)
     inputs = [jnp.zeros((3, 4)), jnp.zeros((3, 4))]
-    with pytest.raises(PlacerError, match="another function here than when it was"):
-        run(fn, text, 1, 3, inputs, same)
+    with pytest.raises(PlacerError, match="fn is not the function that was compiled"):
+        run_region(fn, text, 1, 3, inputs, same)

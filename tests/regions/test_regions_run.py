@@ -1,4 +1,4 @@
-"""A region as a program calls it: for any number of rows, forward and backward."""
+"""Run a region as a node program does: for any number of rows, forward and backward."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.regions import text_of
+from support.regions import arguments_text
 
 from placer import ops, place_guard
 from placer.errors import PlacerError
 
-ARGS = text_of("float32[4, 3]", "float32[batch, 4]")
+ARGS = arguments_text("float32[4, 3]", "float32[batch, 4]")
 W = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
 TRACED: list[int] = []
 
@@ -29,12 +29,12 @@ def position(rows: int) -> jax.Array:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
-def test_a_region_takes_any_number_of_rows(rows: int) -> None:
+def test_a_region_accepts_any_number_of_rows(rows: int) -> None:
     x = np.ones((rows, 4), np.float32)
     how = {"fn": apply, "args": ARGS, "batch": "rows", "saves": (0, 1)}
-    found, kept = ops.call.forward(x, W, position(rows), **how)
-    np.testing.assert_allclose(found, np.sin(x @ W), rtol=1e-5)
-    dx, dw, _ = ops.call.backward(kept, x, W, jnp.ones_like(found))
+    results, residuals = ops.call.forward(x, W, position(rows), **how)
+    np.testing.assert_allclose(results, np.sin(x @ W), rtol=1e-5)
+    dx, dw, _ = ops.call.backward(residuals, x, W, jnp.ones_like(results))
     np.testing.assert_allclose(dx, np.cos(x @ W) @ W.T, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(dw, x.T @ np.cos(x @ W), rtol=1e-5, atol=1e-6)
 
@@ -54,7 +54,7 @@ def fickle(w: jax.Array, x: jax.Array) -> jax.Array:
     return apply(w, x) if len(x) != 2 else apply(w, x.T @ x[:, :2].T @ w.T)
 
 
-def test_a_function_that_is_another_for_other_rows_is_told() -> None:
+def test_a_function_that_differs_between_numbers_of_rows_is_an_error() -> None:
     with pytest.raises(PlacerError, match="fickle has no region 1 for 3 rows, only 1"):
         ops.call(W, W, position(3), fn=fickle, args=ARGS, region=1)
     with pytest.raises(

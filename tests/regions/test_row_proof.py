@@ -1,4 +1,4 @@
-"""The proof that a function works row by row, held to what the function gives."""
+"""The proof that a function works row by row, compared with its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer import place_guard
-from placer.regions.description import described
+from placer.regions.description import describe
 
 N = 5
 W = np.random.default_rng(1).normal(size=(4, 4)).astype(np.float32)
@@ -57,8 +57,8 @@ def scanned(x: jax.Array, w: jax.Array) -> jax.Array:
         h = jnp.tanh(h[:, None] + now[:, None] * w[0, 0])[:, 0]
         return h, h
 
-    last, found = jax.lax.scan(step, jnp.zeros(len(x)), x.T)
-    return found.T + last[:, None]
+    last, states = jax.lax.scan(step, jnp.zeros(len(x)), x.T)
+    return states.T + last[:, None]
 
 
 def attended(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -166,17 +166,19 @@ MIXED: dict[str, Step] = {
     "gradient of all": lambda x, w: jax.grad(lambda x: (x @ w).sum() ** 2)(x),
 }  # fmt: skip
 NOT_SEEN = {"a rule that mixes", "a rule that is not known"}
-"""Those whose forward works row by row: it is the backward that does not."""
+"""Functions whose forward pass works row by row, but whose backward pass does not."""
 
 
 def is_proven(fn: Step) -> bool:
     args = json.dumps([{"in": "float32[batch, 4]"}, {"param": "float32[4, 4]"}])
-    return described(fn, args, ["x", "w"], "y", rows=None, wide=False).rows
+    return describe(fn, args, ["x", "w"], "y", rows=None, wide=False).is_by_rows
 
 
 def differs(fn: Step) -> float:
-    """The most by which a row differs from what is made of it alone, or among the others
-    in another order."""
+    """Return the largest difference of a row from its result in another batch.
+
+    The other batches are the row by itself, and all rows in another order.
+    """
     x = np.random.default_rng(4).normal(size=(N, 4)).astype(np.float32)
     order = np.array([3, 0, 4, 1, 2])
     whole = np.asarray(fn(x, W))
@@ -192,10 +194,10 @@ def test_a_function_that_works_row_by_row_is_proven(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_a_function_that_mixes_rows_is_not(name: str) -> None:
+def test_a_function_that_mixes_rows_is_not_proven(name: str) -> None:
     assert not is_proven(MIXED[name])
     if name not in NOT_SEEN and name not in ("rows split", "rows interleaved"):
-        assert differs(MIXED[name]) > 1e-3  # so that the case is one
+        assert differs(MIXED[name]) > 1e-3  # the function really mixes rows
 
 
 STEPS = st.lists(
@@ -209,14 +211,14 @@ STEPS = st.lists(
 
 
 def composed(steps: list[tuple[str, str]], ahead: int) -> Step:
-    """One after the other; from step `ahead` on beside what was there."""
+    """Apply the steps in order; add the input to the result of step `ahead`."""
 
     def fn(x: jax.Array, w: jax.Array) -> jax.Array:
-        kept = x = jnp.asarray(x)
+        start = x = jnp.asarray(x)
         for i, (kind, name) in enumerate(steps):
             x = (BY_ROWS if kind == "rows" else MIXED)[name](jnp.tanh(x), w)
             if i == ahead:
-                x = x + kept
+                x = x + start
         return x
 
     return fn
@@ -224,7 +226,9 @@ def composed(steps: list[tuple[str, str]], ahead: int) -> Step:
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(STEPS, st.integers(0, 3))
-def test_what_is_proven_holds(steps: list[tuple[str, str]], ahead: int) -> None:
+def test_a_proven_function_works_row_by_row(
+    steps: list[tuple[str, str]], ahead: int
+) -> None:
     fn = composed(steps, ahead)
     proven = is_proven(fn)
     assert proven == all(kind == "rows" for kind, _ in steps)
@@ -232,7 +236,7 @@ def test_what_is_proven_holds(steps: list[tuple[str, str]], ahead: int) -> None:
         assert differs(fn) < 1e-3
 
 
-def test_each_place_gives_rows_or_nothing_of_the_batch() -> None:
+def test_results_of_each_place_have_rows_or_do_not_depend_on_the_batch() -> None:
     def with_penalty(x: jax.Array, w: jax.Array) -> Any:
         with place_guard("/node:worker:0"):
             h = jnp.tanh(x @ w)

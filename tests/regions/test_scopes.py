@@ -1,4 +1,4 @@
-"""Guards as scopes of JAX: their names, and what is read of a name again."""
+"""Guards as named scopes of JAX: their names, and how they are parsed."""
 
 import subprocess
 import sys
@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from placer.place.place import Place
-from placer.place.scope import CLEAR, NO_DEVICE, joined, place_of, scopes
+from placer.place.scope import CLEAR, NO_DEVICE, nest_guards, parse_name_stack, place_of
 
 
 @pytest.mark.parametrize(
-    ("stack", "said"),
+    ("stack", "guards"),
     [
         ("", ()),
         ("layer_1/attention", ()),
@@ -25,25 +25,25 @@ from placer.place.scope import CLEAR, NO_DEVICE, joined, place_of, scopes
         ("placer@cpu/placer!device", ("/cpu", NO_DEVICE)),
     ],
 )
-def test_the_name_of_an_equation_tells_its_guards(stack, said):
-    assert scopes(stack) == said
+def test_guards_are_parsed_from_a_name_stack(stack, guards):
+    assert parse_name_stack(stack) == guards
 
 
-def test_what_guards_come_to():
+def test_the_place_of_nested_guards():
     assert place_of(()) is None
     assert place_of(("/node:worker", "/gpu:1")) == Place.parse("/node:worker/gpu:1")
     assert place_of((CLEAR,)) is None
-    said = joined(("/node:ps/cpu",), (NO_DEVICE,))
-    assert place_of(said) == Place.parse("/node:ps")
+    guards = nest_guards(("/node:ps/cpu",), (NO_DEVICE,))
+    assert place_of(guards) == Place.parse("/node:ps")
 
 
-def test_a_guard_imports_no_jax():
+def test_a_guard_does_not_import_jax():
     code = (
         "import sys, placer\n"
         "with placer.place_guard('/cpu'), placer.device_guard('gpu'): pass\n"
         "print('jax' in sys.modules)"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert told.stdout == "False\n"
+    assert result.stdout == "False\n"

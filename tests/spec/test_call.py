@@ -1,4 +1,4 @@
-"""`op: call`: what a compilation finds out about a function of the user's."""
+"""Ops of kind `call`: what the compiler derives from a function of the user."""
 
 import textwrap
 from pathlib import Path
@@ -74,8 +74,8 @@ train:
 W = "params: {w: {shape: [4, 4], init: xavier_uniform}}"
 
 
-def compiled(folder: Path, call: str) -> Op:
-    """The call of the compiled spec, as the first pass was given it."""
+def compile_call(folder: Path, call: str) -> Op:
+    """Compile the spec and return its call, as it is before the first pass."""
     (folder / "functions.py").write_text(textwrap.dedent(FUNCTIONS))
     (folder / "called.yaml").write_text(SPEC.replace("CALL", call))
     seen: dict[str, Op] = {}
@@ -88,9 +88,9 @@ def compiled(folder: Path, call: str) -> Op:
     return seen["differentiate"]
 
 
-def test_what_backward_keeps_is_in_the_graph(tmp_path):
+def test_residuals_are_in_the_graph(tmp_path):
     call = f'fn: "functions:ffn", batch: rows, {W}, out: "float32[batch, 4]"'
-    op = compiled(tmp_path, call)
+    op = compile_call(tmp_path, call)
     assert op.attrs["saves"] == (0, 1)
     residual = op.results[-1].type
     assert [str(part) for part in residual.parts] == list(op.attrs["keeps"])
@@ -100,8 +100,8 @@ def test_what_backward_keeps_is_in_the_graph(tmp_path):
     assert op.attrs["grad_cost"][1] >= 2 * op.attrs["cost"][1] - 8
 
 
-def test_the_program_calls_the_function_by_its_name(tmp_path):
-    compiled(
+def test_the_node_program_calls_the_function_by_its_name(tmp_path):
+    compile_call(
         tmp_path, f'fn: "functions:ffn", batch: rows, {W}, out: "float32[batch, 4]"'
     )
     program = (tmp_path / "build" / "worker-0" / "program.py").read_text()
@@ -110,20 +110,20 @@ def test_the_program_calls_the_function_by_its_name(tmp_path):
     assert (tmp_path / "build" / "functions.py").read_text() == FUNCTIONS
 
 
-def test_what_backward_keeps_may_have_any_size(tmp_path):
-    op = compiled(tmp_path, 'fn: "functions:pairs", out: "float32[batch, 4]"')
+def test_residuals_may_have_any_size(tmp_path):
+    op = compile_call(tmp_path, 'fn: "functions:pairs", out: "float32[batch, 4]"')
     assert op.attrs["keeps"]
 
 
-def test_keys_are_there_for_every_row(tmp_path):
-    op = compiled(
+def test_every_row_has_a_random_key(tmp_path):
+    op = compile_call(
         tmp_path, 'fn: "functions:noisy", batch: rows, out: "float32[batch, 4]"'
     )
     assert op.operands[-1] == "batch.position"
 
 
-def test_state_is_stored_by_the_step(tmp_path):
-    op = compiled(
+def test_state_is_stored_in_each_step(tmp_path):
+    op = compile_call(
         tmp_path,
         'fn: "functions:counted", state: {seen: {shape: [], init: zeros}},'
         ' out: "float32[batch, 4]"',
@@ -138,13 +138,13 @@ def test_state_is_stored_by_the_step(tmp_path):
     [
         (
             f'fn: "functions:ffn", {W}, out: "float32[batch, 5]"',
-            "op 'c' (call): functions:ffn gives float32[batch, 4], and the spec says"
+            "op 'c' (call): functions:ffn returns float32[batch, 4], but the spec has"
             " float32[batch, 5]",
         ),
         (
             'fn: "functions:centred", batch: rows, out: "float32[batch, 4]"',
-            "functions:centred says batch: rows, and gives other rows when it has half"
-            " of them",
+            "functions:centred has batch: rows, but returns other rows when it is called"
+            " with half of them",
         ),
         (
             'fn: "functions:missing", out: "float32[batch, 4]"',
@@ -160,7 +160,7 @@ def test_state_is_stored_by_the_step(tmp_path):
         ),
         (
             'fn: "functions:lonely", out: "float32[batch, 4]"',
-            "functions:lonely must give its outputs and its state, two things",
+            "functions:lonely must return a pair: its outputs and its state",
         ),
         (
             'fn: "functions:twice", out: "float32[batch, 4]"',
@@ -174,9 +174,9 @@ def test_state_is_stored_by_the_step(tmp_path):
         ),
     ],
 )
-def test_what_does_not_fit_is_told_at_the_op(tmp_path, call, message):
+def test_mismatches_are_reported_at_the_op(tmp_path, call, message):
     with pytest.raises(SpecError) as caught:
-        compiled(tmp_path, call)
+        compile_call(tmp_path, call)
     text = str(caught.value)
     assert message in text
     assert "called.yaml:12:12: op 'c' (call): " in text
@@ -184,4 +184,4 @@ def test_what_does_not_fit_is_told_at_the_op(tmp_path, call, message):
 
 def test_an_error_names_the_line_of_the_function(tmp_path):
     with pytest.raises(SpecError, match=r"\(functions.py:23\)"):
-        compiled(tmp_path, f'fn: "functions:raises", {W}, out: "float32[batch, 4]"')
+        compile_call(tmp_path, f'fn: "functions:raises", {W}, out: "float32[batch, 4]"')

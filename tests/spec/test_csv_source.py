@@ -1,4 +1,4 @@
-"""What a spec says of a `csv:` file, on its way to the plan."""
+"""The options of a `csv:` source, from the spec to the plan."""
 
 import textwrap
 
@@ -42,16 +42,16 @@ train:
 """
 
 
-def loaded(folder, data):
+def load_data(folder, data):
     data = textwrap.indent(textwrap.dedent(data), "  ")
     return load_text(HEAD + "data:\n" + data, "model.yaml", folder)
 
 
-def test_the_words_of_a_vocabulary_are_what_is_written(tmp_path):
-    found = loaded(tmp_path, TRAIN).train
-    assert found.columns == {"x": ["a", "b*"], "label": "label"}
-    assert found.split == "train"
-    assert found.csv == Csv(
+def test_words_of_a_vocabulary_are_read_as_text(tmp_path):
+    source = load_data(tmp_path, TRAIN).train
+    assert source.columns == {"x": ["a", "b*"], "label": "label"}
+    assert source.split == "train"
+    assert source.csv == Csv(
         header=["a", "b1", "c", "label"],
         delimiter=";",
         comment="#",
@@ -63,15 +63,15 @@ def test_the_words_of_a_vocabulary_are_what_is_written(tmp_path):
 
 def test_a_file_needs_no_options(tmp_path):
     data = 'train: {source: "csv:t.csv", batch: 8, columns: {x: "x*"}}\n'
-    assert loaded(tmp_path, data).train.csv is None
+    assert load_data(tmp_path, data).train.csv is None
 
 
-def test_eval_takes_columns_and_options_of_train_unless_it_has_its_own(tmp_path):
-    same = loaded(tmp_path, TRAIN + 'eval: {source: "csv:u.csv", split: test}\n')
+def test_eval_uses_columns_and_options_of_train_unless_it_has_its_own(tmp_path):
+    same = load_data(tmp_path, TRAIN + 'eval: {source: "csv:u.csv", split: test}\n')
     assert same.eval is not None
     assert same.eval.csv == same.train.csv
     assert same.eval.columns == same.train.columns
-    own = loaded(
+    own = load_data(
         tmp_path,
         TRAIN
         + 'eval: {source: "csv:u.csv", csv: {delimiter: "|"}, columns: {x: "*"}}\n',
@@ -79,23 +79,23 @@ def test_eval_takes_columns_and_options_of_train_unless_it_has_its_own(tmp_path)
     assert own.eval is not None
     assert own.eval.csv == Csv(delimiter="|")
     assert own.eval.columns == {"x": "*", "label": "label"}
-    other = loaded(tmp_path, TRAIN + 'eval: {source: "npz:rows.npz"}\n')
+    other = load_data(tmp_path, TRAIN + 'eval: {source: "npz:rows.npz"}\n')
     assert other.eval is not None
     assert other.eval.csv is None
     assert other.eval.columns == {"x": "x", "label": "label"}
 
 
-def test_a_mistake_of_train_is_told_once_and_not_of_eval_again(tmp_path):
+def test_an_error_of_train_is_not_repeated_for_eval(tmp_path):
     data = TRAIN.replace("a, b1", "a, d1") + 'eval: {source: "csv:u.csv"}\n'
     with pytest.raises(SpecError) as caught:
-        loaded(tmp_path, data)
+        load_data(tmp_path, data)
     assert caught.value.message == "csv:t.csv has no column 'b*' for input 'x'"
 
 
-def test_the_plan_holds_what_the_spec_says_and_the_run_reads_by_it(tmp_path):
+def test_the_plan_has_the_options_and_the_run_uses_them(tmp_path):
     rows = "".join(f"{i};{i % 3};low;{'no' if i % 2 else 1}\n" for i in range(40))
     (tmp_path / "t.csv").write_text("# forty rows\n" + rows, encoding="utf-8")
-    model = loaded(tmp_path, TRAIN)
+    model = load_data(tmp_path, TRAIN)
     compile(model, tmp_path / "build")
     plan = read_plan(tmp_path / "build")
     assert plan.train.csv == model.train.csv
@@ -105,17 +105,17 @@ def test_the_plan_holds_what_the_spec_says_and_the_run_reads_by_it(tmp_path):
     batches = open_batches(
         plan, plan.train, phases, node.name, tmp_path / "build", tmp_path
     )
-    assert batches.own_rows == 32
+    assert batches.source_rows == 32
     assert batches.rows is not None
-    taken = batches.rows.take(np.arange(32))
-    np.testing.assert_array_equal(taken["x"][:, 1], taken["x"][:, 0] % 3)
-    np.testing.assert_array_equal(taken["label"], 1 - taken["x"][:, 0] % 2)
+    read = batches.rows.take(np.arange(32))
+    np.testing.assert_array_equal(read["x"][:, 1], read["x"][:, 0] % 3)
+    np.testing.assert_array_equal(read["label"], 1 - read["x"][:, 0] % 2)
 
 
-def test_the_json_schema_says_what_csv_takes():
-    found = json_schema()["$defs"]["Csv"]
-    assert set(found["properties"]) == set(Csv.__struct_fields__)
-    assert found["additionalProperties"] is False
+def test_the_json_schema_has_the_options_of_csv():
+    schema = json_schema()["$defs"]["Csv"]
+    assert set(schema["properties"]) == set(Csv.__struct_fields__)
+    assert schema["additionalProperties"] is False
 
 
 leaves = (
@@ -141,9 +141,7 @@ trees = st.recursive(
 @given(
     tree=trees, part=st.sampled_from(["csv", "columns", "x", *Csv.__struct_fields__])
 )
-def test_anything_in_place_of_an_option_is_read_or_refused(
-    tree, part, tmp_path_factory
-):
+def test_any_value_of_an_option_is_accepted_or_rejected(tree, part, tmp_path_factory):
     data = yaml.safe_load(TRAIN)
     within = {
         "csv": data["train"],
@@ -152,9 +150,9 @@ def test_anything_in_place_of_an_option_is_read_or_refused(
     }
     within.get(part, data["train"]["csv"])[part] = tree
     text = yaml.safe_dump(data, allow_unicode=True)
-    found: object
+    result: object
     try:
-        found = loaded(tmp_path_factory.getbasetemp(), text)
+        result = load_data(tmp_path_factory.getbasetemp(), text)
     except SpecError as error:
-        found = error
-    assert str(found)
+        result = error
+    assert str(result)

@@ -1,12 +1,12 @@
-"""Initialisers and schedules on their way from a spec through the graph's text."""
+"""Initializers and schedules, from the spec through the text of the graph."""
 
 import pytest
 
 from placer.config import initializers
 from placer.graph.text import parse_graph, print_graph
 from placer.spec import load_text
-from placer.tables.initial.initial_values import values
-from placer.tables.learning_rate import schedule
+from placer.tables.initial.initial_values import compute_values
+from placer.tables.learning_rate import build_schedule
 
 SPEC = """\
 nodes: {worker: {}}
@@ -23,7 +23,7 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: %s}}
 """
 
 
-def loaded(folder, init="zeros", rate="0.1"):
+def load_graph(folder, init="zeros", rate="0.1"):
     return load_text(SPEC % (init, init, rate), "model.yaml", folder).graph
 
 
@@ -32,8 +32,8 @@ def init_of(graph, name):
 
 
 @pytest.mark.parametrize(("alias", "name"), initializers.ALIASES.items())
-def test_the_graph_has_one_name_for_an_initialiser(alias, name, tmp_path):
-    graph = loaded(tmp_path, alias if alias != "eye" else "{eye: 2.0}")
+def test_aliases_of_initializers_are_replaced_in_the_graph(alias, name, tmp_path):
+    graph = load_graph(tmp_path, alias if alias != "eye" else "{eye: 2.0}")
     expected = name if alias != "eye" else {name: 2.0}
     assert init_of(graph, "h.w") == init_of(graph, "alone") == expected
 
@@ -49,13 +49,13 @@ def test_the_graph_has_one_name_for_an_initialiser(alias, name, tmp_path):
         "{orthogonal: 2}",
     ],
 )
-def test_an_initialiser_is_the_same_after_the_graph_is_printed_and_read(init, tmp_path):
-    graph = loaded(tmp_path, init)
-    again = parse_graph(print_graph(graph))
-    assert again == graph
+def test_initializers_round_trip_through_the_text_of_the_graph(init, tmp_path):
+    graph = load_graph(tmp_path, init)
+    parsed = parse_graph(print_graph(graph))
+    assert parsed == graph
     how = {"seed": 0, "name": "h.w", "shape": (3, 4), "start": 0, "stop": 12}
-    first = values(init_of(graph, "h.w"), dtype="float64", **how)
-    second = values(init_of(again, "h.w"), dtype="float64", **how)
+    first = compute_values(init_of(graph, "h.w"), dtype="float64", **how)
+    second = compute_values(init_of(parsed, "h.w"), dtype="float64", **how)
     assert first.tolist() == second.tolist()
 
 
@@ -71,10 +71,10 @@ def test_an_initialiser_is_the_same_after_the_graph_is_printed_and_read(init, tm
         "{linear_scaling: {warmup: 3, then: {cosine: {init: 1, steps: 9}}}}",
     ],
 )
-def test_a_schedule_is_the_same_after_the_graph_is_printed_and_read(rate, tmp_path):
-    graph = loaded(tmp_path, rate=rate)
-    again = parse_graph(print_graph(graph))
-    assert again == graph
-    (first,), (second,) = (g.of_kind("optimizer") for g in (graph, again))
-    rates = [schedule(op.attrs["learning_rate"]) for op in (first, second)]
+def test_schedules_round_trip_through_the_text_of_the_graph(rate, tmp_path):
+    graph = load_graph(tmp_path, rate=rate)
+    parsed = parse_graph(print_graph(graph))
+    assert parsed == graph
+    (first,), (second,) = (g.of_kind("optimizer") for g in (graph, parsed))
+    rates = [build_schedule(op.attrs["learning_rate"]) for op in (first, second)]
     assert [rates[0](t) for t in range(20)] == [rates[1](t) for t in range(20)]

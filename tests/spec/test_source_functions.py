@@ -1,4 +1,4 @@
-"""A `python:` source names a function that its module has, where its text tells."""
+"""The function of a `python:` source must exist, as far as its module's text shows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ train:
 """
 
 
-def loaded(folder: Path, module: str) -> Model:
+def load_with(folder: Path, module: str) -> Model:
     (folder / "rows.py").write_text(module)
     return load_text(SPEC, "model.yaml", folder)
 
@@ -36,9 +36,9 @@ def loaded(folder: Path, module: str) -> Model:
         ("", []),
     ],
 )
-def test_a_function_that_is_not_there_is_an_error_of_the_spec(module, hint, tmp_path):
+def test_a_missing_function_is_an_error_of_the_spec(module, hint, tmp_path):
     with pytest.raises(SpecError) as caught:
-        loaded(tmp_path, module)
+        load_with(tmp_path, module)
     first, *rest = str(caught.value).splitlines()
     assert first == "model.yaml:3:25: rows.py has no function 'train'"
     assert rest[2:] == hint
@@ -65,5 +65,5 @@ def test_a_function_that_is_not_there_is_an_error_of_the_spec(module, hint, tmp_
         "import sys\nsetattr(sys.modules[__name__], 'train', list)",
     ],
 )
-def test_a_function_that_may_be_there_is_left_to_the_run(module, tmp_path):
-    assert loaded(tmp_path, module).modules
+def test_a_function_that_may_exist_is_not_an_error(module, tmp_path):
+    assert load_with(tmp_path, module).modules

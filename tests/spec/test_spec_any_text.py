@@ -1,4 +1,4 @@
-"""Whatever text comes, a spec is read or refused; and refusing is cheap."""
+"""Any text is accepted or rejected as a spec, and rejecting it is cheap."""
 
 import subprocess
 import sys
@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.errors import SpecError
-from placer.resources import find
+from placer.resources import find_file
 from placer.spec import json_schema, load_text
 
-DIGITS = find("specs/digits.yaml").read_text(encoding="utf-8")
+DIGITS = find_file("specs/digits.yaml").read_text(encoding="utf-8")
 LIMITS = settings(derandomize=True, deadline=None, max_examples=150)
 
 words = st.sampled_from(
@@ -78,12 +78,12 @@ trees = st.recursive(
 
 
 def _read(text: str) -> None:
-    """Anything but a Model or a SpecError fails the test."""
+    """Check that the result is a Model or a SpecError."""
     try:
-        found = load_text(text, "model.yaml", Path("nowhere"))
+        result = load_text(text, "model.yaml", Path("nowhere"))
     except SpecError as error:
-        found = error
-    assert str(found)
+        result = error
+    assert str(result)
 
 
 @LIMITS
@@ -106,7 +106,7 @@ def test_any_yaml(tree):
 
 @LIMITS
 @given(st.data())
-def test_any_section_replaced_by_anything(data):
+def test_any_value_in_place_of_any_section(data):
     spec = yaml.safe_load(DIGITS)
     node = spec
     while True:
@@ -122,7 +122,7 @@ def test_any_section_replaced_by_anything(data):
 
 @LIMITS
 @given(st.integers(0, len(DIGITS)), st.integers(0, 12), st.text(max_size=4))
-def test_any_edit_of_a_good_spec(start, length, text):
+def test_any_edit_of_a_valid_spec(start, length, text):
     _read(DIGITS[:start] + text + DIGITS[start + length :])
 
 
@@ -133,11 +133,11 @@ def test_any_edit_of_a_good_spec(start, length, text):
 def test_only_identifiers_are_names(name):
     quoted = yaml.safe_dump(name, default_style='"').strip()
     text = DIGITS.replace("name: h1", f"name: {quoted}")
-    with pytest.raises(SpecError, match=r"cannot be a name|may not stand in a spec"):
+    with pytest.raises(SpecError, match=r"cannot be a name|is not allowed in a spec"):
         load_text(text, "model.yaml", Path("nowhere"))
 
 
-def test_a_bad_spec_costs_neither_jax_nor_numpy(tmp_path):
+def test_rejecting_a_spec_imports_neither_jax_nor_numpy(tmp_path):
     path = tmp_path / "model.yaml"
     path.write_text(DIGITS.replace("size: 10", "sise: 10"), encoding="utf-8")
     code = (
@@ -159,7 +159,7 @@ def test_a_bad_spec_costs_neither_jax_nor_numpy(tmp_path):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_json_schema_knows_every_section_and_op():
+def test_the_json_schema_has_every_section_and_op():
     schema = json_schema()
     sections = schema["$defs"]["Spec"]["properties"]
     assert set(sections) == {
@@ -175,25 +175,27 @@ def test_the_json_schema_knows_every_section_and_op():
         item["$ref"].split("/")[-1] for item in schema["$defs"]["Entry"]["anyOf"]
     }
     assert entries <= schema["$defs"].keys()
-    assert {"Block", "ParameterOp", "op.fc", "op.constant"} <= entries
+    assert {"Scope", "ParameterOp", "op.fc", "op.constant"} <= entries
 
 
-def test_the_json_schema_allows_what_the_specs_write():
+def test_the_json_schema_accepts_the_example_specs():
     schema = json_schema()
     for name in ("digits", "diabetes", "seed_ctr", "two_workers"):
-        spec = yaml.safe_load(find(f"specs/{name}.yaml").read_text(encoding="utf-8"))
-        _allowed(spec, {"$ref": schema["$ref"]}, schema["$defs"], name)
+        spec = yaml.safe_load(
+            find_file(f"specs/{name}.yaml").read_text(encoding="utf-8")
+        )
+        _check(spec, {"$ref": schema["$ref"]}, schema["$defs"], name)
 
 
-def _allowed(value, schema, defs, where):
-    """Check keys and required ones as far as the schema says; the rest is types."""
+def _check(value, schema, defs, where):
+    """Check keys and structure by the schema, but not the types of scalars."""
     if "$ref" in schema:
         schema = defs[schema["$ref"].split("/")[-1]]
     if "anyOf" in schema and isinstance(value, dict | list):
         errors = []
         for option in schema["anyOf"]:
             try:
-                return _allowed(value, option, defs, where)
+                return _check(value, option, defs, where)
             except AssertionError as error:
                 errors.append(str(error))
         raise AssertionError(errors)
@@ -208,9 +210,9 @@ def _allowed(value, schema, defs, where):
             assert constant in (None, inner), f"{where}: {key}"
             nested = properties.get(key, extra if isinstance(extra, dict) else {})
             if nested:
-                _allowed(inner, nested, defs, f"{where}.{key}")
+                _check(inner, nested, defs, f"{where}.{key}")
     elif isinstance(value, list):
         assert schema.get("type", "array") == "array", where
         for item in value:
-            _allowed(item, schema.get("items", {}), defs, f"{where}[]")
+            _check(item, schema.get("items", {}), defs, f"{where}[]")
     return None

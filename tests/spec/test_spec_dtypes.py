@@ -1,4 +1,4 @@
-"""Which dtypes an input has in the graph, and what is said of it."""
+"""The dtypes of inputs in the graph, and how they are reported."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ train:
 """
 
 
-def test_a_64_bit_input_is_read_as_32_bits_and_the_plan_says_so(tmp_path):
+def test_a_64_bit_input_is_narrowed_and_the_plan_reports_it(tmp_path):
     model = load_text(SPEC, "rows.yaml", tmp_path)
     assert str(model.inputs["ids"]) == "int32[batch]"
     plan = compile(model, tmp_path / "build")
@@ -37,7 +37,7 @@ def test_a_64_bit_input_is_read_as_32_bits_and_the_plan_says_so(tmp_path):
 def test_a_64_bit_input_keeps_its_bits_with_precision_float64(tmp_path):
     model = load_text("precision: float64\n" + SPEC, "rows.yaml", tmp_path)
     assert str(model.inputs["ids"]) == "int64[batch]"
-    assert model.narrowed == ()
+    assert model.narrowed_inputs == ()
 
 
 def test_a_float64_input_needs_precision_float64():
@@ -52,11 +52,11 @@ def test_a_float64_input_needs_precision_float64():
     )
 
 
-def test_an_optimizer_that_nobody_placed_is_listed(tmp_path):
+def test_an_optimizer_without_a_place_is_reported(tmp_path):
     plan = compile(load_text(SPEC, "rows.yaml", tmp_path), tmp_path / "build")
     (choice,) = [c for c in plan.choices if c.what.startswith("emb.table.new")]
     assert choice.what == "emb.table.new (sgd) at /node:worker/cpu"
-    assert choice.why.startswith("nothing was written, and there is no server")
+    assert choice.why.startswith("it has no place, and there is no server")
 
 
 TWO_DTYPES = """\
@@ -98,7 +98,7 @@ def test_parameters_of_two_float_dtypes_are_clipped_together(tmp_path, dtype, ru
 @pytest.mark.parametrize(
     "clip", ["clip: {global_norm: 1.0}", "epochs: 1"], ids=["all", "one group"]
 )
-def test_a_layer_may_be_called_as_the_clip_is(tmp_path, clip):
+def test_a_layer_may_have_the_name_of_the_clip_op(tmp_path, clip):
     text = TWO_DTYPES.replace("DTYPE", "float32").replace("op: RULE", "op: sgd")
     name = "clip" if "global_norm" in clip else "clip0"
     layer = f"{{name: {name}, op: layer_norm, in: back}}"

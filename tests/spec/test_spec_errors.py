@@ -1,6 +1,6 @@
-"""Broken specs, each with the whole message that a person reads.
+"""Specs with errors, and their complete messages.
 
-A file of `broken/` is a spec, a line `---- expected`, and the message.
+A file of `broken/` contains a spec, a line `---- expected`, and the message.
 """
 
 from pathlib import Path
@@ -14,18 +14,18 @@ CASES = sorted((Path(__file__).parent / "broken").glob("*.txt"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
-def test_a_broken_spec_is_told_in_full(case, tmp_path):
+def test_the_complete_message_of_a_broken_spec(case, tmp_path):
     spec, expected = case.read_text(encoding="utf-8").split("---- expected\n")
     with pytest.raises(SpecError) as caught:
         load_text(spec, "model.yaml", tmp_path)
     assert str(caught.value) + "\n" == expected
 
 
-def test_there_are_at_least_twenty():
+def test_there_are_at_least_twenty_cases():
     assert len(CASES) >= 20
 
 
-def test_independent_mistakes_are_told_together_in_the_files_order(tmp_path):
+def test_independent_errors_are_reported_together_in_file_order(tmp_path):
     spec, _ = (
         (Path(__file__).parent / "broken" / "several.txt")
         .read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def test_independent_mistakes_are_told_together_in_the_files_order(tmp_path):
     assert lines == sorted(lines)
 
 
-def test_what_depends_on_a_mistake_is_not_told(tmp_path):
+def test_errors_that_follow_from_another_are_not_reported(tmp_path):
     lines = ["- {name: h0, op: fx, in: x}"]
     lines += [f"- {{name: h{i}, op: relu, in: h{i - 1}}}" for i in range(1, 10)]
     lines += ["- {name: loss, op: reduce_mean, in: h9}"]
@@ -47,33 +47,36 @@ def test_what_depends_on_a_mistake_is_not_told(tmp_path):
     assert not isinstance(caught.value, SpecErrors)
 
 
-def test_very_many_mistakes_are_counted(tmp_path):
+def test_errors_over_the_limit_are_counted(tmp_path):
     lines = [f"- {{name: h{i}, op: relu, in: nothing}}" for i in range(70)]
     with pytest.raises(SpecErrors) as caught:
         load_text(_spec(graph=lines), "model.yaml", tmp_path)
     assert len(caught.value.errors) == 51
-    assert str(caught.value).endswith("and 21 more mistakes")
+    assert str(caught.value).endswith("and 21 more errors")
 
 
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
-        ({"wroker": 2}, "no node 'wroker' in this spec"),
-        ({"worker": 0}, "the number of nodes 'worker' must be at least 1, not 0"),
+        ({"wroker": 2}, "no node kind 'wroker' in this spec"),
+        (
+            {"worker": 0},
+            "the number of nodes of kind 'worker' must be at least 1, not 0",
+        ),
     ],
 )
-def test_node_counts_that_do_not_fit(counts, message, tmp_path):
+def test_wrong_node_counts_are_rejected(counts, message, tmp_path):
     with pytest.raises(SpecError, match=message):
         load_text(_spec(), "model.yaml", tmp_path, nodes=counts)
 
 
-def test_the_nearest_node_is_named_for_a_count(tmp_path):
+def test_the_hint_for_a_wrong_node_count_names_the_nearest_kind(tmp_path):
     with pytest.raises(SpecError) as caught:
         load_text(_spec(), "model.yaml", tmp_path, nodes={"wroker": 2})
     assert caught.value.hint == "did you mean 'worker'?"
 
 
-def test_a_place_is_held_against_the_counts_that_are_asked_for(tmp_path):
+def test_places_are_checked_against_overridden_counts(tmp_path):
     graph = ["- {name: h, op: fc, in: x, size: 1, place: '/node:worker:1'}"]
     graph += ["- {name: loss, op: reduce_mean, in: h}"]
     spec = _spec(graph=graph)
@@ -82,7 +85,7 @@ def test_a_place_is_held_against_the_counts_that_are_asked_for(tmp_path):
         load_text(spec, "model.yaml", tmp_path, nodes={"worker": 1})
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file(tmp_path):
     with pytest.raises(SpecError, match=r"cannot read .*none\.yaml: No such file"):
         load(tmp_path / "none.yaml")
 
@@ -94,7 +97,7 @@ def test_a_file_that_is_not_utf_8(tmp_path):
         load(path)
 
 
-def test_a_file_that_is_too_big_is_not_read(tmp_path):
+def test_a_file_that_is_too_big_is_rejected(tmp_path):
     path = tmp_path / "big.yaml"
     with path.open("wb") as file:
         file.truncate(5 << 20)
@@ -111,7 +114,7 @@ def test_more_than_a_million_values(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("opener", ["[", "{a: ", "- ", "? "])
-def test_deep_nesting_is_refused_and_does_not_crash(opener, tmp_path):
+def test_deep_nesting_is_rejected_without_a_crash(opener, tmp_path):
     with pytest.raises(
         SpecError, match=r"nested deeper|a key must be a name|',' or '}'"
     ):
@@ -124,7 +127,7 @@ def _spec(
         "- {name: loss, op: reduce_mean, in: h}",
     ),
 ):
-    """A small spec, good unless its graph is not."""
+    """Return a small spec with this graph."""
     return (
         "nodes: {worker: {count: 1}}\n"
         "inputs: {x: 'float32[batch, 4]'}\n"

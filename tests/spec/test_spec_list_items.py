@@ -1,4 +1,4 @@
-"""Each item of a list is held against the type of the list's items."""
+"""Each item of a list is checked against the item type."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
 
 
 @pytest.mark.parametrize(
-    ("op", "column", "said"),
+    ("op", "column", "message"),
     [
         (
             "op: reduce_sum, in: h, axis: [zero]",
@@ -44,8 +44,8 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
         ),
     ],
 )
-def test_the_item_at_fault_is_named(op, column, said):
+def test_the_wrong_item_is_reported(op, column, message):
     with pytest.raises(SpecError) as caught:
         load_text(SPEC % op, "f.yaml", Path())
-    assert caught.value.message == said
+    assert caught.value.message == message
     assert caught.value.span.column == column

@@ -1,4 +1,4 @@
-"""What a good spec becomes."""
+"""The models of valid specs."""
 
 import textwrap
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from placer.errors import SpecError
 from placer.graph.model import Source
 from placer.graph.text import parse_graph, print_graph
-from placer.resources import find
+from placer.resources import find_file
 from placer.spec import load, load_text
 from placer.types import TensorType
 
@@ -37,17 +37,17 @@ graph @digits nodes(worker: 2, ps: 2) batch(128) {
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("single_process", [False, True])
 def test_the_specs_load_and_their_graphs_round_trip(name, single_process):
-    model = load(find(f"specs/{name}.yaml"), single_process=single_process)
+    model = load(find_file(f"specs/{name}.yaml"), single_process=single_process)
     assert parse_graph(print_graph(model.graph)) == model.graph
     assert model.graph.name == name
 
 
-def test_digits_is_this_graph():
-    assert print_graph(load(find("specs/digits.yaml")).graph) == DIGITS
+def test_the_graph_of_digits():
+    assert print_graph(load(find_file("specs/digits.yaml")).graph) == DIGITS
 
 
-def test_digits_reads_these_rows():
-    model = load(find("specs/digits.yaml"))
+def test_the_rows_of_digits():
+    model = load(find_file("specs/digits.yaml"))
     columns = {"image": "data", "label": "target"}
     assert model.train == Source(
         "sklearn:digits", 128, "train", columns, True, 7, "drop"
@@ -64,8 +64,8 @@ def test_digits_reads_these_rows():
     assert model.modules == ()
 
 
-def test_ops_remember_where_they_are_written():
-    path = find("specs/digits.yaml")
+def test_ops_have_the_positions_of_their_source():
+    path = find_file("specs/digits.yaml")
     lines = path.read_text(encoding="utf-8").splitlines()
     for op in load(path).graph.ops:
         assert op.source is not None
@@ -76,38 +76,38 @@ def test_ops_remember_where_they_are_written():
         assert written.startswith(start), op
 
 
-def test_one_process_has_one_worker_and_no_places():
-    model = load(find("specs/digits.yaml"), single_process=True)
+def test_a_single_process_has_one_worker_and_no_places():
+    model = load(find_file("specs/digits.yaml"), single_process=True)
     assert str(model.graph.cluster) == "nodes(worker: 1)"
     assert all(op.place is None for op in model.graph.ops)
-    placed = load(find("specs/digits.yaml")).graph
+    placed = load(find_file("specs/digits.yaml")).graph
     bare = [(o.kind, o.operands, o.results, o.attrs) for o in model.graph.ops]
     assert bare == [(o.kind, o.operands, o.results, o.attrs) for o in placed.ops]
 
 
-def test_one_process_still_checks_the_places(tmp_path):
+def test_places_are_checked_for_a_single_process_too(tmp_path):
     with pytest.raises(SpecError, match="no node 'wroker'"):
         _load(tmp_path, place="/node:wroker", single_process=True)
 
 
 def test_node_counts_can_be_overridden():
-    model = load(find("specs/seed_ctr.yaml"), nodes={"worker": 4, "ps": 2})
+    model = load(find_file("specs/seed_ctr.yaml"), nodes={"worker": 4, "ps": 2})
     assert str(model.graph.cluster) == "nodes(worker: 4, ps: 2)"
 
 
-def test_a_python_source_brings_its_module():
-    assert load(find("specs/seed_ctr.yaml")).modules == ("seed_ctr_rows",)
+def test_the_module_of_a_python_source_is_part_of_the_model():
+    assert load(find_file("specs/seed_ctr.yaml")).modules == ("seed_ctr_rows",)
 
 
-def test_the_seeds_network_has_the_seeds_dense_parameters():
-    graph = load(find("specs/seed_ctr.yaml")).graph
+def test_the_number_of_dense_parameters_of_seed_ctr():
+    graph = load(find_file("specs/seed_ctr.yaml")).graph
     sizes = {op.name: op.result.type.numel() for op in graph.of_kind("parameter")}
     assert sizes.pop("embedding.table") == 1000 * 128
     assert sum(sizes.values()) == 788738
 
 
 def _load(tmp_path, ops="", place="/node:worker", loss="h", head="", train="", **how):
-    """A model of `ops`, in a block; `h` is [batch, 4] there."""
+    """Load a model with `ops` in a scope, after an op `h` of shape [batch, 4]."""
     spec = f"""
 nodes: {{worker: {{count: 2, devices: {{cpu: 1, gpu: 2}}}}, ps: {{count: 2}}}}
 inputs: {{x: "float32[batch, 4]", n: "int32[batch]"}}
@@ -130,11 +130,11 @@ train:
 
 def _line(model, name):
     text = print_graph(model.graph)
-    (found,) = [s for s in text.splitlines() if s.startswith(f"  %{name}:")]
-    return found.strip()
+    (line,) = [s for s in text.splitlines() if s.startswith(f"  %{name}:")]
+    return line.strip()
 
 
-def test_what_is_not_said_is_the_default(tmp_path):
+def test_defaults_of_missing_keys(tmp_path):
     model = _load(tmp_path)
     assert model.graph.name == "my_model"
     assert model.train.remainder == "drop"
@@ -142,7 +142,7 @@ def test_what_is_not_said_is_the_default(tmp_path):
     assert model.eval is None
     assert model.epochs == 1
     assert model.metrics == ("loss",)
-    assert "n" not in model.graph.values  # an input that nobody uses is not read
+    assert "n" not in model.graph.values  # an input that no op uses is not read
     (optimizer,) = model.graph.of_kind("optimizer")
     assert optimizer.place is None
     assert optimizer.attrs["slicing"] == {
@@ -154,7 +154,7 @@ def test_what_is_not_said_is_the_default(tmp_path):
     assert minimize.attrs == {}
 
 
-def test_places_nest_as_guards_do(tmp_path):
+def test_places_of_nested_scopes_merge(tmp_path):
     model = _load(
         tmp_path,
         """
@@ -185,12 +185,12 @@ def test_parameters_can_be_shared(tmp_path):
     assert [op.name for op in model.graph.of_kind("parameter")] == ["h.w", "h.b"]
 
 
-def test_a_parameter_is_an_input_by_its_name(tmp_path):
+def test_a_parameter_can_be_an_operand(tmp_path):
     model = _load(tmp_path, "- {name: square, op: mul, in: [h.w, h.w]}", loss="square")
     assert model.graph.producers["square"].operands == ("h.w", "h.w")
 
 
-def test_a_parameter_and_a_constant_by_themselves(tmp_path):
+def test_ops_parameter_and_constant(tmp_path):
     model = _load(
         tmp_path,
         """
@@ -210,7 +210,7 @@ def test_a_parameter_and_a_constant_by_themselves(tmp_path):
     )
 
 
-def test_the_first_rule_that_fits_a_parameter_holds(tmp_path):
+def test_the_first_matching_rule_applies(tmp_path):
     head = """
     parameters:
       - {match: "h.b", trainable: false}
@@ -221,7 +221,7 @@ def test_the_first_rule_that_fits_a_parameter_holds(tmp_path):
     assert "{init = ones, group = 0}" in _line(model, "h.w")
 
 
-def test_the_first_optimizer_that_fits_takes_a_parameter(tmp_path):
+def test_the_first_matching_optimizer_applies(tmp_path):
     train = """
     clip: {global_norm: 5}
     slicing: {rounding: floor}
@@ -276,7 +276,7 @@ def test_float64_widens_every_float(tmp_path):
     assert model.inputs["x"].dtype == "float64"
 
 
-def test_words_of_yaml_1_1_are_names(tmp_path):
+def test_boolean_words_of_yaml_1_1_are_valid_names(tmp_path):
     spec = """
 nodes: {worker: {}}
 inputs: {on: "float32[batch, 4]", "yes": "float32[batch, 4]"}
@@ -294,14 +294,14 @@ train:
     assert model.graph.of_kind("optimizer")[0].attrs["learning_rate"] == 0.001
 
 
-def test_eval_rows_take_what_they_do_not_say_from_train(tmp_path):
-    spec = find("specs/two_workers.yaml").read_text(encoding="utf-8")
+def test_eval_uses_settings_of_train(tmp_path):
+    spec = find_file("specs/two_workers.yaml").read_text(encoding="utf-8")
     model = load_text(spec, "two_workers.yaml", Path("specs"))
     assert model.eval is not None
     assert (model.eval.batch, model.eval.remainder) == (24, "keep")
 
 
-def test_a_long_model_is_read_with_the_same_names(tmp_path):
+def test_a_long_model_keeps_its_names(tmp_path):
     ops = "\n".join(
         f"- {{name: h{i}, op: relu, in: {f'h{i - 1}' if i else 'h'}}}"
         for i in range(999)
@@ -310,7 +310,7 @@ def test_a_long_model_is_read_with_the_same_names(tmp_path):
     assert len(model.graph.ops) == 1 + 3 + 999 + 4
 
 
-def test_null_is_what_is_not_given(tmp_path):
+def test_null_means_the_same_as_a_missing_key(tmp_path):
     (tmp_path / "blocks.py").write_text(
         "def f(params, state, x, *, rng, training): ..."
     )
@@ -328,16 +328,17 @@ def test_null_is_what_is_not_given(tmp_path):
         "IN": ", in: null",
         "STATE": ", params: null, state: null, place: null",
     }
-    without, given = lines, lines
+    without, with_nulls = lines, lines
     for word, text in nulls.items():
-        without, given = without.replace(word, ""), given.replace(word, text)
+        without = without.replace(word, "")
+        with_nulls = with_nulls.replace(word, text)
     assert (
-        _load(tmp_path, given, loss="t").graph
+        _load(tmp_path, with_nulls, loss="t").graph
         == _load(tmp_path, without, loss="t").graph
     )
 
 
-def test_a_dimension_of_thousands_of_digits_is_told_in_short(tmp_path):
+def test_a_dimension_of_thousands_of_digits_is_shortened(tmp_path):
     with pytest.raises(SpecError) as caught:
         _load(
             tmp_path,
@@ -345,5 +346,5 @@ def test_a_dimension_of_thousands_of_digits_is_told_in_short(tmp_path):
         - {{name: c, op: call, in: h, fn: "a:f", out: "float32[{"9" * 5000}]"}}
         """,
         )
-    told = "a dimension is at most 2147483647, not 99999999999999999999999999999..."
-    assert told in str(caught.value)
+    message = "a dimension is at most 2147483647, not 99999999999999999999999999999..."
+    assert message in str(caught.value)

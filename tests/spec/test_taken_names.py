@@ -1,4 +1,4 @@
-"""Names that a program has itself, given to modules, parameters, metrics and ops."""
+"""Modules, parameters, metrics and ops with names that node programs use themselves."""
 
 import numpy as np
 import pytest
@@ -33,10 +33,10 @@ train:
 """
 
 
-def ran(
+def run(
     folder, module="blocks", key="w", loss="loss", *, remainder="drop", reduce="mean"
 ) -> tuple[float, str]:
-    """The last loss, and the program's text. Batches are of 8, 8 and 4 rows."""
+    """Train on batches of 8, 8 and 4 rows; return the last loss and the program."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(20, 4)).astype(np.float32)
     np.savez(folder / "rows.npz", x=x, label=np.arange(20, dtype=np.int32) % 3)
@@ -54,21 +54,21 @@ def ran(
 
 
 @pytest.mark.parametrize("name", ["ops", "runtime", "step", "count", "node", "list"])
-def test_a_module_goes_by_another_name_where_its_own_is_taken(tmp_path, name):
-    loss, program = ran(tmp_path, name)
+def test_a_module_is_imported_by_another_name_if_its_own_is_taken(tmp_path, name):
+    loss, program = run(tmp_path, name)
     assert np.isfinite(loss)
     assert f"\nimport {name} as {name}_2\n" in program
     assert f"fn={name}_2.f," in program
     assert "\nfrom placer import ops\n" in program
 
 
-def test_a_module_keeps_its_own_name_where_it_can(tmp_path):
-    _, program = ran(tmp_path, "blocks")
+def test_a_module_keeps_its_name_if_that_is_free(tmp_path):
+    _, program = run(tmp_path, "blocks")
     assert "\nimport blocks\n" in program
 
 
-def test_a_value_that_is_called_as_a_module_gives_way(tmp_path):
-    _, program = ran(tmp_path, "x")
+def test_a_value_with_the_name_of_a_module_is_renamed(tmp_path):
+    _, program = run(tmp_path, "x")
     assert "\nimport x\n" in program
     assert "fn=x.f," in program
     assert 'node.read("x", ' in program
@@ -76,14 +76,14 @@ def test_a_value_that_is_called_as_a_module_gives_way(tmp_path):
 
 
 @pytest.mark.parametrize("named", [{"module": "count"}, {"key": "count"}])
-def test_only_what_takes_the_number_of_rows_is_given_it(tmp_path, named):
-    _, program = ran(tmp_path, **named, remainder="keep", reduce="sum")
+def test_the_number_of_rows_is_passed_only_where_it_is_used(tmp_path, named):
+    _, program = run(tmp_path, **named, remainder="keep", reduce="sum")
     assert "count=node.count" not in program
     assert "functools" not in program
 
 
-def test_what_takes_the_number_of_rows_of_a_short_batch_is_given_it(tmp_path):
-    loss, program = ran(tmp_path, "count", "count", remainder="keep")
+def test_the_number_of_rows_of_a_short_batch_is_passed(tmp_path):
+    loss, program = run(tmp_path, "count", "count", remainder="keep")
     assert np.isfinite(loss)
     assert "count=node.count" in program
     assert '@functools.partial(jax.jit, static_argnames="count")' in program
@@ -91,11 +91,11 @@ def test_what_takes_the_number_of_rows_of_a_short_batch_is_given_it(tmp_path):
 
 @pytest.mark.parametrize("metric", ["self", "metrics", "node"])
 def test_a_metric_may_have_the_name_of_an_argument(tmp_path, metric):
-    loss, _ = ran(tmp_path, loss=metric)
+    loss, _ = run(tmp_path, loss=metric)
     assert np.isfinite(loss)
 
 
 @pytest.mark.parametrize("key", ["scale", "new", "clip", "square", "ratio", "sum"])
-def test_a_parameter_may_be_called_as_what_passes_add_to_parameters(tmp_path, key):
-    loss, _ = ran(tmp_path, key=key)
+def test_a_parameter_may_have_the_name_of_a_suffix_that_passes_add(tmp_path, key):
+    loss, _ = run(tmp_path, key=key)
     assert np.isfinite(loss)

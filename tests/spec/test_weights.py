@@ -1,4 +1,4 @@
-"""`init: {file: weights.safetensors}`: what a parameter begins with, and mistakes in it."""
+"""Initial values from files, `init: {file: weights.safetensors}`, and their errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 import placer
 from placer.errors import BuildError, DataError, SpecError
 from placer.runtime.run.process import Options, run_in_threads
-from placer.tables.initial.initial_values import values
-from placer.tables.initial.weight_file import flat_range
+from placer.tables.initial.initial_values import compute_values
+from placer.tables.initial.weight_file import read_flat_range
 
 SPEC = """\
 name: begun
@@ -47,37 +47,37 @@ def write(folder: Path, name: str = "begin.safetensors") -> Path:
     return folder / "begun.yaml"
 
 
-def test_parameters_begin_with_the_values_of_a_file(tmp_path: Path) -> None:
+def test_parameters_are_initialized_from_a_file(tmp_path: Path) -> None:
     plan = placer.compile(write(tmp_path), tmp_path / "build")
     assert "begin.safetensors" in plan.files
     blocks = [b for n in plan.nodes for t in n.tables for b in t.blocks]
-    assert sum(block.parameter == "h.w" for block in blocks) == 2  # it is cut
+    assert sum(block.parameter == "h.w" for block in blocks) == 2  # it is sliced
     moved = tmp_path / "elsewhere"
-    (tmp_path / "begin.safetensors").unlink()  # the build has its own
+    (tmp_path / "begin.safetensors").unlink()  # the build has a copy
     shutil.move(tmp_path / "build", moved)
     saved = tmp_path / "saved.safetensors"
     (moved / "sources.json").write_text('{"spec": "../begun.yaml", "ops": {}}')
     run_in_threads(moved, Options(steps=1, save_params=saved))
-    found = load_file(saved)
-    np.testing.assert_array_equal(found["h.w"], WEIGHTS["h.w"].astype(np.float32))
-    assert found["c"] == 0.5
+    tensors = load_file(saved)
+    np.testing.assert_array_equal(tensors["h.w"], WEIGHTS["h.w"].astype(np.float32))
+    assert tensors["c"] == 0.5
 
 
-def test_an_edited_file_is_not_run(tmp_path: Path) -> None:
+def test_an_edited_file_is_rejected(tmp_path: Path) -> None:
     placer.compile(write(tmp_path), tmp_path / "build")
     file = tmp_path / "build" / "begin.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(BuildError, match="is not as it was compiled"):
+    with pytest.raises(BuildError, match="was changed after it was compiled"):
         run_in_threads(tmp_path / "build", Options(steps=1))
 
 
-def test_a_slice_reads_its_own_part(tmp_path: Path) -> None:
+def test_a_block_reads_its_part_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "w.safetensors"
     whole = np.arange(30).astype(ml_dtypes.bfloat16).reshape(5, 6)
     save_file({"a": np.ones(3, np.float32), "w": whole}, file)
 
     def read() -> np.ndarray:
-        return values(
+        return compute_values(
             {"file": str(file)},
             seed=0,
             name="w",
@@ -87,22 +87,21 @@ def test_a_slice_reads_its_own_part(tmp_path: Path) -> None:
             dtype="float32",
         )
 
-    found = read()
-    np.testing.assert_array_equal(found, np.arange(7, 20, dtype=np.float32))
-    # Nothing behind the slice has to be there.
+    values = read()
+    np.testing.assert_array_equal(values, np.arange(7, 20, dtype=np.float32))
+    # Values after the block are not read.
     size = file.stat().st_size
     content = bytearray(file.read_bytes())
     content[size - 2 * 10 :] = b"\xff" * 20
     file.write_bytes(content)
-    again = read()
-    np.testing.assert_array_equal(again, found)
+    np.testing.assert_array_equal(read(), values)
 
 
-def test_a_file_of_another_shape_is_told_as_it_is_read(tmp_path: Path) -> None:
+def test_a_wrong_shape_is_reported_when_the_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "w.safetensors"
     save_file({"w": np.ones((2, 2))}, file)
     with pytest.raises(DataError, match=r"has \[2, 2\] for 'w', which is \[4\]"):
-        values(
+        compute_values(
             {"file": str(file)},
             seed=0,
             name="w",
@@ -113,16 +112,16 @@ def test_a_file_of_another_shape_is_told_as_it_is_read(tmp_path: Path) -> None:
         )
 
 
-def test_a_header_that_is_none_is_told_as_a_node_reads_it(tmp_path: Path) -> None:
+def test_an_invalid_header_is_reported_when_the_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "w.safetensors"
     for text in ("[" * 5000, '{"c":' + "[" * 5000, entry("[1e999]", "[0,4]")):
         file.write_bytes(header(text))
         with pytest.raises(DataError, match=r"w.safetensors cannot be read as safe"):
-            flat_range(file, "c", (), 0, 1)
+            read_flat_range(file, "c", (), 0, 1)
 
 
 def header(text: str) -> bytes:
-    """A file of this header, and some zeros."""
+    """Return a file with this header and some zeros."""
     return len(text).to_bytes(8, "little") + text.encode() + bytes(64)
 
 
@@ -134,13 +133,16 @@ def entry(shape: str, offsets: str) -> str:
     ("content", "message"),
     [
         (None, "parameter 'c': there is no begin.safetensors beside the spec"),
-        (b"", "begin.safetensors cannot be read as safetensors: it has no header"),
-        (b"\x05" + b"\0" * 7 + b"[1,2]", "its header is no mapping"),
-        (header("[" * 5000), "its header is no mapping"),
-        (header('{"c":' + "[" * 5000), "its header is no mapping"),
+        (
+            b"",
+            "begin.safetensors cannot be read as safetensors: it has no safetensors header",
+        ),
+        (b"\x05" + b"\0" * 7 + b"[1,2]", "its header is not a mapping"),
+        (header("[" * 5000), "its header is not a mapping"),
+        (header('{"c":' + "[" * 5000), "its header is not a mapping"),
         (header(entry("[1e999]", "[0,4]")), "its header does not describe 'c'"),
         (header(entry("[]", "[0,1e999]")), "its header does not describe 'c'"),
-        (header(entry("[]", "[0,Infinity]")), "its header is no mapping"),
+        (header(entry("[]", "[0,Infinity]")), "its header is not a mapping"),
         (header(entry("[-1,-1]", "[0,4]")), "its header does not describe 'c'"),
         ({"h.w": WEIGHTS["h.w"]}, "parameter 'c': begin.safetensors has no tensor 'c'"),
         (
@@ -154,7 +156,7 @@ def entry(shape: str, offsets: str) -> str:
         ),
     ],
 )
-def test_a_file_that_does_not_fit_is_told_at_its_line(
+def test_a_wrong_file_is_reported_at_its_line(
     tmp_path: Path, content: object, message: str
 ) -> None:
     spec = write(tmp_path)
@@ -172,7 +174,7 @@ def test_a_file_that_does_not_fit_is_told_at_its_line(
 
 
 @pytest.mark.parametrize("name", ["weights.npz", "../w.safetensors", "3"])
-def test_a_file_is_named_beside_the_spec(tmp_path: Path, name: str) -> None:
+def test_a_file_must_be_beside_the_spec(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         SpecError, match="'file' takes the name of a file beside the spec"
     ):

@@ -1,4 +1,4 @@
-"""Programs for tests, and what they are compiled to."""
+"""Example programs for tests, and comparisons of their builds."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ NODES: dict[str, Any] = {
 
 
 def program(**sections: Any) -> Program:
-    """A program of digits on two workers with GPUs and two servers."""
+    """Return a program for two workers with GPUs and two servers."""
     return Program(**{"name": "small", "nodes": NODES, "data": ROWS, **sections})
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    """What a build holds, without where it was written."""
-    found = {
+def build_files(folder: Path) -> dict[str, bytes]:
+    """Return the files of a build by name, except `sources.json`."""
+    contents = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file()
     }
-    del found["sources.json"]
-    return found
+    del contents["sources.json"]
+    return contents
 
 
-def same_builds(made: Program, out: Path) -> str:
-    """The program as YAML, which is compiled to the same bytes."""
-    text = to_yaml(made)
-    placer.compile(made, out / "python")
-    model = load_text(text, str(made.folder / "model.yaml"), made.folder)
+def check_same_builds(new_program: Program, out: Path) -> str:
+    """Check that a program and its YAML compile to the same bytes; return the YAML."""
+    text = to_yaml(new_program)
+    placer.compile(new_program, out / "python")
+    model = load_text(text, str(new_program.folder / "model.yaml"), new_program.folder)
     placer.compile(model, out / "yaml")
-    assert files(out / "python") == files(out / "yaml")
+    assert build_files(out / "python") == build_files(out / "yaml")
     return text
 
 
-def graph(text: str) -> list[str]:
-    """The lines of the section `graph` of a spec."""
+def graph_lines(text: str) -> list[str]:
+    """Return the lines of the section `graph` of a spec."""
     return text.split("\ngraph:\n")[1].split("\n\n")[0].splitlines()
 
 
-def told(error: PlacerError, file: str) -> tuple[str, str, str | None]:
-    """An error's message, what its caret points at in that file, and its hint."""
+def error_parts(error: PlacerError, file: str) -> tuple[str, str, str | None]:
+    """Return an error's message, the text that it points at in the file, and its hint."""
     span = error.span
     assert span is not None
     assert Path(span.file).resolve() == Path(file)

@@ -1,12 +1,12 @@
-"""Functions that models call, as a user would write them."""
+"""User code for tests of `call`: functions that models call."""
 
 import jax
 import jax.numpy as jnp
 
 
 def noisy(params, state, x, *, rng, training):
-    """Row by row: a layer that drops some of what it gives."""
-    rows = x.reshape(x.shape[0], -1)  # which a batch without rows does not have
+    """A layer with dropout, which works row by row."""
+    rows = x.reshape(x.shape[0], -1)  # raises for a batch of zero rows: -1 is ambiguous
     y = jnp.tanh(rows @ params["w"])
     if training:
         kept = jax.vmap(lambda key: jax.random.bernoulli(key, 0.7, y.shape[1:]))(rng)
@@ -15,8 +15,10 @@ def noisy(params, state, x, *, rng, training):
 
 
 def centred(params, state, x, *, rng, training):
-    """Of the whole batch: less its mean, which is kept for evaluation; and how far the
-    rows are from each other."""
+    """Subtract the mean of the batch, and compute mean distances between the rows.
+
+    A running mean is stored as state, and used for evaluation.
+    """
     mean = jnp.mean(x, axis=0)
     distances = jnp.sum((x[:, None] - x) ** 2, axis=-1)
     y = (x - (mean if training else state["mean"])) * params["scale"]

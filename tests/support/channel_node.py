@@ -1,7 +1,7 @@
-"""A node of a test run, as a process: joins, says so, then plays its role.
+"""A node of a test run, as a process: it joins, prints that, and plays its role.
 
-Usage: python channel_node.py NODE ROLE PEER CARRIER ADDRESSES-AS-JSON OPTIONS-AS-JSON.
-What it prints last is the failure that ended it, or how it ended.
+Usage: python channel_node.py NODE ROLE PEER TRANSPORT ADDRESSES-AS-JSON OPTIONS-AS-JSON.
+The last line that it prints is the failure that ended it, or "done".
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from placer.channel.transport import open_channel
 from placer.errors import RunError
 
 SIZES = (10, 300_000, 5, 3_000_001, 100_000)
-"""Bytes: some go with a notice, some through the ring, one through much of it."""
+"""Bytes: some are sent inline, some through the ring, one fills much of the ring."""
 FINITE = 60
-"""Messages that the roles send and receive that come to an end."""
+"""Messages that the roles with an end send and receive."""
 
 
 def message(step: int) -> list[np.ndarray]:
-    """Arrays that nobody could take for those of another step."""
+    """Return the arrays of a step, which differ from those of other steps."""
     return [np.full(size, (step + i) % 251, np.uint8) for i, size in enumerate(SIZES)]
 
 
 def check(step: int, arrays: Iterable[np.ndarray]) -> None:
-    for got, sent in zip(arrays, message(step), strict=True):
-        if not np.array_equal(got, sent):
+    for received, sent in zip(arrays, message(step), strict=True):
+        if not np.array_equal(received, sent):
             raise AssertionError(f"step {step} is not what was sent")
 
 
@@ -59,7 +59,7 @@ def receive(channel: Channel, peer: str, steps: Iterable[int]) -> None:
 
 
 def play(channel: Channel, role: str, peer: str) -> str:
-    some: Iterator[int] = iter(range(FINITE))
+    steps: Iterator[int] = iter(range(FINITE))
     if role == "wait":
         wait(channel, peer)
     elif role == "send":
@@ -67,11 +67,11 @@ def play(channel: Channel, role: str, peer: str) -> str:
     elif role == "receive":
         receive(channel, peer, itertools.count())
     elif role == "send all":
-        send(channel, peer, some)
-        wait(channel, peer)  # for word that all has come
+        send(channel, peer, steps)
+        wait(channel, peer)  # until the receiver has received all
     elif role == "receive late":
         sys.stdin.readline()
-        receive(channel, peer, some)
+        receive(channel, peer, steps)
         channel.send(peer, Key(2, 1), [])
     else:
         raise ValueError(role)
@@ -79,10 +79,14 @@ def play(channel: Channel, role: str, peer: str) -> str:
 
 
 def main(
-    node: str, role: str, peer: str, carrier: str, addresses: str, options: str
+    node: str, role: str, peer: str, transport: str, addresses: str, options: str
 ) -> None:
     channel = open_channel(
-        node, json.loads(addresses), "test job", carrier=carrier, **json.loads(options)
+        node,
+        json.loads(addresses),
+        "test job",
+        transport=transport,
+        **json.loads(options),
     )
     channel.join()
     print("joined", flush=True)

@@ -1,4 +1,4 @@
-"""Free ports and waiting for a state, shared by the channel tests."""
+"""Free addresses, waiting for a state, and a proxy that breaks a connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placer.channel.protocol import Channel, Key
 
 
 def free_addresses(nodes: Sequence[str]) -> dict[str, str]:
-    """A free loopback port for each node, all chosen before any is let go."""
+    """Return a free loopback address for each node; the ports are all different."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in nodes]
     addresses = {
         node: f"127.0.0.1:{listener.getsockname()[1]}"
@@ -25,40 +25,40 @@ def free_addresses(nodes: Sequence[str]) -> dict[str, str]:
 
 
 def port(address: str) -> int:
-    """The port of HOST:PORT."""
+    """Return the port of HOST:PORT."""
     return int(address.rpartition(":")[2])
 
 
-def talk(channels: Mapping[str, Channel], step: int) -> None:
-    """A message each way between a:0 and b:0, to see that the run goes on."""
+def exchange_messages(channels: Mapping[str, Channel], step: int) -> None:
+    """Send a message each way between a:0 and b:0, to check that the run continues."""
     for me, other in (("a:0", "b:0"), ("b:0", "a:0")):
         channels[me].send(other, Key(9, step), [np.arange(step)])
         (got,) = channels[other].receive(me, Key(9, step))
         assert got.tolist() == list(range(step))
 
 
-def eventually(happened: Callable[[], bool], within: float = 10.0) -> None:
-    """Fail unless `happened` becomes true; for states that have no event to await."""
+def eventually(is_done: Callable[[], bool], within: float = 10.0) -> None:
+    """Wait until `is_done`; fail after `within` seconds."""
     limit = time.monotonic() + within
     never = threading.Event()
-    while not happened():
-        assert time.monotonic() < limit, "it never happened"
+    while not is_done():
+        assert time.monotonic() < limit, "the state was not reached"
         never.wait(0.002)
 
 
-class Cut:
-    """A way to a port that breaks its first connection after so many bytes."""
+class BreakingProxy:
+    """A proxy of a local port that breaks its first connection after some bytes."""
 
     def __init__(self, port: int, lose_after: int) -> None:
         self.connections = 0
         self._target = port
-        self._left = lose_after
+        self._bytes_left = lose_after
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept)]
         self._sockets: list[socket.socket] = []
 
-    def __enter__(self) -> Cut:
+    def __enter__(self) -> BreakingProxy:
         self._threads[0].start()
         return self
 
@@ -66,7 +66,7 @@ class Cut:
         # Connections end when the channels close; the server when it is shut down.
         self._server.shutdown(socket.SHUT_RDWR)
         for sock in self._sockets:
-            _shut(sock)
+            _shut_down(sock)
         for thread in self._threads:
             thread.join(10)
         self._server.close()
@@ -86,34 +86,36 @@ class Cut:
                 continue
             self.connections += 1
             self._sockets += [client, server]
-            breaks = self.connections == 1
-            for source, sink, counted in (
-                (client, server, breaks),
+            is_broken = self.connections == 1
+            for source, sink, is_limited in (
+                (client, server, is_broken),
                 (server, client, False),
             ):
                 thread = threading.Thread(
-                    target=self._pass, args=(source, sink, counted)
+                    target=self._forward, args=(source, sink, is_limited)
                 )
                 self._threads.append(thread)
                 thread.start()
 
-    def _pass(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+    def _forward(
+        self, source: socket.socket, sink: socket.socket, is_limited: bool
+    ) -> None:
         try:
-            while block := source.recv(65536):
-                if counted:
-                    block = block[: self._left]
-                    self._left -= len(block)
-                sink.sendall(block)
-                if counted and self._left == 0:
+            while data := source.recv(65536):
+                if is_limited:
+                    data = data[: self._bytes_left]
+                    self._bytes_left -= len(data)
+                sink.sendall(data)
+                if is_limited and self._bytes_left == 0:
                     break
         except OSError:
-            pass  # the other direction has shut this connection
-        _shut(source)
-        _shut(sink)
+            pass  # the other direction has shut down this connection
+        _shut_down(source)
+        _shut_down(sink)
 
 
-def _shut(sock: socket.socket) -> None:
+def _shut_down(sock: socket.socket) -> None:
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # it was shut before
+        return  # it was shut down before

@@ -1,7 +1,8 @@
-"""Small models that together hold every op, and train in every way.
+"""Small models that together use every op, optimizer, schedule and clip.
 
-Together they are in every run of the tests, while drawn models hold a few ops each. Ops
-that choose by an order or a sign take values whose elements are apart.
+All of them are tested in every run of the tests, while a drawn model has only a few
+ops. Ops whose result depends on an order or a sign get values whose elements are
+separated, so that rounding does not change the result.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ from typing import Any
 import yaml
 
 from support.drawn.sketch import INPUTS
-from support.plain.graph import flat, listed
+from support.plain.graph import as_list, flatten_ops
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A graph, one op or block a line, and how it is trained; `zero` names parameters
-    whose gradients are zero in exact arithmetic. How many rows there are to train on
-    and to evaluate on: what is no whole number of batches is compiled for twice."""
+class ListedModel:
+    """A model: the sections `graph` and `train` of its spec.
+
+    `zero_gradients` names the parameters whose gradients are zero in exact arithmetic;
+    `rows` are the numbers of rows to train on and to evaluate on. If they are not
+    multiples of the batch, programs for the last batch are compiled too.
+    """
 
     graph: str
     train: str
-    zero: tuple[str, ...] = ()
+    zero_gradients: tuple[str, ...] = ()
     rows: tuple[int, int] = (24, 12)
 
 
-IMAGES = Listed(
+IMAGES = ListedModel(
     """
 - {name: kernels, op: conv2d, in: image, filters: 4, kernel_size: 2, padding: same}
 - remat: true
@@ -70,10 +74,10 @@ optimizer:
     match: "normed.*"
   - {op: momentum, learning_rate: {inverse_time: {init: 0.05, rate: 0.5, steps: 2}}}
 """,
-    zero=("kernels.b",),
+    zero_gradients=("kernels.b",),
 )
 
-SEQUENCES = Listed(
+SEQUENCES = ListedModel(
     """
 - {name: tokens, op: reshape, in: image, shape: [batch, 6, 4]}
 - {name: near, op: conv1d, in: tokens, filters: 4, kernel_size: 3, padding: same,
@@ -115,10 +119,10 @@ optimizer:
   - {op: lars, learning_rate: 0.1, trust_coefficient: 0.1, weight_decay: 0.1, match: "simple.w*"}
   - {op: nesterov, learning_rate: {noam: {size: 16, warmup: 2, factor: 0.3}}}
 """,
-    zero=("heads.b_key",),
+    zero_gradients=("heads.b_key",),
 )
 
-NUMBERS = Listed(
+NUMBERS = ListedModel(
     """
 - {name: h, op: fc, in: x, size: 4, activation: tanh}
 - {name: g, op: fc, in: x, size: 4, activation: tanh}
@@ -177,7 +181,7 @@ optimizer:
 
 _UNEVEN = (29, 17)
 
-ACTIVATIONS = Listed(
+ACTIVATIONS = ListedModel(
     """
 - {name: h, op: fc, in: x, size: 3}
 - {name: relu, op: relu, in: h}
@@ -220,7 +224,7 @@ optimizer:
     rows=_UNEVEN,
 )
 
-ROWS = Listed(
+ROWS = ListedModel(
     """
 - {name: h, op: fc, in: z, size: 6, activation: tanh}
 - {name: parts, op: split, in: h, sections: [2, 2, 2], out: [query, key, value]}
@@ -263,7 +267,7 @@ optimizer: {op: sgd, learning_rate: 0.1}
     rows=_UNEVEN,
 )
 
-CALLS = Listed(
+CALLS = ListedModel(
     """
 - {name: column, op: parameter, shape: [3, 1], init: zeros}
 - {name: vectors, op: embedding, in: ids, size: [6, 3]}
@@ -306,16 +310,18 @@ MODELS = {
 }
 
 
-def spec_of(model: Listed) -> dict[str, Any]:
-    """A listed model as a spec, without places, for three workers and two servers."""
+def spec_of(model: ListedModel) -> dict[str, Any]:
+    """Return a listed model as a spec without places, for 3 workers and 2 servers."""
     graph = yaml.safe_load(model.graph)
-    taken = {name for entry in flat(graph) for name in listed(entry.get("in", []))}
+    used = {
+        name for entry in flatten_ops(graph) for name in as_list(entry.get("in", []))
+    }
     return {
         "name": "listed",
         "precision": "float64",
         "nodes": {"worker": {"count": 3}, "ps": {"count": 2}},
         "seed": 5,
-        "inputs": {name: str(kind) for name, kind in INPUTS.items() if name in taken},
+        "inputs": {name: str(kind) for name, kind in INPUTS.items() if name in used},
         "data": {
             "train": {"source": "npz:train.npz", "batch": 12, "remainder": "keep"},
             "eval": {"source": "npz:eval.npz", "batch": 6},
@@ -330,23 +336,23 @@ def spec_of(model: Listed) -> dict[str, Any]:
     }
 
 
-def _each_at(spec: dict[str, Any], places: Iterator[str]) -> dict[str, Any]:
-    """The spec with its ops at these places, one after the other."""
+def _with_op_places(spec: dict[str, Any], places: Iterator[str]) -> dict[str, Any]:
+    """Return the spec with its ops at these places, in turn."""
 
     def placed(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        found = []
+        result = []
         for entry in entries:
             if "op" not in entry:
                 entry = {**entry, "ops": placed(entry["ops"])}
             elif entry["op"] != "parameter":
                 entry = {**entry, "place": next(places)}
-            found.append(entry)
-        return found
+            result.append(entry)
+        return result
 
     return {**spec, "graph": placed(spec["graph"])}
 
 
-def _optimizers_at(spec: dict[str, Any], place: str) -> dict[str, Any]:
+def _with_optimizer_place(spec: dict[str, Any], place: str) -> dict[str, Any]:
     entries = spec["train"]["optimizer"]
     entries = entries if isinstance(entries, list) else [entries]
     moved = [{**entry, "place": place} for entry in entries]
@@ -355,11 +361,13 @@ def _optimizers_at(spec: dict[str, Any], place: str) -> dict[str, Any]:
 
 PLACEMENTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "split over workers": lambda spec: spec,
-    "op by op on two workers": lambda spec: _each_at(
+    "op by op on two workers": lambda spec: _with_op_places(
         spec, cycle(["/node:worker:0", "/node:worker:1"])
     ),
-    "op by op on all and some, optimizers on all": lambda spec: _optimizers_at(
-        _each_at(spec, cycle(["/node:worker", "/node:worker:0-1", "/node:worker:0"])),
+    "op by op on all and some, optimizers on all": lambda spec: _with_optimizer_place(
+        _with_op_places(
+            spec, cycle(["/node:worker", "/node:worker:0-1", "/node:worker:0"])
+        ),
         "/node:worker",
     ),
 }

@@ -1,4 +1,4 @@
-"""Which cases of a test run in every run of the suite, and which in the slow one."""
+"""Marks the cases of a test that run only with `-m slow`."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 
 
 def slow_but(fast: Iterable[Any], every: Iterable[Any]) -> list[Any]:
-    """The cases of `every` for `parametrize`, those that are not in `fast` marked slow.
+    """Return the cases `every` for `parametrize`; those not in `fast` are marked slow.
 
-    A tuple is the values of several arguments.
+    A tuple has the values of several arguments.
     """
     quick, cases = list(fast), list(every)
     assert all(each in cases for each in quick), f"{quick} are not all of {cases}"

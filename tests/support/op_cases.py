@@ -1,4 +1,4 @@
-"""Uses of ops that several tests draw on, and what each op is in a plain formula."""
+"""Uses of all ops for tests, and a plain formula for each op."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,21 +18,23 @@ _MODULES = [
 DIFFERENTIABLE: list[Use] = [u for m in _MODULES for u in m.DIFFERENTIABLE]
 WITHOUT_GRADIENT: list[Use] = [u for m in _MODULES for u in m.WITHOUT_GRADIENT]
 PLAIN = {kind: plain for m in _MODULES for kind, plain in m.PLAIN.items()}
-"""A formula for each differentiable kind: the same operands and attributes."""
+"""A formula for each differentiable kind, with the same operands and attributes."""
 
 ALL = [*DIFFERENTIABLE, *WITHOUT_GRADIENT]
 
 
 def mostly_slow(uses: Iterable[Use], each: int = 1) -> list[Any]:
-    """The uses as parameters of a test that compiles: the first of each kind run always,
-    the others in the slow suite."""
+    """Return the uses as parameters of a test that compiles.
+
+    All but the first `each` of each kind are marked as slow.
+    """
     seen: Counter[str] = Counter()
-    found = []
+    params = []
     for use in uses:
         seen[use.kind] += 1
         marks = [pytest.mark.slow] if seen[use.kind] > each else []
-        found.append(pytest.param(use, marks=marks, id=str(use)))
-    return found
+        params.append(pytest.param(use, marks=marks, id=str(use)))
+    return params
 
 
 __all__ = [

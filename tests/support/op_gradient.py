@@ -1,4 +1,4 @@
-"""An op's result and gradients, as a node program asks for them."""
+"""An op's result and gradients, computed as in a node program."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from placer import ops
 def result_and_gradients(
     kind: str, *inputs: Any, dy: Any = None, **attrs: Any
 ) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:
-    """`dy` is 1 for every element unless it is given."""
+    """Return the result and the gradients; `dy` is 1 for each element by default."""
     function = getattr(ops, kind)
     out, residuals = function.forward(*inputs, **attrs)
     saved = [inputs[i] for i in residuals.saves]

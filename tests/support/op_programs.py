@@ -1,4 +1,4 @@
-"""What programs of ops are made of."""
+"""Programs of ops, and the equations in them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,10 +10,10 @@ from placer import ops
 from support.op_use import Use
 
 
-def backward_of(use: Use) -> Callable[..., Any]:
-    """A program of the use's forward and backward: the results and all gradients."""
+def backward_program(use: Use) -> Callable[..., Any]:
+    """Return a program of forward and backward with the results and all gradients."""
     function = getattr(ops, use.kind)
-    saves = use.declaration.saves(use.types, use.full)
+    saves = use.declaration.saves(use.types, use.all_attrs)
 
     def program(*operands: Any) -> Any:
         out, residuals = function.forward(*operands, **use.attrs)
@@ -24,18 +24,18 @@ def backward_of(use: Use) -> Callable[..., Any]:
     return program
 
 
-def equations(jaxpr: core.Jaxpr, primitive: str) -> Iterator[core.JaxprEqn]:
-    """The equations of a primitive, wherever they stand."""
+def find_equations(jaxpr: core.Jaxpr, primitive: str) -> Iterator[core.JaxprEqn]:
+    """Yield the equations of a primitive, including those of inner programs."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == primitive:
             yield equation
         for inner in equation.params.values():
             if isinstance(inner, core.ClosedJaxpr):
-                yield from equations(inner.jaxpr, primitive)
+                yield from find_equations(inner.jaxpr, primitive)
             elif isinstance(inner, core.Jaxpr):
-                yield from equations(inner, primitive)
+                yield from find_equations(inner, primitive)
 
 
-def products(jaxpr: core.Jaxpr) -> int:
-    """How many products of matrices stand in a program, a loop's once."""
-    return sum(1 for _ in equations(jaxpr, "dot_general"))
+def count_products(jaxpr: core.Jaxpr) -> int:
+    """Return the number of matrix products in a program; a loop's body counts once."""
+    return sum(1 for _ in find_equations(jaxpr, "dot_general"))

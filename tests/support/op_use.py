@@ -1,4 +1,4 @@
-"""One use of an op: operand types, attributes, and arrays for it."""
+"""A use of an op: operand types, attributes, and arrays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +16,11 @@ BATCH = 7
 
 @dataclass(frozen=True)
 class Use:
-    """`domain` gives an operand's values, by index: uniform on [low, high), or
-    integers of that range."""
+    """A use of an op.
+
+    `domain` maps indices of operands to ranges [low, high): their arrays are uniform on
+    the range, or integers in it.
+    """
 
     kind: str
     operands: tuple[str, ...] = ()
@@ -36,15 +39,15 @@ class Use:
         return [TensorType.parse(text) for text in self.operands]
 
     @property
-    def full(self) -> dict[str, Any]:
+    def all_attrs(self) -> dict[str, Any]:
         return complete(self.declaration, self.attrs)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
-        return self.declaration.infer(self.types, self.full)
+        return self.declaration.infer(self.types, self.all_attrs)
 
-    def of(self, dtype: str) -> "Use":
-        """The same use with its floats in another dtype."""
+    def with_dtype(self, dtype: str) -> "Use":
+        """Return the same use with its float32 operands in another dtype."""
         attrs = dict(self.attrs)
         if "dtype" in attrs:
             attrs["dtype"] = attrs["dtype"].replace("float32", dtype)
@@ -52,8 +55,8 @@ class Use:
         return replace(self, operands=tuple(operands), attrs=attrs)
 
     def keywords(self, batch: int = BATCH) -> dict[str, Any]:
-        """The attributes as a node program writes them, `count` among them."""
-        counts = self.declaration.counts(self.types, self.full)
+        """Return the attributes as in a node program, including `count`."""
+        counts = self.declaration.takes_count(self.types, self.all_attrs)
         return {**self.attrs, "count": batch} if counts else dict(self.attrs)
 
     def arrays(self, batch: int = BATCH, seed: int = 0) -> list[np.ndarray]:
@@ -73,7 +76,7 @@ def _array(
     if kind.is_float and domain is not None:
         return rng.uniform(*domain, sizes).astype(kind.dtype)
     if kind.is_float:
-        # away from 0, where relu bends, quotients blow up and roots have no slope
+        # not near 0, where relu has a kink, and quotients and roots are steep
         values = rng.uniform(0.3, 1.7, sizes) * rng.choice([-1, 1], sizes)
         return values.astype(kind.dtype)
     low, high = domain or (0, 2 if kind.dtype == "bool" else 3)

@@ -1,4 +1,4 @@
-"""Small models on rows of three numbers, placed and held to plain JAX."""
+"""Compares small placed models on rows of three numbers with plain JAX."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from support.run_ways import check_alike, run_three_ways
+from support.run_ways import check_all_same, run_three_ways
 
 CLASSES = 7
 INPUTS = {"x": "float32[batch, 3]", "y": "float32[batch, 1]", "id": "int32[batch]"}
@@ -21,14 +21,14 @@ def op(
     place: str | None = None,
     **attrs: Any,
 ) -> dict[str, Any]:
-    """One entry of a spec's graph."""
+    """Return an entry of the section `graph` of a spec."""
     entry: dict[str, Any] = {"name": name, "op": kind, **attrs}
     if inputs is not None:
         entry["in"] = inputs
     return entry if place is None else {**entry, "place": place}
 
 
-def check_as_plain_jax(
+def check_against_plain_jax(
     nodes: Mapping[str, Any],
     graph: Sequence[Mapping[str, Any]],
     shapes: Mapping[str, tuple[int, ...]],
@@ -39,19 +39,23 @@ def check_as_plain_jax(
     rows: tuple[int, int] = (29, 17),
     emulate: bool = True,
 ) -> None:
-    """Train the model in float64 as it is placed, as one process and as a plain program,
-    from drawn parameters on so many drawn rows, evaluate it on so many others, and
-    assert that all is the same. `train` is that section, whose loss is `loss`."""
+    """Train a model as placed, as one process and as plain JAX; check for equal
+    results.
+
+    All is in float64, with random parameters and rows. `train` is that section of the
+    spec; the loss is the op `loss`. `rows` are the numbers of rows to train on and to
+    evaluate on.
+    """
     random = np.random.default_rng(3)
 
-    def drawn(count: int) -> dict[str, np.ndarray]:
+    def random_rows(count: int) -> dict[str, np.ndarray]:
         return {
             "x": random.uniform(-1, 1, (count, 3)),
             "y": random.uniform(-1, 1, (count, 1)),
             "id": random.integers(0, CLASSES, count).astype(np.int32),
         }
 
-    columns = {"train": drawn(rows[0]), "eval": drawn(rows[1])}
+    columns = {"train": random_rows(rows[0]), "eval": random_rows(rows[1])}
     source = {"source": "npz:train.npz", "batch": batch, "remainder": "keep"}
     spec = {
         "nodes": nodes,
@@ -71,4 +75,4 @@ def check_as_plain_jax(
         },
     }
     initial = {n: np.asarray(random.uniform(-1, 1, s)) for n, s in shapes.items()}
-    check_alike(run_three_ways(spec, columns, initial, folder))
+    check_all_same(run_three_ways(spec, columns, initial, folder))

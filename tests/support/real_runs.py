@@ -1,4 +1,4 @@
-"""Runs of real processes, started by the command line, watched from outside."""
+"""Starts real processes with the command line, and observes them from outside."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from placer.compiler import compile
 from placer.launcher.ports import free_endpoints
 
 ROOT = Path(placer.__file__).parents[1]
-ENOUGH = 150.0
-"""Seconds after which a run that a test waits for is taken for stuck, and killed."""
-SOON = 20.0
-"""Seconds within which all processes have ended, whatever failed."""
-FOR_EVER = "--steps=1000000"
+TIMEOUT = 150.0
+"""The longest that a test waits for a run, in seconds, before it kills the run."""
+END_TIMEOUT = 20.0
+"""Seconds within which all processes must end after any failure."""
+MANY_STEPS = "--steps=1000000"
 
-ROWS = """\
+GENERATOR_READER = """\
 import sys
 
 
@@ -37,7 +37,7 @@ def train():
         yield {{"x": [i % 3, i % 5, i % 7, 1.0], "y": float(i % 11)}}
 """
 
-ASKED = """\
+INDEXED_READER = """\
 class Patients:
     def __len__(self):
         return 64
@@ -51,9 +51,9 @@ class Patients:
 def train():
     return Patients()
 """
-"""A reader whose rows are asked for in the steps: one of them raises."""
+"""A reader whose rows are read by index during the steps; row 17 raises."""
 
-SMALL = """\
+SMALL_SPEC = """\
 name: small
 nodes:
   worker: {{count: {workers}}}
@@ -78,7 +78,7 @@ train:
 """
 
 
-def small(
+def compile_small(
     folder: Path,
     *,
     workers: int = 1,
@@ -87,17 +87,21 @@ def small(
     at_row: str = "pass",
     rows: str | None = None,
 ) -> Path:
-    """A build of a small model; its reader does `at_row` before it yields row `i`, or
-    is the module `rows`."""
-    (folder / "rows.py").write_text(rows or ROWS.format(at_row=at_row))
+    """Compile a small model and return the build folder.
+
+    Its reader is the module `rows`, or one that runs the code `at_row` before it yields
+    row `i`.
+    """
+    (folder / "rows.py").write_text(rows or GENERATOR_READER.format(at_row=at_row))
     spec = folder / "small.yaml"
-    spec.write_text(SMALL.format(workers=workers, size=size, rate=rate))
+    spec.write_text(SMALL_SPEC.format(workers=workers, size=size, rate=rate))
     compile(spec, folder / "build")
     return folder / "build"
 
 
-def environment() -> dict[str, str]:
-    """In which a process finds this placer, installed or not."""
+def process_environment() -> dict[str, str]:
+    """Return an environment in which a process imports this placer, installed or
+    not."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}
 
@@ -107,91 +111,91 @@ def placer_command(*arguments: object) -> list[str]:
 
 
 @dataclass
-class Ended:
-    """How a process ended and all that it said."""
+class CommandResult:
+    """The exit status and the output of a process that has ended."""
 
     status: int
     out: str
     err: str
 
     @property
-    def last(self) -> str:
-        """The last message on stderr: its first line, and those set in below it."""
+    def last_message(self) -> str:
+        """The last message on stderr: a line, and the indented lines after it."""
         lines = self.err.rstrip("\n").splitlines()
         heads = [i for i, line in enumerate(lines) if not line.startswith(" ")]
         return "\n".join(lines[heads[-1] :]) if heads else ""
 
 
-def command(*arguments: object, within: float = ENOUGH) -> Ended:
-    """Run a command of placer to its end."""
+def run_command(*arguments: object, within: float = TIMEOUT) -> CommandResult:
+    """Run a command of placer until it ends."""
     done = subprocess.run(
         placer_command(*arguments),
-        env=environment(),
+        env=process_environment(),
         capture_output=True,
         text=True,
         timeout=within,
     )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 @dataclass
-class Started:
-    """A process that runs; `said` is what was taken of its stderr so far."""
+class RunningCommand:
+    """A running process; `stderr_lines` has the lines that were read so far."""
 
     process: subprocess.Popen[str]
     out: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    lines: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    stderr_lines: list[str] = field(default_factory=list)
+    stderr_queue: SimpleQueue[str] = field(default_factory=SimpleQueue)
     readers: list[Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for stream, take in (
+        for stream, consume in (
             (self.process.stdout, self.out.append),
-            (self.process.stderr, self.lines.put),
+            (self.process.stderr, self.stderr_queue.put),
         ):
-            self.readers.append(Thread(target=_drain, args=(stream, take)))
+            self.readers.append(Thread(target=_drain, args=(stream, consume)))
             self.readers[-1].start()
 
-    def until(self, start: str) -> str:
-        """Wait until it says a line on stderr that begins so."""
+    def wait_for_line(self, start: str) -> str:
+        """Wait for a line on stderr that starts with `start`, and return it."""
         while True:
             try:
-                self.said.append(self.lines.get(timeout=ENOUGH))
+                self.stderr_lines.append(self.stderr_queue.get(timeout=TIMEOUT))
             except Empty:
-                raise AssertionError(f"no '{start}' in {self.said}") from None
-            if self.said[-1].startswith(start):
-                return self.said[-1]
+                raise AssertionError(f"no '{start}' in {self.stderr_lines}") from None
+            if self.stderr_lines[-1].startswith(start):
+                return self.stderr_lines[-1]
 
-    def end(self, within: float = ENOUGH) -> Ended:
-        """Wait for its end, and for whoever else holds its output."""
+    def wait(self, within: float = TIMEOUT) -> CommandResult:
+        """Wait until the process has ended and its output is closed."""
         status = self.process.wait(within)
         for reader in self.readers:
             reader.join()
-        while not self.lines.empty():
-            self.said.append(self.lines.get())
-        return Ended(status, "".join(self.out), "".join(self.said))
+        while not self.stderr_queue.empty():
+            self.stderr_lines.append(self.stderr_queue.get())
+        return CommandResult(status, "".join(self.out), "".join(self.stderr_lines))
 
     def kill(self) -> None:
-        """Whatever it does."""
+        """Kill the process and close its output."""
         self.process.kill()
-        self.end()
+        self.wait()
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
 
 
-def _drain(stream: TextIO, take: Callable[[str], None]) -> None:
+def _drain(stream: TextIO, consume: Callable[[str], None]) -> None:
     for line in stream:
-        take(line)
+        consume(line)
 
 
 @contextmanager
-def started(line: Sequence[str]) -> Iterator[Started]:
-    """A process; it is killed if it runs when the test is over."""
-    run = Started(
+def running_command(line: Sequence[str]) -> Iterator[RunningCommand]:
+    """Start a process; kill it at the end of the context if it still runs."""
+    run = RunningCommand(
         subprocess.Popen(
             line,
-            env=environment(),
+            env=process_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -204,44 +208,49 @@ def started(line: Sequence[str]) -> Iterator[Started]:
 
 
 def launch_command(build: Path, *options: object) -> list[str]:
-    """`placer launch BUILD --json …`"""
+    """Return the command line `placer launch BUILD --json …`."""
     logs = build.parent / "logs"
     return placer_command("launch", build, "--json", "--logs", logs, *options)
 
 
-def launched(build: Path, *options: object) -> AbstractContextManager[Started]:
-    """`placer launch BUILD --json …`, running."""
-    return started(launch_command(build, *options))
+def running_launch(
+    build: Path, *options: object
+) -> AbstractContextManager[RunningCommand]:
+    """Start `placer launch BUILD --json …`."""
+    return running_command(launch_command(build, *options))
 
 
-def launch(build: Path, *options: object) -> Ended:
-    """`placer launch BUILD --json …`, to its end."""
-    with launched(build, *options) as run:
-        return run.end()
+def launch(build: Path, *options: object) -> CommandResult:
+    """Run `placer launch BUILD --json …` until it ends."""
+    with running_launch(build, *options) as run:
+        return run.wait()
 
 
 def program_of(build: Path, node: str) -> str:
-    """What a person starts a node by."""
+    """Return the path of the program of a node."""
     return str(build / node.replace(":", "-") / "program.py")
 
 
 @contextmanager
-def by_hand(
+def nodes_by_hand(
     build: Path, *options: object, programs: bool = False
-) -> Iterator[dict[str, Started]]:
-    """All nodes of a build, each started as a person would start it: by `placer run`,
-    or with `programs` by `python build/worker-0/program.py`."""
+) -> Iterator[dict[str, RunningCommand]]:
+    """Start all nodes of a build by hand.
+
+    The command is `placer run BUILD --node NODE`, or with `programs` it is
+    `python build/worker-0/program.py`.
+    """
     nodes = read_plan(build).nodes
     endpoints = free_endpoints([node.name for node in nodes])
     listed = ",".join(f"{node}={address}" for node, address in endpoints.items())
-    given = ["--endpoints", listed, *map(str, options)]
-    with ExitStack() as opened:
+    words = ["--endpoints", listed, *map(str, options)]
+    with ExitStack() as contexts:
         yield {
-            node.name: opened.enter_context(
-                started(
-                    [sys.executable, program_of(build, node.name), *given]
+            node.name: contexts.enter_context(
+                running_command(
+                    [sys.executable, program_of(build, node.name), *words]
                     if programs
-                    else placer_command("run", build, "--node", node.name, *given)
+                    else placer_command("run", build, "--node", node.name, *words)
                 )
             )
             for node in nodes
@@ -249,37 +258,37 @@ def by_hand(
 
 
 @contextmanager
-def first_line(history: Path) -> Iterator[Callable[[], None]]:
-    """A `--history` file of a run to come; call it to wait for the first step's line."""
+def first_step_waiter(history: Path) -> Iterator[Callable[[], None]]:
+    """Create a pipe for `--history`; yield a function that waits for the first step."""
     os.mkfifo(history)
-    # Not to wait here for a writer; until it comes there is nothing to select.
+    # Non-blocking: a blocking open would wait here for the writer.
     end = os.open(history, os.O_RDONLY | os.O_NONBLOCK)
-    with os.fdopen(end) as stream, ExitStack() as opened:
+    with os.fdopen(end) as stream, ExitStack() as exits:
 
         def wait() -> None:
-            assert select.select([end], [], [], ENOUGH)[0], "no step was made"
+            assert select.select([end], [], [], TIMEOUT)[0], "there was no step"
             os.set_blocking(end, True)
             assert json.loads(stream.readline())["step"] == 1
-            # Nobody is to wait for the rest to be read.
+            # Read the rest too, so that the writer does not block on a full pipe.
             rest = Thread(target=_drain, args=(stream, lambda line: None))
             rest.start()
-            opened.callback(rest.join)
+            exits.callback(rest.join)
 
         yield wait
 
 
-def processes(build: Path) -> dict[str, int]:
-    """The processes that run nodes of a build, wherever they were started from."""
-    found = {}
+def node_processes(build: Path) -> dict[str, int]:
+    """Return the ids of all processes that run nodes of a build, by node."""
+    ids = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            words = _words(entry)
+            words = _command_line(entry)
             if str(build) in words and "--node" in words:
-                found[words[words.index("--node") + 1]] = int(entry.name)
-    return found
+                ids[words[words.index("--node") + 1]] = int(entry.name)
+    return ids
 
 
-def _words(process: Path) -> list[str]:
+def _command_line(process: Path) -> list[str]:
     try:
         return (process / "cmdline").read_text().split("\0")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A function cut for a test: its regions as text, and run one after the other."""
+"""Cut a function for a test: its regions as text, and their results."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 import jax
 import numpy as np
 
-from placer.regions.batch_types import SIZES
-from placer.regions.function import likeness_of, run, traced
+from placer.regions.batch_types import TRACE_BATCHES
+from placer.regions.function import fingerprint_of, run_region, trace_function
 
 
-def text_of(*types: str) -> str:
-    """Arguments of these types; those with a batch are inputs."""
+def arguments_text(*types: str) -> str:
+    """Return the text of arguments with these types; those with a batch are inputs."""
     return json.dumps([{"in" if "batch" in kind else "param": kind} for kind in types])
 
 
-def regions(fn: Callable[..., Any], *types: str) -> list[str]:
-    """Of each region the place that its guards say, and its equations."""
-    found = traced(fn, text_of(*types), SIZES[0]).cut.regions
+def region_lines(fn: Callable[..., Any], *types: str) -> list[str]:
+    """Return a line for each region: its guards, and the names of its equations."""
+    regions = trace_function(fn, arguments_text(*types), TRACE_BATCHES[0]).cut.regions
     return [
-        f"{' '.join(region.said) or '-'}: "
+        f"{' '.join(region.guards) or '-'}: "
         + " ".join(eqn.primitive.name for eqn in region.closed.jaxpr.eqns)
-        for region in found
+        for region in regions
     ]
 
 
 def check_same(fn: Callable[..., Any], *types: str, rows: int = 6) -> None:
-    """The regions, each run by its number, come to what the function does."""
-    text = text_of(*types)
-    trace = traced(fn, text, rows)
+    """Check that the regions, run one by one, compute what the function does."""
+    text = arguments_text(*types)
+    trace = trace_function(fn, text, rows)
     rng = np.random.default_rng(0)
     inputs = [
         rng.normal(size=kind.sizes(rows)).astype(kind.dtype)
@@ -39,11 +39,11 @@ def check_same(fn: Callable[..., Any], *types: str, rows: int = 6) -> None:
     ]
     values = {(-1, i): x for i, x in enumerate(inputs)}
     for number, region in enumerate(trace.cut.regions):
-        taken = [jax.numpy.asarray(values[source]) for source in region.takes]
-        same = likeness_of(fn, text, number)
-        for k, out in enumerate(run(fn, text, number, rows, taken, same)):
+        operands = [jax.numpy.asarray(values[source]) for source in region.operands]
+        expected = fingerprint_of(fn, text, number)
+        for k, out in enumerate(run_region(fn, text, number, rows, operands, expected)):
             values[number, k] = out
-    wanted = jax.tree.leaves(fn(*inputs))
-    assert len(wanted) == len(trace.cut.results)
-    for source, want in zip(trace.cut.results, wanted, strict=True):
-        np.testing.assert_allclose(values[source], want, rtol=1e-5, atol=1e-5)
+    results = jax.tree.leaves(fn(*inputs))
+    assert len(results) == len(trace.cut.results)
+    for source, result in zip(trace.cut.results, results, strict=True):
+        np.testing.assert_allclose(values[source], result, rtol=1e-5, atol=1e-5)

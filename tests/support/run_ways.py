@@ -1,4 +1,4 @@
-"""A spec run as it is placed, run as one process, and run as a plain JAX program."""
+"""Runs a spec in three ways: as placed, as one process, and as a plain JAX program."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ STEPS = 5
 Rows = dict[str, dict[str, np.ndarray]]
 
 
-class _NoAnchors(yaml.SafeDumper):
-    """A spec holds no anchor."""
+class _DumperWithoutAnchors(yaml.SafeDumper):
+    """Writes no anchors, which specs do not allow."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-def write(spec: dict[str, Any], rows: Rows, folder: Path) -> Path:
-    """The file of a spec, beside it what it calls and reads: `rows` are the columns of
-    train.npz and eval.npz."""
+def write_spec(spec: dict[str, Any], rows: Rows, folder: Path) -> Path:
+    """Write a spec, the modules that it calls, and `rows` as train.npz and eval.npz."""
     file = folder / "model.yaml"
-    file.write_text(yaml.dump(spec, Dumper=_NoAnchors, sort_keys=False))
+    file.write_text(yaml.dump(spec, Dumper=_DumperWithoutAnchors, sort_keys=False))
     shutil.copy(called.__file__, folder)
     for which, columns in rows.items():
         np.savez(folder / f"{which}.npz", **columns)
@@ -43,9 +42,9 @@ def write(spec: dict[str, Any], rows: Rows, folder: Path) -> Path:
 def run_plain(
     file: Path, rows: Rows, initial: dict[str, np.ndarray], steps: int = STEPS
 ) -> plain.Trace:
-    """The plain JAX program of a spec's file."""
-    read: Any = yaml.safe_load(file.read_text())
-    return plain.run(read, rows["train"], rows["eval"], initial, steps, file.parent)
+    """Run a spec file as a plain JAX program."""
+    spec: Any = yaml.safe_load(file.read_text())
+    return plain.run(spec, rows["train"], rows["eval"], initial, steps, file.parent)
 
 
 def run_build(
@@ -56,7 +55,7 @@ def run_build(
     single_process: bool,
     steps: int = STEPS,
 ) -> plain.Trace:
-    """Compile and run a spec, from these values of its parameters."""
+    """Compile and run a spec from these initial parameters."""
     compile(spec, out, single_process=single_process)
     start, saved = out.with_suffix(".initial"), out.with_suffix(".safetensors")
     history = out.with_suffix(".jsonl")
@@ -84,7 +83,7 @@ def run_build(
 
 
 def _numbers(metrics: dict[str, float | None]) -> dict[str, float]:
-    """A metric that is not defined is null in JSON."""
+    """Return the metrics with NaN for null, which JSON has instead."""
     return {n: math.nan if v is None else v for n, v in metrics.items()}
 
 
@@ -94,8 +93,8 @@ def run_three_ways(
     initial: dict[str, np.ndarray],
     folder: Path,
 ) -> dict[str, plain.Trace]:
-    """A model run as placed, as one process and as plain JAX, by these names."""
-    file = write(spec, rows, folder)
+    """Run a model as placed, as one process and as plain JAX; return traces by name."""
+    file = write_spec(spec, rows, folder)
     return {
         "plain": run_plain(file, rows, initial),
         "placed": run_build(file, folder / "placed", initial, single_process=False),
@@ -103,32 +102,35 @@ def run_three_ways(
     }
 
 
-def check_alike(traces: dict[str, plain.Trace]) -> None:
-    """R1 between all three."""
+def check_all_same(traces: dict[str, plain.Trace]) -> None:
+    """Check that all traces are the same (R1 of docs/architecture.md)."""
     for one, other in combinations(traces, 2):
         check_same(traces[other], traces[one], f"{other} against {one}")
 
 
-def check_same(found: plain.Trace, wanted: plain.Trace, how: str) -> None:
-    """R1 in float64: metrics to 1e-9 relative, every element to 1e-7."""
-    assert found.parameters.keys() == wanted.parameters.keys(), how
-    for name, values in wanted.parameters.items():
+def check_same(actual: plain.Trace, reference: plain.Trace, how: str) -> None:
+    """Check that two traces in float64 are the same.
+
+    The tolerance is 1e-9 relative for metrics, 1e-7 absolute for parameter elements.
+    """
+    assert actual.parameters.keys() == reference.parameters.keys(), how
+    for name, values in reference.parameters.items():
         np.testing.assert_allclose(
-            found.parameters[name], values, rtol=0, atol=1e-7, err_msg=f"{how}: {name}"
+            actual.parameters[name], values, rtol=0, atol=1e-7, err_msg=f"{how}: {name}"
         )
     for step, (got, expected) in enumerate(
-        zip(found.history, wanted.history, strict=True), 1
+        zip(actual.history, reference.history, strict=True), 1
     ):
         _check_metrics(got, expected, f"{how}: step {step}")
-    assert found.evaluations.keys() == wanted.evaluations.keys(), how
-    for step, expected in wanted.evaluations.items():
+    assert actual.evaluations.keys() == reference.evaluations.keys(), how
+    for step, expected in reference.evaluations.items():
         where = f"{how}: evaluation after step {step}"
-        _check_metrics(found.evaluations[step], expected, where)
+        _check_metrics(actual.evaluations[step], expected, where)
 
 
-def _check_metrics(got: dict[str, float], wanted: dict[str, float], at: str) -> None:
-    assert list(got) == list(wanted), at
-    for name, value in wanted.items():
+def _check_metrics(got: dict[str, float], expected: dict[str, float], at: str) -> None:
+    assert list(got) == list(expected), at
+    for name, value in expected.items():
         np.testing.assert_allclose(
             got[name], value, rtol=1e-9, atol=1e-12, err_msg=f"{at}: {name}"
         )

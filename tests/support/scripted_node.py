@@ -1,4 +1,4 @@
-"""A node that does what its script says, word by word, and speaks the events.
+"""A node that runs a script, word by word, and reports events.
 
 python scripted_node.py NODE WORD… --report-fd N [--order-fd N]
 """
@@ -16,21 +16,21 @@ from pathlib import Path
 
 node, *words = sys.argv[1:]
 at = words.index("--report-fd")
-words, descriptor, orders = words[:at], words[at + 1], words[-1]
+words, report_fd, order_fd = words[:at], words[at + 1], words[-1]
 
 
 def report(event, **fields):
     line = json.dumps({"event": event, **fields}) + "\n"
-    os.write(int(descriptor), line.encode())
+    os.write(int(report_fd), line.encode())
 
 
-def failed(blamed, what, root):
-    cause = {"node": blamed, "where": "step 1", "what": what}
+def report_failure(failed_node, what, root):
+    cause = {"node": failed_node, "where": "step 1", "what": what}
     report("failed", cause=cause, root=root, message=what)
 
 
 def wait():
-    """For ever, but not longer than the launcher lives."""
+    """Wait until the launcher has ended."""
     with suppress(ProcessLookupError):
         ended = select.poll()
         ended.register(os.pidfd_open(PARENT), select.POLLIN)
@@ -39,22 +39,22 @@ def wait():
 
 
 def is_frozen(log):
-    """Whether the process that wrote its pid into the log is stopped."""
-    found = (
+    """Whether the process that wrote its pid to the log is stopped."""
+    match = (
         re.search(r"pid (\d+)", Path(log).read_text()) if Path(log).exists() else None
     )
-    if not found:
+    if not match:
         return False
     return (
-        Path(f"/proc/{found[1]}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+        Path(f"/proc/{match[1]}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
     )
 
 
 def has_ended(log):
-    """Whether the process that wrote its pid into the log was seen to end."""
+    """Whether the process that wrote its pid to the log has been reaped."""
     text = Path(log).read_text() if Path(log).exists() else ""
-    found = re.search(r"pid (\d+)", text)
-    return bool(found) and not Path(f"/proc/{found[1]}").exists()
+    match = re.search(r"pid (\d+)", text)
+    return bool(match) and not Path(f"/proc/{match[1]}").exists()
 
 
 PARENT = os.getppid()
@@ -78,11 +78,11 @@ for word in words:
                 bytes_sent={node: 8},
             )
         case ["fail", what]:
-            failed(node, what, root=True)
-        case ["hear", blamed]:
-            failed(blamed, "lost: no heartbeat", root=False)
+            report_failure(node, what, root=True)
+        case ["hear", failed_node]:
+            report_failure(failed_node, "lost: no heartbeat", root=False)
         case ["garbage"]:
-            os.write(int(descriptor), b"not an event\n")
+            os.write(int(report_fd), b"not an event\n")
         case ["flood"]:
             for number in range(20_000):
                 report("step", step=number, epoch=1, metrics={"loss": 1.0})
@@ -90,29 +90,29 @@ for word in words:
             sys.exit(int(status))
         case ["kill", name]:
             os.kill(os.getpid(), signal.Signals[name])
-        case ["deaf"]:
+        case ["ignore_sigterm"]:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        case ["quiet"]:  # its pipe ends, the process does not
-            os.close(int(descriptor))
-        case ["child"]:  # which holds on to the pipe
+        case ["close_reports"]:  # without ending the process
+            os.close(int(report_fd))
+        case ["child"]:  # a process that inherits the pipe
             code = "import time; time.sleep(600)"
             child = subprocess.Popen([sys.executable, "-c", code], close_fds=False)
             print(f"child {child.pid}", flush=True)
-        case ["slow", seconds]:  # as one that writes a large file
+        case ["slow", seconds]:  # as when writing a large file
             time.sleep(float(seconds))
         case ["wait"]:
             wait()
-        case ["ordered"]:  # until the launcher asks for a stop
-            os.read(int(orders), 1)
-        case ["told", fifo]:  # until the test opens it and closes it again
+        case ["await_order"]:  # wait until the launcher asks for a stop
+            os.read(int(order_fd), 1)
+        case ["fifo", fifo]:  # wait until the test opens and closes it
             Path(fifo).read_bytes()
         case ["pid"]:
             print(f"pid {os.getpid()}", flush=True)
         case ["ended", log]:
-            while not has_ended(log):  # which is told to its parent alone
+            while not has_ended(log):  # only its parent can wait for that
                 time.sleep(0.02)
         case ["frozen", log]:
-            while not is_frozen(log):  # which is told to its parent alone
+            while not is_frozen(log):  # only its parent can wait for that
                 time.sleep(0.02)
         case _:
             raise ValueError(word)

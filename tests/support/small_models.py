@@ -1,17 +1,17 @@
-"""Small specs for tests of the compiler, as text."""
+"""Small specs for tests of the compiler."""
 
 from pathlib import Path
 
 from placer.graph.model import Model
-from placer.resources import find
+from placer.resources import find_file
 from placer.spec import load_text
 
-SPECS = find("specs")
+SPECS = find_file("specs")
 WORKERS = "/node:worker/cpu"
 
 
-def model(text: str, folder: Path = SPECS, **options: object) -> Model:
-    """The model of a spec that lies in `folder`: there are its data and modules."""
+def load_model(text: str, folder: Path = SPECS, **options: object) -> Model:
+    """Load the text of a spec as if it were a file in `folder`."""
     return load_text(text, "model.yaml", folder, **options)
 
 
@@ -27,9 +27,10 @@ def two_layers(
     train: str = "",
     precision: str = "float32",
 ) -> str:
-    """x -> fc -> fc -> mean squared error, each layer at its own place."""
+    """Return a spec: x -> fc -> fc -> mean squared error, each layer at its own
+    place."""
 
-    def at(place: str | None) -> str:
+    def place_key(place: str | None) -> str:
         return f", place: '{place}'" if place else ""
 
     return f"""\
@@ -42,8 +43,8 @@ inputs:
 data:
   train: {{source: "npz:rows.npz", batch: {batch}}}
 graph:
-  - {{name: h, op: fc, in: x, size: {width}, activation: tanh{at(first)}}}
-  - {{name: out, op: fc, in: h, size: 4{at(second)}}}
+  - {{name: h, op: fc, in: x, size: {width}, activation: tanh{place_key(first)}}}
+  - {{name: out, op: fc, in: h, size: 4{place_key(second)}}}
   - {{name: loss, op: mean_squared_error, in: [out, y]}}
 {extra}
 train:

@@ -1,4 +1,4 @@
-"""Small tables, and the optax transformations that they are held against."""
+"""Small tables, and the optax transformations that they are compared with."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import optax
 
 from placer import ops
 from placer.config import optimizers
-from placer.tables.block import Block
+from placer.tables.block import ParameterBlock
 from placer.tables.dense import Table
 
 SHAPES = {"h1.w": (13, 7), "h1.b": (7,), "out.w": (7, 300), "gain": ()}
 INITS = {"h1.w": "normal", "h1.b": "zeros", "out.w": "xavier_uniform", "gain": "ones"}
 RATES = [0.05 / (1 + step) for step in range(20)]
-ORACLES = {
+OPTAX_RULES = {
     "sgd": optax.sgd,
     "momentum": partial(optax.sgd, momentum=0.9),
     "nesterov": partial(optax.sgd, momentum=0.9, nesterov=True),
@@ -34,7 +34,7 @@ ORACLES = {
     "lars": optax.lars,
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((rule, {}) for rule in sorted(ORACLES)),
+    *((rule, {}) for rule in sorted(OPTAX_RULES)),
     ("momentum", {"momentum": 0.5}),
     ("nesterov", {"momentum": 0.5}),
     ("adagrad", {"initial_accumulator_value": 0.0, "eps": 1e-3}),
@@ -51,60 +51,77 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("lamb", {"b1": 0.8, "weight_decay": 0.3, "eps": 1e-3}),
     ("lars", {"weight_decay": 0.3, "trust_coefficient": 0.1, "eps": 1e-2}),
 ]
-ONE_STAGE = [case for case in VARIANTS if not optimizers.find(case[0]).direction]
+ONE_PHASE = [case for case in VARIANTS if not optimizers.find(case[0]).is_two_phase]
 
 
-def named(case: tuple[str, dict[str, Any]]) -> str:
+def case_id(case: tuple[str, dict[str, Any]]) -> str:
     rule, hyper = case
     return "-".join([rule, *(f"{key}={value}" for key, value in hyper.items())])
 
 
-def whole(name: str, decays: bool = True) -> Block:
+def whole_block(name: str, decays: bool = True) -> ParameterBlock:
     size = int(np.prod(SHAPES[name]))
-    return Block(name, name, SHAPES[name], 0, size, SHAPES[name], decays=decays)
-
-
-def cut(name: str, low: int, high: int, index: int = 0) -> Block:
-    block = f"{name}.block{index}"
-    return Block(name, block, (high - low,), low, high, SHAPES[name])
-
-
-ALL = [whole(name) for name in SHAPES]
-
-
-def table(blocks, rule="sgd", hyper=None, dtype="float32", **memory) -> Table:
-    return Table(
-        "ps", blocks, rule, hyper or {}, dtype=dtype, seed=5, inits=INITS, **memory
+    return ParameterBlock(
+        name, name, SHAPES[name], 0, size, SHAPES[name], decays=decays
     )
 
 
-def gradients(step: int, dtype: Any = "float32") -> dict[str, np.ndarray]:
+def block_of(name: str, low: int, high: int, index: int = 0) -> ParameterBlock:
+    name_ = f"{name}.block{index}"
+    return ParameterBlock(name, name_, (high - low,), low, high, SHAPES[name])
+
+
+ALL = [whole_block(name) for name in SHAPES]
+
+
+def make_table(blocks, rule="sgd", hyper=None, dtype="float32", **memory) -> Table:
+    return Table(
+        "ps",
+        blocks,
+        rule,
+        hyper or {},
+        dtype=dtype,
+        seed=5,
+        initializers=INITS,
+        **memory,
+    )
+
+
+def make_gradients(step: int, dtype: Any = "float32") -> dict[str, np.ndarray]:
     rng = np.random.default_rng(step)
     return {name: rng.normal(size=s).astype(dtype) for name, s in SHAPES.items()}
 
 
-def update(to: Table, made: list[np.ndarray], rate: float, scale: Any = None) -> None:
-    """One update of whole parameters by any rule."""
-    if not optimizers.find(to.rule).direction:
-        to.update(made, learning_rate=rate, scale=scale)
+def update_table(
+    table: Table, gradients: list[np.ndarray], rate: float, scale: Any = None
+) -> None:
+    """Update whole parameters once, by a rule of one or two phases."""
+    if not optimizers.find(table.rule).is_two_phase:
+        table.update(gradients, learning_rate=rate, scale=scale)
         return
-    values, directions = to.values(), to.direct(made, scale=scale)
-    to.update_by(
-        [ratio(to, v, d) for v, d in zip(values, directions, strict=True)],
+    values, directions = (
+        table.values(),
+        table.compute_directions(gradients, scale=scale),
+    )
+    table.apply_directions(
+        [trust_ratio_of(table, v, d) for v, d in zip(values, directions, strict=True)],
         learning_rate=rate,
     )
 
 
-def ratio(of: Table, value: np.ndarray, direction: np.ndarray) -> float:
+def trust_ratio_of(table: Table, value: np.ndarray, direction: np.ndarray) -> float:
     squares = [float(np.square(a, dtype=np.float64).sum()) for a in (value, direction)]
-    return trust_ratio(*squares, optimizers.trust(of.rule, of.hyper))
+    return trust_ratio(
+        *squares, optimizers.trust_ratio_constants(table.rule, table.hyper)
+    )
 
 
 def trust_ratio(
-    value: float, direction: float, by: tuple[float, float] = (1.0, 0.0)
+    value: float, direction: float, parameters: tuple[float, float] = (1.0, 0.0)
 ) -> float:
-    """What the op gives in float64 for sums of squares, by a coefficient and an eps."""
-    coefficient, eps = by
+    """Return the trust ratio of the op in float64, for sums of squares and the
+    parameters (coefficient, eps)."""
+    coefficient, eps = parameters
     with jax.enable_x64(True):
         return float(
             ops.trust_ratio(
@@ -113,25 +130,25 @@ def trust_ratio(
         )
 
 
-def plain(
+def run_optax(
     rule: str,
     hyper: dict[str, Any],
     values: dict[str, np.ndarray],
-    made: list[dict[str, np.ndarray]],
+    gradients_per_step: list[dict[str, np.ndarray]],
     mask: dict[str, bool] | None = None,
 ) -> dict[str, np.ndarray]:
-    """The values after these gradients, by optax and `RATES` alone."""
-    given = dict(hyper)
+    """Return the values after these gradients, computed by optax with `RATES`."""
+    arguments = dict(hyper)
     if mask is not None:
-        given["weight_decay_mask" if rule == "lars" else "mask"] = mask
+        arguments["weight_decay_mask" if rule == "lars" else "mask"] = mask
     rates = jnp.asarray(RATES, next(iter(values.values())).dtype)
-    transform = ORACLES[rule](lambda count: rates[count], **given)
+    transform = OPTAX_RULES[rule](lambda count: rates[count], **arguments)
 
     def step(values, state, gradients):
         change, state = transform.update(gradients, state, values)
         return optax.apply_updates(values, change), state
 
     state = transform.init(values)
-    for gradients in made:
+    for gradients in gradients_per_step:
         values, state = step(values, state, gradients)
     return {name: np.asarray(value) for name, value in values.items()}

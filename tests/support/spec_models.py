@@ -1,7 +1,7 @@
-"""The models of `specs/`, all of them, and what each is held against.
+"""The models of `specs/`, and the plain JAX programs that they are compared with.
 
-A spec that is put there joins by itself: it is read by `plain`, in float64. Some have a
-program written by hand too, and are held against it in float32 as well.
+Every spec is compared with the generic plain JAX program of `support.plain`, in
+float64. Some are also compared with a plain program written by hand, in float32 too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from support.plain.specs import SPECS, Program
 NAMES = tuple(
     sorted(file.stem for file in SPECS.glob("*.yaml") if file.stem != "cnn_gpus")
 )
-"""All but the one that takes more devices than this process has."""
+"""All specs except the one that needs more devices than this process has."""
 
-BY_HAND: dict[str, Callable[[], Program]] = {
+PLAIN_PROGRAMS: dict[str, Callable[[], Program]] = {
     "digits": plain_specs.digits,
     "diabetes": plain_specs.diabetes,
     "seed_ctr": plain_specs.seed_ctr,
@@ -38,8 +38,8 @@ BY_HAND: dict[str, Callable[[], Program]] = {
 }
 
 
-def copied(model: str, folder: Path, precision: str) -> Path:
-    """The spec in another folder, with all modules of `specs/`."""
+def copy_spec(model: str, folder: Path, precision: str) -> Path:
+    """Copy a spec and all modules of `specs/` to a folder, with another precision."""
     for file in SPECS.glob("*.py"):
         shutil.copy(file, folder)
     spec = folder / f"{model}.yaml"
@@ -48,8 +48,10 @@ def copied(model: str, folder: Path, precision: str) -> Path:
     return spec
 
 
-def rows(spec: Mapping[str, Any], folder: Path) -> dict[str, dict[str, np.ndarray]]:
-    """The columns of a spec's data, to train and to evaluate on, in float64."""
+def read_rows(
+    spec: Mapping[str, Any], folder: Path
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return the columns of a spec to train on and to evaluate on, in float64."""
     inputs = {name: TensorType.parse(text) for name, text in spec["inputs"].items()}
     return {
         which: _columns(spec["data"][which], inputs, folder)
@@ -64,37 +66,40 @@ def _columns(
     if kind == "sklearn":
         bunch = getattr(datasets, f"load_{where}")()
         usual = {n: "data" if t.is_float else "target" for n, t in inputs.items()}
-        chosen = section.get("columns", usual)
-        kept = _kept(len(bunch.target), section["split"])
-        found = {name: bunch[column][kept] for name, column in chosen.items()}
+        mapping = section.get("columns", usual)
+        indices = _rows_of_split(len(bunch.target), section["split"])
+        columns = {name: bunch[column][indices] for name, column in mapping.items()}
     else:
         name, _, function = where.partition(":")
-        made = list(getattr(_module(folder / f"{name}.py"), function)())
-        found = {name: np.array([row[name] for row in made]) for name in inputs}
+        rows = list(getattr(_import_module(folder / f"{name}.py"), function)())
+        columns = {name: np.array([row[name] for row in rows]) for name in inputs}
     return {
         name: column.astype("float64" if inputs[name].is_float else inputs[name].dtype)
-        for name, column in found.items()
+        for name, column in columns.items()
     }
 
 
-def _kept(rows: int, split: str) -> np.ndarray:
-    """The last fifth is to test on, after one fixed permutation."""
+def _rows_of_split(rows: int, split: str) -> np.ndarray:
+    """Return the indices of a split: after a fixed permutation, the last fifth is
+    test."""
     order, fifth = np.random.default_rng(0).permutation(rows), rows // 5
     return order[rows - fifth :] if split == "test" else order[: rows - fifth]
 
 
-def _module(file: Path) -> ModuleType:
-    found = importlib.util.spec_from_file_location(f"plain_{file.stem}", file)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+def _import_module(file: Path) -> ModuleType:
+    module_spec = importlib.util.spec_from_file_location(f"plain_{file.stem}", file)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
     return module
 
 
-def drawn_parameters(plan: Plan) -> dict[str, np.ndarray]:
-    """Values from which training does not magnify rounding: none of the activations
-    is near a corner of relu by design, none of the gradients near adam's epsilon."""
+def initial_parameters(plan: Plan) -> dict[str, np.ndarray]:
+    """Draw initial parameters from which training does not amplify rounding errors.
+
+    No activation is near the corner of relu, no gradient near the epsilon of adam.
+    """
     random = np.random.default_rng(4)
     values = {}
     for parameter in plan.parameters:
@@ -108,7 +113,7 @@ def drawn_parameters(plan: Plan) -> dict[str, np.ndarray]:
     return values
 
 
-def read(file: Path) -> dict[str, Any]:
-    """A spec as the YAML's own mapping."""
-    found: dict[str, Any] = yaml.safe_load(file.read_text())
-    return found
+def read_yaml(file: Path) -> dict[str, Any]:
+    """Return a spec as the mapping of its YAML."""
+    spec: dict[str, Any] = yaml.safe_load(file.read_text())
+    return spec

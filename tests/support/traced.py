@@ -1,5 +1,7 @@
-"""Functions that models trace, and the programs that trace them, as a user would write
-them: `FIRST` and `SECOND` are where their halves stand."""
+"""User code for tests of `placer.trace`: functions, and programs that trace them.
+
+`FIRST` and `SECOND` are the places of the two halves of each function.
+"""
 
 import equinox
 import jax
@@ -19,7 +21,7 @@ AROUND, OPTIMIZER = "/node:worker", "/node:worker:0/cpu"
 def plain(params, x, *, scale=0.5):
     with place_guard(FIRST):
         h = jnp.tanh(x @ params["up"])
-        half = scale * params["down"][0]  # which both need
+        half = scale * params["down"][0]  # used at both places
         z = h @ half.T
     with place_guard(SECOND):
         y = jnp.tanh((x + z) @ params["up"]) @ half.T + params["down"][1]
@@ -35,7 +37,7 @@ def plain_model():
     }
 
 
-# Flax: attention over the two halves of a row; what drops some of it is switched off.
+# Flax: attention over the two halves of a row, with the dropout switched off.
 class Block(nnx.Module):
     def __init__(self, rngs):
         self.attention = nnx.MultiHeadAttention(1, 2, decode=False, rngs=rngs)
@@ -60,7 +62,7 @@ def flax(model, x):
         return model.out[1](h)[:, 0], jnp.sum(model.out[1].kernel[...] ** 2)
 
 
-# Equinox: a model that is a name of the file, with functions among its leaves.
+# Equinox: a model that is a global name, with functions among its leaves.
 equinox_model = equinox.nn.MLP(4, "scalar", 8, 2, key=jax.random.key(2))
 
 
@@ -72,7 +74,7 @@ def equinox_(model, x):
         return jax.vmap(model.layers[2])(h), jnp.sum(model.layers[2].weight ** 2)
 
 
-# A gradient that is taken inside, and trained through; and a custom rule, a loop.
+# A gradient inside the function, which training differentiates; a custom_vjp; a loop.
 @jax.custom_vjp
 def bent(x):
     return jnp.sin(x)
@@ -117,9 +119,9 @@ def build(which):
         x = layers.data("x", "float32[batch, 4]")
         y = layers.data("y", "float32[batch]")
         with place_guard(AROUND):
-            given = plain_model() if model is plain_model else model
-            found, penalty = placer.trace(fn, given, x, name="net", batch=BATCH)
-            error = layers.mean_squared_error(found, y, name="error")
+            argument = plain_model() if model is plain_model else model
+            result, penalty = placer.trace(fn, argument, x, name="net", batch=BATCH)
+            error = layers.mean_squared_error(result, y, name="error")
             loss = layers.add(error, 0.1 * penalty, name="loss")
         with place_guard(OPTIMIZER):
             optimizer.SGD(0.05).minimize(loss)

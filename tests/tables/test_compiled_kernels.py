@@ -1,4 +1,4 @@
-"""Where machine code is kept, and that nobody pays for it who does not update."""
+"""The cache of machine code, and that only updates import numba."""
 
 import os
 import subprocess
@@ -13,49 +13,51 @@ from placer.tables import compiled_kernels
 UPDATE = """
 import numpy as np
 from placer.tables.dense import Table
-from placer.tables.block import Block
-made = Table(
-    "t", [Block("w", "w", (3,), 0, 3, (3,))], "momentum", {},
-    dtype="float32", seed=0, inits={"w": "zeros"},
+from placer.tables.block import ParameterBlock
+table = Table(
+    "t", [ParameterBlock("w", "w", (3,), 0, 3, (3,))], "momentum", {},
+    dtype="float32", seed=0, initializers={"w": "zeros"},
 )
-made.update([np.ones(3, np.float32)], learning_rate=1.0)
-print(made.values()[0].tolist())
+table.update([np.ones(3, np.float32)], learning_rate=1.0)
+print(table.values()[0].tolist())
 """
 
 
 def run(code, **environment):
-    """What Python prints, with the same packages and an environment of its own."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
-    ended = subprocess.run(
+    """Return what Python prints, with the same packages and these variables."""
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))
+    }
+    completed = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        env={**kept, **environment},
+        env={**inherited, **environment},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert ended.stderr == ""
-    return ended.stdout
+    assert completed.stderr == ""
+    return completed.stdout
 
 
 def files(folder):
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
-def test_machine_code_is_kept_in_the_users_cache_folder(tmp_path):
+def test_machine_code_is_cached_in_the_users_cache_folder(tmp_path):
     package = Path(compiled_kernels.__file__).parents[1]
     before = files(package)
     assert run(UPDATE, XDG_CACHE_HOME=str(tmp_path)) == "[-1.0, -1.0, -1.0]\n"
-    kept = files(tmp_path / "placer" / "kernels")
-    assert [Path(name).suffix for name in kept] == [".nbc", ".nbi"]
+    cached = files(tmp_path / "placer" / "kernels")
+    assert [Path(name).suffix for name in cached] == [".nbc", ".nbi"]
     assert (tmp_path / "placer" / "kernels").stat().st_mode & 0o077 == 0
     assert [name for name in files(package) if ".nb" in name] == [
         name for name in before if ".nb" in name
     ]
     assert run(UPDATE, XDG_CACHE_HOME=str(tmp_path)) == "[-1.0, -1.0, -1.0]\n"
-    assert files(tmp_path / "placer" / "kernels") == kept
+    assert files(tmp_path / "placer" / "kernels") == cached
 
 
-def test_a_folder_for_all_of_numba_is_used(tmp_path):
+def test_numba_cache_dir_is_used(tmp_path):
     folder = tmp_path / "all"
     folder.mkdir(mode=0o700)
     run(UPDATE, NUMBA_CACHE_DIR=str(folder), XDG_CACHE_HOME=str(tmp_path / "other"))
@@ -63,14 +65,14 @@ def test_a_folder_for_all_of_numba_is_used(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_without_a_folder_an_update_works(tmp_path):
+def test_an_update_works_without_a_cache_folder(tmp_path):
     blocked = tmp_path / "file"
     blocked.touch()
     assert run(UPDATE, XDG_CACHE_HOME=str(blocked)) == "[-1.0, -1.0, -1.0]\n"
     assert files(tmp_path) == ["file"]
 
 
-def test_a_broken_cache_is_passed_over(tmp_path):
+def test_a_broken_cache_is_ignored(tmp_path):
     run(UPDATE, XDG_CACHE_HOME=str(tmp_path))
     for path in (tmp_path / "placer").rglob("*.nb*"):
         path.write_bytes(b"broken")
@@ -84,7 +86,7 @@ def caches(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_folder_that_others_may_write_is_not_used(caches):
+def test_a_folder_that_others_can_write_is_not_used(caches):
     folder = caches / "placer" / "kernels"
     folder.mkdir(parents=True)
     folder.chmod(0o770)
@@ -93,19 +95,19 @@ def test_a_folder_that_others_may_write_is_not_used(caches):
     assert compiled_kernels.cache_folder() == folder
 
 
-def test_the_users_folder_for_all_that_is_kept_is_used(caches, monkeypatch):
+def test_placer_cache_is_used(caches, monkeypatch):
     monkeypatch.setenv("PLACER_CACHE", str(caches / "all"))
     assert compiled_kernels.cache_folder() == caches / "all" / "kernels"
 
 
-def test_a_folder_of_somebody_else_is_not_used(caches, monkeypatch):
+def test_a_folder_of_another_user_is_not_used(caches, monkeypatch):
     assert compiled_kernels.cache_folder() == caches / "placer" / "kernels"
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
     assert compiled_kernels.cache_folder() is None
 
 
-def test_numbas_own_folder_stays_as_it_was_set(caches):
-    compiled_kernels.compiled("sgd", 1, 7, 2, "float32")
+def test_numbas_cache_dir_is_restored(caches):
+    compiled_kernels.compile_kernel("sgd", 1, 7, 2, "float32")
     assert config.CACHE_DIR == ""
 
 
@@ -119,12 +121,12 @@ def test_numbas_own_folder_stays_as_it_was_set(caches):
         "placer.tables.rules",
     ],
 )
-def test_numba_is_imported_by_the_first_update_only(module):
+def test_only_the_first_update_imports_numba(module):
     code = f"import sys, {module}; print('numba' in sys.modules)"
     assert run(code) == "False\n"
 
 
-def test_neither_optax_nor_jax_is_needed_to_update(tmp_path):
+def test_an_update_imports_neither_optax_nor_jax(tmp_path):
     code = UPDATE + "import sys; print({'jax', 'optax'} & {*sys.modules})"
-    told = run(code, XDG_CACHE_HOME=str(tmp_path))
-    assert told == "[-1.0, -1.0, -1.0]\nset()\n"
+    output = run(code, XDG_CACHE_HOME=str(tmp_path))
+    assert output == "[-1.0, -1.0, -1.0]\nset()\n"

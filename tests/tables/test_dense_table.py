@@ -1,4 +1,4 @@
-"""What dense tables hold, and what they promise about it."""
+"""Dense tables: values, slots and updates."""
 
 import jax
 import numpy as np
@@ -9,12 +9,12 @@ from support.small_tables import (
     RATES,
     SHAPES,
     VARIANTS,
-    cut,
-    gradients,
-    named,
-    table,
-    update,
-    whole,
+    block_of,
+    case_id,
+    make_gradients,
+    make_table,
+    update_table,
+    whole_block,
 )
 
 from placer.config import optimizers
@@ -23,10 +23,10 @@ from placer.tables import compiled_kernels
 from placer.tables.initial import initial_values
 
 
-def test_values_begin_as_the_initialisers_say():
-    blocks = [whole("h1.w"), cut("out.w", 700, 1400)]
-    for block, value in zip(blocks, table(blocks).values(), strict=True):
-        expected = initial_values.values(
+def test_values_begin_as_the_initializers_say():
+    blocks = [whole_block("h1.w"), block_of("out.w", 700, 1400)]
+    for block, value in zip(blocks, make_table(blocks).values(), strict=True):
+        expected = initial_values.compute_values(
             INITS[block.parameter],
             seed=5,
             name=block.parameter,
@@ -38,64 +38,68 @@ def test_values_begin_as_the_initialisers_say():
         np.testing.assert_array_equal(value, expected.reshape(block.shape))
 
 
-@pytest.mark.parametrize("case", VARIANTS, ids=named)
-def test_slots_begin_at_their_constants(case):
-    begin = optimizers.slots(*case)
-    slots = table(ALL, *case).slots()
-    assert list(slots) == list(begin)
+@pytest.mark.parametrize("case", VARIANTS, ids=case_id)
+def test_slots_start_at_their_constants(case):
+    initial = optimizers.slots(*case)
+    slots = make_table(ALL, *case).slots()
+    assert list(slots) == list(initial)
     for slot, arrays in slots.items():
         assert [array.shape for array in arrays] == list(SHAPES.values())
-        assert all((array == np.float32(begin[slot])).all() for array in arrays)
+        assert all((array == np.float32(initial[slot])).all() for array in arrays)
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_views_are_aligned_read_only_and_of_one_buffer(in_place):
-    made = table(ALL, "adam", in_place=in_place)
+def test_values_are_aligned_read_only_views_of_one_buffer(in_place):
+    table = make_table(ALL, "adam", in_place=in_place)
     for step in range(4):
-        views = made.values()
+        views = table.values()
         assert [view.shape for view in views] == list(SHAPES.values())
         assert all(view.ctypes.data % 64 == 0 for view in views)
         assert not any(view.flags.writeable for view in views)
         spans = [view.ctypes.data + view.nbytes for view in views]
         total = sum(-(-view.nbytes // 64) * 64 for view in views)
         assert max(spans) - views[0].ctypes.data <= total
-        made.update(list(gradients(step).values()), learning_rate=0.1)
+        table.update(list(make_gradients(step).values()), learning_rate=0.1)
 
 
 def test_gradients_may_be_overwritten_after_the_update():
-    reused, fresh = table(ALL, "adam"), table(ALL, "adam")
+    reusing, fresh = make_table(ALL, "adam"), make_table(ALL, "adam")
     buffers = [np.zeros(shape, np.float32) for shape in SHAPES.values()]
     for step in range(5):
-        for buffer, gradient in zip(buffers, gradients(step).values(), strict=True):
+        for buffer, gradient in zip(
+            buffers, make_gradients(step).values(), strict=True
+        ):
             buffer[...] = gradient
-        reused.update(buffers, learning_rate=0.1)
+        reusing.update(buffers, learning_rate=0.1)
         for buffer in buffers:
             buffer.fill(np.nan)
-        fresh.update(list(gradients(step).values()), learning_rate=0.1)
-    for a, b in zip(reused.values(), fresh.values(), strict=True):
+        fresh.update(list(make_gradients(step).values()), learning_rate=0.1)
+    for a, b in zip(reusing.values(), fresh.values(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_gradients_of_jax_and_a_scale():
-    ours, doubled = table(ALL), table(ALL)
-    made = gradients(0)
+def test_jax_gradients_are_multiplied_by_the_scale():
+    ours, doubled = make_table(ALL), make_table(ALL)
+    gradients = make_gradients(0)
     ours.update(
-        [jax.numpy.asarray(g) for g in made.values()],
+        [jax.numpy.asarray(g) for g in gradients.values()],
         learning_rate=0.1,
         scale=jax.numpy.float32(2.0),
     )
-    doubled.update([2 * g for g in made.values()], learning_rate=0.1)
+    doubled.update([2 * g for g in gradients.values()], learning_rate=0.1)
     for a, b in zip(ours.values(), doubled.values(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_the_padding_stays_zero(in_place):
-    made = table([whole("h1.b"), whole("gain")], "adam", in_place=in_place)
+    table = make_table(
+        [whole_block("h1.b"), whole_block("gain")], "adam", in_place=in_place
+    )
     for step in range(3):
-        drawn = gradients(step)
-        made.update([drawn["h1.b"], drawn["gain"]], learning_rate=0.1)
-    (first, second) = made.values()
+        drawn = make_gradients(step)
+        table.update([drawn["h1.b"], drawn["gain"]], learning_rate=0.1)
+    (first, second) = table.values()
     flat = first.base
     assert flat.size == 32
     kept = np.zeros(32, np.float32)
@@ -103,93 +107,93 @@ def test_the_padding_stays_zero(in_place):
     np.testing.assert_array_equal(flat, kept)
 
 
-def test_warming_up_changes_nothing():
-    made = table(ALL, "adam")
-    made.update(list(gradients(0).values()), learning_rate=0.1)
-    before, slots = made.values(), made.slots()
-    made.warm()
-    assert made.step == 1
-    for a, b in zip(before, made.values(), strict=True):
+def test_warm_up_changes_nothing():
+    table = make_table(ALL, "adam")
+    table.update(list(make_gradients(0).values()), learning_rate=0.1)
+    before, slots = table.values(), table.slots()
+    table.warm_up()
+    assert table.step == 1
+    for a, b in zip(before, table.values(), strict=True):
         np.testing.assert_array_equal(a, b)
-    for slot, arrays in made.slots().items():
+    for slot, arrays in table.slots().items():
         for a, b in zip(slots[slot], arrays, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("case", VARIANTS, ids=named)
-def test_a_warm_table_compiles_nothing_more(case, dtype, monkeypatch):
-    made = table(ALL, *case, dtype)
-    made.warm()
-    monkeypatch.delattr(compiled_kernels, "compiled")
+@pytest.mark.parametrize("case", VARIANTS, ids=case_id)
+def test_nothing_is_compiled_after_warm_up(case, dtype, monkeypatch):
+    table = make_table(ALL, *case, dtype)
+    table.warm_up()
+    monkeypatch.delattr(compiled_kernels, "compile_kernel")
     for step, rate in enumerate(RATES[:4]):
-        drawn = list(gradients(step, made.dtype).values())
-        update(made, drawn, rate, None if step % 2 else 0.5)
-    assert made.step == 4
+        drawn = list(make_gradients(step, table.dtype).values())
+        update_table(table, drawn, rate, None if step % 2 else 0.5)
+    assert table.step == 4
 
 
 @pytest.mark.parametrize("rule", ["adam", "lamb"])
-def test_a_table_that_is_warm_for_workers_compiles_nothing_more(rule, monkeypatch):
-    made = table([whole("h1.b")], rule)
-    made.warm(3)
-    monkeypatch.delattr(compiled_kernels, "compiled")
+def test_nothing_is_compiled_after_warm_up_for_several_workers(rule, monkeypatch):
+    table = make_table([whole_block("h1.b")], rule)
+    table.warm_up(3)
+    monkeypatch.delattr(compiled_kernels, "compile_kernel")
     chunk = [np.ones(7, np.float32)] * 3
     if rule == "adam":
-        with made.updating(learning_rate=0.1) as each:
+        with table.update_in_chunks(learning_rate=0.1) as each:
             each.apply(0, 0, chunk)
     else:
-        with made.directing() as each:
+        with table.compute_directions_in_chunks() as each:
             each.apply(0, 0, chunk)
-        made.update_by([1.0], learning_rate=0.1)
-    assert made.step == 1
+        table.apply_directions([1.0], learning_rate=0.1)
+    assert table.step == 1
 
 
-def test_loaded_values_are_used_and_slots_stay():
-    made = table(ALL, "momentum")
-    made.update(list(gradients(0).values()), learning_rate=0.1)
-    held, slots = made.values(), made.slots()
-    kept = held[0].copy()
+def test_load_replaces_values_and_keeps_slots():
+    table = make_table(ALL, "momentum")
+    table.update(list(make_gradients(0).values()), learning_rate=0.1)
+    views, slots = table.values(), table.slots()
+    kept = views[0].copy()
     loaded = [np.full(shape, 3.0, np.float32) for shape in SHAPES.values()]
-    made.load(loaded)
+    table.load(loaded)
     loaded[0].fill(9.0)
-    assert (made.values()[0] == 3.0).all()
-    np.testing.assert_array_equal(held[0], kept)
-    np.testing.assert_array_equal(made.slots()["trace"][0], slots["trace"][0])
-    assert made.step == 1
+    assert (table.values()[0] == 3.0).all()
+    np.testing.assert_array_equal(views[0], kept)
+    np.testing.assert_array_equal(table.slots()["trace"][0], slots["trace"][0])
+    assert table.step == 1
 
 
-@pytest.mark.parametrize("case", VARIANTS, ids=named)
-def test_a_table_goes_on_from_loaded_values_slots_and_step(case):
-    one, other = table(ALL, *case), table(ALL, *case)
+@pytest.mark.parametrize("case", VARIANTS, ids=case_id)
+def test_a_table_continues_from_loaded_values_slots_and_step(case):
+    one, other = make_table(ALL, *case), make_table(ALL, *case)
     for step in range(3):
-        update(one, list(gradients(step).values()), RATES[step])
+        update_table(one, list(make_gradients(step).values()), RATES[step])
     other.load(one.values())
     other.load_slots(one.slots())
     other.step = one.step
-    for made in (one, other):
-        update(made, list(gradients(3).values()), RATES[3])
+    for table in (one, other):
+        update_table(table, list(make_gradients(3).values()), RATES[3])
     for a, b in zip(one.values(), other.values(), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_slots_are_copies():
-    made = table([whole("h1.b")], "momentum")
-    (trace,) = made.slots()["trace"]
+    table = make_table([whole_block("h1.b")], "momentum")
+    (trace,) = table.slots()["trace"]
     trace.fill(5.0)
     given = [np.full(7, 2.0, np.float32)]
-    assert (made.slots()["trace"][0] == 0).all()
-    made.load_slots({"trace": given})
+    assert (table.slots()["trace"][0] == 0).all()
+    table.load_slots({"trace": given})
     given[0].fill(5.0)
-    assert (made.slots()["trace"][0] == 2.0).all()
+    assert (table.slots()["trace"][0] == 2.0).all()
 
 
 def test_a_table_without_blocks_does_nothing():
     for in_place in (True, False):
-        empty = table([], "adam", in_place=in_place)
-        empty.warm()
+        empty = make_table([], "adam", in_place=in_place)
+        empty.warm_up()
         empty.update([], learning_rate=0.1)
         empty.load([])
-        with empty.updating(learning_rate=0.1):
+        with empty.update_in_chunks(learning_rate=0.1):
             pass
         assert empty.values() == ()
         assert empty.slots() == {"mu": (), "nu": ()}
@@ -208,20 +212,20 @@ def test_a_table_without_blocks_does_nothing():
         ([np.zeros((13, 7))], r"is float64\[13, 7\], the block is float32"),
     ],
 )
-def test_gradients_that_do_not_fit_are_refused(wrong, message):
-    made = table([whole("h1.w")])
+def test_gradients_that_do_not_fit_raise(wrong, message):
+    table = make_table([whole_block("h1.w")])
     with pytest.raises(RunError, match=message):
-        made.update(wrong, learning_rate=0.1)
-    assert made.step == 0
-    made.update([np.zeros((13, 7), np.float32)], learning_rate=0.1)
+        table.update(wrong, learning_rate=0.1)
+    assert table.step == 0
+    table.update([np.zeros((13, 7), np.float32)], learning_rate=0.1)
 
 
 @pytest.mark.parametrize(
     ("rule", "wrong", "message"),
     [
-        ("momentum", {}, "table ps keeps trace, no state given"),
-        ("sgd", {"trace": []}, "table ps keeps no state, trace given"),
-        ("adam", {"mu": []}, "table ps keeps mu and nu, mu given"),
+        ("momentum", {}, "table ps has trace, but the argument has no slots"),
+        ("sgd", {"trace": []}, "table ps has no slots, but the argument has trace"),
+        ("adam", {"mu": []}, "table ps has mu and nu, but the argument has mu"),
         (
             "momentum",
             {"trace": [np.zeros(3, np.float32)]},
@@ -229,15 +233,15 @@ def test_gradients_that_do_not_fit_are_refused(wrong, message):
         ),
     ],
 )
-def test_slots_that_do_not_fit_are_refused(rule, wrong, message):
-    made = table([whole("h1.b")], rule)
+def test_slots_that_do_not_fit_raise(rule, wrong, message):
+    table = make_table([whole_block("h1.b")], rule)
     with pytest.raises(RunError, match=message):
-        made.load_slots(wrong)
+        table.load_slots(wrong)
 
 
-def test_float64_is_not_cut_where_jax_would():
-    made = table([whole("h1.b")], dtype="float64")
-    made.update([np.full(7, 1e-12)], learning_rate=1.0)
-    (after,) = made.values()
+def test_float64_keeps_its_precision():
+    table = make_table([whole_block("h1.b")], dtype="float64")
+    table.update([np.full(7, 1e-12)], learning_rate=1.0)
+    (after,) = table.values()
     assert after.dtype == np.float64
     assert (after == -1e-12).all()

@@ -1,4 +1,4 @@
-"""Tables on devices against plain optax, and against tables in memory."""
+"""Tables on devices, compared with optax and with tables in host memory."""
 
 import contextlib
 from functools import partial
@@ -12,12 +12,12 @@ from support.small_tables import (
     RATES,
     SHAPES,
     VARIANTS,
-    gradients,
-    named,
-    plain,
-    table,
-    update,
-    whole,
+    case_id,
+    make_gradients,
+    make_table,
+    run_optax,
+    update_table,
+    whole_block,
 )
 
 from placer.errors import RunError
@@ -34,82 +34,82 @@ def in_precision(dtype):
 def on_devices(blocks, rule="sgd", hyper=None, dtype="float32", to="gpu:0-1"):
     cpu = jax.devices("cpu")
     devices = Devices({"cpu:0": cpu[0], "gpu:0": cpu[1], "gpu:1": cpu[2]})
-    put = partial(devices.put, to=to)
-    how = {"dtype": dtype, "seed": 5, "inits": INITS, "put": put}
-    return DeviceTable("gpus", blocks, rule, hyper or {}, **how)
+    put = partial(devices.copy_to_devices, to=to)
+    arguments = {"dtype": dtype, "seed": 5, "initializers": INITS, "put": put}
+    return DeviceTable("gpus", blocks, rule, hyper or {}, **arguments)
 
 
-def held_alike(found, wanted, dtype="float32"):
+def check_values(table, expected, dtype="float32"):
     bound = TOLERANCE[dtype]
-    for name, value in zip(SHAPES, found.values(), strict=True):
+    for name, value in zip(SHAPES, table.values(), strict=True):
         assert value.dtype == dtype
-        np.testing.assert_allclose(value, wanted[name], bound, bound, err_msg=name)
+        np.testing.assert_allclose(value, expected[name], bound, bound, err_msg=name)
 
 
-@pytest.mark.parametrize("case", VARIANTS, ids=named)
+@pytest.mark.parametrize("case", VARIANTS, ids=case_id)
 def test_steps_equal_plain_optax(case):
     dtype = "float64"
-    made = [gradients(step, dtype) for step in range(3)]
+    gradients = [make_gradients(step, dtype) for step in range(3)]
     with in_precision(dtype):
         ours = on_devices(ALL, *case, dtype)
-        begin = {n: np.asarray(v) for n, v in zip(SHAPES, ours.values(), strict=True)}
-        for each, rate in zip(made, RATES, strict=False):
-            update(ours, list(each.values()), rate)
+        initial = {n: np.asarray(v) for n, v in zip(SHAPES, ours.values(), strict=True)}
+        for each, rate in zip(gradients, RATES, strict=False):
+            update_table(ours, list(each.values()), rate)
         assert ours.step == 3
-        held_alike(ours, plain(*case, begin, made), dtype)
+        check_values(ours, run_optax(*case, initial, gradients), dtype)
 
 
 @pytest.mark.parametrize("rule", ["adamw", "lion", "lamb", "lars"])
-def test_weight_decay_is_for_those_that_decay(rule):
+def test_weight_decay_is_masked(rule):
     mask = {name: len(shape) > 1 for name, shape in SHAPES.items()}
-    blocks = [whole(name, decays) for name, decays in mask.items()]
+    blocks = [whole_block(name, decays) for name, decays in mask.items()]
     ours = on_devices(blocks, rule, {"weight_decay": 0.3})
-    begin = {n: np.asarray(v) for n, v in zip(SHAPES, ours.values(), strict=True)}
-    made = [gradients(step) for step in range(3)]
-    for each, rate in zip(made, RATES, strict=False):
-        update(ours, list(each.values()), rate)
-    held_alike(ours, plain(rule, {"weight_decay": 0.3}, begin, made, mask))
+    initial = {n: np.asarray(v) for n, v in zip(SHAPES, ours.values(), strict=True)}
+    gradients = [make_gradients(step) for step in range(3)]
+    for each, rate in zip(gradients, RATES, strict=False):
+        update_table(ours, list(each.values()), rate)
+    check_values(ours, run_optax(rule, {"weight_decay": 0.3}, initial, gradients, mask))
 
 
 @pytest.mark.parametrize("scale", [0.5, np.float32(0.5), (0.5, 0.25, 2.0, 1.0)])
 @pytest.mark.parametrize("rule", ["adam", "lamb"])
-def test_gradients_are_scaled_as_in_memory(rule, scale):
-    ours, theirs = on_devices(ALL, rule), table(ALL, rule)
+def test_gradients_are_scaled_as_in_a_dense_table(rule, scale):
+    ours, theirs = on_devices(ALL, rule), make_table(ALL, rule)
     for each in (ours, theirs):
-        update(each, list(gradients(0).values()), 0.1, scale)
-    held_alike(ours, dict(zip(SHAPES, theirs.values(), strict=True)))
+        update_table(each, list(make_gradients(0).values()), 0.1, scale)
+    check_values(ours, dict(zip(SHAPES, theirs.values(), strict=True)))
 
 
-def test_halves_are_computed_wide_and_rounded_once():
+def test_half_floats_are_computed_in_float32_and_rounded_once():
     ours, theirs = (
         on_devices(ALL, "adam", dtype="bfloat16"),
-        table(ALL, "adam", dtype="bfloat16"),
+        make_table(ALL, "adam", dtype="bfloat16"),
     )
     for step in range(3):
         for each in (ours, theirs):
-            update(each, list(gradients(step, "bfloat16").values()), 0.1)
+            update_table(each, list(make_gradients(step, "bfloat16").values()), 0.1)
     for mine, yours in zip(ours.values(), theirs.values(), strict=True):
         wide = np.asarray(mine, np.float32), np.asarray(yours, np.float32)
-        np.testing.assert_allclose(*wide, rtol=2**-7)  # a last bit, now and then
+        np.testing.assert_allclose(*wide, rtol=2**-7)  # the last bit may differ
 
 
-def test_values_begin_the_same_and_stay_with_who_has_them():
+def test_initial_values_are_those_of_a_dense_table_and_never_overwritten():
     ours = on_devices(ALL, "momentum")
     before = ours.values()
     kept = [np.asarray(value).copy() for value in before]
-    for mine, yours in zip(kept, table(ALL, "momentum").values(), strict=True):
+    for mine, yours in zip(kept, make_table(ALL, "momentum").values(), strict=True):
         np.testing.assert_array_equal(mine, yours)
-    update(ours, list(gradients(0).values()), 0.1)
+    update_table(ours, list(make_gradients(0).values()), 0.1)
     for value, copy in zip(before, kept, strict=True):
         np.testing.assert_array_equal(value, copy)
 
 
 @pytest.mark.parametrize("rule", ["momentum", "adam", "lars"])
-def test_warming_leaves_no_trace(rule):
+def test_warm_up_changes_nothing(rule):
     warmed, cold = on_devices(ALL, rule), on_devices(ALL, rule)
-    warmed.warm()
+    warmed.warm_up()
     for each in (warmed, cold):
-        update(each, list(gradients(0).values()), 0.1)
+        update_table(each, list(make_gradients(0).values()), 0.1)
     assert warmed.step == cold.step == 1
     for one, other in zip(warmed.values(), cold.values(), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -117,16 +117,16 @@ def test_warming_leaves_no_trace(rule):
 
 def test_loaded_values_are_on_every_device():
     ours = on_devices(ALL)
-    given = [np.full(block.shape, 3, np.float32) for block in ALL]
-    ours.load(given)
+    values = [np.full(block.shape, 3, np.float32) for block in ALL]
+    ours.load(values)
     assert all(len(value.devices()) == 2 for value in ours.values())
     assert all((np.asarray(value) == 3).all() for value in ours.values())
 
 
-def test_what_does_not_fit_is_refused():
+def test_gradients_that_do_not_fit_raise():
     ours = on_devices(ALL)
-    made = list(gradients(0).values())
+    gradients = list(make_gradients(0).values())
     with pytest.raises(RunError, match="3 gradients for 4 blocks"):
-        ours.update(made[1:], learning_rate=0.1)
+        ours.update(gradients[1:], learning_rate=0.1)
     with pytest.raises(RunError, match=r"gradient of h1.w is float64\[13, 7\]"):
-        ours.update([made[0].astype("f8"), *made[1:]], learning_rate=0.1)
+        ours.update([gradients[0].astype("f8"), *gradients[1:]], learning_rate=0.1)

@@ -1,4 +1,4 @@
-"""Schedules against optax, and the messages for bad ones."""
+"""Learning-rate schedules compared with optax, and messages for malformed ones."""
 
 import math
 
@@ -6,9 +6,9 @@ import jax
 import optax
 import pytest
 
-from placer.config.schedules import FORMS, check, of_batch
+from placer.config.schedules import FORMS, check, fill_batch
 from placer.errors import PlacerError
-from placer.tables.learning_rate import schedule
+from placer.tables.learning_rate import build_schedule
 
 EXPONENTIAL = {"exponential": {"init": 0.1, "rate": 0.9, "steps": 7}}
 STAIRCASE = {"exponential": {"init": 0.1, "rate": 0.5, "steps": 7, "staircase": True}}
@@ -92,48 +92,48 @@ def joined(start, peak, then):
     ],
 )
 def test_schedules_equal_optax(spec, reference):
-    ours = schedule(spec)
+    ours = build_schedule(spec)
     with jax.enable_x64(True):
         theirs = [float(reference()(step)) for step in range(50)]
     assert [ours(step) for step in range(50)] == pytest.approx(theirs, rel=1e-12)
 
 
-def test_inverse_time_divides_by_one_and_the_time_that_has_passed():
+def test_inverse_time_divides_by_one_plus_the_elapsed_periods():
     body = {"init": 0.6, "rate": 0.5, "steps": 10}
-    rates = schedule({"inverse_time": body})
-    stairs = schedule({"inverse_time": {**body, "staircase": True}})
+    rates = build_schedule({"inverse_time": body})
+    stairs = build_schedule({"inverse_time": {**body, "staircase": True}})
     assert [rates(t) for t in (0, 10, 25)] == pytest.approx([0.6, 0.4, 0.6 / 2.25])
     assert [stairs(t) for t in (0, 9, 10, 29)] == pytest.approx([0.6, 0.6, 0.4, 0.3])
 
 
-def test_a_polynomial_that_cycles_begins_again_with_a_longer_period():
-    rates = schedule(polynomial(end=0.0, cycle=True))
-    # At the multiples of 15 it has come down; past them the period is the next one.
+def test_a_cyclic_polynomial_restarts_with_a_longer_period():
+    rates = build_schedule(polynomial(end=0.0, cycle=True))
+    # It is zero at multiples of 15; after one of them the period is the next multiple.
     assert [rates(t) for t in (0, 15, 30)] == [0.1, 0.0, 0.0]
     assert rates(16) == pytest.approx(0.1 * (1 - 16 / 30))
     assert rates(31) == pytest.approx(0.1 * (1 - 31 / 45))
 
 
-def test_noam_rises_to_the_end_of_its_warm_up_and_falls_with_the_root():
-    rates = schedule({"noam": {"size": 512, "warmup": 4000}})
+def test_noam_rises_during_warm_up_and_falls_with_the_square_root():
+    rates = build_schedule({"noam": {"size": 512, "warmup": 4000}})
     steps = [rates(n - 1) for n in range(1, 12001)]
     assert max(steps) == rates(3999) == pytest.approx(512**-0.5 * 4000**-0.5)
     assert rates(0) == pytest.approx(512**-0.5 * 4000**-1.5)
     assert rates(1999) == pytest.approx(rates(3999) / 2)
     assert rates(15999) == pytest.approx(rates(3999) / 2)
-    twice = schedule({"noam": {"size": 512, "warmup": 4000, "factor": 2}})
+    twice = build_schedule({"noam": {"size": 512, "warmup": 4000, "factor": 2}})
     assert twice(7) == pytest.approx(2 * rates(7))
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_every_form_is_built_and_ends_no_lower_than_zero(name):
+def test_every_form_is_built_and_never_negative(name):
     body = {
         "init": 0.1, "end": 0.0, "rate": 0.5, "steps": 3, "boundaries": [2],
         "values": [0.1, 0.0], "size": 8, "warmup": 2, "then": 0.1,
     }  # fmt: skip
     spec = {name: {key: body[key] for key in FORMS[name].required}}
     assert check(spec) is None
-    built = schedule(of_batch(spec, 512))
+    built = build_schedule(fill_batch(spec, 512))
     rates = [built(step) for step in range(100)]
     assert min(rates) >= 0
     assert max(rates) > 0
@@ -142,9 +142,9 @@ def test_every_form_is_built_and_ends_no_lower_than_zero(name):
 
 
 def test_the_first_step_is_step_0():
-    assert schedule(COSINE)(0) == 0.01
-    assert schedule(warmup(COSINE))(0) == 0.0
-    assert schedule(warmup(COSINE))(10) == 0.01
+    assert build_schedule(COSINE)(0) == 0.01
+    assert build_schedule(warmup(COSINE))(0) == 0.0
+    assert build_schedule(warmup(COSINE))(10) == 0.01
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_the_first_step_is_step_0():
             warmup({"cosine": {"init": "x", "steps": 1}}),
             "in 'then': schedule 'cosine': 'init' must be a number, not the text 'x'",
         ),
-        ({"cosine": {}, "warmup": {}}, "a schedule has one name, here are 2"),
+        ({"cosine": {}, "warmup": {}}, "a schedule has one name, not 2"),
         (
             {"inverse_time": {"init": 1, "rate": -1, "steps": 1}},
             "'rate' must be at lea",
@@ -185,11 +185,11 @@ def test_the_first_step_is_step_0():
         ({"noam": {"size": 8, "warmup": 0}}, "'warmup' must be at least 1, not 0"),
         (
             {"piecewise": {"boundaries": [5], "values": [1]}},
-            "'values' must have one more than 'boundaries', here are 1 and 1",
+            "'values' must have one item more than 'boundaries', not 1 for 1",
         ),
         (
             {"piecewise": {"boundaries": [5, 5], "values": [1, 2, 3]}},
-            "'boundaries' must rise, and 5 comes after 5",
+            "'boundaries' must increase, and 5 comes after 5",
         ),
         (
             {"piecewise": {"boundaries": [0], "values": [1, 2]}},
@@ -209,10 +209,10 @@ def test_the_first_step_is_step_0():
         ({"linear_scaling": {"batch": 2}}, "'linear_scaling': 'then' is missing"),
     ],
 )
-def test_bad_schedules_say_what_is_wrong(spec, message):
+def test_malformed_schedules_are_explained(spec, message):
     assert message in check(spec)
     with pytest.raises(PlacerError):
-        schedule(spec)
+        build_schedule(spec)
 
 
 SCALED = {"linear_scaling": {"then": 0.1}}
@@ -220,15 +220,15 @@ SCALED = {"linear_scaling": {"then": 0.1}}
 
 def test_linear_scaling_needs_the_batch():
     with pytest.raises(PlacerError, match="'batch' is missing"):
-        schedule(SCALED)
-    assert schedule(of_batch(SCALED, 512))(0) == pytest.approx(0.2)
+        build_schedule(SCALED)
+    assert build_schedule(fill_batch(SCALED, 512))(0) == pytest.approx(0.2)
 
 
-def test_the_batch_is_filled_in_below_a_warm_up_too():
+def test_the_batch_is_filled_in_inside_a_warm_up():
     spec = {"warmup": {"steps": 2, "then": {"linear_scaling": {"then": 0.1}}}}
-    assert schedule(of_batch(spec, 1024))(2) == pytest.approx(0.4)
+    assert build_schedule(fill_batch(spec, 1024))(2) == pytest.approx(0.4)
 
 
-def test_a_batch_that_is_given_stays():
+def test_an_explicit_batch_is_kept():
     spec = {"linear_scaling": {"batch": 256, "then": 0.1}}
-    assert of_batch(spec, 1024) == spec
+    assert fill_batch(spec, 1024) == spec

@@ -1,4 +1,5 @@
-"""An update has the same bits whole, in slices and in chunks, from any number of workers."""
+"""Updates have the same bits whole, in slices and in chunks, for any number of
+workers."""
 
 from itertools import pairwise
 
@@ -8,32 +9,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.small_tables import (
     ALL,
-    ONE_STAGE,
+    ONE_PHASE,
     RATES,
     VARIANTS,
-    cut,
-    gradients,
-    named,
-    ratio,
-    table,
+    block_of,
+    case_id,
+    make_gradients,
+    make_table,
     trust_ratio,
-    update,
-    whole,
+    trust_ratio_of,
+    update_table,
+    whole_block,
 )
 
 from placer.config import optimizers
 from placer.errors import RunError
 from placer.tables import update_pass
-from placer.tables.block import Block
+from placer.tables.block import ParameterBlock
 from placer.tables.dense import Table
 
-TWO_STAGES = [case for case in VARIANTS if case not in ONE_STAGE]
+TWO_PHASE = [case for case in VARIANTS if case not in ONE_PHASE]
 DTYPES = ["float32", "float64", "bfloat16"]
 ALL_AT_ONCE = 1 << 20
-"""Elements: more than any block here has."""
+"""More elements than any block in this file has."""
 
 
-def same_bits(one, other):
+def check_same_bits(one, other):
     assert one.step == other.step
     for a, b in zip(one.values(), other.values(), strict=True):
         assert a.tobytes() == b.tobytes()
@@ -42,57 +43,57 @@ def same_bits(one, other):
             assert a.tobytes() == b.tobytes()
 
 
-def summed(parts):
-    """From left to right, in their dtype."""
+def sum_in_order(parts):
+    """Add from left to right, in the arrays' dtype."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     return total
 
 
-def in_chunks(each, blocks, workers, length):
-    """Give a pass the gradients of all workers, `length` elements at a time."""
+def apply_in_chunks(pass_, blocks, workers, length):
+    """Apply the gradients of all workers to a pass, `length` elements at a time."""
     for index, block in enumerate(blocks):
         flat = [worker[index].reshape(-1) for worker in workers]
         for low in range(0, block.size, length):
-            each.apply(index, low, [array[low : low + length] for array in flat])
+            pass_.apply(index, low, [array[low : low + length] for array in flat])
 
 
-def update_by_all(made, workers, rate, scale=None):
-    """An update by the workers' sum, which is no half if they have halves."""
-    if made.dtype.itemsize == 2:
-        with made.updating(learning_rate=rate, scale=scale) as each:
-            in_chunks(each, made.blocks, workers, ALL_AT_ONCE)
+def update_by_sum(table, workers, rate, scale=None):
+    """Update by the sum of the workers, which stays in float32 for half floats."""
+    if table.dtype.itemsize == 2:
+        with table.update_in_chunks(learning_rate=rate, scale=scale) as pass_:
+            apply_in_chunks(pass_, table.blocks, workers, ALL_AT_ONCE)
     else:
-        total = [summed(parts) for parts in zip(*workers, strict=True)]
-        made.update(total, learning_rate=rate, scale=scale)
+        total = [sum_in_order(parts) for parts in zip(*workers, strict=True)]
+        table.update(total, learning_rate=rate, scale=scale)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", VARIANTS, ids=named)
-def test_slices_on_many_tables_have_the_bits_of_one_table(case, dtype):
+@pytest.mark.parametrize("case", VARIANTS, ids=case_id)
+def test_slices_on_several_tables_have_the_bits_of_one_table(case, dtype):
     bounds = [0, 1, 400, 417, 1500, 2100]
-    one = table([whole("out.w")], *case, dtype)
+    one = make_table([whole_block("out.w")], *case, dtype)
     slices = [
-        table([cut("out.w", low, high, i)], *case, dtype)
+        make_table([block_of("out.w", low, high, i)], *case, dtype)
         for i, (low, high) in enumerate(pairwise(bounds))
     ]
-    two_stages = optimizers.find(case[0]).direction
+    is_two_phase = optimizers.find(case[0]).is_two_phase
     for step, rate in enumerate(RATES[:6]):
-        made = gradients(step, one.dtype)["out.w"]
+        gradient = make_gradients(step, one.dtype)["out.w"]
         (before,) = one.values()
-        if two_stages:
-            (direction,) = one.direct([made], scale=0.3)
-            by = ratio(one, before, direction)
-            one.update_by([by], learning_rate=rate)
+        if is_two_phase:
+            (direction,) = one.compute_directions([gradient], scale=0.3)
+            by = trust_ratio_of(one, before, direction)
+            one.apply_directions([by], learning_rate=rate)
         else:
-            one.update([made], learning_rate=rate, scale=0.3)
+            one.update([gradient], learning_rate=rate, scale=0.3)
         for part in slices:
             (block,) = part.blocks
-            piece = made.ravel()[block.start : block.stop]
-            if two_stages:
-                part.direct([piece], scale=0.3)
-                part.update_by([by], learning_rate=rate)
+            piece = gradient.ravel()[block.start : block.stop]
+            if is_two_phase:
+                part.compute_directions([piece], scale=0.3)
+                part.apply_directions([by], learning_rate=rate)
             else:
                 part.update([piece], learning_rate=rate, scale=0.3)
     together = b"".join(part.values()[0].tobytes() for part in slices)
@@ -103,66 +104,66 @@ def test_slices_on_many_tables_have_the_bits_of_one_table(case, dtype):
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("workers", [1, 2, 3, update_pass.FUSED + 1])
+@pytest.mark.parametrize("workers", [1, 2, 3, update_pass.MAX_FUSED + 1])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", ONE_STAGE, ids=named)
-def test_chunks_of_workers_are_summed_in_their_order(case, dtype, workers, in_place):
-    at_once = table(ALL, *case, dtype)
-    chunked = table(ALL, *case, dtype, in_place=in_place)
+@pytest.mark.parametrize("case", ONE_PHASE, ids=case_id)
+def test_chunks_are_summed_in_the_order_of_the_workers(case, dtype, workers, in_place):
+    at_once = make_table(ALL, *case, dtype)
+    chunked = make_table(ALL, *case, dtype, in_place=in_place)
     for step, rate in enumerate(RATES[:3]):
         drawn = [
-            list(gradients(100 * step + w, at_once.dtype).values())
+            list(make_gradients(100 * step + w, at_once.dtype).values())
             for w in range(workers)
         ]
-        update_by_all(at_once, drawn, rate, 0.7)
-        with chunked.updating(learning_rate=rate, scale=0.7) as each:
-            in_chunks(each, ALL, drawn, 61)
-    same_bits(at_once, chunked)
+        update_by_sum(at_once, drawn, rate, 0.7)
+        with chunked.update_in_chunks(learning_rate=rate, scale=0.7) as pass_:
+            apply_in_chunks(pass_, ALL, drawn, 61)
+    check_same_bits(at_once, chunked)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", TWO_STAGES, ids=named)
-def test_directions_are_made_in_chunks_too(case, dtype):
-    at_once, chunked = table(ALL, *case, dtype), table(ALL, *case, dtype)
+@pytest.mark.parametrize("case", TWO_PHASE, ids=case_id)
+def test_update_directions_are_computed_in_chunks(case, dtype):
+    at_once, chunked = make_table(ALL, *case, dtype), make_table(ALL, *case, dtype)
     for step, rate in enumerate(RATES[:3]):
-        drawn = [list(gradients(9 * step + w, at_once.dtype).values()) for w in (0, 1)]
-        for made, length in ((at_once, ALL_AT_ONCE), (chunked, 61)):
-            if made is at_once and made.dtype.itemsize > 2:
-                total = [summed(parts) for parts in zip(*drawn, strict=True)]
-                update(made, total, rate, scale=0.7)
+        drawn = [
+            list(make_gradients(9 * step + w, at_once.dtype).values()) for w in (0, 1)
+        ]
+        for table, length in ((at_once, ALL_AT_ONCE), (chunked, 61)):
+            if table is at_once and table.dtype.itemsize > 2:
+                total = [sum_in_order(parts) for parts in zip(*drawn, strict=True)]
+                update_table(table, total, rate, scale=0.7)
                 continue
-            before = made.values()
-            with made.directing(scale=0.7) as each:
-                in_chunks(each, ALL, drawn, length)
+            before = table.values()
+            with table.compute_directions_in_chunks(scale=0.7) as pass_:
+                apply_in_chunks(pass_, ALL, drawn, length)
             by = [
-                ratio(made, value, direction)
-                for value, direction in zip(before, made.directions(), strict=True)
+                trust_ratio_of(table, value, direction)
+                for value, direction in zip(before, table.directions(), strict=True)
             ]
-            made.update_by(by, learning_rate=rate)
-    same_bits(at_once, chunked)
+            table.apply_directions(by, learning_rate=rate)
+    check_same_bits(at_once, chunked)
 
 
-@pytest.mark.parametrize("workers", [5, update_pass.FUSED + 1])
+@pytest.mark.parametrize("workers", [5, update_pass.MAX_FUSED + 1])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_halves_of_workers_are_rounded_once_and_not_before_they_are_summed(
-    dtype, workers
-):
-    made = table([whole("h1.b")], "sgd", dtype=dtype)
-    (before,) = made.values()
+def test_half_floats_of_several_workers_are_rounded_after_the_sum(dtype, workers):
+    table = make_table([whole_block("h1.b")], "sgd", dtype=dtype)
+    (before,) = table.values()
     little = float(np.finfo(np.float16).eps if dtype == "float16" else 2**-7) / 4
-    drawn = [np.full(7, 1.0 if w == 0 else little, made.dtype) for w in range(workers)]
-    assert (summed(drawn) == 1).all()  # in halves nothing is left of the others
-    with made.updating(learning_rate=2**-9) as each:
-        each.apply(0, 0, drawn)
-    (value,) = made.values()
+    drawn = [np.full(7, 1.0 if w == 0 else little, table.dtype) for w in range(workers)]
+    assert (sum_in_order(drawn) == 1).all()  # half floats lose the small terms
+    with table.update_in_chunks(learning_rate=2**-9) as pass_:
+        pass_.apply(0, 0, drawn)
+    (value,) = table.values()
     total = np.float32(1.0) + (workers - 1) * np.float32(little)
     expected = before.astype(np.float32) - np.float32(2**-9) * total
-    np.testing.assert_array_equal(value, expected.astype(made.dtype))
+    np.testing.assert_array_equal(value, expected.astype(table.dtype))
 
 
 @st.composite
 def layouts(draw):
-    """Blocks of a parameter of any size, cut anywhere, on some tables."""
+    """Draw a parameter's size, blocks of it on several tables, and a chunk length."""
     size = draw(st.integers(1, 300))
     cuts = sorted(draw(st.sets(st.integers(1, size), max_size=6)) | {0, size})
     ends = list(pairwise(cuts))
@@ -174,78 +175,80 @@ def layouts(draw):
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(
     layouts(),
-    st.sampled_from(ONE_STAGE),
+    st.sampled_from(ONE_PHASE),
     st.sampled_from(DTYPES),
     st.integers(1, 3),
     st.booleans(),
 )
-def test_no_layout_of_blocks_changes_a_bit(layout, case, dtype, workers, in_place):
+def test_the_slicing_of_blocks_changes_no_bit(layout, case, dtype, workers, in_place):
     size, held, chunk = layout
-    inits = {"w": "normal"}
+    initializers = {"w": "normal"}
 
-    def made(ends, **memory):
+    def make(ends, **memory):
         blocks = [
-            Block("w", f"w.block{low}", (high - low,), low, high, (size,))
+            ParameterBlock("w", f"w.block{low}", (high - low,), low, high, (size,))
             for low, high in ends
         ]
-        return Table("t", blocks, *case, dtype=dtype, seed=1, inits=inits, **memory)
+        return Table(
+            "t", blocks, *case, dtype=dtype, seed=1, initializers=initializers, **memory
+        )
 
-    one = made([(0, size)])
-    parts = [made(ends, in_place=in_place) for ends in held]
+    one = make([(0, size)])
+    parts = [make(ends, in_place=in_place) for ends in held]
     rng = np.random.default_rng(size)
     for rate in RATES[:2]:
         drawn = [rng.normal(size=size).astype(one.dtype) for _ in range(workers)]
-        update_by_all(one, [[d] for d in drawn], rate)
+        update_by_sum(one, [[d] for d in drawn], rate)
         for part in parts:
             pieces = [[d[b.start : b.stop] for b in part.blocks] for d in drawn]
-            with part.updating(learning_rate=rate) as each:
-                in_chunks(each, part.blocks, pieces, chunk)
+            with part.update_in_chunks(learning_rate=rate) as pass_:
+                apply_in_chunks(pass_, part.blocks, pieces, chunk)
     (value,) = one.values()
     for part in parts:
         for block, view in zip(part.blocks, part.values(), strict=True):
             assert view.tobytes() == value[block.start : block.stop].tobytes()
 
 
-def test_more_elements_than_a_tile_have_the_same_bits():
+def test_several_tiles_have_the_same_bits():
     size = 2 * update_pass.TILE + 17
-    block = Block("w", "w", (size,), 0, size, (size,))
+    block = ParameterBlock("w", "w", (size,), 0, size, (size,))
 
-    def made(**memory):
+    def make(**memory):
         return Table(
-            "t", [block], "adam", {}, dtype="float32", seed=1, inits={"w": "normal"},
+            "t", [block], "adam", {}, dtype="float32", seed=1, initializers={"w": "normal"},
             **memory,
         )  # fmt: skip
 
-    tables = [made(in_place=True), made(), made()]
+    tables = [make(in_place=True), make(), make()]
     drawn = [
         np.random.default_rng(w).normal(size=size).astype(np.float32)
-        for w in range(update_pass.FUSED + 1)
+        for w in range(update_pass.MAX_FUSED + 1)
     ]
     for _ in range(2):
-        for each in tables[:2]:
-            each.update([summed(drawn)], learning_rate=0.1)
-        with tables[2].updating(learning_rate=0.1) as each:
-            each.apply(0, 0, drawn)
-    same_bits(tables[0], tables[1])
-    same_bits(tables[0], tables[2])
+        for table in tables[:2]:
+            table.update([sum_in_order(drawn)], learning_rate=0.1)
+        with tables[2].update_in_chunks(learning_rate=0.1) as pass_:
+            pass_.apply(0, 0, drawn)
+    check_same_bits(tables[0], tables[1])
+    check_same_bits(tables[0], tables[2])
 
 
-def test_gradients_that_lie_anywhere_are_read():
-    block = whole("h1.b")
-    made = gradients(0)["h1.b"]
+def test_strided_unaligned_and_read_only_gradients_are_read():
+    block = whole_block("h1.b")
+    gradient = make_gradients(0)["h1.b"]
     strided = np.zeros(14, np.float32)[::2]
     shifted = np.zeros(29, np.uint8)[1:].view(np.float32)
-    frozen = made.copy()
-    strided[:], shifted[:] = made, made
+    frozen = gradient.copy()
+    strided[:], shifted[:] = gradient, gradient
     frozen.flags.writeable = False
     assert not shifted.flags.aligned
-    expected = table([block])
-    expected.update([made], learning_rate=0.1)
-    for gradient in (strided, shifted, frozen):
-        one = table([block])
-        with one.updating(learning_rate=0.1) as each:
-            each.apply(0, 0, [gradient])
-        same_bits(one, expected)
+    expected = make_table([block])
+    expected.update([gradient], learning_rate=0.1)
+    for variant in (strided, shifted, frozen):
+        one = make_table([block])
+        with one.update_in_chunks(learning_rate=0.1) as pass_:
+            pass_.apply(0, 0, [variant])
+        check_same_bits(one, expected)
 
 
 @pytest.mark.parametrize(
@@ -254,57 +257,57 @@ def test_gradients_that_lie_anywhere_are_read():
         (
             0,
             [np.zeros(3)],
-            r"table ps: gradient of h1.b from element 0 on is float64\[3\],"
-            r" float32\[3\] is expected",
+            r"table ps: gradient of h1.b from element 0 is float64\[3\],"
+            r" expected float32\[3\]",
         ),
         (
             0,
             [np.zeros(8, np.float32)],
-            r"from element 0 on is float32\[8\], float32\[7\] is expected",
+            r"from element 0 is float32\[8\], expected float32\[7\]",
         ),
         (
             0,
             [np.zeros(3, np.float32), np.zeros(2, np.float32)],
-            r"from element 0 on is float32\[2\], float32\[3\] is expected",
+            r"from element 0 is float32\[2\], expected float32\[3\]",
         ),
         (
             0,
             [np.zeros((7, 1), np.float32)],
-            r"from element 0 on is float32\[7, 1\], float32\[7\] is expected",
+            r"from element 0 is float32\[7, 1\], expected float32\[7\]",
         ),
     ],
 )
-def test_chunks_that_do_not_fit_are_refused(start, chunk, message):
-    made = table([whole("h1.b")])
+def test_chunks_that_do_not_fit_raise(start, chunk, message):
+    table = make_table([whole_block("h1.b")])
     with (
         pytest.raises(RunError, match=message),
-        made.updating(learning_rate=0.1) as each,
+        table.update_in_chunks(learning_rate=0.1) as pass_,
     ):
-        each.apply(0, start, chunk)
+        pass_.apply(0, start, chunk)
 
 
 @pytest.mark.parametrize("start", [1, 4])
-def test_elements_are_gone_over_in_order_and_once(start):
-    made = table([whole("h1.b")])
+def test_elements_are_visited_in_order_and_once(start):
+    table = make_table([whole_block("h1.b")])
 
     def update():
-        with made.updating(learning_rate=0.1) as each:
-            each.apply(0, 0, [np.zeros(3, np.float32)])
-            each.apply(0, start, [np.zeros(3, np.float32)])
+        with table.update_in_chunks(learning_rate=0.1) as pass_:
+            pass_.apply(0, 0, [np.zeros(3, np.float32)])
+            pass_.apply(0, start, [np.zeros(3, np.float32)])
 
     with pytest.raises(
-        RunError, match=rf"h1\.b came from element {start} on, 3 is next"
+        RunError, match=rf"h1\.b starts at element {start}, but element 3 is next"
     ):
         update()
 
 
-def test_elements_that_are_left_out_are_noticed():
-    made = table([whole("h1.b"), whole("gain")])
+def test_missing_elements_raise():
+    table = make_table([whole_block("h1.b"), whole_block("gain")])
     with (
-        pytest.raises(RunError, match="gradient of gain ended at element 0 of 1"),
-        made.updating(learning_rate=0.1) as each,
+        pytest.raises(RunError, match="gradient of gain ends at element 0 of 1"),
+        table.update_in_chunks(learning_rate=0.1) as pass_,
     ):
-        each.apply(0, 0, [np.zeros(7, np.float32)])
+        pass_.apply(0, 0, [np.zeros(7, np.float32)])
 
 
 USES = {
@@ -318,71 +321,76 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_broken_off_update_leaves_a_table_of_no_use(use, in_place):
-    made = table([whole("h1.b")], "momentum", in_place=in_place)
+def test_a_table_is_unusable_after_an_interrupted_update(use, in_place):
+    table = make_table([whole_block("h1.b")], "momentum", in_place=in_place)
 
     def update():
-        with made.updating(learning_rate=0.1) as each:
-            each.apply(0, 0, [np.zeros(3, np.float32)])
+        with table.update_in_chunks(learning_rate=0.1) as pass_:
+            pass_.apply(0, 0, [np.zeros(3, np.float32)])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         update()
-    assert made.step == 0
+    assert table.step == 0
     message = (
-        "table ps: an update was broken off, and its values are no longer of one step"
+        "table ps: an update was interrupted, and its values are no longer of one step"
     )
     with pytest.raises(RunError, match=message) as caught:
-        USES[use](made)
-    assert caught.value.hint == "begin again from saved parameters"
+        USES[use](table)
+    assert caught.value.hint == "start again from saved parameters"
 
 
-def test_stages_come_in_their_order():
-    made = table([whole("h1.b")], "lamb")
+def test_phases_must_run_in_order():
+    table = make_table([whole_block("h1.b")], "lamb")
     gradient = np.ones(7, np.float32)
-    with pytest.raises(AssertionError, match="direct comes first"):
-        made.update_by([1.0], learning_rate=0.1)
+    with pytest.raises(AssertionError, match="compute_directions comes first"):
+        table.apply_directions([1.0], learning_rate=0.1)
     with pytest.raises(AssertionError, match="two passes"):
-        made.update([gradient], learning_rate=0.1)
-    made.direct([gradient])
-    with pytest.raises(AssertionError, match="update_by comes first"):
-        made.direct([gradient])
-    made.update_by([1.0], learning_rate=0.1)
-    assert made.step == 1
-    with pytest.raises(AssertionError, match="no direction"):
-        table([whole("h1.b")]).direct([gradient])
+        table.update([gradient], learning_rate=0.1)
+    table.compute_directions([gradient])
+    with pytest.raises(AssertionError, match="apply_directions comes first"):
+        table.compute_directions([gradient])
+    table.apply_directions([1.0], learning_rate=0.1)
+    assert table.step == 1
+    with pytest.raises(AssertionError, match="not a two-phase rule"):
+        make_table([whole_block("h1.b")]).compute_directions([gradient])
 
 
-def test_a_direction_changes_no_value():
-    made = table(ALL, "lamb", {"weight_decay": 0.1})
-    before = [value.copy() for value in made.values()]
-    directions = made.direct(list(gradients(0).values()))
-    assert made.step == 0
-    for value, kept, direction in zip(made.values(), before, directions, strict=True):
-        np.testing.assert_array_equal(value, kept)
+def test_computing_directions_changes_no_value():
+    table = make_table(ALL, "lamb", {"weight_decay": 0.1})
+    before = [value.copy() for value in table.values()]
+    directions = table.compute_directions(list(make_gradients(0).values()))
+    assert table.step == 0
+    for value, unchanged, direction in zip(
+        table.values(), before, directions, strict=True
+    ):
+        np.testing.assert_array_equal(value, unchanged)
         assert direction.shape == value.shape
         assert not direction.flags.writeable
 
 
-def test_sums_of_squares_over_slices_give_the_ratio_of_the_whole():
-    """As servers do it: each sends two sums for its block, all follow one ratio."""
+def test_sums_of_squares_of_slices_give_the_trust_ratio_of_the_whole():
+    """Like servers: each sends two sums for its block, and all use one trust ratio."""
     hyper = {"weight_decay": 0.1, "trust_coefficient": 0.5}
-    one = table([whole("out.w")], "lars", hyper)
+    one = make_table([whole_block("out.w")], "lars", hyper)
     parts = [
-        table([cut("out.w", *ends)], "lars", hyper) for ends in ((0, 900), (900, 2100))
+        make_table([block_of("out.w", *ends)], "lars", hyper)
+        for ends in ((0, 900), (900, 2100))
     ]
     for step, rate in enumerate(RATES[:5]):
-        made = gradients(step)["out.w"]
-        update(one, [made], rate)
+        gradient = make_gradients(step)["out.w"]
+        update_table(one, [gradient], rate)
         squares = np.zeros(2)
         for part in parts:
             (block,), (value,) = part.blocks, part.values()
-            (direction,) = part.direct([made.ravel()[block.start : block.stop]])
+            (direction,) = part.compute_directions(
+                [gradient.ravel()[block.start : block.stop]]
+            )
             squares += [
                 np.square(a, dtype=np.float64).sum() for a in (value, direction)
             ]
-        by = trust_ratio(*squares, optimizers.trust("lars", hyper))
+        by = trust_ratio(*squares, optimizers.trust_ratio_constants("lars", hyper))
         for part in parts:
-            part.update_by([by], learning_rate=rate)
+            part.apply_directions([by], learning_rate=rate)
     together = np.concatenate([part.values()[0] for part in parts])
     np.testing.assert_allclose(together, one.values()[0].ravel(), rtol=1e-6)

@@ -1,8 +1,4 @@
-"""A node's channel over shared memory to all others; see the package.
-
-There is no thread between a message and the program: the thread that sends puts it into
-the ring and the socket, the thread that waits for it reads it from there.
-"""
+"""The channel of a node over shared memory; see the package for how it works."""
 
 from __future__ import annotations
 
@@ -12,33 +8,45 @@ from contextlib import suppress
 from functools import partial
 
 from placer.channel import payload, protocol
-from placer.channel.endpoint import loopback
+from placer.channel.endpoint import loopback_endpoint
 from placer.channel.joining import wait_for_all, wait_for_late
 from placer.channel.mailbox import Mailbox
 from placer.channel.message import MESSAGE_COST
 from placer.channel.protocol import Aborted, Array, Cause, Key, Piece
-from placer.channel.shared.event_loop import Upkeep
-from placer.channel.shared.header import describe
+from placer.channel.shared.event_loop import EventLoop
+from placer.channel.shared.header import encode_types
 from placer.channel.shared.link import Link
-from placer.channel.shared.region import Bytes, Regions, supported
-from placer.channel.shared.rendezvous import Met, Rendezvous
+from placer.channel.shared.region import Bytes, Regions, is_supported
+from placer.channel.shared.rendezvous import PeerConnection, Rendezvous
 from placer.channel.shared.stream import Stream
 from placer.errors import RunError, did_you_mean
 from placer.memory.arena import Arena
 
 
 class SharedMemoryChannel:
-    """One node's channel to all others, each a process of its own on this machine.
+    """The channel of one node; every node is a process of its own on this machine.
 
-    `endpoints` gives every node's address ("worker:0" -> "127.0.0.1:4321"), which is a
-    name here and no port: RunError when a node of this job is already there. `job` is
-    the same on every node of a run and on no other's; processes of other users are
-    turned away whatever they know. `deadline`, `join_timeout`, `lost_after` (silence
-    that means loss) and `beat` (between signs of life) are seconds, `bound` and
-    `max_message` bytes.
+    The methods of `protocol.Channel` are documented there. Opening the channel starts
+    its thread, which connects to the peers.
 
-    `refused` counts connections that were turned away. RunError where the system has no
-    such memory.
+    Args:
+        node: the name of this node.
+        endpoints: the address of every node of the run ("worker:0" ->
+            "127.0.0.1:4321"). Addresses only distinguish nodes here; no port is used.
+        job: a name that all nodes of a run have, and no other run. Connections of other
+            users are refused in any case.
+        bound: bytes that may be on the way to one peer.
+        max_message: bytes of the largest message, not counting memory of `share`.
+        deadline: seconds that a call waits at most.
+        join_timeout: seconds that `join` waits at most.
+        lost_after: seconds of silence after which a peer is lost.
+        beat: seconds between two heartbeats.
+        arena: where received arrays are allocated; a new one by default.
+        on_abort: see `protocol.Channel`.
+
+    Raises:
+        RunError: the node has no address or an address that is not loopback, another
+            process listens as this node, or the system lacks this kind of memory.
     """
 
     def __init__(
@@ -60,17 +68,17 @@ class SharedMemoryChannel:
             raise RunError(
                 f"no address for node '{node}'", hint=did_you_mean(node, endpoints)
             )
-        if not supported():
+        if not is_supported():
             raise RunError(
                 "this system has no shared memory that channels can use",
-                hint="choose the carrier zeromq",
+                hint="choose the transport zeromq",
             )
         for name, text in endpoints.items():
-            loopback(name, text)
+            loopback_endpoint(name, text)
         self.node = node
         self.arena = arena if arena is not None else Arena()
         self._peers = [name for name in sorted(endpoints) if name != node]
-        self._texts = dict(endpoints)
+        self._addresses = dict(endpoints)
         self._max_message = max_message
         self._deadline = deadline
         self._join_timeout = join_timeout
@@ -88,66 +96,66 @@ class SharedMemoryChannel:
         self._joined = False
         self._closed = False
         self._close_lock = threading.Lock()
-        self._upkeep = Upkeep(
+        self._event_loop = EventLoop(
             self._peers,
             self._mailbox,
             partial(Rendezvous, node, endpoints, job),
-            self._link,
+            self._make_link,
             beat=beat,
             lost_after=lost_after,
         )
-        self._upkeep.on_abort = on_abort
-        self._upkeep.start()
+        self._event_loop.on_abort = on_abort
+        self._event_loop.start()
 
-    # The protocol.
+    # The interface of protocol.Channel.
 
     @property
     def bytes_sent(self) -> int:
-        """Payload bytes of all messages sent so far."""
+        """The payload bytes of all messages that were sent."""
         return self._mailbox.bytes_sent
 
     @property
     def bytes_received(self) -> int:
-        """Payload bytes of all messages that have arrived so far."""
+        """The payload bytes of all messages that have arrived."""
         return self._mailbox.bytes_received
 
     @property
     def on_abort(self) -> Callable[[Cause], None] | None:
-        """Called with the cause of a failure that was learned from elsewhere."""
-        return self._upkeep.on_abort
+        """The hook for failures of other nodes; see `protocol.Channel`."""
+        return self._event_loop.on_abort
 
     @on_abort.setter
     def on_abort(self, call: Callable[[Cause], None] | None) -> None:
-        self._upkeep.on_abort = call
+        self._event_loop.on_abort = call
 
     @property
     def aborted(self) -> Cause | None:
-        """Why the run failed, or None while it has not."""
+        """The root cause once the run has failed, else None."""
         return self._mailbox.aborted
 
     @property
     def refused(self) -> int:
-        """Connections that were turned away so far."""
-        return self._upkeep.rendezvous.refused
+        """The number of connections that were refused."""
+        return self._event_loop.rendezvous.refused
 
     @property
-    def met(self) -> tuple[str, ...]:
-        """The peers that have been met, sorted."""
-        return tuple(peer for peer in self._peers if peer in self._upkeep.links)
+    def connected_peers(self) -> tuple[str, ...]:
+        """The peers that are connected, sorted."""
+        return tuple(peer for peer in self._peers if peer in self._event_loop.links)
 
     def join(self) -> None:
-        """Wait until every peer has been met.
+        """Wait until every peer is connected; see `protocol.Channel`."""
 
-        RunError names each peer that was not within `join_timeout` seconds, and its
-        address; `Aborted` when a peer failed meanwhile.
-        """
-
-        addresses, timeout = self._texts, self._join_timeout
+        addresses, timeout = self._addresses, self._join_timeout
         wait_for_all(
-            self._mailbox, lambda: self.met, addresses, timeout, "shared memory"
+            self._mailbox,
+            lambda: self.connected_peers,
+            addresses,
+            timeout,
+            "shared memory",
         )
         self._joined = True
-        self._upkeep.hurried = False
+        self._event_loop.fast_ticks = False
 
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
         """Send a message to node `to`; see `protocol.Channel`."""
@@ -156,100 +164,104 @@ class SharedMemoryChannel:
         def what() -> str:
             return f"{key} from {self.node} to {to}"
 
-        checked = payload.sendable(arrays, what)
-        types, described = describe(checked)
-        places = self._regions.find(checked)
-        carried = described.total
-        for i in places:
-            carried -= described.sizes[i]
-        payload.check_size(carried, self._max_message, what)
-        cost = carried + MESSAGE_COST
-        link = self._upkeep.links.get(to)
-        ask = link.ask if link is not None else None
-        self._mailbox.reserve(to, key, described.total, cost, ask)
+        checked = payload.check_arrays(arrays, what)
+        types, array_types = encode_types(checked)
+        references = self._regions.find(checked)
+        copied_nbytes = array_types.total
+        for i in references:
+            copied_nbytes -= array_types.sizes[i]
+        payload.check_size(copied_nbytes, self._max_message, what)
+        cost = copied_nbytes + MESSAGE_COST
+        link = self._event_loop.links.get(to)
+        request_credit = link.request_credit if link is not None else None
+        self._mailbox.reserve(to, key, array_types.total, cost, request_credit)
         assert link is not None
-        link.outgoing.send(key, checked, types, described, places)
-        if link.outgoing.busy:
-            # Blocks may have come back meanwhile.
-            while link.outgoing.busy and self._mailbox.read(to):
+        link.sender.send(key, checked, types, array_types, references)
+        if link.sender.has_pending:
+            # FREE frames that have arrived may make room: read them now rather than
+            # wake the event loop for them.
+            while link.sender.has_pending and self._mailbox.read(to):
                 pass
-            link.watch(self._upkeep.epoll)
+            link.watch(self._event_loop.epoll)
 
     def receive(
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
     ) -> list[Array]:
         """Wait for a message of `source`; see `protocol.Channel`."""
         self._check_open()
-        return self._mailbox.take(source, key, out)
+        return self._mailbox.receive(source, key, out)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
-        """Receive a message piece by piece, from where it lies in shared memory."""
+        """Receive a message as views of shared memory; see `protocol.Channel`."""
         self._check_open()
         return self._mailbox.pieces(source, key)
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
-        """Be told of messages of an edge as they arrive; see `protocol.Channel`."""
+        """Call `call(source)` for each message of an edge; see `protocol.Channel`."""
         self._mailbox.listen(edge, call)
 
     def share(self, nbytes: int) -> Bytes:
-        """Memory that peers are given without a copy; see `protocol.Channel`."""
+        """Return memory that peers map; see `protocol.Channel`."""
         if self._closed:
             raise RunError(f"{self.node}: the channel is closed")
-        return self._regions.make(nbytes, self.node)
+        return self._regions.allocate(nbytes, self.node)
 
     def abort(self, cause: Cause) -> None:
-        """End the run for everybody with this root cause; the first cause stands."""
+        """End the run on every node; see `protocol.Channel`."""
         if self._mailbox.abort(cause) and not self._closed:
-            self._upkeep.tell(cause)
-            self._upkeep.rouse()
+            self._event_loop.broadcast_abort(cause)
+            self._event_loop.wake_all()
 
     def waiting(self) -> tuple[str, ...]:
-        """The peers that this node waits for right now."""
+        """Return the peers that this node waits for now."""
         return self._mailbox.waiting()
 
     def close(self) -> None:
         """Deliver what was sent, say goodbye, and leave no thread and no socket.
 
-        Waits up to the deadline for peers to make room for what was sent to them. After
-        a failure nothing is flushed: the peers were told the cause. Those that had not
-        come yet get a moment to come and be told.
+        Waits up to the deadline for room at the peers. After a failure nothing is
+        delivered, but peers that have not connected yet get `joining.LATE_JOIN_WAIT`
+        seconds to connect and learn the cause.
         """
+        # The order matters. Flush while the event loop still sends what finds room.
+        # `_closed` then refuses new calls. Stop the event loop before the mailbox,
+        # which waits until no thread reads a socket, so that the sockets can be closed.
         with self._close_lock:
             if self._closed:
                 return
             if self.aborted is not None:
-                wait_for_late(self._mailbox, lambda: self.met)
+                wait_for_late(self._mailbox, lambda: self.connected_peers)
             elif self._joined:
                 self._flush()
             self._closed = True
-            self._upkeep.stop()
+            self._event_loop.stop()
             self._mailbox.close()
-            self._upkeep.close()
+            self._event_loop.close()
             self._regions.close()
 
-    # The mailbox's reader: what the threads that wait do.
+    # The interface of reader.Reader, which the mailbox calls.
 
     def read(self, peer: str, timeout: float) -> bool:
-        """Handle the next frame of `peer`, waiting up to `timeout` seconds for it."""
-        link = self._upkeep.links.get(peer)
+        """Handle the next frame of `peer`; see `reader.Reader`."""
+        link = self._event_loop.links.get(peer)
         return link is not None and link.read(timeout)
 
-    def left(self, peer: str) -> None:
-        """Have the channel's thread go on with what waits for room."""
-        link = self._upkeep.links.get(peer)
-        if link is not None and link.waits:
-            link.watch(self._upkeep.epoll)
+    def reading_stopped(self, peer: str) -> None:
+        """Let the event loop serve a blocked sender; see `reader.Reader`."""
+        link = self._event_loop.links.get(peer)
+        if link is not None and link.has_blocked_sender:
+            link.watch(self._event_loop.epoll)
 
-    # Inside.
+    # Internal.
 
-    def _link(self, met: Met, wake: int) -> Link:
+    def _make_link(self, connection: PeerConnection, wake: int) -> Link:
         return Link(
-            met.peer,
-            Stream(met.connection, wake, self.arena),
+            connection.peer,
+            Stream(connection.connection, wake, self.arena),
             self._mailbox,
             self.arena,
             self._max_message,
-            self._upkeep.fail,
+            self._event_loop.fail,
         )
 
     def _check_open(self) -> None:
@@ -259,19 +271,25 @@ class SharedMemoryChannel:
             raise RunError(f"{self.node}: the channel has not joined its peers yet")
 
     def _on_credit(self, source: str, total: int) -> None:
-        """Acknowledge what the program received, now or with the next beat."""
-        self._upkeep.links[source].acknowledge(total, self._ack_bytes)
+        """Acknowledge what the program received, now or with the next heartbeat."""
+        self._event_loop.links[source].acknowledge(total, self._ack_bytes)
 
     def _flush(self) -> None:
-        def busy() -> list[Link]:
-            gone = self._mailbox.departed
-            links = self._upkeep.links.values()
-            return [x for x in links if x.outgoing.busy and x.peer not in gone]
+        """Wait until everything that was sent has left this node.
 
-        self._upkeep.hurried = True
-        for link in busy():
-            link.beat(clear=True)
-            link.watch(self._upkeep.epoll)
-        # A failure ends the flush; `aborted` keeps it for whoever wants to know.
+        Peers are asked to copy it out of the ring, because their programs may receive
+        it much later.
+        """
+
+        def busy_links() -> list[Link]:
+            gone = self._mailbox.departed
+            links = self._event_loop.links.values()
+            return [x for x in links if x.sender.has_pending and x.peer not in gone]
+
+        self._event_loop.fast_ticks = True
+        for link in busy_links():
+            link.send_beat(clear=True)
+            link.watch(self._event_loop.epoll)
+        # A failure ends the flush; the caller finds it in `aborted`.
         with suppress(Aborted):
-            self._mailbox.until(lambda: not busy(), self._deadline)
+            self._mailbox.wait_until(lambda: not busy_links(), self._deadline)

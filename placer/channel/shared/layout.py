@@ -1,8 +1,8 @@
-"""How a message lies in blocks: the same for every message of the same types.
+"""How the arrays of a message are divided into chunks: the same for the same types.
 
-Arrays are cut into pieces of at most a block. A piece begins 64-byte aligned in its
-block, and where an array is cut it is cut at a multiple of 64 bytes, so the pieces of an
-aligned array are aligned too.
+Each array is split into fragments of at most a chunk. A fragment starts 64-byte aligned
+in its chunk, and an array is split at multiples of 64 bytes, so the fragments of an
+aligned array are aligned in the array too.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import numpy as np
 from placer.channel.protocol import Array
 from placer.memory.arena import ALIGNMENT
 
-BLOCK: Final = 1 << 20
-SLIVER: Final = 4 << 10
-"""An array that does not fit into so small a rest of a block begins in the next."""
+CHUNK: Final = 1 << 20
+"""Bytes of a chunk."""
+MIN_FRAGMENT: Final = 4 << 10
+"""If a chunk has less room left than this, an array that does not fit starts in the
+next chunk."""
 
 Type = tuple[np.dtype[np.generic], tuple[int, ...]]
 
 
-class Cut(NamedTuple):
-    """`numel` elements of array number `array` from element `first` on.
+class Fragment(NamedTuple):
+    """`numel` elements of array number `array`, from element `first` on.
 
-    They lie `offset` bytes into their block.
+    They start `offset` bytes into their chunk.
     """
 
     array: int
@@ -36,15 +38,16 @@ class Cut(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def layout(types: tuple[Type, ...]) -> tuple[tuple[Cut, ...], ...]:
-    """The pieces in each block of a message of these types; none of empty arrays.
+def chunk_layout(types: tuple[Type, ...]) -> tuple[tuple[Fragment, ...], ...]:
+    """Return the fragments in each chunk of a message; empty arrays have none.
 
     >>> f = np.dtype("float32")
-    >>> [[*map(tuple, cuts)] for cuts in layout(((f, (3,)), (f, (400, 1000))))]
+    >>> chunks = chunk_layout(((f, (3,)), (f, (400, 1000))))
+    >>> [[*map(tuple, fragments)] for fragments in chunks]
     [[(0, 0, 3, 0), (1, 0, 262128, 64)], [(1, 262128, 137872, 0)]]
     """
-    blocks: list[tuple[Cut, ...]] = []
-    cuts: list[Cut] = []
+    chunks: list[tuple[Fragment, ...]] = []
+    fragments: list[Fragment] = []
     used = 0
     for index, (dtype, shape) in enumerate(types):
         item = dtype.itemsize
@@ -52,25 +55,25 @@ def layout(types: tuple[Type, ...]) -> tuple[tuple[Cut, ...], ...]:
         first = 0
         while first < size:
             left = (size - first) * item
-            room = BLOCK - used
-            if room < min(left, SLIVER):
-                blocks.append(tuple(cuts))
-                cuts, used, room = [], 0, BLOCK
+            room = CHUNK - used
+            if room < min(left, MIN_FRAGMENT):
+                chunks.append(tuple(fragments))
+                fragments, used, room = [], 0, CHUNK
             count = min(left, room) // item
-            cuts.append(Cut(index, first, count, used))
+            fragments.append(Fragment(index, first, count, used))
             used += -(-count * item // ALIGNMENT) * ALIGNMENT
             first += count
-    if cuts:
-        blocks.append(tuple(cuts))
-    return tuple(blocks)
+    if fragments:
+        chunks.append(tuple(fragments))
+    return tuple(chunks)
 
 
-def in_block(block: Array, cut: Cut, dtype: np.dtype[np.generic]) -> Array:
-    """The piece as it lies in its block (of bytes)."""
-    stop = cut.offset + cut.numel * dtype.itemsize
-    return block[cut.offset : stop].view(dtype)
+def in_chunk(chunk: Array, fragment: Fragment, dtype: np.dtype[np.generic]) -> Array:
+    """Return the view of a fragment in its chunk, an array of bytes."""
+    stop = fragment.offset + fragment.numel * dtype.itemsize
+    return chunk[fragment.offset : stop].view(dtype)
 
 
-def in_array(flat: Array, cut: Cut) -> Array:
-    """The piece as it lies in its own array, flattened."""
-    return flat[cut.first : cut.first + cut.numel]
+def in_array(flat: Array, fragment: Fragment) -> Array:
+    """Return the view of a fragment in its own array, flattened."""
+    return flat[fragment.first : fragment.first + fragment.numel]

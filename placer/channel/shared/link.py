@@ -1,4 +1,4 @@
-"""The connection to one peer: what goes out on its stream, and what its frames do."""
+"""The connection to one peer: dispatches the frames that arrive on its socket."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from placer.channel.mailbox import Mailbox
 from placer.channel.protocol import Cause
 from placer.channel.shared import frames
 from placer.channel.shared.frames import CLEAR, Kind
-from placer.channel.shared.receiver import Intake
-from placer.channel.shared.sender import Outgoing
+from placer.channel.shared.receiver import Receiver
+from placer.channel.shared.sender import Sender
 from placer.channel.shared.stream import Stream
-from placer.channel.wire_bodies import Refused
+from placer.channel.wire_bodies import InvalidFrame
 from placer.memory.arena import Arena
 
 _END: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
-"""What the channel's thread always wants to know, once: that the peer has gone."""
+"""The event that the event loop always watches for, once: the peer has closed."""
 
 
 class Link:
-    """A peer that has been met.
+    """A connected peer.
 
-    One thread at a time reads (the mailbox sees to that); any may send. `fail` is told
-    of the end of the run. `heard` is true when something has come since the last look,
-    `ended` once nothing more can come.
+    One thread at a time calls `read`, which the mailbox ensures; any thread may send.
+    `fail` is called with the root cause when this link ends the run. `heard` is true if
+    a frame has arrived since the event loop reset it, `ended` once no more can arrive.
     """
 
     def __init__(
@@ -41,27 +41,31 @@ class Link:
     ) -> None:
         self.peer = peer
         self.stream = stream
-        self.outgoing = Outgoing(stream, f"{mailbox.node} to {peer}")
+        self.sender = Sender(stream, f"{mailbox.node} to {peer}")
         self.heard = False
         self.ended = False
         self._mailbox = mailbox
-        self._intake = Intake(
-            peer, arena, max_message, keep=stream.keep, release=self._release
+        self._receiver = Receiver(
+            peer,
+            arena,
+            max_message,
+            keep_frame=stream.keep_frame,
+            release=self._send_free,
         )
         self._fail = fail
-        self._credit_told = 0
-        self._wanted = 0  # the credit that the peer waits for
-        self._clearing = False  # it wants to end: what it sent must leave the ring
-        self._watching = threading.Lock()  # what is known and what is so change as one
-        self._watched = 0
+        self._credit_sent = 0
+        self._credit_wanted = 0  # the credit that the peer waits for, or 0
+        self._peer_clears = False  # copy what it sends: it wants to close
+        self._watch_lock = threading.Lock()
+        self._watched_events = 0
 
-    # What comes.
+    # Receiving.
 
     def read(self, timeout: float) -> bool:
         """Handle the next frame, waiting up to `timeout` seconds for it.
 
-        False when none came. The end of the stream is nothing that is missing: what was
-        sent before it has been read.
+        False when none came. When the connection has ended, all frames that the peer
+        sent before have been read, a GOODBYE as well if it sent one.
         """
         if self.ended:
             return False
@@ -69,121 +73,129 @@ class Link:
         if data is None:
             return False
         try:
-            # Where one notice has come, more are likely to have.
-            while data and self._handle(data) is Kind.BLOCK:
+            # After the frame of one chunk those of the next ones are likely there.
+            while data and self._handle(data) is Kind.CHUNK:
                 data = self.stream.get(0)
-        except Refused as why:
-            self.lose(f"sent what no node sends: {why}")
+        except InvalidFrame as why:
+            self.mark_lost(f"sent an invalid frame: {why}")
         if data is not None and not data:
             if self.peer in self._mailbox.departed:
                 self.ended = True
             else:
-                self.lose("lost: its process has ended")
+                self.mark_lost("lost: its process has ended")
         return True
 
-    def lose(self, what: str) -> None:
-        """The peer is lost, and the run with it."""
+    def mark_lost(self, what: str) -> None:
+        """End the run, because the peer is lost; `what` says why."""
         self.ended = True
         self._fail(Cause(self.peer, f"seen from {self._mailbox.node}", what))
 
     def _handle(self, data: memoryview[int]) -> Kind:
-        """Do what a frame says; its kind."""
+        """Act on a frame; return its kind."""
         self.heard = True
         kind, flags, a, b, c = frames.read_header(data)
-        intake = self._intake
-        if self.stream.file_comes and kind is not Kind.DESCRIPTOR:
-            raise Refused("memory was announced and did not come")
+        intake = self._receiver
+        if self.stream.expects_file and kind is not Kind.DESCRIPTOR:
+            raise InvalidFrame("memory was announced and did not follow")
         if kind is Kind.MESSAGE:
             message = intake.on_message(a, b, c, data)
             self._mailbox.deliver(message)
-            if self._clearing:
-                message.settle()
-        elif kind is Kind.BLOCK:
-            intake.on_block(a, b)
+            if self._peer_clears:
+                message.detach()
+        elif kind is Kind.CHUNK:
+            intake.on_chunk(a, b)
             self._mailbox.notify()
         elif kind is Kind.FREE:
-            self.outgoing.give_back(a)
-            self._mailbox.credit(self.peer, b)
+            self.sender.release_chunks(a)
+            self._mailbox.update_credit(self.peer, b)
         elif kind is Kind.BEAT:
             self._on_beat(flags, a, b)
         elif kind is Kind.LONG:
             intake.on_long(data)
         elif kind is Kind.REGION:
             intake.on_region(a, b)
-            self.stream.file_comes = True
+            self.stream.expects_file = True
         elif kind is Kind.DESCRIPTOR:
             intake.on_file(self.stream.take_file())
         elif kind is Kind.GOODBYE:
-            self._mailbox.depart(self.peer)
+            self._mailbox.mark_departed(self.peer)
         elif kind is Kind.ABORT:
             self._fail(wire_bodies.read_cause(data[frames.HEADER.size :]))
         else:
-            raise Refused("kind")
+            raise InvalidFrame("kind")
         return kind
 
     def _on_beat(self, flags: int, wanted: int, credit: int) -> None:
-        self._mailbox.credit(self.peer, credit)
-        if wanted > self._credit_told:
-            self._wanted = wanted
-            self.beat()
+        self._mailbox.update_credit(self.peer, credit)
+        if wanted > self._credit_sent:
+            self._credit_wanted = wanted
+            self.send_beat()
         if flags & CLEAR:
-            self._clearing = True
-            self._mailbox.settle(self.peer)
+            self._peer_clears = True
+            self._mailbox.detach_all(self.peer)
 
-    # What goes.
+    # Sending.
 
-    def beat(self, wanted: int = 0, clear: bool = False) -> None:
-        """Send a sign of life, and the credit."""
-        self._credit_told = told = self._mailbox.credited(self.peer)
+    def send_beat(self, wanted: int = 0, clear: bool = False) -> None:
+        """Send a heartbeat with the credit; see `frames` for `wanted` and `clear`."""
+        self._credit_sent = credit_sent = self._mailbox.granted_credit(self.peer)
         flags = CLEAR if clear else 0
-        self.stream.put(frames.frame(Kind.BEAT, wanted, told, 0, flags))
+        self.stream.put(frames.frame(Kind.BEAT, wanted, credit_sent, 0, flags))
 
-    def ask(self, wanted: int) -> None:
-        """Have the peer tell each rise of the credit until it is `wanted`."""
-        self.beat(wanted)
+    def request_credit(self, wanted: int) -> None:
+        """Ask the peer to report each rise of the credit until it is `wanted`."""
+        self.send_beat(wanted)
 
-    def acknowledge(self, total: int, enough: int) -> None:
-        """The program has received `total` bytes; to be told once that is `enough`."""
-        told = self._credit_told
-        if told < self._wanted or total - told >= enough:
-            self.beat()
+    def acknowledge(self, total: int, threshold: int) -> None:
+        """Report that the program has received `total` bytes, if that is due.
 
-    def _release(self, blocks: int) -> None:
-        """Give blocks (bits) of the ring back, and tell the credit with that."""
-        self._credit_told = self._mailbox.credited(self.peer)
-        self.stream.put(frames.frame(Kind.FREE, blocks, self._credit_told))
+        It is due when the peer waits for it, or when `threshold` bytes have not been
+        reported; else the next heartbeat reports it.
+        """
+        credit_sent = self._credit_sent
+        if credit_sent < self._credit_wanted or total - credit_sent >= threshold:
+            self.send_beat()
 
-    # Whom it wakes.
+    def _send_free(self, mask: int) -> None:
+        """Return ring chunks (a bit mask) to the peer, with the credit."""
+        self._credit_sent = self._mailbox.granted_credit(self.peer)
+        self.stream.put(frames.frame(Kind.FREE, mask, self._credit_sent))
+
+    # What wakes the event loop.
 
     @property
-    def waits(self) -> bool:
-        """Whether something waits for room, on this side or for this side."""
-        return self.outgoing.busy or self._clearing
+    def has_blocked_sender(self) -> bool:
+        """Whether a sender waits for the ring, here or (to close) at the peer."""
+        return self.sender.has_pending or self._peer_clears
 
     def watch(self, epoll: select.epoll) -> None:
-        """Have the channel's thread woken once for what it may have to do next.
+        """Have the event loop woken once, for what it may have to do next.
 
-        A program's thread that waits for a message reads the stream itself, so what
-        comes is of interest there only while something waits for room.
+        A thread of the program that waits for a message reads the socket itself. So the
+        event loop watches for frames only while a sender is blocked, and no thread of
+        the program may be waiting.
         """
-        with self._watching:
-            wanted = _END
-            if self.waits:
-                wanted |= select.EPOLLIN
+        # A watch is one-shot: an event that a thread of the program is about to handle
+        # would otherwise wake the event loop again and again. The lock makes the cached
+        # mask and that of the epoll change together.
+        with self._watch_lock:
+            events = _END
+            if self.has_blocked_sender:
+                events |= select.EPOLLIN
             if self.stream.full:
-                wanted |= select.EPOLLOUT
-            # An end that was seen would wake the thread for ever.
-            if wanted != self._watched and not self.ended and not epoll.closed:
-                self._watched = wanted
-                epoll.modify(self.stream.fd, wanted)
+                events |= select.EPOLLOUT
+            # The end of the connection stays readable: do not watch it again and again.
+            if events != self._watched_events and not self.ended and not epoll.closed:
+                self._watched_events = events
+                epoll.modify(self.stream.fd, events)
 
-    def woken(self) -> None:
-        """The channel's thread was woken: the next `watch` counts again."""
-        with self._watching:
-            self._watched = 0
+    def on_woken(self) -> None:
+        """Note that the one-shot event has fired, so that `watch` sets it again."""
+        with self._watch_lock:
+            self._watched_events = 0
 
     def close(self) -> None:
-        """Close the socket and forget the memory of both sides."""
+        """Close the socket and drop the memory of both sides."""
         self.stream.close()
-        self.outgoing.close()
-        self._intake.close()
+        self.sender.close()
+        self._receiver.close()

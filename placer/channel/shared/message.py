@@ -1,9 +1,10 @@
-"""Messages of the shared carrier on the receiving side.
+"""Received messages of the shared-memory transport.
 
-A small message lies in the frame that it came in. A large one is a `Parcel`: its blocks
-are told of one by one, and stay where they lie until somebody wants them: `collect`
-copies them into arrays, `pieces` passes them on in place. Who waits for something that
-comes later has them put aside, into the arena, so that the ring has room for it.
+The payload of an `InlineMessage` is in the frame that it came in. That of a
+`MessageStream` arrives in chunks, which are announced one by one and stay in the ring
+until the program consumes them: `collect` copies them into arrays, and `pieces` returns
+views of them. A node that waits for a later message calls `detach`, which copies the
+chunks into the arena, so that the ring has room for what it waits for.
 """
 
 from __future__ import annotations
@@ -15,48 +16,66 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.channel import payload
-from placer.channel.message import MESSAGE_COST, Letter, Wait
+from placer.channel.message import MESSAGE_COST, Wait, WholeMessage
 from placer.channel.protocol import Array, Key, Piece
 from placer.channel.shared.header import Contents
-from placer.channel.shared.layout import Cut, Type, in_array, in_block, layout
+from placer.channel.shared.layout import (
+    Fragment,
+    Type,
+    chunk_layout,
+    in_array,
+    in_chunk,
+)
 from placer.memory.arena import Arena
 
 
 @dataclass(eq=False, slots=True)
-class Small(Letter):
-    """A message that came in one frame, which comes in the pieces of its types."""
+class InlineMessage(WholeMessage):
+    """A message that arrived whole, in one frame."""
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """The arrays, cut as if they lay in blocks."""
+        """Return the pieces in which a `MessageStream` of the same types comes."""
         flat = [array.reshape(-1) for array in self.arrays]
         types = tuple((array.dtype, array.shape) for array in self.arrays)
-        for cuts in layout(types):
-            for cut in cuts:
-                yield cut.array, cut.first, in_array(flat[cut.array], cut)
+        for fragments in chunk_layout(types):
+            for fragment in fragments:
+                yield (
+                    fragment.array,
+                    fragment.first,
+                    in_array(flat[fragment.array], fragment),
+                )
 
 
-def small(
+def inline_message(
     source: str,
     contents: Contents,
     data: memoryview[int],
     views: Mapping[int, Array],
-) -> Small:
-    """A message whose arrays lie in `data`, or are the `views` of shared memory."""
+) -> InlineMessage:
+    """Return a message with the payload `data`.
+
+    `views` are the arrays in shared memory, by index.
+    """
     offsets = contents.offsets
     arrays: list[Array] = [
         views[i] if i in views
         else np.ndarray(shape, dtype, data, offsets[i])
         for i, (dtype, shape) in enumerate(contents.arrays.types)
     ]  # fmt: skip
-    cost = contents.carried + MESSAGE_COST
-    return Small(source, contents.key, arrays, contents.arrays.total, cost)
+    cost = contents.copied_nbytes + MESSAGE_COST
+    return InlineMessage(source, contents.key, arrays, contents.arrays.total, cost)
 
 
-class Parcel:
-    """A message whose payload comes through the ring.
+class MessageStream:
+    """A message whose payload arrives through the ring.
 
-    `take` gives the bytes of a block of the ring, `release` gives the block back and
-    says whether it was the message's last.
+    `view_chunk(number)` returns the bytes of a ring chunk. `release(number, is_last)`
+    returns a ring chunk to the sender; `is_last` is true for the message's last one.
+
+    Ownership of chunks: the thread that reads the socket appends them with `add_chunk`.
+    A consumer claims the next one by raising `_consumed` with the lock held, and
+    releases it exactly once: `_consume_arrived` after it has copied the chunk, `pieces`
+    once the program has asked for the piece after the last of the chunk.
     """
 
     def __init__(
@@ -65,144 +84,158 @@ class Parcel:
         contents: Contents,
         views: Mapping[int, Array],
         arena: Arena,
-        take: Callable[[int], Array],
+        view_chunk: Callable[[int], Array],
         release: Callable[[int, bool], None],
     ) -> None:
         self.source = source
         self.key: Key = contents.key
         self.number = contents.number
         self.nbytes = contents.arrays.total
-        self.cost = contents.carried + MESSAGE_COST
+        self.cost = contents.copied_nbytes + MESSAGE_COST
         self._contents = contents
         self._views = views
         self._arena = arena
-        self._take = take
+        self._view_chunk = view_chunk
         self._release = release
-        self._layout = layout(contents.arrays.types)
-        self._blocks = carried_blocks(contents.arrays.types, views)
-        self._came: list[int] = []  # blocks of the ring, in order
+        self._layout = chunk_layout(contents.arrays.types)
+        self._chunks = copied_chunks(contents.arrays.types, views)
+        self._arrived: list[int] = []  # ring chunks, in order
         self._lock = threading.Lock()  # guards what follows
-        self._done = 0  # of those that came: copied, passed on or discarded
+        self._consumed = 0  # of those: copied, returned as pieces or discarded
         self._arrays: list[Array] | None = None
         self._flat: list[Array] = []
-        self._aside = False  # what comes is copied at once
-        self._discarded = False
+        self._detached = False  # copy chunks as they arrive
+        self._discarded = False  # release chunks without copying them
 
     @property
-    def whole(self) -> bool:
-        """Whether all blocks have come."""
-        return len(self._came) == len(self._blocks)
+    def is_complete(self) -> bool:
+        """Whether all chunks have arrived."""
+        return len(self._arrived) == len(self._chunks)
 
-    def add(self, block: int) -> None:
-        """The next block has come, in this block of the ring."""
-        self._came.append(block)
-        if self._aside or self._discarded:
+    def add_chunk(self, chunk: int) -> None:
+        """Record that the next chunk has arrived, in ring chunk `chunk`."""
+        # Append first, look at the flags second. `detach` sets its flag first and looks
+        # at `_arrived` second, so at least one of the two sees this chunk; the lock and
+        # `_consumed` ensure that only one copies it.
+        self._arrived.append(chunk)
+        if self._detached or self._discarded:
             with self._lock:
-                self._move()
+                self._consume_arrived()
 
     def collect(
         self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
     ) -> list[Array]:
-        """Copy the blocks to where they belong as they come."""
+        """Return the arrays; copy the chunks into them as they arrive."""
         with self._lock:
-            arrays = self._prepare(out)
+            arrays = self._allocate(out)
         copied = 0
-        while copied < len(self._blocks):
-            wait(self._come(copied + 1))
+        while copied < len(self._chunks):
+            wait(self._arrival_of(copied + 1))
             with self._lock:
-                self._move()
-                copied = self._done
-        return payload.fill(out, arrays, what)
+                self._consume_arrived()
+                copied = self._consumed
+        return payload.fill_out(out, arrays, what)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """Pass the pieces on from where they lie."""
+        """Return the pieces as views of the ring, of shared memory, or of the arena."""
         flat = {i: view.reshape(-1) for i, view in self._views.items()}
-        carried = 0
-        held: int | None = None
+        needed = 0
+        in_use: int | None = None
         try:
-            for cuts in self._layout:
-                block = None
-                if not all(cut.array in flat for cut in cuts):
-                    carried += 1
-                    wait(self._come(carried))
+            for fragments in self._layout:
+                chunk = None
+                if not all(fragment.array in flat for fragment in fragments):
+                    needed += 1
+                    wait(self._arrival_of(needed))
                     with self._lock:
-                        if self._done < carried:  # else it was put aside
-                            held = self._came[self._done]
-                            self._done += 1
-                            block = self._take(held)
-                for cut in cuts:
-                    if cut.array in flat:
-                        piece = in_array(flat[cut.array], cut)
-                    elif block is not None:
-                        dtype, _ = self._contents.arrays.types[cut.array]
-                        piece = in_block(block, cut, dtype)
+                        if self._consumed < needed:  # else `detach` has copied it
+                            in_use = self._arrived[self._consumed]
+                            self._consumed += 1
+                            chunk = self._view_chunk(in_use)
+                for fragment in fragments:
+                    if fragment.array in flat:
+                        piece = in_array(flat[fragment.array], fragment)
+                    elif chunk is not None:
+                        dtype, _ = self._contents.arrays.types[fragment.array]
+                        piece = in_chunk(chunk, fragment, dtype)
                     else:
-                        piece = in_array(self._flat[cut.array], cut)
-                    yield cut.array, cut.first, piece
-                if held is not None:
-                    freed, held = held, None
-                    self._release(freed, carried == len(self._blocks))
+                        piece = in_array(self._flat[fragment.array], fragment)
+                    yield fragment.array, fragment.first, piece
+                if in_use is not None:
+                    released, in_use = in_use, None
+                    self._release(released, needed == len(self._chunks))
         finally:
-            if held is not None:
-                self._release(held, carried == len(self._blocks))
+            if in_use is not None:
+                self._release(in_use, needed == len(self._chunks))
             with self._lock:
                 self._discarded = True
-                self._move()
+                self._consume_arrived()
 
-    def settle(self) -> None:
-        """Copy into the arena what has come and what will, so that the ring is free."""
+    def detach(self) -> None:
+        """Copy the chunks into the arena, now and as more arrive, to free the ring."""
         with self._lock:
-            self._prepare(None)
-            self._aside = True
-            self._move()
+            self._allocate(None)
+            self._detached = True
+            self._consume_arrived()
 
-    def _come(self, blocks: int) -> Callable[[], bool]:
-        return lambda: len(self._came) >= blocks
+    def _arrival_of(self, count: int) -> Callable[[], bool]:
+        """Return the predicate that `count` chunks have arrived."""
+        return lambda: len(self._arrived) >= count
 
-    def _prepare(self, out: Sequence[Array | None] | None) -> list[Array]:
+    def _allocate(self, out: Sequence[Array | None] | None) -> list[Array]:
         if self._arrays is None:
-            self._arrays = _space(self._contents, self._views, self._arena, out)
+            self._arrays = _allocate_arrays(
+                self._contents, self._views, self._arena, out
+            )
             self._flat = [array.reshape(-1) for array in self._arrays]
         return self._arrays
 
-    def _move(self) -> None:
-        """Empty the blocks that have come; called with the lock held."""
-        while self._done < len(self._came):
-            number = self._came[self._done]
+    def _consume_arrived(self) -> None:
+        """Copy or discard the chunks that have arrived; called with the lock held."""
+        while self._consumed < len(self._arrived):
+            number = self._arrived[self._consumed]
             if not self._discarded:
-                block = self._take(number)
-                for cut in self._blocks[self._done]:
-                    array = self._flat[cut.array]
-                    np.copyto(in_array(array, cut), in_block(block, cut, array.dtype))
-            self._done += 1
-            self._release(number, self._done == len(self._blocks))
+                chunk = self._view_chunk(number)
+                for fragment in self._chunks[self._consumed]:
+                    array = self._flat[fragment.array]
+                    np.copyto(
+                        in_array(array, fragment),
+                        in_chunk(chunk, fragment, array.dtype),
+                    )
+            self._consumed += 1
+            self._release(number, self._consumed == len(self._chunks))
 
 
-def carried_blocks(
-    types: tuple[Type, ...], placed: Mapping[int, object]
-) -> list[tuple[Cut, ...]]:
-    """The blocks of a message that go through the ring: what is not placed elsewhere."""
-    if not placed:
-        return list(layout(types))
-    blocks = [
-        tuple(cut for cut in cuts if cut.array not in placed) for cuts in layout(types)
+def copied_chunks(
+    types: tuple[Type, ...], referenced: Mapping[int, object]
+) -> list[tuple[Fragment, ...]]:
+    """Return the fragments of each chunk that goes through the ring.
+
+    `referenced` are the indices of arrays that are not copied. A chunk that has only
+    such arrays is left out.
+    """
+    if not referenced:
+        return list(chunk_layout(types))
+    chunks = [
+        tuple(fragment for fragment in fragments if fragment.array not in referenced)
+        for fragments in chunk_layout(types)
     ]
-    return [cuts for cuts in blocks if cuts]
+    return [fragments for fragments in chunks if fragments]
 
 
-def _space(
+def _allocate_arrays(
     contents: Contents,
     views: Mapping[int, Array],
     arena: Arena,
     out: Sequence[Array | None] | None,
 ) -> list[Array]:
-    """The arrays of a message: its views, the others to be written to."""
+    """Return the arrays of a message: its views, and arrays to write the others to."""
     if not views:
-        return payload.space(contents.arrays.types, arena, out)
+        return payload.allocate(contents.arrays.types, arena, out)
     rest = [i for i in range(len(contents.arrays.types)) if i not in views]
-    fits = out is not None and len(out) == len(contents.arrays.types)
-    given = [out[i] for i in rest] if out is not None and fits else None
+    out_fits = out is not None and len(out) == len(contents.arrays.types)
+    rest_out = [out[i] for i in rest] if out is not None and out_fits else None
     arrays = dict(views)
     types = [contents.arrays.types[i] for i in rest]
-    arrays.update(zip(rest, payload.space(types, arena, given), strict=True))
+    arrays.update(zip(rest, payload.allocate(types, arena, rest_out), strict=True))
     return [arrays[i] for i in range(len(contents.arrays.types))]

@@ -1,4 +1,4 @@
-"""Putting together what comes from one peer: its memory, its messages, their blocks."""
+"""Assembles what arrives from one peer: its memory, its messages, and their chunks."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ from placer.channel.message import Message
 from placer.channel.protocol import Array
 from placer.channel.shared import frames
 from placer.channel.shared.frames import INLINE
-from placer.channel.shared.header import MAX_LONG, Contents, read_opening
-from placer.channel.shared.layout import BLOCK
-from placer.channel.shared.message import Parcel, small
+from placer.channel.shared.header import MAX_LONG, Contents, decode_header
+from placer.channel.shared.layout import CHUNK
+from placer.channel.shared.message import MessageStream, inline_message
 from placer.channel.shared.region import Bytes, attach
-from placer.channel.shared.ring import BLOCKS, block_of
-from placer.channel.wire_bodies import Refused
+from placer.channel.shared.ring import CHUNKS, chunk_view
+from placer.channel.wire_bodies import InvalidFrame
 from placer.memory.arena import Arena
 
 MAX_REGIONS: Final = 4096
-TOGETHER: Final = BLOCKS // 2
-"""Blocks that are given back in one frame."""
+"""Regions of a peer at most."""
+RELEASE_BATCH: Final = CHUNKS // 2
+"""Consumed chunks that are returned to the sender in one FREE frame."""
 
 
-class Intake:
-    """The receiving half of a link; its frames are handled one at a time.
+class Receiver:
+    """The memory and the messages of one peer, from the frames that it sends.
 
-    Every method raises `Refused` for a frame that does not follow from those before.
-    `keep` leaves the frame of so many bytes where it is, `release` gives blocks (bits)
-    back to the peer.
+    The `on_` methods are called by one thread at a time, in the order of the frames.
+    Each raises InvalidFrame for a frame that does not follow from those before it.
+    `maximum` is the bytes of the largest message, without references.
+    `keep_frame(nbytes)` preserves the current frame (`Stream.keep_frame`), and
+    `release(mask)` returns ring chunks to the peer.
     """
 
     def __init__(
@@ -36,117 +39,122 @@ class Intake:
         peer: str,
         arena: Arena,
         maximum: int,
-        keep: Callable[[int], None],
+        keep_frame: Callable[[int], None],
         release: Callable[[int], None],
     ) -> None:
         self._peer = peer
         self._arena = arena
         self._maximum = maximum
-        self._keep = keep
+        self._keep_frame = keep_frame
         self._release = release
         self._number = 0
-        self._before = b""
-        self._parcel: Parcel | None = None
+        self._long_data = b""
+        self._message_stream: MessageStream | None = None
         self._regions: dict[int, Bytes] = {}
         self._announced: tuple[int, int] | None = None
         self._lock = threading.Lock()
-        self._freed = 0  # blocks that the peer is still to be told of, as bits
-        self._filled: set[int] = set()  # blocks of the ring that were not released
+        self._unreported = 0  # consumed chunks to return to the peer, as bits
+        self._filled: set[int] = set()  # ring chunks that this node owns
 
     def on_region(self, number: int, nbytes: int) -> None:
-        """The next frame will bring memory."""
+        """Expect memory of the peer in the next frame."""
         if number in self._regions or len(self._regions) >= MAX_REGIONS:
-            raise Refused("region")
-        if number == 0 and nbytes != BLOCKS * BLOCK:
-            raise Refused("size of the ring")
+            raise InvalidFrame("region")
+        if number == 0 and nbytes != CHUNKS * CHUNK:
+            raise InvalidFrame("size of the ring")
         self._announced = number, nbytes
 
     def on_file(self, file: int | None) -> None:
-        """The memory that was announced; takes the descriptor over."""
+        """Map the memory that was announced; takes ownership of the descriptor."""
         announced, self._announced = self._announced, None
         if announced is None or file is None:
-            raise Refused("memory without a file, or a file without memory")
+            raise InvalidFrame("memory without a file, or a file without memory")
         number, nbytes = announced
         try:
             self._regions[number] = attach(file, nbytes)
         except ValueError as error:
-            raise Refused(f"shared memory: {error}") from None
+            raise InvalidFrame(f"shared memory: {error}") from None
 
     def on_long(self, data: memoryview[int]) -> None:
-        """Part of the types and places of the next message."""
-        self._before += bytes(data[frames.HEADER.size :])
-        if len(self._before) > MAX_LONG:
-            raise Refused("length")
+        """Store part of the types and references of the next message."""
+        self._long_data += bytes(data[frames.HEADER.size :])
+        if len(self._long_data) > MAX_LONG:
+            raise InvalidFrame("length")
 
     def on_message(
-        self, number: int, placed: int, length: int, data: memoryview[int]
+        self,
+        number: int,
+        reference_count: int,
+        types_length: int,
+        data: memoryview[int],
     ) -> Message:
-        """The beginning of a message, or all of it."""
+        """Return the message of a MESSAGE frame: whole, or a stream of chunks."""
         if number != self._number + 1:
-            raise Refused("number")
-        if self._parcel is not None:
-            raise Refused("a message inside another")
-        before, self._before = self._before, b""
-        contents, payload = read_opening(
-            number, placed, length, data, before, self._maximum
+            raise InvalidFrame("number")
+        if self._message_stream is not None:
+            raise InvalidFrame("a message inside another")
+        long_data, self._long_data = self._long_data, b""
+        contents, payload = decode_header(
+            number, reference_count, types_length, data, long_data, self._maximum
         )
         self._number = number
-        views = {i: self._view(contents, i) for i in contents.places}
+        views = {i: self._view(contents, i) for i in contents.references}
         if contents.span <= INLINE:
             if payload:
-                self._keep(len(data))
-            return small(self._peer, contents, payload, views)
+                self._keep_frame(len(data))
+            return inline_message(self._peer, contents, payload, views)
         if 0 not in self._regions:
-            raise Refused("no ring")
+            raise InvalidFrame("no ring")
         ring = self._regions[0]
-        self._parcel = Parcel(
+        self._message_stream = MessageStream(
             self._peer,
             contents,
             views,
             self._arena,
-            lambda number: block_of(ring, number),
-            self._give_back,
+            lambda number: chunk_view(ring, number),
+            self._release_chunk,
         )
-        return self._parcel
+        return self._message_stream
 
-    def on_block(self, number: int, block: int) -> None:
-        """The next block of the message that has begun."""
-        parcel = self._parcel
-        if parcel is None or number != parcel.number:
-            raise Refused("a block of no message")
-        if block >= BLOCKS or block in self._filled:
-            raise Refused("a block that is not free")
-        self._filled.add(block)
-        parcel.add(block)
-        if parcel.whole:
-            self._parcel = None
+    def on_chunk(self, number: int, chunk: int) -> None:
+        """Add the next chunk, in ring chunk `chunk`, to the stream being received."""
+        stream = self._message_stream
+        if stream is None or number != stream.number:
+            raise InvalidFrame("a chunk of no message")
+        if chunk >= CHUNKS or chunk in self._filled:
+            raise InvalidFrame("a chunk that is not free")
+        self._filled.add(chunk)
+        stream.add_chunk(chunk)
+        if stream.is_complete:
+            self._message_stream = None
 
     def close(self) -> None:
-        """Forget the peer's memory; views that are left keep it."""
+        """Drop the memory of the peer; views that are left keep it mapped."""
         self._regions.clear()
-        self._parcel = None
+        self._message_stream = None
 
-    def _give_back(self, block: int, last: bool) -> None:
-        """Some reader is done with a block; a few are given back together.
-
-        The sender has the others meanwhile, so it never waits for these few. What is
-        left when a message is done goes at once.
-        """
-        self._filled.discard(block)
+    def _release_chunk(self, chunk: int, is_last: bool) -> None:
+        """Return a consumed chunk to the peer, several in one frame."""
+        # Forget it first: once FREE is sent, the peer may fill it again at once.
+        self._filled.discard(chunk)
+        # Returning half a ring at a time saves frames, and the sender fills the other
+        # half meanwhile. The last chunk of a message returns all of them, because it
+        # may be long until another chunk arrives. Several threads may consume messages
+        # of this peer: the one that clears bits here is the one that reports them.
         with self._lock:
-            self._freed |= 1 << block
-            count = self._freed.bit_count()
-            told = self._freed if count >= TOGETHER or last else 0
-            self._freed &= ~told
-        if told:
-            self._release(told)
+            self._unreported |= 1 << chunk
+            count = self._unreported.bit_count()
+            reported = self._unreported if count >= RELEASE_BATCH or is_last else 0
+            self._unreported &= ~reported
+        if reported:
+            self._release(reported)
 
     def _view(self, contents: Contents, i: int) -> Array:
-        """An array of a message that lies in the peer's memory."""
-        number, offset = contents.places[i]
+        """Return the view of an array in the peer's memory that a message refers to."""
+        number, offset = contents.references[i]
         region = self._regions.get(number)
         end = offset + contents.arrays.sizes[i]
         if number == 0 or region is None or end > region.nbytes:
-            raise Refused("a place outside shared memory")
+            raise InvalidFrame("a reference outside shared memory")
         dtype, shape = contents.arrays.types[i]
         return region[offset:end].view(dtype).reshape(shape)

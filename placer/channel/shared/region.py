@@ -1,8 +1,8 @@
-"""Shared memory without a name: `memfd` files, mapped, passed over a unix socket.
+"""Shared memory without a name: mapped `memfd` files, passed over a unix socket.
 
-Their size is sealed before anybody else has them, so that nobody can cut a file short
-under a mapping, which would kill the process that reads it. The maker's mapping is the
-only writable one.
+The size of a file is sealed before another process gets it: if a process could truncate
+the file, every process that reads the mapping would be killed by SIGBUS. The mapping of
+the process that created it is the only writable one.
 """
 
 from __future__ import annotations
@@ -26,23 +26,28 @@ _FUTURE_WRITE: Final = 0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1, which Python la
 Bytes = npt.NDArray[np.uint8]
 
 
-def supported() -> bool:
-    """Whether this system has what shared memory channels need."""
+def is_supported() -> bool:
+    """Whether this system has the calls that the transport needs (Linux)."""
     needed = ((os, "memfd_create"), (os, "eventfd"), (fcntl, "F_ADD_SEALS"))
     return all(hasattr(module, name) for module, name in needed)
 
 
 class Region:
-    """Memory that this process has made: `array` is all of it, `fd` opens it."""
+    """Shared memory of this process: `array` is all of it, `fd` its file descriptor.
+
+    `number` identifies it for the peers. Raises RunError, in which `what` names the
+    node, when the system cannot provide `nbytes` bytes.
+    """
 
     def __init__(self, number: int, nbytes: int, what: str) -> None:
         self.number = number
         self.nbytes = nbytes
-        # The system would promise it, and kill somebody once it is written to.
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if nbytes > there:
+        # The system overcommits: it would grant more than it has, and kill a process
+        # when the memory is written to.
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if nbytes > available:
             raise RunError(
-                f"{what}: {nbytes} bytes of shared memory are more than the {there} "
+                f"{what}: {nbytes} bytes of shared memory are more than the {available} "
                 "that this machine has"
             )
         self.fd = os.memfd_create("placer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -61,18 +66,18 @@ class Region:
 
     @property
     def start(self) -> int:
-        """The address of its first byte."""
-        return address(self.array)
+        """The address of the first byte."""
+        return address_of(self.array)
 
     def close(self) -> None:
-        """Let the file go; the memory itself goes with its last view."""
+        """Close the file descriptor; the memory is freed with its last view."""
         os.close(self.fd)
 
 
 def attach(fd: int, nbytes: int) -> Bytes:
-    """A read-only view of memory that a peer has made; takes the descriptor over.
+    """Map memory of a peer read-only; takes ownership of the file descriptor.
 
-    ValueError for a file that is not sealed memory of at least `nbytes` bytes.
+    Raises ValueError for a file that is not sealed memory of at least `nbytes` bytes.
     """
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
@@ -89,53 +94,53 @@ def attach(fd: int, nbytes: int) -> Bytes:
 
 
 class Regions:
-    """The memory that a node shares, found by address."""
+    """The shared memory of a node, searchable by address; safe to use from threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made = 0
+        self._count = 0
         self._sorted: tuple[list[int], list[Region]] = (
             [],
             [],
         )  # starts; replaced whole
 
-    def make(self, nbytes: int, what: str) -> Bytes:
-        """New zeroed memory; RunError when there is not enough of it."""
+    def allocate(self, nbytes: int, what: str) -> Bytes:
+        """Return new zeroed memory; raises RunError when the system has too little."""
         if nbytes == 0:
             return np.zeros(0, np.uint8)
         with self._lock:
-            self._made += 1
-            region = Region(self._made, nbytes, what)
+            self._count += 1
+            region = Region(self._count, nbytes, what)
             regions = sorted([*self._sorted[1], region], key=lambda r: r.start)
             self._sorted = [r.start for r in regions], regions
         return region.array
 
     def find(self, arrays: Sequence[Array]) -> dict[int, tuple[Region, int]]:
-        """Of the arrays that lie wholly in a region: the region, and where in it."""
-        found: dict[int, tuple[Region, int]] = {}
+        """Return region and offset of each array, by index, that is inside a region."""
+        references: dict[int, tuple[Region, int]] = {}
         starts, regions = self._sorted
         if not starts:
-            return found
+            return references
         for i, array in enumerate(arrays):
-            start = address(array)
+            start = address_of(array)
             at = bisect_right(starts, start) - 1
             if at < 0 or not array.nbytes:
                 continue
             offset = start - starts[at]
             if offset + array.nbytes <= regions[at].nbytes:
-                found[i] = regions[at], offset
-        return found
+                references[i] = regions[at], offset
+        return references
 
     def close(self) -> None:
-        """Let all of it go; views that are left keep their memory."""
+        """Close all regions; views that are left keep their memory."""
         _, regions = self._sorted
         self._sorted = ([], [])
         for region in regions:
             region.close()
 
 
-def address(array: Array) -> int:
-    """Where an array begins."""
+def address_of(array: Array) -> int:
+    """Return the address of the first byte of an array."""
     start: int = array.__array_interface__["data"][0]
     return start
 
@@ -144,4 +149,4 @@ def _seal_writing(fd: int) -> None:
     try:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
     except OSError:
-        return  # an older kernel: peers are trusted not to write, as they map to read
+        return  # an older kernel: peers could write, but `attach` maps read-only

@@ -1,10 +1,12 @@
-"""How the nodes of a run find each other: a unix socket for each pair.
+"""How the nodes of a run find each other and connect: one unix socket for each pair.
 
-Every node listens at an abstract address made from the job, the node and its port, so
-there is nothing in the file system. The node whose name comes later connects. Both ends
-check that the other process is the same user's, then say HELLO: first the one that
-connects. The other has met it only when a BEAT shows that the answer has come: a
-connection may have waited to be accepted for longer than who made it did.
+Every node listens at an abstract address that is computed from the job, the node and
+its port, so there is nothing in the file system. Of two nodes, the one whose name sorts
+later connects. Both check that the other process belongs to the same user, then both
+send HELLO, the connecting node first. That node is connected when it gets the answer.
+The listening node is connected only when a BEAT follows, which shows that the answer
+was received: the connection may have waited so long to be accepted that the other node
+gave it up and made another one.
 """
 
 from __future__ import annotations
@@ -25,36 +27,39 @@ from typing import Final
 from placer.channel import wire_bodies
 from placer.channel.shared import frames
 from placer.channel.shared.frames import Kind
-from placer.channel.wire_bodies import Hello, Refused
+from placer.channel.wire_bodies import Hello, InvalidFrame
 from placer.errors import RunError
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
-PATIENCE: Final = 5.0
-"""Seconds that a connection has to say who it is."""
-UNKNOWN: Final = 64
-"""Connections that may be about to say so at once."""
+HELLO_TIMEOUT: Final = 5.0
+"""Seconds that a new connection may take until its HELLO."""
+MAX_PENDING: Final = 64
+"""Connections without a HELLO at the same time at most."""
 
 
 @dataclass(slots=True)
 class _Pending:
+    """A connection that is not established yet; `until` is its deadline."""
+
     connection: socket.socket
-    peer: str | None  # whom we connected to, or who said hello; else unknown
+    peer: str | None  # None until its HELLO, where it connected to us
     until: float
-    answered: bool = False  # it came, and its hello was answered
+    answered: bool = False  # it connected to us, and we have answered its HELLO
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """A connection to a peer that has shown who it is."""
+class PeerConnection:
+    """An established connection to an identified peer."""
 
     peer: str
     connection: socket.socket
 
 
 class Rendezvous:
-    """Listens and connects for a node; `refused` counts connections turned away.
+    """Listens and connects for a node; only the event loop's thread uses it.
 
-    RunError when the node is already there.
+    `refused` counts the connections that were refused. Raises RunError when a process
+    listens as this node already.
     """
 
     def __init__(
@@ -71,8 +76,8 @@ class Rendezvous:
         self._job = job
         self._epoll = epoll
         self._pending: dict[int, _Pending] = {}
-        self._met: set[str] = set()
-        self._listener = _socket()
+        self._connected: set[str] = set()
+        self._listener = _new_socket()
         try:
             self._listener.bind(address(job, node, endpoints[node]))
         except OSError as error:
@@ -84,53 +89,54 @@ class Rendezvous:
                 f"{where}: the port is in use",
                 hint="another run may still be going; end it or choose another port",
             ) from None
-        self._listener.listen(UNKNOWN)
+        self._listener.listen(MAX_PENDING)
         epoll.register(self._listener, select.EPOLLIN)
 
     def connect(self, peers: Sequence[str]) -> None:
-        """Try those of `peers` that this node connects to and is not connecting to."""
+        """Connect to `peers` that listen, where this node is the one that connects."""
         trying = {pending.peer for pending in self._pending.values()}
         for peer in peers:
             if peer > self._node or peer in trying:
                 continue
-            connection = _socket()
+            connection = _new_socket()
             try:
                 connection.connect(address(self._job, peer, self._endpoints[peer]))
             except OSError:
-                connection.close()  # it is not there yet
+                connection.close()  # it does not listen yet
                 continue
-            if _same_user(connection):
-                self._expect(_Pending(connection, peer, _soon()))
-                self._say_hello(connection, peer)
+            if _is_same_user(connection):
+                self._add_pending(_Pending(connection, peer, _hello_deadline()))
+                self._send_hello(connection, peer)
             else:
                 self.refuse(connection)
 
-    def on_event(self, fd: int) -> Met | None:
-        """Something can be read from one of the sockets here."""
+    def on_event(self, fd: int) -> PeerConnection | None:
+        """Handle a readable socket; return the connection if it is established now."""
         if fd == self._listener.fileno():
             self._accept()
             return None
         pending = self._pending.get(fd)
-        return None if pending is None else self._hear(pending)
+        return None if pending is None else self._read_pending(pending)
 
     def expire(self, now: float) -> None:
-        """Turn away those that did not say who they are."""
+        """Refuse the connections that have not identified themselves in time."""
         for pending in [p for p in self._pending.values() if p.until < now]:
-            self._drop(pending)
+            self._remove_pending(pending)
             self.refuse(pending.connection)
 
     def refuse(self, connection: socket.socket) -> None:
-        """Turn a connection away."""
+        """Close a connection and count it as refused."""
         self.refused += 1
         connection.close()
 
     def close(self, last: bytes) -> None:
-        """Close all sockets that are here.
+        """Close all sockets.
 
-        `last` is a frame for those that may have met this node already.
+        `last` is a frame, GOODBYE or ABORT, for connections that the other node may
+        consider established: it would take the end of the socket for a loss.
         """
         for pending in list(self._pending.values()):
-            self._drop(pending)
+            self._remove_pending(pending)
             if pending.answered:
                 with contextlib.suppress(OSError):
                     pending.connection.send(last)
@@ -141,96 +147,101 @@ class Rendezvous:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            return  # it has gone again
+            return  # the other side has closed it already
         connection.setblocking(False)
-        if _same_user(connection) and len(self._pending) < UNKNOWN:
-            self._expect(_Pending(connection, None, _soon()))
+        if _is_same_user(connection) and len(self._pending) < MAX_PENDING:
+            self._add_pending(_Pending(connection, None, _hello_deadline()))
         else:
             self.refuse(connection)
 
-    def _expect(self, pending: _Pending) -> None:
+    def _add_pending(self, pending: _Pending) -> None:
         self._pending[pending.connection.fileno()] = pending
         self._epoll.register(pending.connection, select.EPOLLIN)
 
-    def _say_hello(self, connection: socket.socket, peer: str) -> None:
+    def _send_hello(self, connection: socket.socket, peer: str) -> None:
         hello = wire_bodies.encode(Hello(self._job, self._node, peer, self._names))
-        # A peer that has gone meanwhile is noticed where what it says next is read.
+        # If the peer has gone, the next read finds out.
         with contextlib.suppress(OSError):
             connection.send(frames.frame(Kind.HELLO, body=hello))
 
-    def _hear(self, pending: _Pending) -> Met | None:
+    def _read_pending(self, pending: _Pending) -> PeerConnection | None:
         connection, peer = pending.connection, pending.peer
-        self._drop(pending)
+        self._remove_pending(pending)
         try:
             data = memoryview(connection.recv(frames.MAX_FRAME + 1))
             if pending.answered:
                 _check_beat(data)
             else:
-                said = self._check(data, peer)
+                name = self._check_hello(data, peer)
         except BlockingIOError:
-            self._expect(pending)
+            self._add_pending(pending)
             return None
-        except (OSError, Refused):
+        except (OSError, InvalidFrame):
             self.refuse(connection)
             return None
         if peer is None:
-            self._say_hello(connection, said)
-            # It may have met this node from here on, so that nothing but its own end
-            # ends the wait: it would take an end of ours for a loss.
-            self._expect(_Pending(connection, said, math.inf, answered=True))
+            self._send_hello(connection, name)
+            # From here on the peer may consider this connection established, and would
+            # take its end for the loss of this node. So there is no deadline: only the
+            # peer itself ends it.
+            self._add_pending(_Pending(connection, name, math.inf, answered=True))
             return None
-        self._met.add(peer)
-        return Met(peer, connection)
+        self._connected.add(peer)
+        return PeerConnection(peer, connection)
 
-    def _check(self, data: memoryview[int], expected: str | None) -> str:
-        """Who says hello; `Refused` unless it is a peer, and the one expected.
+    def _check_hello(self, data: memoryview[int], expected: str | None) -> str:
+        """Return the node that sent a HELLO.
 
-        One comes once: its name is taken while it is there.
+        Raises InvalidFrame unless that is a peer of this run, the `expected` one if it
+        is given, and has no other connection.
         """
         kind, *_ = frames.read_header(data)
         if kind is not Kind.HELLO:
-            raise Refused("kind")
+            raise InvalidFrame("kind")
         hello = wire_bodies.read_hello(data[frames.HEADER.size :])
         if (hello.job, hello.to, hello.nodes) != (self._job, self._node, self._names):
-            raise Refused("hello")
-        comes = expected is None and hello.node > self._node
-        if hello.node not in self._names or not (comes or hello.node == expected):
-            raise Refused("node")
+            raise InvalidFrame("hello")
+        may_connect = expected is None and hello.node > self._node
+        if hello.node not in self._names or not (may_connect or hello.node == expected):
+            raise InvalidFrame("node")
         answered = {pending.peer for pending in self._pending.values()}
-        if hello.node in answered or hello.node in self._met:
-            raise Refused("name")
+        if hello.node in answered or hello.node in self._connected:
+            raise InvalidFrame("name")
         return hello.node
 
-    def _drop(self, pending: _Pending) -> None:
+    def _remove_pending(self, pending: _Pending) -> None:
         del self._pending[pending.connection.fileno()]
         self._epoll.unregister(pending.connection)
 
 
 def address(job: str, node: str, endpoint: str) -> bytes:
-    """The abstract address of a node; nobody guesses it who cannot guess the job."""
+    """Return the abstract address of a node.
+
+    It cannot be guessed by a process that does not know the name of the job.
+    """
     port = endpoint.rpartition(":")[2]
     text = "\0".join((job, node, port))
     digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return f"\0placer/{os.geteuid()}/{digest}".encode()
 
 
-def _soon() -> float:
-    return time.monotonic() + PATIENCE
+def _hello_deadline() -> float:
+    return time.monotonic() + HELLO_TIMEOUT
 
 
 def _check_beat(data: memoryview[int]) -> None:
     kind, *_ = frames.read_header(data)
     if kind is not Kind.BEAT:
-        raise Refused("kind")
+        raise InvalidFrame("kind")
 
 
-def _socket() -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    made.setblocking(False)
-    return made
+def _new_socket() -> socket.socket:
+    result = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    result.setblocking(False)
+    return result
 
 
-def _same_user(connection: socket.socket) -> bool:
+def _is_same_user(connection: socket.socket) -> bool:
     option = connection.getsockopt(
         socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
     )

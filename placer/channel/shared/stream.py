@@ -1,9 +1,8 @@
-"""One end of the socket between two nodes: whole frames, in order, without blocking.
+"""One end of the socket between two nodes: whole frames, in order.
 
-Any thread may put frames; one at a time may get them. A thread that waits for a frame
-first looks again and again for a moment, for a reply that is on its way from another
-core is seen sooner so than by being woken. Where that does not help, because the two
-share a core or the peer computes, it is tried ever more rarely.
+Any thread may send frames; one thread at a time may receive them. Sending never blocks:
+frames that find no room are queued. A thread that waits for a frame spins for a moment
+before it sleeps, see `Stream._spin`.
 """
 
 from __future__ import annotations
@@ -22,23 +21,28 @@ import numpy as np
 from placer.channel.shared.frames import MAX_FRAME
 from placer.memory.arena import ALIGNMENT, Arena
 
-LOOK: Final = 50e-6
-"""Seconds to look before sleeping: what an answer takes from a peer that is awake."""
-RARELY: Final = 256
-"""Of so many waits one looks, when looking has not helped."""
+SPIN: Final = 50e-6
+"""Seconds to spin before sleeping: what a reply of a peer that is awake takes."""
+MAX_SPIN_SKIPS: Final = 256
+"""Waits without spinning at most, after spins that were in vain."""
 SLAB: Final = 1 << 20
-"""Frames whose arrays are kept lie in memory of that size, which goes with the last."""
+"""Bytes of a receive buffer. Arrays of inline messages are views of it, and it is freed
+with the last of them."""
 BUFFER: Final = 1 << 20
-"""What the system is asked to keep for the peer; it has its own limits."""
+"""Bytes of the socket's send buffer that are requested; the system may grant less."""
 
 _INT: Final = struct.Struct("i")
 
 
 class Stream:
-    """A connected socket; `wake` is a descriptor that ends every wait for a frame.
+    """A connected SOCK_SEQPACKET socket of a peer.
 
-    `full` says that the socket takes no more until it is writable, `broken` that it
-    takes nothing any more. `file_comes` has the next frame looked at for a file.
+    Any thread may send; one thread at a time may receive. `wake` is a file descriptor
+    that becomes readable to end every wait for a frame.
+
+    `full` is true while the socket accepts no more until it is writable, `broken` once
+    it accepts nothing ever again. `expects_file` is set when the next frame should
+    bring a file descriptor.
     """
 
     def __init__(self, connection: socket.socket, wake: int, arena: Arena) -> None:
@@ -47,46 +51,49 @@ class Stream:
         self.fd = connection.fileno()
         self.full = False
         self.broken = False
-        self.file_comes = False
+        self.expects_file = False
         self._socket = connection
         self._lock = threading.Lock()
-        self._kept: deque[tuple[bytes, int | None]] = deque()
+        self._queue: deque[tuple[bytes, int | None]] = deque()
         self._file: int | None = None
         self._arena = arena
-        self._buffer = self._slab()  # what is left of one
+        self._buffer = self._new_slab()  # the unused rest of a slab
         self._poll = select.poll()
         self._poll.register(self.fd, select.POLLIN)
         self._poll.register(wake, select.POLLIN)
-        self._skip = 0  # waits that do not look
-        self._failed = 1  # how many that will be after the next look in vain
+        self._spin_skips = 0  # waits until the next spin
+        self._next_spin_skips = 1  # `_spin_skips` after the next spin in vain
 
     # Sending.
 
     def put(self, *frames: bytes, file: int | None = None) -> None:
-        """Send frames, now or when there is room; `file` goes with the last."""
+        """Send frames in order, now or when there is room; `file` goes with the last.
+
+        Frames of one call are not interleaved with those of others. Does not wait.
+        """
         with self._lock:
             for i, frame in enumerate(frames):
                 fd = file if i == len(frames) - 1 else None
-                if self._kept or not self._send(frame, fd):
-                    self._kept.append((frame, fd))
+                if self._queue or not self._send(frame, fd):
+                    self._queue.append((frame, fd))
 
     def offer(self, frame: bytes) -> bool:
-        """Send a frame if there is room for it now."""
+        """Send a frame if there is room for it now; False, and nothing sent, if not."""
         with self._lock:
-            return not self._kept and self._send(frame, None)
+            return not self._queue and self._send(frame, None)
 
     def flush(self) -> None:
-        """There may be room again: send what was kept."""
+        """Send what was queued, because the socket has become writable."""
         with self._lock:
             self.full = False
-            while self._kept and self._send(*self._kept[0]):
-                self._kept.popleft()
+            while self._queue and self._send(*self._queue[0]):
+                self._queue.popleft()
 
     def linger(self, until: float) -> None:
-        """Send what was kept, waiting for room up to a monotonic time."""
+        """Send what was queued, waiting for room until the monotonic time `until`."""
         room = select.poll()
         room.register(self.fd, select.POLLOUT)
-        while self._kept and not self.broken:
+        while self._queue and not self.broken:
             left = until - time.monotonic()
             if left <= 0 or not room.poll(left * 1000):
                 return
@@ -94,7 +101,7 @@ class Stream:
 
     def _send(self, frame: bytes, file: int | None) -> bool:
         if self.broken:
-            return True  # to nobody; reading tells why
+            return True  # dropped: the thread that reads finds out why
         if self.full:
             return False
         try:
@@ -112,47 +119,55 @@ class Stream:
     # Receiving.
 
     def get(self, timeout: float) -> memoryview[int] | None:
-        """The next frame, waiting up to `timeout` seconds; None when none came.
+        """Return the next frame; None if none comes within `timeout` seconds.
 
-        It lies in a buffer that the next call uses again, unless it is told to `keep`
-        it. An empty one is the end.
+        The frame is a view of a buffer that the next call overwrites, unless
+        `keep_frame` is called first. An empty frame is the end of the connection.
         """
-        found = (timeout and self._look()) or self._poll.poll(timeout * 1000)
-        if all(fd != self.fd for fd, _ in found):
+        ready = (timeout and self._spin()) or self._poll.poll(timeout * 1000)
+        if all(fd != self.fd for fd, _ in ready):
             return None
         try:
-            if self.file_comes:
+            if self.expects_file:
                 return self._get_with_file()
             return self._buffer[: self._socket.recv_into(self._buffer)]
         except BlockingIOError:
             return None
         except ConnectionResetError:
-            return None  # told once; what the peer had sent before still comes
+            # Reported once, when the peer has closed with frames unread. Frames that it
+            # sent before, a GOODBYE perhaps, can still be read.
+            return None
 
-    def keep(self, nbytes: int) -> None:
-        """Leave the frame of so many bytes that came last where it is.
+    def keep_frame(self, nbytes: int) -> None:
+        """Do not overwrite the last frame, of `nbytes` bytes: arrays are views of it.
 
-        Frames begin 64-byte aligned.
+        The next frame starts after it, 64-byte aligned.
         """
         self._buffer = self._buffer[-(-nbytes // ALIGNMENT) * ALIGNMENT :]
         if len(self._buffer) <= MAX_FRAME:
-            self._buffer = self._slab()
+            self._buffer = self._new_slab()
 
-    def _slab(self) -> memoryview[int]:
-        return self._arena.take(np.uint8, (SLAB,)).data
+    def _new_slab(self) -> memoryview[int]:
+        return self._arena.allocate(np.uint8, (SLAB,)).data
 
-    def _look(self) -> list[tuple[int, int]]:
-        if self._skip:
-            self._skip -= 1
+    def _spin(self) -> list[tuple[int, int]]:
+        """Poll without sleeping for `SPIN` seconds; return the events, if any."""
+        # Waking a thread that sleeps in poll takes the kernel longer than a peer on
+        # another core takes to reply to a small message, so polling first shortens the
+        # round trip. It only helps when the peer is running: where it computes, or has
+        # to share this core, spinning delays everybody. So each spin in vain doubles
+        # the number of waits that sleep at once, and a successful one resets it.
+        if self._spin_skips:
+            self._spin_skips -= 1
             return []
-        until = time.perf_counter() + LOOK
-        while not (found := self._poll.poll(0)):
+        until = time.perf_counter() + SPIN
+        while not (ready := self._poll.poll(0)):
             if time.perf_counter() > until:
-                self._skip = self._failed
-                self._failed = min(2 * self._failed, RARELY)
+                self._spin_skips = self._next_spin_skips
+                self._next_spin_skips = min(2 * self._next_spin_skips, MAX_SPIN_SKIPS)
                 return []
-        self._failed = 1
-        return found
+        self._next_spin_skips = 1
+        return ready
 
     def _get_with_file(self) -> memoryview[int]:
         length, ancillary, _, _ = self._socket.recvmsg_into(
@@ -165,18 +180,18 @@ class Stream:
             for (fd,) in _INT.iter_unpack(data[: len(data) // _INT.size * _INT.size])
         ]
         self._file = files.pop() if files else None
-        for fd in files:  # there is room for more than one
+        for fd in files:  # the ancillary buffer may have room for two
             os.close(fd)
         return self._buffer[:length]
 
     def take_file(self) -> int | None:
-        """The descriptor that came with the last frame; the caller's to close."""
+        """Return the file descriptor of the last frame; the caller closes it."""
         file, self._file = self._file, None
-        self.file_comes = False
+        self.expects_file = False
         return file
 
     def close(self) -> None:
-        """Close the socket; what was sent still reaches the peer."""
+        """Close the socket; frames that it accepted still reach the peer."""
         self.broken = True
         file = self.take_file()
         if file is not None:

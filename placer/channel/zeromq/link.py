@@ -1,9 +1,9 @@
-"""The way to one peer: a PUSH socket, and what may have to be sent again.
+"""The connection to one peer: a PUSH socket, and the messages that may be resent.
 
-A ZeroMQ socket is not safe to use from two threads at once; a lock around each use makes
-it so, and saves the hop over a thread that owns it. Sending never blocks: the bound is
-kept before a message gets here, and the queue of the socket itself has none. A frame
-that finds no connection is dropped: the peer asks for what it misses.
+A ZeroMQ socket must not be used by two threads at once. A lock around each use ensures
+that, which is faster than passing messages to a thread that owns the socket. Sending
+never blocks: the mailbox has applied the bound before, and the queue of the socket has
+no limit. A frame that finds no connection is dropped: the peer asks for what it misses.
 """
 
 from __future__ import annotations
@@ -16,54 +16,57 @@ from typing import Final
 
 import zmq
 
-from placer.channel.payload import Piece
+from placer.channel.payload import Chunk
 from placer.channel.zeromq.wire import INLINE, INLINED, Kind, Stamp
 
 BUFFER: Final = 256 << 10
-"""Bytes of the system's socket buffers: on one machine, where addresses are, what is in
-them then stays in the cache, which takes a third off the CPU time of large messages."""
+"""Bytes of the system's socket buffers. All addresses are on this machine: what is in
+such small buffers stays in the cache, which saves a third of the CPU time of large
+messages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A message that the peer has not yet told us it has whole."""
+class SentMessage:
+    """A message that the peer may not have; `contents` is its encoded header."""
 
     number: int
     contents: bytes
-    pieces: Sequence[Piece]
+    chunks: Sequence[Chunk]
 
 
 class Link:
-    """The outgoing half of a connection; safe to use from many threads."""
+    """Sends to one peer; safe to use from many threads."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
-        self.arrived = 0  # the last number that the peer has whole
+        self.delivered_number = 0  # the last message that the peer has
         self._lock = threading.Lock()
-        self._sent = 0
-        self._kept: deque[Sent] = deque()
+        self._last_number = 0
+        self._unacknowledged: deque[SentMessage] = deque()
         socket = context.socket(zmq.PUSH)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 0)
         socket.setsockopt(zmq.SNDBUF, BUFFER)
         socket.setsockopt(zmq.IPV6, int("[" in endpoint))
-        # Queue for a live connection only: what was meant for one that broke is sent
-        # again in order, never some of it by the socket and some by us.
+        # Queue frames only for a live connection. Without this the socket itself would
+        # send some frames again after a break, out of order with those resent here.
         socket.setsockopt(zmq.IMMEDIATE, 1)
-        # Milliseconds: a peer that is just starting is found soon.
+        # Milliseconds, short so that a peer that is just starting is connected soon.
         socket.setsockopt(zmq.RECONNECT_IVL, 20)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
         socket.connect(endpoint)
         self._socket = socket
 
-    def message(self, stamp: Stamp, contents: bytes, pieces: Sequence[Piece]) -> None:
-        """Send a message under the next number, and keep it until it has arrived."""
+    def send_message(
+        self, stamp: Stamp, contents: bytes, chunks: Sequence[Chunk]
+    ) -> None:
+        """Send a message with the next number, and store it until the peer has it."""
         with self._lock:
-            self._sent += 1
-            sent = Sent(self._sent, contents, pieces)
-            self._kept.append(sent)
-            self._transmit(stamp, sent)
+            self._last_number += 1
+            message = SentMessage(self._last_number, contents, chunks)
+            self._unacknowledged.append(message)
+            self._transmit(stamp, message)
 
-    def control(
+    def send_control(
         self,
         stamp: Stamp,
         kind: Kind,
@@ -78,60 +81,74 @@ class Link:
         with self._lock:
             return self._push((stamp.header(kind, a, b, c, flags) + body,))
 
-    def state(
-        self, stamp: Stamp, kind: Kind, *, got: int = 0, credit: int = 0, flags: int = 0
+    def send_state(
+        self,
+        stamp: Stamp,
+        kind: Kind,
+        *,
+        last_received: int = 0,
+        credit: int = 0,
+        flags: int = 0,
     ) -> None:
-        """Send a BEAT or GOODBYE; its `a` holds for what went before it on this link."""
+        """Send a BEAT or GOODBYE, with the number of the last message sent as `a`."""
+        # The lock makes `a` true: no message can get between it and the frame.
         with self._lock:
-            self._push((stamp.header(kind, self._sent, got, credit, flags),))
+            self._push(
+                (stamp.header(kind, self._last_number, last_received, credit, flags),)
+            )
 
-    def forget(self, arrived: int) -> None:
-        """The peer has every message up to number `arrived`."""
+    def mark_delivered(self, number: int) -> None:
+        """Drop the messages up to `number`, which the peer has."""
         with self._lock:
-            if not self.arrived < arrived <= self._sent:
+            if not self.delivered_number < number <= self._last_number:
                 return
-            self.arrived = arrived
-            while self._kept and self._kept[0].number <= arrived:
-                self._kept.popleft()
+            self.delivered_number = number
+            while self._unacknowledged and self._unacknowledged[0].number <= number:
+                self._unacknowledged.popleft()
 
     def resend(self, stamp: Stamp, number: int) -> None:
-        """Send again all kept messages from `number` on."""
+        """Send all stored messages from `number` on again, in order.
+
+        The receiver drops what it has, so sending too much does no harm.
+        """
         with self._lock:
-            for sent in self._kept:
-                if sent.number >= number:
-                    self._transmit(stamp, sent)
+            for message in self._unacknowledged:
+                if message.number >= number:
+                    self._transmit(stamp, message)
 
     @property
-    def delivered(self) -> bool:
-        """Whether the peer has everything that was sent."""
+    def is_delivered(self) -> bool:
+        """Whether the peer has every message that was sent."""
         with self._lock:
-            return self.arrived == self._sent
+            return self.delivered_number == self._last_number
 
     def close(self, linger: float) -> None:
-        """Close the socket; what is queued may still leave for `linger` seconds."""
+        """Close the socket; queued frames may still be sent for `linger` seconds."""
         with self._lock:
-            self._kept.clear()
+            self._unacknowledged.clear()
             self._socket.close(linger=int(linger * 1000))
 
-    def _transmit(self, stamp: Stamp, sent: Sent) -> None:
-        pieces = sent.pieces
-        total = sum(len(piece) for piece in pieces)
-        first = len(pieces[0]) if pieces else 0
+    def _transmit(self, stamp: Stamp, message: SentMessage) -> None:
+        chunks = message.chunks
+        total = sum(len(chunk) for chunk in chunks)
+        first = len(chunks[0]) if chunks else 0
         if 0 < total <= INLINE:
-            header = stamp.header(Kind.MESSAGE, sent.number, total, 0, INLINED)
-            self._push((b"".join((header, sent.contents, *pieces)),))
+            header = stamp.header(Kind.MESSAGE, message.number, total, 0, INLINED)
+            self._push((b"".join((header, message.contents, *chunks)),))
             return
-        opening = stamp.header(Kind.MESSAGE, sent.number, total, first) + sent.contents
-        if not self._push((opening, *pieces[:1])):
+        first_part = (
+            stamp.header(Kind.MESSAGE, message.number, total, first) + message.contents
+        )
+        if not self._push((first_part, *chunks[:1])):
             return
         offset = first
-        for piece in pieces[1:]:
-            header = stamp.header(Kind.CHUNK, sent.number, offset, len(piece))
-            if not self._push((header, piece)):
+        for chunk in chunks[1:]:
+            header = stamp.header(Kind.CHUNK, message.number, offset, len(chunk))
+            if not self._push((header, chunk)):
                 return
-            offset += len(piece)
+            offset += len(chunk)
 
-    def _push(self, parts: Sequence[Piece]) -> bool:
+    def _push(self, parts: Sequence[Chunk]) -> bool:
         """Hand one ZeroMQ message to the socket; False when there is no connection."""
         last = len(parts) - 1
         try:

@@ -1,8 +1,8 @@
-"""Putting the messages of one source together again, each exactly once.
+"""Assembles the messages of one source, each exactly once.
 
-The source numbers its messages from 1 and the pieces of each by offset. Only the next
-piece of the next message is taken: what came before is a duplicate, what lies beyond
-means that something was lost on the way and must be asked for again.
+The source numbers its messages from 1, and the pieces of a message have offsets. Only
+the next piece of the next message is accepted. An earlier one is a duplicate; a later
+one means that a frame was lost, which must be requested again.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from enum import Enum, auto
 import numpy as np
 import numpy.typing as npt
 
-from placer.channel.payload import as_bytes, space
+from placer.channel.payload import allocate, as_bytes
 from placer.channel.protocol import Array, Key
 from placer.channel.zeromq import wire
 from placer.memory.arena import Arena
 
 
-class Place(Enum):
-    """Where a piece stands against the next one."""
+class PieceOrder(Enum):
+    """How a piece relates to the next one that is expected."""
 
     NEXT = auto()
-    BEFORE = auto()
-    BEYOND = auto()
+    DUPLICATE = auto()
+    GAP = auto()
 
 
-class Partial:
-    """A message while its pieces come in, straight into the arrays of the receiver.
+class PartialMessage:
+    """A message whose pieces are being received, straight into its arrays.
 
-    `out` arrays that fit are used; the others are taken from the arena.
+    Arrays of `out` that fit are used; others are allocated in `arena`. `total` and
+    `filled` are bytes.
     """
 
     def __init__(
@@ -43,70 +44,74 @@ class Partial:
         self.key: Key = contents.key
         self.total = total
         self.filled = 0
-        self.arrays = space(contents.types, arena, out)
-        self._parts: list[npt.NDArray[np.uint8]] = []
+        self.arrays = allocate(contents.types, arena, out)
+        self._byte_views: list[npt.NDArray[np.uint8]] = []
         self._starts: list[int] = []
         start = 0
         for array in self.arrays:
             if array.nbytes:
-                self._parts.append(as_bytes(array))
+                self._byte_views.append(as_bytes(array))
                 self._starts.append(start)
                 start += array.nbytes
-        self._at = 0  # the part that `filled` lies in
+        self._index = 0  # the index of the array that `filled` is in
 
-    def window(self, length: int) -> npt.NDArray[np.uint8] | None:
-        """Where the next `length` bytes go, if that is inside one array."""
-        part = self._parts[self._at]
-        offset = self.filled - self._starts[self._at]
+    def contiguous_view(self, length: int) -> npt.NDArray[np.uint8] | None:
+        """Return where the next `length` bytes go, or None if not in one array."""
+        part = self._byte_views[self._index]
+        offset = self.filled - self._starts[self._index]
         return (
             part[offset : offset + length] if offset + length <= part.nbytes else None
         )
 
     def scatter(self, piece: bytes) -> None:
-        """Copy the next bytes to where they go, across the borders of arrays."""
+        """Copy the next bytes into the arrays, across their borders."""
         source = np.frombuffer(piece, np.uint8)
-        at = self._at
+        index = self._index
         filled = self.filled
         while source.nbytes:
-            part = self._parts[at]
-            offset = filled - self._starts[at]
+            part = self._byte_views[index]
+            offset = filled - self._starts[index]
             length = min(source.nbytes, part.nbytes - offset)
             part[offset : offset + length] = source[:length]
             source = source[length:]
             filled += length
-            at += 1
+            index += 1
 
     def advance(self, length: int) -> bool:
-        """Count `length` bytes as filled; True when the message is whole."""
+        """Count `length` bytes as filled; return whether the message is whole."""
         self.filled += length
         while (
-            self._at + 1 < len(self._parts)
-            and self._starts[self._at + 1] <= self.filled
+            self._index + 1 < len(self._byte_views)
+            and self._starts[self._index + 1] <= self.filled
         ):
-            self._at += 1
+            self._index += 1
         return self.filled == self.total
 
 
-class Incoming:
-    """What has come from one source: the next number, and the message in the making."""
+class Receiver:
+    """The state of one source: the next number, and the message in progress."""
 
     def __init__(self) -> None:
         self.expected = 1
-        self.partial: Partial | None = None
-        self.asked_at = float("-inf")  # when a RESEND was last asked for
+        self.partial: PartialMessage | None = None
+        self.resend_requested_at = float("-inf")  # monotonic time of the last RESEND
 
-    def place(self, number: int, offset: int, *, opens: bool) -> Place:
-        """Where a piece with this number and offset stands."""
+    def classify(self, number: int, offset: int, *, is_first: bool) -> PieceOrder:
+        """Compare a piece with the one that is expected.
+
+        `is_first` is true for a MESSAGE frame, which starts a message, and false for a
+        CHUNK.
+        """
         if number != self.expected:
-            return Place.BEFORE if number < self.expected else Place.BEYOND
+            return PieceOrder.DUPLICATE if number < self.expected else PieceOrder.GAP
         if self.partial is None:
-            return Place.NEXT if opens else Place.BEYOND
-        if opens or offset < self.partial.filled:
-            return Place.BEFORE
-        return Place.NEXT if offset == self.partial.filled else Place.BEYOND
+            return PieceOrder.NEXT if is_first else PieceOrder.GAP
+        if is_first or offset < self.partial.filled:
+            return PieceOrder.DUPLICATE
+        return PieceOrder.NEXT if offset == self.partial.filled else PieceOrder.GAP
 
-    def finish(self) -> Partial:
-        """Take the whole message out and expect the next one."""
+    def finish(self) -> PartialMessage:
+        """Return the message, which is whole, and expect the next one."""
         partial = self.partial
         assert partial is not None
         self.partial = None

@@ -1,4 +1,4 @@
-"""The socket that everything arrives on at a node: bound, read by one thread."""
+"""The PULL socket of a node, on which the frames of all peers arrive."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from placer.channel.payload import CHUNK
-from placer.channel.wire_bodies import Refused
+from placer.channel.wire_bodies import InvalidFrame
 from placer.channel.zeromq import wire
 from placer.channel.zeromq.link import BUFFER
-from placer.channel.zeromq.receiver import Partial
+from placer.channel.zeromq.receiver import PartialMessage
 from placer.errors import RunError
 
 WAKE: Final = "inproc://wake"
 
 
-class Inlet:
-    """A PULL socket at `endpoint`; RunError, with `text` for it, if that is taken."""
+class ReceiveSocket:
+    """A PULL socket bound to `endpoint`; one thread uses it, except for `wake`.
+
+    Raises RunError, which starts with `subject`, if the port is in use.
+    """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, who: str
+        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, subject: str
     ) -> None:
         self._context = context
         self._monitor: zmq.Socket[bytes] | None = None
@@ -36,10 +39,10 @@ class Inlet:
             socket.close(linger=0)
             if error.errno == zmq.EADDRINUSE:
                 raise RunError(
-                    f"{who}: the port is in use",
+                    f"{subject}: the port is in use",
                     hint="another run may still be going; end it or choose another port",
                 ) from None
-            raise RunError(f"{who}: {error}") from None
+            raise RunError(f"{subject}: {error}") from None
         socket.bind(WAKE)
         failures = (
             zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -48,39 +51,42 @@ class Inlet:
         )
         self._monitor = socket.get_monitor_socket(failures)
 
-    def listen_for(self, seconds: float) -> None:
-        """How long `first` waits from now on."""
+    def set_timeout(self, seconds: float) -> None:
+        """Set how long `receive_first` waits, in seconds."""
         self._socket.setsockopt(zmq.RCVTIMEO, max(1, int(seconds * 1000)))
 
-    def first(self) -> bytes | None:
-        """The first part of the next message; None when none came."""
+    def receive_first(self) -> bytes | None:
+        """Return the first part of the next ZeroMQ message; None after the timeout."""
         try:
             return self._socket.recv()
         except zmq.Again:
             return None
 
-    def piece(self, partial: Partial, length: int) -> None:
-        """Receive the second part, `length` bytes, to where they go in a message."""
+    def receive_piece(self, partial: PartialMessage, length: int) -> None:
+        """Receive the second part, of `length` bytes, into a message.
+
+        Raises InvalidFrame when there is no such part.
+        """
         room = min(CHUNK, partial.total - partial.filled)
         if not 0 < length <= room or not self._socket.get(zmq.RCVMORE):
-            raise Refused("piece")
-        window = partial.window(length)
+            raise InvalidFrame("piece")
+        window = partial.contiguous_view(length)
         if window is not None:
             if self._socket.recv_into(window.data) != length:
-                raise Refused("length")
+                raise InvalidFrame("length")
             return
         piece = self._socket.recv()
         if len(piece) != length:
-            raise Refused("length")
+            raise InvalidFrame("length")
         partial.scatter(piece)
 
     def drop_rest(self) -> None:
-        """Receive what is left of the message, for nobody."""
+        """Receive and drop the remaining parts of the ZeroMQ message."""
         while self._socket.get(zmq.RCVMORE):
             self._socket.recv()
 
-    def strangers(self) -> int:
-        """Connections turned away since the last time: they did not speak ZeroMQ."""
+    def count_rejected(self) -> int:
+        """Return how many connections failed ZeroMQ's handshake since the last call."""
         assert self._monitor is not None
         count = 0
         while self._monitor.poll(0):
@@ -89,11 +95,14 @@ class Inlet:
         return count
 
     def wake(self) -> zmq.Socket[bytes]:
-        """End a wait in `first`; the socket to close once it has ended."""
-        waker = self._context.socket(zmq.PUSH)
-        waker.connect(WAKE)
-        waker.send(b"")
-        return waker
+        """End a wait in `receive_first`; safe to call from any thread.
+
+        Returns a socket that the caller closes after the thread has ended.
+        """
+        wake_socket = self._context.socket(zmq.PUSH)
+        wake_socket.connect(WAKE)
+        wake_socket.send(b"")
+        return wake_socket
 
     def close(self) -> None:
         """Close the socket and its monitor."""

@@ -1,52 +1,53 @@
-"""The frames that ZeroMQ channels exchange, and every check of what comes in.
+"""The frames of the ZeroMQ transport, and the checks of those that arrive.
 
 A node binds one PULL socket and connects one PUSH socket to each peer, so each
 direction between two nodes is a connection of its own, on which frames stay in order.
 A ZeroMQ message has one part, or two when payload bytes follow. The first part starts
-with a header of 56 bytes, little-endian, no padding:
+with a frame header of 56 bytes, little-endian, without padding:
 
     bytes  field
     4      magic, b"PLC1"
     1      kind
     1      flags: 1 = answer a BEAT with a BEAT, a HELLO with a HELLO, at once;
-           2 = the payload of this MESSAGE follows its contents in the first part
+           2 = the payload of this MESSAGE is in the first part, after its contents
     2      source: index of the sending node in the sorted names of all nodes
-    8      incarnation of the sending node: its start, later ones are greater
+    8      incarnation of the sending node: its start time, greater after a restart
     16     job: BLAKE2b-128 of the job's name
     8+8+8  a, b, c: unsigned, by kind
 
-    kind       a                  b                c               rest of the first part
-    1 HELLO    incarnation seen   0                0               msgpack `Hello`
-    2 MESSAGE  sequence number    payload bytes    bytes in part 2 msgpack `Contents`
-    3 CHUNK    sequence number    offset           bytes in part 2 -
-    4 BEAT     last number sent   last number got  credit          -
-    5 RESEND   first number lost  0                0               -
-    6 GOODBYE  last number sent   0                0               -
-    7 ABORT    0                  0                0               msgpack `Cause`
+    kind       a                  b                c               rest of the first
+    part 1 HELLO    incarnation seen   0                0               msgpack `Hello`
+    2 MESSAGE  sequence number    payload bytes    bytes in part 2 msgpack `Contents` 3
+    CHUNK    sequence number    offset           bytes in part 2 - 4 BEAT     last
+    number sent   last number got  credit          - 5 RESEND   first number lost  0
+    0               - 6 GOODBYE  last number sent   0                0               - 7
+    ABORT    0                  0                0               msgpack `CauseBody`
 
-- HELLO is repeated until both sides have seen each other's incarnation; it asks for an
-  answer until the sender knows that it was seen.
-- MESSAGE opens a message and carries the first piece of its payload in part 2 (there is
-  no part 2 when the payload is empty or, up to `INLINE` bytes, stands at the end of the
-  first part); CHUNKs carry the rest, in order. Messages from
-  one node to another are numbered from 1. The payload is the raw bytes of the arrays,
-  in C order, without gaps.
-- BEAT is the sign of life and the acknowledgement in one: b is the last message that
-  was assembled whole, c the bytes (cost) that the program has received, all told. Both
-  only ever grow, so a BEAT that is lost or repeated does no harm.
-- A receiver takes the next number and offset only. What came before is a duplicate and
-  is dropped; what lies beyond tells of a loss (a connection broke), as does a BEAT
-  whose a was not reached: it asks with RESEND, and the sender repeats all that is not
-  yet acknowledged from that number on. So a message is received exactly once.
+- HELLO is repeated until both nodes have seen each other's incarnation. It asks for an
+  answer until its sender knows that it was seen.
+- MESSAGE starts a message: it has the contents and, in part 2, the first piece of the
+  payload. There is no part 2 when the payload is empty, or has up to `INLINE` bytes and
+  is at the end of the first part. CHUNKs have the rest, in order. Messages from one
+  node to another are numbered from 1. The payload is the raw bytes of the arrays, in C
+  order, without gaps.
+- BEAT is both the heartbeat and the acknowledgement: b is the last message that has
+  arrived whole, c (credit) the total of bytes (cost) that the program has received.
+  Both only grow, so a BEAT that is lost or repeated does no harm.
+- A receiver accepts only the next number and offset. A piece before it is a duplicate
+  and is dropped. A piece after it shows a loss (a connection broke), and so does a BEAT
+  whose a is greater than the last number received: the receiver sends RESEND, and the
+  sender sends every unacknowledged message from that number on again. So each message
+  is received exactly once.
 - GOODBYE is the last frame of a node that ended in good order.
 
-No part is longer than `MAX_FRAME`; libzmq cuts off a connection that announces more,
-before it allocates. A frame that fails a check is dropped and counted as refused: wrong
-magic, job, node, incarnation, kind or length, undecodable msgpack, a dtype outside
-`payload.DTYPES`, more than `MAX_ARRAYS` arrays or `MAX_RANK` dimensions, or shapes that
-do not add up to the payload or exceed the maximum. The job's name is a shared secret in
-so far as it cannot be guessed; frames are neither encrypted nor signed, so addresses
-are loopback only. Nothing on the wire is ever executed: no pickle.
+No part is longer than `MAX_FRAME`; libzmq closes a connection that announces more
+before it allocates memory for it. A frame that fails a check is dropped and counted as
+refused: wrong magic, job, node, incarnation, kind or length, undecodable msgpack, a
+dtype outside `payload.DTYPES`, more than `MAX_ARRAYS` arrays or `MAX_RANK` dimensions,
+or shapes that do not add up to the payload or exceed the maximum. The name of the job
+is a shared secret, as far as it cannot be guessed. Frames are neither encrypted nor
+signed, so only loopback addresses are allowed. Nothing on the wire is ever executed: no
+pickle.
 """
 
 from __future__ import annotations
@@ -61,19 +62,31 @@ import numpy as np
 
 from placer.channel.payload import CHUNK, DTYPES
 from placer.channel.protocol import Array, Key
-from placer.channel.wire_bodies import Int64, Refused, Types, decode, sizes, types_of
+from placer.channel.wire_bodies import (
+    Int64,
+    InvalidFrame,
+    Types,
+    array_sizes,
+    decode,
+    types_of,
+)
 
 MAGIC: Final = b"PLC1"
 HEADER: Final = struct.Struct("<4sBBHQ16sQQQ")
 MAX_FRAME: Final = CHUNK + 4096
+"""Bytes of a part at most."""
 MAX_BODY: Final = CHUNK
+"""Bytes of a first part after the header at most."""
 ANSWER: Final = 1
+"""Flag: answer at once."""
 INLINED: Final = 2
+"""Flag: the payload is in the first part."""
 INLINE: Final = 8 << 10
+"""Bytes of a payload in the first part at most."""
 
 
 class Kind(IntEnum):
-    """What a frame is; the numbers are on the wire."""
+    """The kind of a frame; the numbers are on the wire."""
 
     HELLO = 1
     MESSAGE = 2
@@ -88,7 +101,7 @@ _KINDS: Final = {int(kind): kind for kind in Kind}
 
 
 class Header(NamedTuple):
-    """The fixed part of a frame."""
+    """The decoded frame header."""
 
     kind: Kind
     flags: int
@@ -100,7 +113,7 @@ class Header(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """What a node puts on every frame: who it is, and of which job."""
+    """The fields of a header that are the same in all frames of a node."""
 
     source: int
     incarnation: int
@@ -109,7 +122,7 @@ class Stamp(NamedTuple):
     def header(
         self, kind: Kind, a: int = 0, b: int = 0, c: int = 0, flags: int = 0
     ) -> bytes:
-        """The 56 bytes of a header."""
+        """Return the 56 bytes of a frame header."""
         return HEADER.pack(
             MAGIC, kind, flags, self.source, self.incarnation, self.job, a, b, c
         )
@@ -118,7 +131,7 @@ class Stamp(NamedTuple):
 class Contents(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 ):
-    """The address of a message, and the types of its arrays."""
+    """The key of a message, and the types of its arrays."""
 
     edge: Int64
     step: Int64
@@ -127,11 +140,12 @@ class Contents(
 
     @property
     def key(self) -> Key:
+        """The key of the message."""
         return Key(self.edge, self.step, self.microbatch)
 
     @property
     def types(self) -> list[tuple[np.dtype[np.generic], tuple[int, ...]]]:
-        """Dtype and shape of each array."""
+        """The dtype and the shape of each array."""
         return [(DTYPES[code], shape) for code, shape in self.arrays]
 
 
@@ -140,33 +154,33 @@ _CONTENTS = msgspec.msgpack.Decoder(Contents)
 
 
 def job_digest(job: str) -> bytes:
-    """The 16 bytes that stand for the job's name in every header."""
+    """Return the 16 bytes that identify the job in every header."""
     return hashlib.blake2b(job.encode(), digest_size=16).digest()
 
 
 def read_header(frame: bytes, job: bytes) -> Header:
-    """Check and read the header of a first part; `Refused` when anything is off."""
+    """Check and decode the header of a first part; raises InvalidFrame."""
     if not HEADER.size <= len(frame) <= HEADER.size + MAX_BODY:
-        raise Refused("length")
+        raise InvalidFrame("length")
     magic, kind, flags, source, incarnation, digest, a, b, c = HEADER.unpack_from(frame)
     if magic != MAGIC or digest != job:
-        raise Refused("magic or job")
+        raise InvalidFrame("magic or job")
     known = _KINDS.get(kind)
     if known is None:
-        raise Refused("kind")
+        raise InvalidFrame("kind")
     return Header(known, flags, source, incarnation, a, b, c)
 
 
 def body(frame: bytes) -> memoryview[int]:
-    """What follows the header of a first part."""
+    """Return what follows the header of a first part."""
     return memoryview(frame)[HEADER.size :]
 
 
 def encode_contents(key: Key, arrays: list[Array]) -> bytes:
-    """The body of a MESSAGE of arrays that passed `payload.sendable`."""
+    """Return the body of a MESSAGE of arrays that passed `payload.check_arrays`."""
     contents = Contents(key.edge, key.step, key.microbatch, types_of(arrays))
     encoded = _ENCODER.encode(contents)
-    # 49 bytes an array at most: dimensions whose product is bounded need 44 for 32.
+    # An array needs 49 bytes at most: 32 dimensions whose product is bounded need 44.
     assert len(encoded) <= MAX_BODY
     return encoded
 
@@ -174,14 +188,15 @@ def encode_contents(key: Key, arrays: list[Array]) -> bytes:
 def read_contents(
     frame: bytes | memoryview[int], nbytes: int, maximum: int
 ) -> Contents:
-    """The body of a MESSAGE frame, held against its payload size and the maximum.
+    """Decode the contents of a MESSAGE frame, with `nbytes` of payload.
 
-    Nothing is allocated before this has passed: sizes are exact integers here, so no
-    product of dimensions can overflow. `Refused` when anything is off.
+    Raises InvalidFrame when they are malformed, do not match `nbytes`, or are over the
+    `maximum`. Nothing is allocated before: sizes are exact integers here, so no product
+    of dimensions can overflow.
     """
     contents = decode(_CONTENTS, memoryview(frame)[HEADER.size :])
     if nbytes > maximum:
-        raise Refused("over the maximum")
-    if sum(sizes(contents.arrays)) != nbytes:
-        raise Refused("sizes do not add up")
+        raise InvalidFrame("over the maximum")
+    if sum(array_sizes(contents.arrays)) != nbytes:
+        raise InvalidFrame("sizes do not add up")
     return contents

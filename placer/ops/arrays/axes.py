@@ -1,53 +1,53 @@
-"""transpose, squeeze, expand_dims: which dimensions there are, and in which order."""
+"""transpose, squeeze and expand_dims."""
 
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.arrays.reduction import axes
-from placer.ops.common.checks import arity, each_row
+from placer.ops.arrays.reduction import normalize_axes
+from placer.ops.common.checks import check_arity, rowwise
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.types import BATCH, Dim, TensorType
 
-_ONE = (Operand("x", "any dtype and shape"),)
+_OPERANDS = (Operand("x", "any dtype and shape"),)
 
 
-def _order(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
-    """The axis of `x` that each dimension of the result is."""
+def _permutation(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
+    """Return the axis of `x` for each dimension of the result."""
     perm = attrs["perm"]
     if perm is None:
         return tuple(reversed(range(x.rank)))
-    found = [p + x.rank if p < 0 else p for p in perm]
-    if sorted(found) != list(range(x.rank)):
+    axes = [p + x.rank if p < 0 else p for p in perm]
+    if sorted(axes) != list(range(x.rank)):
         raise OpError(
             f"transpose needs each axis of 'x' {x} once, perm is {list(perm)}",
             attr="perm",
         )
-    return tuple(found)
+    return tuple(axes)
 
 
 def _infer_transpose(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("transpose", _ONE, types)
+    check_arity("transpose", _OPERANDS, types)
     (x,) = types
-    return (TensorType(x.dtype, tuple(x.shape[i] for i in _order(x, attrs))),)
+    return (TensorType(x.dtype, tuple(x.shape[i] for i in _permutation(x, attrs))),)
 
 
-def _rows_transpose(types: Types, attrs: Attrs) -> Rule:
-    return "rows" if _order(types[0], attrs)[0] == 0 else "whole"
+def _rows_transpose(types: Types, attrs: Attrs) -> BatchRule:
+    return "rows" if _permutation(types[0], attrs)[0] == 0 else "whole"
 
 
 TRANSPOSE = Declaration(
     "transpose",
-    "The dimensions in another order; all of them reversed, if none is said. One that"
-    " moves the batch from the front needs the whole of it.",
-    _ONE,
+    "Permutes the dimensions of x; reverses them by default. If the batch does not stay"
+    " the first dimension, the batch rule is `whole`.",
+    _OPERANDS,
     _infer_transpose,
     _rows_transpose,
     lambda types, attrs: 0,
@@ -56,7 +56,7 @@ TRANSPOSE = Declaration(
         Attr(
             "perm",
             list[int] | None,
-            "the axes of `x` in the result's order; null: reversed",
+            "the axes of x in the order of the result; null: reversed",
             default=None,
         ),
     ),
@@ -72,29 +72,30 @@ TRANSPOSE = Declaration(
 
 
 def _infer_squeeze(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("squeeze", _ONE, types)
+    check_arity("squeeze", _OPERANDS, types)
     (x,) = types
-    gone = axes("squeeze", attrs, x.rank)
-    for axis in gone:
+    removed = normalize_axes("squeeze", attrs, x.rank)
+    for axis in removed:
         if x.shape[axis] != 1:
             raise OpError(
-                f"squeeze takes dimensions of 1 away, axis {axis} of 'x' {x} is"
+                f"squeeze removes dimensions of 1, axis {axis} of 'x' {x} is"
                 f" {x.shape[axis]}",
                 attr="axis",
             )
-    shape = tuple(dim for axis, dim in enumerate(x.shape) if axis not in gone)
+    shape = tuple(dim for axis, dim in enumerate(x.shape) if axis not in removed)
     return (TensorType(x.dtype, shape),)
 
 
 SQUEEZE = Declaration(
     "squeeze",
-    "Without dimensions of 1, which are named: a batch of one row is not one of them.",
-    _ONE,
+    "Removes dimensions of size 1. The batch cannot be removed, even if it has one"
+    " row.",
+    _OPERANDS,
     _infer_squeeze,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     lambda types, attrs, wrt: 0,
-    attrs=(Attr("axis", int | list[int], "the axes that go", required=True),),
+    attrs=(Attr("axis", int | list[int], "the axes to remove", required=True),),
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[i, 0]",
     source="numpy.squeeze",
@@ -106,31 +107,32 @@ SQUEEZE = Declaration(
 )
 
 
-def _put(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
-    """The axes of the result that are new, in order."""
-    given = attrs["axis"]
-    rank = x.rank + (1 if isinstance(given, int) else len(given))
-    return axes("expand_dims", attrs, rank, "result")
+def _new_axes(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
+    """Return the axes of the result that are new, in order."""
+    axis = attrs["axis"]
+    rank = x.rank + (1 if isinstance(axis, int) else len(axis))
+    return normalize_axes("expand_dims", attrs, rank, "result")
 
 
 def _infer_expand(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("expand_dims", _ONE, types)
+    check_arity("expand_dims", _OPERANDS, types)
     (x,) = types
     shape: list[Dim] = list(x.shape)
-    for axis in _put(x, attrs):
+    for axis in _new_axes(x, attrs):
         shape.insert(axis, 1)
     return (TensorType(x.dtype, tuple(shape)),)
 
 
-def _rows_expand(types: Types, attrs: Attrs) -> Rule:
+def _rows_expand(types: Types, attrs: Attrs) -> BatchRule:
     (out,) = _infer_expand(types, attrs)
     return "rows" if out.shape[0] == BATCH else "whole"
 
 
 EXPAND_DIMS = Declaration(
     "expand_dims",
-    "With new dimensions of 1. One before the batch needs the whole of it.",
-    _ONE,
+    "Inserts dimensions of size 1. If one is before the batch, the batch rule is"
+    " `whole`.",
+    _OPERANDS,
     _infer_expand,
     _rows_expand,
     lambda types, attrs: 0,
@@ -139,7 +141,7 @@ EXPAND_DIMS = Declaration(
         Attr(
             "axis",
             int | list[int],
-            "where they stand in the result",
+            "the axes of the result that are new",
             required=True,
         ),
     ),

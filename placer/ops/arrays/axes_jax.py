@@ -1,4 +1,4 @@
-"""transpose, squeeze, expand_dims."""
+"""transpose, squeeze and expand_dims."""
 
 from __future__ import annotations
 

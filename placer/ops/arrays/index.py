@@ -1,30 +1,36 @@
-"""gather, take_along_axis, one_hot: elements by their numbers."""
+"""gather, take_along_axis and one_hot."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, each_row, need_integer, normal_axis
+from placer.ops.common.checks import (
+    check_arity,
+    normalize_axis,
+    require_integer,
+    rowwise,
+)
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.types import TensorType
 
 _OUTSIDE = (
-    " An index outside the axis, a negative one too, gives NaN and no gradient; of an"
-    " integer `x` the least number (the greatest if unsigned), of a bool true."
+    " An index outside [0, size of the axis) gives NaN and no gradient; if `x` is an"
+    " integer, the smallest number of its dtype (the largest if unsigned); if `x` is"
+    " bool, true."
 )
 
 
-def _need_indices(kind: str, operands: Sequence[Operand], types: Types) -> None:
-    arity(kind, operands, types)
+def _check_indices(kind: str, operands: Sequence[Operand], types: Types) -> None:
+    check_arity(kind, operands, types)
     if types[1].dtype not in ("int32", "int64"):
         raise OpError(
             f"{kind} needs int32 or int64 indices, 'indices' is {types[1]}", operand=1
@@ -34,7 +40,7 @@ def _need_indices(kind: str, operands: Sequence[Operand], types: Types) -> None:
 def _grad_flops(
     infer: Callable[[Types, Attrs], tuple[TensorType, ...]],
 ) -> Callable[[Types, Attrs, Sequence[int]], int]:
-    """One addition for each element that was taken."""
+    """Count one addition for each selected element."""
 
     def grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
         return infer(types, attrs)[0].numel() * (0 in wrt)
@@ -42,16 +48,18 @@ def _grad_flops(
     return grad_flops
 
 
-def _indexes(kind: str) -> Callable[[Types, Attrs], dict[int, int]]:
-    """The size of the axis, where an index outside gives NaN. That of an integer gives
-    a number that can be told from others."""
+def _index_bounds(kind: str) -> Callable[[Types, Attrs], dict[int, int]]:
+    """Return `index_bounds`: the size of the axis, if an index outside gives NaN.
 
-    def indexes(types: Types, attrs: Attrs) -> dict[int, int]:
+    For an integer x an index outside gives a number with a meaning of its own.
+    """
+
+    def index_bounds(types: Types, attrs: Attrs) -> dict[int, int]:
         x = types[0]
-        size = x.shape[normal_axis(kind, attrs["axis"], x.rank)]
+        size = x.shape[normalize_axis(kind, attrs["axis"], x.rank)]
         return {1: size} if x.is_float and isinstance(size, int) else {}
 
-    return indexes
+    return index_bounds
 
 
 _GATHER = (
@@ -61,34 +69,34 @@ _GATHER = (
 
 
 def _infer_gather(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _need_indices("gather", _GATHER, types)
+    _check_indices("gather", _GATHER, types)
     x, indices = types
-    axis = normal_axis("gather", attrs["axis"], x.rank)
+    axis = normalize_axis("gather", attrs["axis"], x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     return (TensorType(x.dtype, shape),)
 
 
-def _rows_gather(types: Types, attrs: Attrs) -> Rule:
+def _rows_gather(types: Types, attrs: Attrs) -> BatchRule:
     x, indices = types
-    first = normal_axis("gather", attrs["axis"], x.rank) == 0
-    if first:  # the rows are those of the indices, if x has none to choose from
+    first = normalize_axis("gather", attrs["axis"], x.rank) == 0
+    if first:  # the result's rows are those of the indices, unless x has rows, too
         return "whole" if x.has_rows else "rows"
     return "whole" if indices.has_rows else "rows"
 
 
 GATHER = Declaration(
     "gather",
-    "What stands at `indices` along an axis: the same for all that lies across it."
-    + _OUTSIDE,
+    "Selects slices of x by their indices along an axis. The result has the shape of x"
+    " with the axis replaced by the dimensions of `indices`." + _OUTSIDE,
     _GATHER,
     _infer_gather,
     _rows_gather,
     lambda types, attrs: 0,
     _grad_flops(_infer_gather),
-    attrs=(Attr("axis", int, "the axis that `indices` count along", default=0),),
+    attrs=(Attr("axis", int, "the axis that is indexed", default=0),),
     linear=lambda types, attrs: ((0,),),
     saves=lambda types, attrs: (1,),
-    indexes=_indexes("gather"),
+    index_bounds=_index_bounds("gather"),
     formula="out[a, i, b] = x[a, indices[i], b]",
     source="numpy.take, tf.gather",
     cases=(
@@ -101,7 +109,7 @@ GATHER = Declaration(
 
 _ALONG = (
     Operand("x", "any dtype, at least one dimension"),
-    Operand("indices", "int32 or int64, the shape of `x` but for the axis"),
+    Operand("indices", "int32 or int64, the shape of `x` except for the axis"),
 )
 
 
@@ -109,10 +117,10 @@ def _without(shape: Sequence[object], axis: int) -> list[object]:
     return [*shape[:axis], *shape[axis + 1 :]]
 
 
-def _infer_along(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _need_indices("take_along_axis", _ALONG, types)
+def _infer_take_along_axis(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _check_indices("take_along_axis", _ALONG, types)
     x, indices = types
-    axis = normal_axis("take_along_axis", attrs["axis"], x.rank)
+    axis = normalize_axis("take_along_axis", attrs["axis"], x.rank)
     if indices.rank != x.rank or (
         _without(indices.shape, axis) != _without(x.shape, axis)
     ):
@@ -126,25 +134,25 @@ def _infer_along(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(x.dtype, indices.shape),)
 
 
-def _rows_along(types: Types, attrs: Attrs) -> Rule:
+def _rows_take_along_axis(types: Types, attrs: Attrs) -> BatchRule:
     x = types[0]
-    first = normal_axis("take_along_axis", attrs["axis"], x.rank) == 0
+    first = normalize_axis("take_along_axis", attrs["axis"], x.rank) == 0
     return "whole" if first and x.has_rows else "rows"
 
 
 TAKE_ALONG_AXIS = Declaration(
     "take_along_axis",
-    "What stands at `indices` along an axis, where everything that lies across it has"
-    " indices of its own." + _OUTSIDE,
+    "Selects elements of x along an axis, with separate indices for each position of"
+    " the other axes. The result has the shape of `indices`." + _OUTSIDE,
     _ALONG,
-    _infer_along,
-    _rows_along,
+    _infer_take_along_axis,
+    _rows_take_along_axis,
     lambda types, attrs: 0,
-    _grad_flops(_infer_along),
-    attrs=(Attr("axis", int, "the axis that `indices` count along", default=-1),),
+    _grad_flops(_infer_take_along_axis),
+    attrs=(Attr("axis", int, "the axis that is indexed", default=-1),),
     linear=lambda types, attrs: ((0,),),
     saves=lambda types, attrs: (1,),
-    indexes=_indexes("take_along_axis"),
+    index_bounds=_index_bounds("take_along_axis"),
     formula="out[a, i] = x[a, indices[a, i]]",
     source="numpy.take_along_axis, torch.gather",
     cases=(
@@ -155,12 +163,12 @@ TAKE_ALONG_AXIS = Declaration(
     example="{name: own, op: take_along_axis, in: [logits, label]}",
 )
 
-_ONE_HOT = (Operand("ids", "integer, any shape"),)
+_ONE_HOT_OPERANDS = (Operand("ids", "integer, any shape"),)
 
 
 def _infer_one_hot(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("one_hot", _ONE_HOT, types)
-    need_integer("one_hot", "ids", types, 0)
+    check_arity("one_hot", _ONE_HOT_OPERANDS, types)
+    require_integer("one_hot", "ids", types, 0)
     if attrs["classes"] < 1:
         raise OpError(
             f"one_hot needs at least 1 class, not {attrs['classes']}", attr="classes"
@@ -170,11 +178,11 @@ def _infer_one_hot(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 ONE_HOT = Declaration(
     "one_hot",
-    "1 at the number of a class, 0 at the others, along a new last axis. A number"
-    " outside [0, classes) gives zeros only.",
-    _ONE_HOT,
+    "One-hot vectors: 1 at the index of a class and 0 elsewhere, along a new last axis."
+    " An id outside [0, classes) gives a vector of zeros.",
+    _ONE_HOT_OPERANDS,
     _infer_one_hot,
-    each_row,
+    rowwise,
     lambda types, attrs: types[0].numel() * int(attrs["classes"]),
     lambda types, attrs, wrt: 0,
     attrs=(
@@ -182,7 +190,7 @@ ONE_HOT = Declaration(
         Attr(
             "dtype",
             str,
-            "of the result",
+            "the dtype of the result",
             default="float32",
             choices=("float16", "bfloat16", "float32", "float64"),
         ),

@@ -1,4 +1,4 @@
-"""gather, take_along_axis, one_hot."""
+"""gather, take_along_axis and one_hot."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.precision_jax import put_together
+from placer.ops.common.precision_jax import scatter_add
 
 Place = tuple[Any, ...]
-"""What stands in the brackets of an array."""
+"""An index of an array, as it is written in brackets."""
 
 
 def gather(x: jax.Array, indices: jax.Array, *, axis: int = 0) -> jax.Array:
     return _gather(axis % x.ndim, x.shape, x, indices)
 
 
-def _across(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
-    return (*[slice(None)] * axis, _inside(indices, shape[axis]))
+def _index_axis(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
+    return (*[slice(None)] * axis, _nonnegative(indices, shape[axis]))
 
 
-def _inside(indices: jax.Array, size: int) -> jax.Array:
-    """The indices, negative ones moved past the end: JAX would count from there."""
+def _nonnegative(indices: jax.Array, size: int) -> jax.Array:
+    """Replace negative indices by one past the end: JAX would count from the end."""
     return jnp.where(indices < 0, size, indices)
 
 
@@ -32,7 +32,7 @@ def _inside(indices: jax.Array, size: int) -> jax.Array:
 def _gather(
     axis: int, shape: tuple[int, ...], x: jax.Array, indices: jax.Array
 ) -> jax.Array:
-    return x.at[_across(axis, shape, indices)].get(mode="fill")
+    return x.at[_index_axis(axis, shape, indices)].get(mode="fill")
 
 
 def _gather_forward(
@@ -44,25 +44,28 @@ def _gather_forward(
 def _gather_backward(
     axis: int, shape: tuple[int, ...], indices: jax.Array, dy: jax.Array
 ) -> tuple[jax.Array, None]:
-    return put(shape, _across(axis, shape, indices), dy), None
+    return scatter_gradient(shape, _index_axis(axis, shape, indices), dy), None
 
 
 _gather.defvjp(_gather_forward, _gather_backward)
 
 
-def put(shape: Sequence[int], place: Place, dy: jax.Array) -> jax.Array:
-    """Zeros, with `dy` added up in its place; what lies outside is dropped."""
-    return put_together(shape, place, dy, "drop")
+def scatter_gradient(shape: Sequence[int], place: Place, dy: jax.Array) -> jax.Array:
+    """Add `dy` to zeros of `shape` at the index `place`, the gradient of indexing.
+
+    What is outside of the array is dropped.
+    """
+    return scatter_add(shape, place, dy, "drop")
 
 
 def take_along_axis(x: jax.Array, indices: jax.Array, *, axis: int = -1) -> jax.Array:
     return _take_along(axis % x.ndim, x.shape, x, indices)
 
 
-def along(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
-    """The place of each of the indices, which count along the axis."""
+def index_along(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
+    """Return an index that selects, along `axis`, an element for each of `indices`."""
     place: list[Any] = list(jnp.ogrid[tuple(slice(size) for size in indices.shape)])
-    place[axis] = _inside(indices, shape[axis])
+    place[axis] = _nonnegative(indices, shape[axis])
     return tuple(place)
 
 
@@ -70,7 +73,7 @@ def along(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
 def _take_along(
     axis: int, shape: tuple[int, ...], x: jax.Array, indices: jax.Array
 ) -> jax.Array:
-    return x.at[along(axis, shape, indices)].get(mode="fill")
+    return x.at[index_along(axis, shape, indices)].get(mode="fill")
 
 
 def _take_along_forward(
@@ -82,7 +85,7 @@ def _take_along_forward(
 def _take_along_backward(
     axis: int, shape: tuple[int, ...], indices: jax.Array, dy: jax.Array
 ) -> tuple[jax.Array, None]:
-    return put(shape, along(axis, shape, indices), dy), None
+    return scatter_gradient(shape, index_along(axis, shape, indices), dy), None
 
 
 _take_along.defvjp(_take_along_forward, _take_along_backward)

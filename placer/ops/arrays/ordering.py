@@ -1,28 +1,28 @@
-"""top_k, argmax, argmin: which elements are the largest, or the least."""
+"""top_k, argmax and argmin."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, each_row, need_float, normal_axis
+from placer.ops.common.checks import check_arity, normalize_axis, require_float, rowwise
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.types import BATCH, TensorType
 
-_ONE = (Operand("x", "float, at least one dimension"),)
+_OPERANDS = (Operand("x", "float, at least one dimension"),)
 
 
 def _check(kind: str, types: Types) -> None:
-    arity(kind, _ONE, types)
-    need_float(kind, "x", types, 0)
+    check_arity(kind, _OPERANDS, types)
+    require_float(kind, "x", types, 0)
 
 
 def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -41,15 +41,14 @@ def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 TOP_K = Declaration(
     "top_k",
-    "The largest elements along the last axis, in order from the largest on, and where"
-    " they stand; of equal ones the first comes first. The gradient goes through the"
-    " values.",
-    _ONE,
+    "The k largest elements along the last axis in descending order, and their indices."
+    " Equal elements are ordered by their indices. Only `values` has a gradient.",
+    _OPERANDS,
     _infer_top_k,
-    each_row,
+    rowwise,
     lambda types, attrs: types[0].numel(),
     lambda types, attrs, wrt: _infer_top_k(types, attrs)[0].numel() * len(wrt),
-    attrs=(Attr("k", int, "how many", required=True),),
+    attrs=(Attr("k", int, "the number of elements, at least 1", required=True),),
     results=("values", "indices"),
     residuals=lambda types, attrs: _infer_top_k(types, attrs)[1:],
     formula="values = x[indices], the k largest; dx[indices] = dvalues, 0 elsewhere",
@@ -59,8 +58,8 @@ TOP_K = Declaration(
 )
 
 _ATTRS = (
-    Attr("axis", int, "the axis along which it is sought", default=-1),
-    Attr("keepdims", bool, "keep it as a dimension of 1", default=False),
+    Attr("axis", int, "the axis that is searched", default=-1),
+    Attr("keepdims", bool, "whether to keep the axis with size 1", default=False),
 )
 
 
@@ -68,10 +67,10 @@ def _infer_arg(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         _check(kind, types)
         (x,) = types
-        axis = normal_axis(kind, attrs["axis"], x.rank)
+        axis = normalize_axis(kind, attrs["axis"], x.rank)
         if x.shape[axis] == 0:
             raise OpError(
-                f"{kind} finds nothing along axis {axis} of 'x' {x}", attr="axis"
+                f"{kind} finds no element along axis {axis} of 'x' {x}", attr="axis"
             )
         kept = (1,) if attrs["keepdims"] else ()
         return (TensorType("int32", (*x.shape[:axis], *kept, *x.shape[axis + 1 :])),)
@@ -79,16 +78,18 @@ def _infer_arg(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     return infer
 
 
-def _rows_arg(types: Types, attrs: Attrs) -> Rule:
-    return "whole" if normal_axis("arg", attrs["axis"], types[0].rank) == 0 else "rows"
+def _rows_arg(types: Types, attrs: Attrs) -> BatchRule:
+    return (
+        "whole" if normalize_axis("arg", attrs["axis"], types[0].rank) == 0 else "rows"
+    )
 
 
-def _arg(kind: str, adjective: str) -> Declaration:
+def _declare_arg(kind: str, adjective: str) -> Declaration:
     return Declaration(
         kind,
-        f"Where the {adjective} element stands along an axis; of equal ones the first"
-        " counts, and NaN before any number. It has no gradient.",
-        _ONE,
+        f"The index of the {adjective} element along an axis, int32. Of equal elements"
+        " the first is chosen, and NaN before any number. It has no gradient.",
+        _OPERANDS,
         _infer_arg(kind),
         _rows_arg,
         lambda types, attrs: types[0].numel(),
@@ -105,7 +106,7 @@ def _arg(kind: str, adjective: str) -> Declaration:
     )
 
 
-ARGMAX = _arg("argmax", "largest")
-ARGMIN = _arg("argmin", "least")
+ARGMAX = _declare_arg("argmax", "largest")
+ARGMIN = _declare_arg("argmin", "smallest")
 
 DECLARATIONS = (TOP_K, ARGMAX, ARGMIN)

@@ -1,4 +1,4 @@
-"""top_k, argmax, argmin."""
+"""top_k, argmax and argmin."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.arrays.index_jax import along, put
+from placer.ops.arrays.index_jax import index_along, scatter_gradient
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -32,17 +32,19 @@ def _top_k_forward(
 def _top_k_backward(
     k: int, shape: tuple[int, ...], indices: jax.Array, dys: Pair
 ) -> tuple[jax.Array]:
-    return (put(shape, along(len(shape) - 1, shape, indices), dys[0]),)
+    return (
+        scatter_gradient(shape, index_along(len(shape) - 1, shape, indices), dys[0]),
+    )
 
 
 _top_k.defvjp(_top_k_forward, _top_k_backward)
 
 
 def argmax(x: jax.Array, *, axis: int = -1, keepdims: bool = False) -> jax.Array:
-    found = jax.lax.argmax(x, axis % x.ndim, jnp.int32)
-    return jnp.expand_dims(found, axis) if keepdims else found
+    index = jax.lax.argmax(x, axis % x.ndim, jnp.int32)
+    return jnp.expand_dims(index, axis) if keepdims else index
 
 
 def argmin(x: jax.Array, *, axis: int = -1, keepdims: bool = False) -> jax.Array:
-    found = jax.lax.argmin(x, axis % x.ndim, jnp.int32)
-    return jnp.expand_dims(found, axis) if keepdims else found
+    index = jax.lax.argmin(x, axis % x.ndim, jnp.int32)
+    return jnp.expand_dims(index, axis) if keepdims else index

@@ -1,25 +1,25 @@
-"""pad: more of a value along its dimensions, which are not the batch."""
+"""pad: elements before and after a value along its dimensions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, each_row, holds
+from placer.ops.common.checks import check_arity, is_in_range, rowwise
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
-_PAD = (Operand("x", "any dtype, at least one dimension"),)
+_OPERANDS = (Operand("x", "any dtype, at least one dimension"),)
 
 
-def _padded(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Dim:
-    """The size of one dimension afterwards; OpError when it cannot be padded so."""
+def _padded_size(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Dim:
+    """Return the padded size of a dimension; raise OpError for invalid padding."""
     dim, most = x.shape[axis], max(pair)
     if min(pair) < 0:
         raise OpError(
             f"pad cannot add {min(pair)} elements",
             attr="paddings",
-            hint="slice takes elements away",
+            hint="use slice to remove elements",
         )
     if dim == BATCH:
         if most:
@@ -40,7 +40,7 @@ def _padded(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Dim:
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("pad", _PAD, types)
+    check_arity("pad", _OPERANDS, types)
     (x,), paddings = types, attrs["paddings"]
     if not x.rank:
         raise OpError(f"pad needs a dimension, 'x' is {x}", operand=0)
@@ -48,18 +48,18 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         raise OpError(
             f"pad needs [before, after] for each dimension of 'x' {x}",
             attr="paddings",
-            hint="write [0, 0] for one that stays",
+            hint="write [0, 0] for a dimension that is not padded",
         )
-    if not holds(x.dtype, attrs["value"]):
-        raise OpError(f"pad cannot put {attrs['value']} into 'x' {x}", attr="value")
+    if not is_in_range(x.dtype, attrs["value"]):
+        raise OpError(f"pad cannot insert {attrs['value']} in 'x' {x}", attr="value")
     shape = [
-        _padded(x, axis, pair, attrs["mode"]) for axis, pair in enumerate(paddings)
+        _padded_size(x, axis, pair, attrs["mode"]) for axis, pair in enumerate(paddings)
     ]
     return (TensorType(x.dtype, tuple(shape)),)
 
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    """What was copied to the outside has its gradients added up."""
+    """Count an addition for each element that is copied from x to the padding."""
     if attrs["mode"] == "constant":
         return 0
     (out,) = _infer(types, attrs)
@@ -68,11 +68,12 @@ def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 PAD = Declaration(
     "pad",
-    "With more elements before and after, along dimensions that are not the batch: a"
-    " number, the outermost element, or a reflection that does not repeat it.",
-    _PAD,
+    "Adds elements before and after x along its dimensions, except the batch: a"
+    " constant (`constant`), copies of the outermost element (`edge`), or a reflection"
+    " that does not repeat the outermost element (`reflect`).",
+    _OPERANDS,
     _infer,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     _grad_flops,
     attrs=(
@@ -82,11 +83,11 @@ PAD = Declaration(
             "[before, after] for each dimension, [0, 0] for the batch",
             required=True,
         ),
-        Attr("value", float, "what is put there, if the mode is constant", default=0.0),
+        Attr("value", float, "the number to insert if mode is constant", default=0.0),
         Attr(
             "mode",
             str,
-            "what is put there",
+            "the elements to insert",
             default="constant",
             choices=("constant", "edge", "reflect"),
         ),
@@ -95,7 +96,7 @@ PAD = Declaration(
         () if attrs["mode"] == "constant" and attrs["value"] else ((0,),)
     ),
     formula="out = value, …, x, …, value",
-    source="numpy.pad, of which these are three modes",
+    source="numpy.pad, three of its modes",
     cases=(
         Case(("float32[batch, 28, 28]",), {"paddings": [[0, 0], [2, 2], [2, 2]]}),
         Case(

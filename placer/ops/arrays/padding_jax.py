@@ -20,25 +20,27 @@ def pad(
 ) -> jax.Array:
     pairs = tuple((before, after) for before, after in paddings)
     if mode == "constant":
-        return _framed(pairs, value, x)
+        return _pad_constant(pairs, value, x)
     return jnp.pad(x, pairs, mode)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _framed(pairs: Pairs, value: float, x: jax.Array) -> jax.Array:
+def _pad_constant(pairs: Pairs, value: float, x: jax.Array) -> jax.Array:
     return jnp.pad(x, pairs, constant_values=value)
 
 
-def _framed_forward(pairs: Pairs, value: float, x: jax.Array) -> tuple[jax.Array, None]:
-    # JAX would keep the value as an array
-    return _framed(pairs, value, x), None
+def _pad_constant_forward(
+    pairs: Pairs, value: float, x: jax.Array
+) -> tuple[jax.Array, None]:
+    # A custom VJP, because that of jnp.pad saves the value as an array
+    return _pad_constant(pairs, value, x), None
 
 
-def _framed_backward(
-    pairs: Pairs, value: float, kept: None, dy: jax.Array
+def _pad_constant_backward(
+    pairs: Pairs, value: float, _: None, dy: jax.Array
 ) -> tuple[jax.Array]:
     ends = (size - after for size, (_, after) in zip(dy.shape, pairs, strict=True))
     return (jax.lax.slice(dy, [before for before, _ in pairs], list(ends)),)
 
 
-_framed.defvjp(_framed_forward, _framed_backward)
+_pad_constant.defvjp(_pad_constant_forward, _pad_constant_backward)

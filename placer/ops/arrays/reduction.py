@@ -1,56 +1,62 @@
-"""reduce_sum, reduce_mean, reduce_max, reduce_min: fewer dimensions."""
+"""reduce_sum, reduce_mean, reduce_max and reduce_min."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, need_float, normal_axis
+from placer.ops.common.checks import check_arity, normalize_axis, require_float
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.types import Dim, TensorType
 
-_ONE = (Operand("x", "float, any shape"),)
+_OPERANDS = (Operand("x", "float, any shape"),)
 _ATTRS = (
     Attr(
         "axis",
         int | list[int] | None,
-        "the axes that go; null: all of them",
+        "the axes to reduce; null: all",
         default=None,
     ),
-    Attr("keepdims", bool, "keep them as dimensions of 1", default=False),
+    Attr("keepdims", bool, "whether to keep the axes with size 1", default=False),
 )
 
 
-def axes(kind: str, attrs: Attrs, rank: int, of: str = "operand") -> tuple[int, ...]:
-    """The axes that `axis` names, in order; OpError when one is not there."""
-    given = attrs["axis"]
-    if given is None:
+def normalize_axes(
+    kind: str, attrs: Attrs, rank: int, of: str = "operand"
+) -> tuple[int, ...]:
+    """Return the axes of the attribute `axis`, counted from the front and sorted.
+
+    null means all axes. `of` names the value that has `rank` dimensions. Raises OpError
+    if an axis is out of range or named twice.
+    """
+    written = attrs["axis"]
+    if written is None:
         return tuple(range(rank))
-    found = [
-        normal_axis(kind, axis, rank, of)
-        for axis in ([given] if isinstance(given, int) else given)
+    axes = [
+        normalize_axis(kind, axis, rank, of)
+        for axis in ([written] if isinstance(written, int) else written)
     ]
-    if len(set(found)) != len(found):
-        raise OpError(f"{kind} names an axis twice: {given}", attr="axis")
-    return tuple(sorted(found))
+    if len(set(axes)) != len(axes):
+        raise OpError(f"{kind} names an axis twice: {written}", attr="axis")
+    return tuple(sorted(axes))
 
 
 def _infer(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        arity(kind, _ONE, types)
-        need_float(kind, "x", types, 0)
-        gone = axes(kind, attrs, types[0].rank)
+        check_arity(kind, _OPERANDS, types)
+        require_float(kind, "x", types, 0)
+        reduced = normalize_axes(kind, attrs, types[0].rank)
         shape: list[Dim] = []
         for axis, dim in enumerate(types[0].shape):
-            if axis not in gone:
+            if axis not in reduced:
                 shape.append(dim)
             elif attrs["keepdims"]:
                 shape.append(1)
@@ -59,15 +65,17 @@ def _infer(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     return infer
 
 
-def _rows(types: Types, attrs: Attrs) -> Rule:
-    return "reduce" if 0 in axes("reduce", attrs, types[0].rank) else "rows"
+def _rows(types: Types, attrs: Attrs) -> BatchRule:
+    return "reduce" if 0 in normalize_axes("reduce", attrs, types[0].rank) else "rows"
 
 
-def _counts(types: Types, attrs: Attrs) -> bool:
-    return types[0].has_rows and 0 in axes("reduce_mean", attrs, types[0].rank)
+def _takes_count(types: Types, attrs: Attrs) -> bool:
+    return types[0].has_rows and 0 in normalize_axes(
+        "reduce_mean", attrs, types[0].rank
+    )
 
 
-def _out(types: Types, attrs: Attrs) -> int:
+def _result_elements(types: Types, attrs: Attrs) -> int:
     return _infer("reduce")(types, attrs)[0].numel()
 
 
@@ -79,8 +87,8 @@ _CASES = (
 
 REDUCE_SUM = Declaration(
     "reduce_sum",
-    "The sum over axes.",
-    _ONE,
+    "The sum over axes, 0 if there are no elements. Half floats are summed in float32.",
+    _OPERANDS,
     _infer("reduce_sum"),
     _rows,
     lambda types, attrs: types[0].numel(),
@@ -93,28 +101,29 @@ REDUCE_SUM = Declaration(
 )
 REDUCE_MEAN = Declaration(
     "reduce_mean",
-    "The mean over axes; over the batch it divides by the rows of the global batch.",
-    _ONE,
+    "The mean over axes. Over the batch, it divides by the rows of the global batch."
+    " Half floats are summed in float32.",
+    _OPERANDS,
     _infer("reduce_mean"),
     _rows,
-    lambda types, attrs: types[0].numel() + _out(types, attrs),
-    lambda types, attrs, wrt: _out(types, attrs) * len(wrt),
+    lambda types, attrs: types[0].numel() + _result_elements(types, attrs),
+    lambda types, attrs, wrt: _result_elements(types, attrs) * len(wrt),
     attrs=_ATTRS,
     linear=lambda types, attrs: ((0,),),
-    counts=_counts,
-    formula="out = Σ x / n, n the number of elements that go into one",
+    takes_count=_takes_count,
+    formula="out = Σ x / n, where n is the number of elements in each sum",
     cases=_CASES,
     example="{name: pooled, op: reduce_mean, in: tokens, axis: 1}",
 )
 
 
-def _infer_extreme(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
+def _infer_extremum(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         results = _infer(kind)(types, attrs)
-        for axis in axes(kind, attrs, types[0].rank):
+        for axis in normalize_axes(kind, attrs, types[0].rank):
             if types[0].shape[axis] == 0:
                 raise OpError(
-                    f"{kind} finds nothing along axis {axis} of 'x' {types[0]}",
+                    f"{kind} finds no element along axis {axis} of 'x' {types[0]}",
                     attr="axis",
                 )
         return results
@@ -122,27 +131,27 @@ def _infer_extreme(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]
     return infer
 
 
-def _rows_extreme(types: Types, attrs: Attrs) -> Rule:
-    return "whole" if 0 in axes("reduce", attrs, types[0].rank) else "rows"
+def _rows_extremum(types: Types, attrs: Attrs) -> BatchRule:
+    return "whole" if 0 in normalize_axes("reduce", attrs, types[0].rank) else "rows"
 
 
-def _extreme(kind: str, adjective: str, word: str) -> Declaration:
+def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
     return Declaration(
         kind,
-        f"The {adjective} element over axes; NaN where there is one. Equal ones share"
-        " the gradient evenly, as in JAX. Over the batch it is no sum: it needs the"
-        " whole of it.",
-        _ONE,
-        _infer_extreme(kind),
-        _rows_extreme,
+        f"The {adjective} element over axes; NaN if one of them is NaN. Elements that"
+        " are equal to the result share the gradient evenly, as in JAX. Over the batch,"
+        " the batch rule is `whole`.",
+        _OPERANDS,
+        _infer_extremum(kind),
+        _rows_extremum,
         lambda types, attrs: types[0].numel(),
         lambda types, attrs, wrt: (
-            2 * (types[0].numel() + _out(types, attrs)) * len(wrt)
+            2 * (types[0].numel() + _result_elements(types, attrs)) * len(wrt)
         ),
         attrs=_ATTRS,
         residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
-        formula=f"out = {word} x; dx = dy / n where x = out, 0 elsewhere, n the number"
-        " of such elements",
+        formula=f"out = {word} x; dx = dy / n where x = out, else 0, where n is the"
+        " number of such elements",
         cases=(
             Case(("float32[batch, 20, 8]",), {"axis": 1}),
             Case(("float32[batch, 8]",)),
@@ -151,7 +160,7 @@ def _extreme(kind: str, adjective: str, word: str) -> Declaration:
     )
 
 
-REDUCE_MAX = _extreme("reduce_max", "largest", "max")
-REDUCE_MIN = _extreme("reduce_min", "least", "min")
+REDUCE_MAX = _declare_extremum("reduce_max", "largest", "max")
+REDUCE_MIN = _declare_extremum("reduce_min", "smallest", "min")
 
 DECLARATIONS = (REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN)

@@ -1,4 +1,4 @@
-"""reduce_sum, reduce_mean, reduce_max, reduce_min."""
+"""reduce_sum, reduce_mean, reduce_max and reduce_min."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.precision_jax import wide
+from placer.ops.common.precision_jax import widen
 from placer.ops.elementwise.broadcasting_jax import divide
 
 Axes = int | Sequence[int] | None
@@ -33,10 +33,10 @@ def reduce_mean(
     keepdims: bool = False,
     count: int | jax.Array | None = None,
 ) -> jax.Array:
-    """The mean; with `count`, of a batch of that many rows of which x holds some."""
+    """Return the mean; with `count`, x holds some rows of a batch of that many."""
     axes = _axes(axis, x.ndim)
-    # Halves are divided before they are rounded: the sum may be beyond their range.
-    total = jnp.sum(wide(x), axis=axes, keepdims=keepdims)
+    # Half floats are divided before rounding: the sum may be outside of their range.
+    total = jnp.sum(widen(x), axis=axes, keepdims=keepdims)
     if count is None:
         mean = divide(total, prod(x.shape[a] for a in axes))
     else:
@@ -45,61 +45,65 @@ def reduce_mean(
 
 
 def reduce_max(x: jax.Array, *, axis: Axes = None, keepdims: bool = False) -> jax.Array:
-    return _extreme("max", _axes(axis, x.ndim), keepdims, x)
+    return _extremum("max", _axes(axis, x.ndim), keepdims, x)
 
 
 def reduce_min(x: jax.Array, *, axis: Axes = None, keepdims: bool = False) -> jax.Array:
-    return _extreme("min", _axes(axis, x.ndim), keepdims, x)
+    return _extremum("min", _axes(axis, x.ndim), keepdims, x)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _extreme(
+def _extremum(
     which: str, axes: tuple[int, ...], keepdims: bool, x: jax.Array
 ) -> jax.Array:
     reduce = jnp.max if which == "max" else jnp.min
     return reduce(x, axis=axes, keepdims=keepdims)
 
 
-def _extreme_forward(
+def _extremum_forward(
     which: str, axes: tuple[int, ...], keepdims: bool, x: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    kept = _extreme(which, axes, True, x)
-    there = x == kept
-    # XLA may compute x once for the extreme and once for the comparison, and round it
-    # differently: then nothing equals its extreme, and the first is looked for.
-    met = jnp.any(there, axis=axes, keepdims=True) | jnp.isnan(kept)
-    there = jax.lax.cond(
-        jnp.all(met),
-        lambda x, there, met: there,
-        lambda x, there, met: there | (_first(which, axes, x) & ~met),
-        *(x, there, met),
+    y = _extremum(which, axes, True, x)
+    mask = x == y
+    # XLA may compute x twice, for the extremum and for the comparison, and round the
+    # two differently. Then no element equals the extremum, and the mask is computed by
+    # an argmax or argmin, which reads x only once.
+    has_extremum = jnp.any(mask, axis=axes, keepdims=True) | jnp.isnan(y)
+    mask = jax.lax.cond(
+        jnp.all(has_extremum),
+        lambda x, mask, has_extremum: mask,
+        lambda x, mask, has_extremum: (
+            mask | (_first_mask(which, axes, x) & ~has_extremum)
+        ),
+        *(x, mask, has_extremum),
     )
-    return kept if keepdims else jnp.squeeze(kept, axes), there
+    return y if keepdims else jnp.squeeze(y, axes), mask
 
 
-def _first(which: str, axes: tuple[int, ...], x: jax.Array) -> jax.Array:
-    """bool, as x: the first extreme along the axes, by one reading of x."""
+def _first_mask(which: str, axes: tuple[int, ...], x: jax.Array) -> jax.Array:
+    """Return bool of x's shape: true at the first extremum along the axes."""
     order = (*(a for a in range(x.ndim) if a not in axes), *axes)
-    turned = x.transpose(order)
-    kept = turned.shape[: x.ndim - len(axes)]
-    flat = turned.reshape(*kept, prod(turned.shape[len(kept) :]))
-    at = (jnp.argmax if which == "max" else jnp.argmin)(flat, axis=-1, keepdims=True)
-    there = jnp.arange(flat.shape[-1]) == at
-    return there.reshape(turned.shape).transpose(np.argsort(order))
+    permuted = x.transpose(order)
+    outer = permuted.shape[: x.ndim - len(axes)]
+    flat = permuted.reshape(*outer, prod(permuted.shape[len(outer) :]))
+    arg = jnp.argmax if which == "max" else jnp.argmin
+    mask = jnp.arange(flat.shape[-1]) == arg(flat, axis=-1, keepdims=True)
+    return mask.reshape(permuted.shape).transpose(np.argsort(order))
 
 
-def _extreme_backward(
+def _extremum_backward(
     which: str,
     axes: tuple[int, ...],
     keepdims: bool,
-    there: jax.Array,
+    mask: jax.Array,
     dy: jax.Array,
 ) -> tuple[jax.Array]:
-    each = wide(dy if keepdims else jnp.expand_dims(dy, axes))
-    count = jnp.sum(there, axis=axes, keepdims=True, dtype=each.dtype)
-    # beside NaN nothing is the extreme: count is 0, and what is elsewhere NaN too
-    share = (each / count).astype(dy.dtype)
-    return (jnp.where(there, share, share * 0),)
+    # dx = dy / n where x = y, else 0, where n counts these elements
+    wide = widen(dy if keepdims else jnp.expand_dims(dy, axes))
+    count = jnp.sum(mask, axis=axes, keepdims=True, dtype=wide.dtype)
+    # If y is NaN no element equals it: the count is 0, and all of dx becomes NaN
+    share = (wide / count).astype(dy.dtype)
+    return (jnp.where(mask, share, share * 0),)
 
 
-_extreme.defvjp(_extreme_forward, _extreme_backward)
+_extremum.defvjp(_extremum_forward, _extremum_backward)

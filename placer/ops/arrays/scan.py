@@ -1,50 +1,55 @@
-"""cumsum: what has come so far along an axis."""
+"""cumsum: cumulative sums."""
 
 from __future__ import annotations
 
-from placer.ops.common.checks import arity, need_float, normal_axis
+from placer.ops.common.checks import check_arity, normalize_axis, require_float
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.types import TensorType
 
-_ONE = (Operand("x", "float, at least one dimension"),)
+_OPERANDS = (Operand("x", "float, at least one dimension"),)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("cumsum", _ONE, types)
-    need_float("cumsum", "x", types, 0)
-    normal_axis("cumsum", attrs["axis"], types[0].rank)
+    check_arity("cumsum", _OPERANDS, types)
+    require_float("cumsum", "x", types, 0)
+    normalize_axis("cumsum", attrs["axis"], types[0].rank)
     return (types[0],)
 
 
-def _rows(types: Types, attrs: Attrs) -> Rule:
-    axis = normal_axis("cumsum", attrs["axis"], types[0].rank)
+def _rows(types: Types, attrs: Attrs) -> BatchRule:
+    axis = normalize_axis("cumsum", attrs["axis"], types[0].rank)
     return "whole" if axis == 0 else "rows"
 
 
 CUMSUM = Declaration(
     "cumsum",
-    "The sum of the elements along an axis up to each of them.",
-    _ONE,
+    "The cumulative sum along an axis. Half floats are summed in float32.",
+    _OPERANDS,
     _infer,
     _rows,
     lambda types, attrs: types[0].numel(),
     lambda types, attrs, wrt: types[0].numel() * len(wrt),
     attrs=(
-        Attr("axis", int, "the axis that is gone along", default=-1),
-        Attr("reverse", bool, "from the end to the beginning", default=False),
-        Attr("exclusive", bool, "each sum without its own element", default=False),
+        Attr("axis", int, "the axis to sum along", default=-1),
+        Attr("reverse", bool, "whether to start at the end of the axis", default=False),
+        Attr(
+            "exclusive",
+            bool,
+            "whether each sum excludes the element at its own index",
+            default=False,
+        ),
     ),
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[0] + … + x[i]",
-    source="numpy.cumsum; reverse and exclusive as TensorFlow has them",
+    source="numpy.cumsum; reverse and exclusive as in TensorFlow",
     cases=(
         Case(("float32[batch, 20]",)),
         Case(("float32[batch, 20]",), {"axis": 0}),

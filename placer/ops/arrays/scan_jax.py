@@ -1,4 +1,4 @@
-"""cumsum: its backward is the same the other way."""
+"""cumsum. Its backward is a cumsum in the opposite direction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.precision_jax import wide
+from placer.ops.common.precision_jax import widen
 
 
 def cumsum(
@@ -21,13 +21,15 @@ def _cumsum(axis: int, reverse: bool, exclusive: bool, x: jax.Array) -> jax.Arra
     if exclusive and x.shape[axis]:
         x = _shift(x, axis, reverse)
     if jnp.issubdtype(x.dtype, jnp.floating):
-        return jax.lax.cumsum(wide(x), axis, reverse).astype(x.dtype)
+        return jax.lax.cumsum(widen(x), axis, reverse).astype(x.dtype)
     return jax.lax.cumsum(x, axis, reverse)
 
 
 def _shift(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
-    """Each element one further on, and 0 where the sums begin: a sum less its own
-    element would round twice."""
+    """Shift the elements by one, with a 0 where the sums start.
+
+    An exclusive sum computed as the inclusive one minus its element would round twice.
+    """
     zero = jnp.zeros_like(jax.lax.slice_in_dim(x, 0, 1, axis=axis))
     if reverse:
         rest = jax.lax.slice_in_dim(x, 1, None, axis=axis)
@@ -43,8 +45,9 @@ def _forward(
 
 
 def _backward(
-    axis: int, reverse: bool, exclusive: bool, kept: None, dy: jax.Array
+    axis: int, reverse: bool, exclusive: bool, _: None, dy: jax.Array
 ) -> tuple[jax.Array]:
+    # y[i] = Σ x[j] over j ≤ i, so dx[j] = Σ dy[i] over i ≥ j
     return (_cumsum(axis, not reverse, exclusive, dy),)
 
 

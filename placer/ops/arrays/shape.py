@@ -1,4 +1,4 @@
-"""reshape, flatten, concat, tile: the same numbers in another arrangement."""
+"""reshape, flatten, concat and tile."""
 
 from __future__ import annotations
 
@@ -7,64 +7,62 @@ from typing import Literal
 
 from placer.errors import OpError
 from placer.ops.common.checks import (
-    arity,
-    each_row,
-    elements,
-    need_same_dtype,
-    normal_axis,
+    check_arity,
+    count_elements,
+    normalize_axis,
+    require_same_dtype,
+    rowwise,
 )
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.types import BATCH, Dim, TensorType
 
 _RESHAPE = (Operand("x", "any dtype and shape"),)
-_CONCAT = (
-    Operand("xs", "the same dtype, the same shape but for `axis`", variadic=True),
-)
+_CONCAT = (Operand("xs", "one dtype, and one shape except for `axis`", variadic=True),)
 
 
 def _error(message: str, hint: str | None = None) -> OpError:
     return OpError(f"reshape {message}", attr="shape", hint=hint)
 
 
-def _known(shape: Sequence[Dim]) -> tuple[int, int]:
-    """The product of a shape's ints, and how often it has the batch; -1 is left out."""
+def _count_dims(shape: Sequence[Dim]) -> tuple[int, int]:
+    """Return the product of a shape's ints, without -1, and how often it has batch."""
     sizes = [d for d in shape if isinstance(d, int) and d != -1]
-    return elements(sizes), sum(d == BATCH for d in shape)
+    return count_elements(sizes), sum(d == BATCH for d in shape)
 
 
 def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("reshape", _RESHAPE, types)
+    check_arity("reshape", _RESHAPE, types)
     (x,) = types
     shape: list[Dim] = list(attrs["shape"])
-    _check_words(shape)
-    size, batches = _known(x.shape)
-    written, named = _known(shape)
+    _check_dims(shape)
+    size, batches = _count_dims(x.shape)
+    new_size, new_batches = _count_dims(shape)
     text = f"[{', '.join(map(str, shape))}]"
     if -1 not in shape:
-        if (size, batches) != (written, named):
+        if (size, batches) != (new_size, new_batches):
             raise _error(f"cannot make {text} of {x}: the number of elements differs")
         return (TensorType(x.dtype, tuple(shape)),)
-    if named and not (x.has_rows and shape[0] == BATCH):
+    if new_batches and not (x.has_rows and shape[0] == BATCH):
         raise _error(
             f"cannot tell -1 from batch in {text} for {x}", "write the dimension out"
         )
-    match batches - named:
-        case 0 if size and size % written == 0:
-            rest: Dim = size // written
-        case 1 if size == written:
+    match batches - new_batches:
+        case 0 if size and size % new_size == 0:
+            rest: Dim = size // new_size
+        case 1 if size == new_size:
             rest = BATCH
         case 1:
             raise _error(
                 f"cannot make {text} of {x}: -1 would be the batch times"
-                f" {size}/{written}",
+                f" {size}/{new_size}",
                 "keep batch a dimension of its own",
             )
         case _:
@@ -72,26 +70,30 @@ def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(x.dtype, tuple(rest if d == -1 else d for d in shape)),)
 
 
-def _check_words(shape: Sequence[Dim]) -> None:
+def _check_dims(shape: Sequence[Dim]) -> None:
     for dim in shape:
         if dim not in (BATCH, -1) and not (isinstance(dim, int) and dim > 0):
             raise _error(
-                f"has the dimension {dim}", "write an int from 1 on, batch or -1"
+                f"has the dimension {dim}", "write an int of at least 1, batch or -1"
             )
-    for word in (BATCH, -1):
-        if list(shape).count(word) > 1:
-            raise _error(f"names {word} more than once")
+    for special in (BATCH, -1):
+        if list(shape).count(special) > 1:
+            raise _error(f"names {special} more than once")
 
 
-def _rows_reshape(types: Types, attrs: Attrs) -> Rule:
+def _rows_reshape(types: Types, attrs: Attrs) -> BatchRule:
     (x,), (out,) = types, _infer_reshape(types, attrs)
-    same = x.has_rows and out.has_rows and _known(x.shape[1:]) == _known(out.shape[1:])
+    same = (
+        x.has_rows
+        and out.has_rows
+        and _count_dims(x.shape[1:]) == _count_dims(out.shape[1:])
+    )
     return "rows" if same else "whole"
 
 
 RESHAPE = Declaration(
     "reshape",
-    "The same elements in another shape, the last dimension running fastest.",
+    "Returns the elements of x in another shape, in row-major order.",
     _RESHAPE,
     _infer_reshape,
     _rows_reshape,
@@ -101,7 +103,8 @@ RESHAPE = Declaration(
         Attr(
             "shape",
             list[int | Literal["batch"]],
-            "the dimensions: ints, `batch` at most once, -1 for the rest at most once",
+            "the dimensions: ints, at most one `batch`, at most one -1, which is"
+            " inferred",
             required=True,
         ),
     ),
@@ -117,10 +120,10 @@ RESHAPE = Declaration(
 
 
 def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("concat", _CONCAT, types)
-    need_same_dtype("concat", [f"xs[{i}]" for i in range(len(types))], types)
+    check_arity("concat", _CONCAT, types)
+    require_same_dtype("concat", [f"xs[{i}]" for i in range(len(types))], types)
     first = types[0]
-    axis = normal_axis("concat", attrs["axis"], first.rank)
+    axis = normalize_axis("concat", attrs["axis"], first.rank)
     total = 0
     for index, type_ in enumerate(types):
         if type_.rank != first.rank or _without(type_, axis) != _without(first, axis):
@@ -147,13 +150,13 @@ def _without(type_: TensorType, axis: int) -> tuple[Dim, ...]:
 
 CONCAT = Declaration(
     "concat",
-    "Values side by side along an axis, which is not the batch.",
+    "Concatenates values along an axis, which cannot be the batch.",
     _CONCAT,
     _infer_concat,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     lambda types, attrs, wrt: 0,
-    attrs=(Attr("axis", int, "where they are joined", default=-1),),
+    attrs=(Attr("axis", int, "the axis to concatenate along", default=-1),),
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = xs[0], xs[1], … along axis",
     cases=(Case(("float32[batch, 8]", "float32[batch, 3]")),),
@@ -164,17 +167,17 @@ _FLATTEN = (Operand("x", "any dtype, at least one dimension"),)
 
 
 def _flat_axis(x: TensorType, axis: int) -> int:
-    """The first of the dimensions that are joined; the rank where there is none."""
-    return axis if axis == x.rank else normal_axis("flatten", axis, x.rank)
+    """Return the first dimension to join, which may be the rank: then none is."""
+    return axis if axis == x.rank else normalize_axis("flatten", axis, x.rank)
 
 
 def _infer_flatten(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("flatten", _FLATTEN, types)
+    check_arity("flatten", _FLATTEN, types)
     (x,) = types
     if not x.rank:
         raise OpError(f"flatten needs a dimension, 'x' is {x}", operand=0)
     axis = _flat_axis(x, attrs["axis"])
-    size, batches = _known(x.shape[axis:])
+    size, batches = _count_dims(x.shape[axis:])
     if batches > 1 or (batches and size != 1):
         raise OpError(
             f"flatten cannot join the batch with other dimensions: 'x' is {x} and axis"
@@ -187,17 +190,18 @@ def _infer_flatten(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 FLATTEN = Declaration(
     "flatten",
-    "All dimensions from an axis on as one, the last of them running fastest; each row"
-    " as a vector, if nothing is said. Where no dimension is left, it is one of 1.",
+    "Joins all dimensions from an axis on into one, in row-major order; by default,"
+    " each row becomes a vector. If there is no dimension from the axis on, a"
+    " dimension of 1 is added.",
     _FLATTEN,
     _infer_flatten,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     lambda types, attrs, wrt: 0,
-    attrs=(Attr("axis", int, "the first dimension that is joined", default=1),),
+    attrs=(Attr("axis", int, "the first dimension to join", default=1),),
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[i] in row-major order",
-    source="Keras's Flatten, PyTorch's with its start_dim",
+    source="Keras' Flatten, PyTorch's Flatten with start_dim",
     cases=(
         Case(("float32[batch, 8, 8, 3]",)),
         Case(("float32[batch, 8, 8, 3]",), {"axis": 2}),
@@ -210,11 +214,11 @@ _TILE = (Operand("x", "any dtype and shape"),)
 
 
 def _infer_tile(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("tile", _TILE, types)
+    check_arity("tile", _TILE, types)
     (x,), repeats = types, attrs["repeats"]
     if len(repeats) != x.rank:
         raise OpError(
-            f"tile needs one of repeats for each dimension of 'x' {x},"
+            f"tile needs a repeat count for each dimension of 'x' {x},"
             f" {len(repeats)} given",
             attr="repeats",
         )
@@ -237,22 +241,22 @@ def _tile_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 TILE = Declaration(
     "tile",
-    "A value beside itself, so many times along each dimension.",
+    "Repeats x along each of its dimensions.",
     _TILE,
     _infer_tile,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     _tile_grad_flops,
     attrs=(
         Attr(
             "repeats",
             list[int],
-            "how many times along each dimension, 1 along the batch",
+            "the number of copies along each dimension, 1 along the batch",
             required=True,
         ),
     ),
     linear=lambda types, attrs: ((0,),),
-    formula="out[i, j] = x[i mod n, j mod m]",
+    formula="out[i, j] = x[i mod n, j mod m], where x is [n, m]",
     source="numpy.tile",
     cases=(Case(("float32[batch, 1, 8]",), {"repeats": [1, 20, 1]}),),
     example="{name: queries, op: tile, in: query, repeats: [1, 20, 1]}",

@@ -1,4 +1,4 @@
-"""reshape, flatten, concat, tile."""
+"""reshape, flatten, concat and tile."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ def reshape(x: jax.Array, *, shape: Sequence[int | str]) -> jax.Array:
     return jnp.reshape(x, _sizes(x.shape, shape))
 
 
-def _sizes(given: tuple[int, ...], shape: Sequence[int | str]) -> tuple[int, ...]:
-    """The shape as ints for an operand of the `given` one, which may hold no rows.
+def _sizes(old: tuple[int, ...], shape: Sequence[int | str]) -> tuple[int, ...]:
+    """Return `shape` as ints for an operand of shape `old`, which may have no rows.
 
-    `batch` is the leading dimension where -1 stands beside it (the declaration admits
-    the two together only there), else it is what remains.
+    The declaration permits both `batch` and -1 only if `batch` is the leading dimension
+    of both shapes. Otherwise `batch` is the dimension that is inferred.
     """
     if "batch" in shape and -1 in shape:
-        rest = prod(given[1:]) // prod(int(d) for d in shape if d not in ("batch", -1))
-        return (given[0], *(rest if d == -1 else int(d) for d in shape[1:]))
+        rest = prod(old[1:]) // prod(int(d) for d in shape if d not in ("batch", -1))
+        return (old[0], *(rest if d == -1 else int(d) for d in shape[1:]))
     return tuple(-1 if d == "batch" else int(d) for d in shape)
 
 
@@ -51,14 +51,15 @@ def _tile_forward(
 
 
 def _tile_backward(
-    repeats: tuple[int, ...], shape: tuple[int, ...], kept: None, dy: jax.Array
+    repeats: tuple[int, ...], shape: tuple[int, ...], _: None, dy: jax.Array
 ) -> tuple[jax.Array]:
-    many = (1,) * (len(shape) - len(repeats)) + repeats
+    # dx is the sum of dy over all copies of x
+    copies = (1,) * (len(shape) - len(repeats)) + repeats
     sizes = (1,) * (len(repeats) - len(shape)) + shape
-    apart = dy.reshape(
-        [each for pair in zip(many, sizes, strict=True) for each in pair]
+    separated = dy.reshape(
+        [dim for pair in zip(copies, sizes, strict=True) for dim in pair]
     )
-    total = jnp.sum(apart, axis=tuple(range(0, 2 * len(sizes), 2)))
+    total = jnp.sum(separated, axis=tuple(range(0, 2 * len(sizes), 2)))
     return (total.reshape(shape),)
 
 

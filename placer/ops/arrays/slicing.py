@@ -1,12 +1,12 @@
-"""split and slice: parts of a value along its dimensions, which are not the batch."""
+"""split and slice: parts of a value along dimensions other than the batch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from placer.errors import OpError
-from placer.ops.arrays.reduction import axes
-from placer.ops.common.checks import arity, each_row, normal_axis
+from placer.ops.arrays.reduction import normalize_axes
+from placer.ops.common.checks import check_arity, normalize_axis, rowwise
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -14,7 +14,7 @@ _SPLIT = (Operand("x", "any dtype, at least one dimension"),)
 
 
 def _sizes(x: TensorType, axis: int, sections: int | Sequence[int]) -> tuple[int, ...]:
-    """The size of each part along the axis; OpError when they do not fit."""
+    """Return the size of each part along the axis; raise OpError if they do not fit."""
     total = x.shape[axis]
     if total == BATCH:
         raise OpError(
@@ -24,24 +24,25 @@ def _sizes(x: TensorType, axis: int, sections: int | Sequence[int]) -> tuple[int
         parts = sections
         fits = parts > 0 and int(total) % parts == 0
         sizes = (int(total) // parts,) * parts if fits else ()
-        wanted = f"{parts} equal parts"
+        described = f"{parts} equal parts"
     else:
         sizes, parts = tuple(sections), len(sections)
         fits = sum(sizes) == total and all(size > 0 for size in sizes)
-        wanted = f"parts of {list(sizes)}"
+        described = f"parts of {list(sizes)}"
     if parts < 2:
         raise OpError("split needs at least 2 sections", attr="sections")
     if not fits:
         raise OpError(
-            f"split cannot make {wanted} of axis {axis} of 'x' {x}", attr="sections"
+            f"split cannot make {described} of axis {axis} of 'x' {x}",
+            attr="sections",
         )
     return sizes
 
 
 def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("split", _SPLIT, types)
+    check_arity("split", _SPLIT, types)
     (x,) = types
-    axis = normal_axis("split", attrs["axis"], x.rank)
+    axis = normalize_axis("split", attrs["axis"], x.rank)
     return tuple(
         TensorType(x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
         for size in _sizes(x, axis, attrs["sections"])
@@ -50,21 +51,21 @@ def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 SPLIT = Declaration(
     "split",
-    "Several values, one after the other along an axis, which is not the batch: the"
-    " inverse of `concat`.",
+    "Splits x into several values along an axis, which cannot be the batch: the inverse"
+    " of `concat`.",
     _SPLIT,
     _infer_split,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     lambda types, attrs, wrt: 0,
     attrs=(
         Attr(
             "sections",
             int | list[int],
-            "how many equal parts, or the size of each",
+            "the number of equal parts, or a list of the size of each part",
             required=True,
         ),
-        Attr("axis", int, "where it is cut", default=-1),
+        Attr("axis", int, "the axis to split", default=-1),
     ),
     variadic=True,
     linear=lambda types, attrs: ((0,),),
@@ -81,24 +82,24 @@ _SLICE = (Operand("x", "any dtype, at least one dimension"),)
 _BOUND = int | list[int] | None
 
 
-def _each(name: str, attrs: Attrs, count: int) -> tuple[int | None, ...]:
-    """An attribute's value for each axis that is named."""
-    given = attrs[name]
-    if given is None or isinstance(given, int):
-        return (given,) * count
-    if len(given) != count:
+def _per_axis(name: str, attrs: Attrs, count: int) -> tuple[int | None, ...]:
+    """Return an attribute's value for each of `count` axes."""
+    value = attrs[name]
+    if value is None or isinstance(value, int):
+        return (value,) * count
+    if len(value) != count:
         raise OpError(
-            f"slice needs one {name} for each of {count} axes, not {list(given)}",
+            f"slice needs one {name} for each of {count} axes, not {list(value)}",
             attr=name,
             hint="write one number, or one for each axis",
         )
-    return tuple(given)
+    return tuple(value)
 
 
-def _taken(
+def _indices(
     x: TensorType, axis: int, start: int | None, stop: int | None, step: int | None
 ) -> range:
-    """The indices of one dimension that are taken; OpError when they are not there."""
+    """Return the indices to keep of one dimension; raise OpError for invalid bounds."""
     size = x.shape[axis]
     if size == BATCH:
         raise OpError(
@@ -111,55 +112,61 @@ def _taken(
             raise OpError(
                 f"slice has {name} {bound}, axis {axis} of 'x' is {size}", attr=name
             )
-    taken = range(int(size))[start:stop:step]
-    if not taken:
+    indices = range(int(size))[start:stop:step]
+    if not indices:
         raise OpError(f"slice takes nothing of axis {axis} of 'x' {x}", attr="start")
-    return taken
+    return indices
 
 
 def _infer_slice(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("slice", _SLICE, types)
-    (x,), named = types, attrs["axis"]
-    axes("slice", attrs, x.rank)  # each once
-    named = (named,) if isinstance(named, int) else named
-    bounds = (_each(name, attrs, len(named)) for name in ("start", "stop", "step"))
+    check_arity("slice", _SLICE, types)
+    (x,), axes = types, attrs["axis"]
+    normalize_axes("slice", attrs, x.rank)  # raises if an axis is named twice
+    axes = (axes,) if isinstance(axes, int) else axes
+    bounds = (_per_axis(name, attrs, len(axes)) for name in ("start", "stop", "step"))
     shape: list[Dim] = list(x.shape)
-    for axis, start, stop, step in zip(named, *bounds, strict=True):
-        at = axis % x.rank
-        shape[at] = len(_taken(x, at, start, stop, step))
+    for axis, start, stop, step in zip(axes, *bounds, strict=True):
+        normalized = axis % x.rank
+        shape[normalized] = len(_indices(x, normalized, start, stop, step))
     return (TensorType(x.dtype, tuple(shape)),)
 
 
 SLICE = Declaration(
     "slice",
-    "A part of each dimension that is named: what `start:stop:step` is in Python, but"
-    " that a bound outside the dimension is an error. A negative bound counts from the"
-    " end, a negative step goes backwards.",
+    "Slices x along the named dimensions by `start:stop:step`, as in Python, except"
+    " that a bound outside the dimension is an error, and so is an empty result. A"
+    " negative bound counts from the end, a negative step goes backwards.",
     _SLICE,
     _infer_slice,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     lambda types, attrs, wrt: 0,
     attrs=(
         Attr(
             "axis",
             int | list[int],
-            "the dimensions that are cut, not the batch",
+            "the dimensions to slice, not the batch",
             required=True,
         ),
         Attr(
             "start",
             _BOUND,
-            "the first index, for all axes or one for each; null: the end it starts at",
+            "the first index, one for all axes or one for each; null: the first in the"
+            " direction of the step",
             default=None,
         ),
         Attr(
             "stop",
             _BOUND,
-            "the index before which it stops; null: none",
+            "the index to stop before, likewise; null: no bound",
             default=None,
         ),
-        Attr("step", int | list[int], "from one index to the next, not 0", default=1),
+        Attr(
+            "step",
+            int | list[int],
+            "the distance from one index to the next, likewise; not 0",
+            default=1,
+        ),
     ),
     linear=lambda types, attrs: ((0,),),
     formula="out = x[:, start:stop:step]",

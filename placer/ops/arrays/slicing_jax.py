@@ -35,9 +35,9 @@ def _split_forward(
 
 
 def _split_backward(
-    sizes: tuple[int, ...], axis: int, kept: None, dys: Parts
+    sizes: tuple[int, ...], axis: int, _: None, dys: Parts
 ) -> tuple[jax.Array]:
-    # JAX would pad each part and add them up
+    # The gradient that JAX derives pads each cotangent with zeros and adds them
     return (jnp.concatenate(dys, axis),)
 
 
@@ -52,19 +52,19 @@ def slice(
     stop: Bound = None,
     step: int | Sequence[int] = 1,
 ) -> jax.Array:
-    named = (axis,) if isinstance(axis, int) else axis
-    bounds = (_each(bound, len(named)) for bound in (start, stop, step))
-    for at, first, last, stride in zip(named, *bounds, strict=True):
-        x = _cut(x, at, range(x.shape[at])[first:last:stride])
+    axes = (axis,) if isinstance(axis, int) else axis
+    bounds = (_per_axis(bound, len(axes)) for bound in (start, stop, step))
+    for at, first, last, stride in zip(axes, *bounds, strict=True):
+        x = _slice_axis(x, at, range(x.shape[at])[first:last:stride])
     return x
 
 
-def _each(bound: Bound, count: int) -> Sequence[int | None]:
+def _per_axis(bound: Bound, count: int) -> Sequence[int | None]:
     return (bound,) * count if bound is None or isinstance(bound, int) else bound
 
 
-def _cut(x: jax.Array, axis: int, taken: range) -> jax.Array:
-    """The taken indices of one dimension; at least one is."""
-    low, high = min(taken), max(taken)
-    part = jax.lax.slice_in_dim(x, low, high + 1, abs(taken.step), axis)
-    return part if taken.step > 0 else jnp.flip(part, axis)
+def _slice_axis(x: jax.Array, axis: int, indices: range) -> jax.Array:
+    """Select indices of one dimension; there is at least one."""
+    low, high = min(indices), max(indices)
+    part = jax.lax.slice_in_dim(x, low, high + 1, abs(indices.step), axis)
+    return part if indices.step > 0 else jnp.flip(part, axis)

@@ -1,4 +1,4 @@
-"""What sums are made in: a half float would lose what is small beside the rest."""
+"""Sums of half floats (float16, bfloat16) in float32, which loses no small terms."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import jax
 import jax.numpy as jnp
 
 
-def wide(x: jax.Array) -> jax.Array:
-    """x as float32 where it is a half float, else as it is."""
+def widen(x: jax.Array) -> jax.Array:
+    """Convert half floats to float32; return other arrays unchanged."""
     return x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
 
 
-def put_together(
+def scatter_add(
     shape: Sequence[int], place: Any, dy: jax.Array, mode: str | None = None
 ) -> jax.Array:
-    """Zeros of `shape` with `dy` added at `place`, in the dtype of `dy`; several of it
-    that go to one element are added up in float32, and rounded once."""
-    zeros = jnp.zeros(shape, wide(dy).dtype)
-    return zeros.at[place].add(wide(dy), mode=mode).astype(dy.dtype)
+    """Add `dy` to zeros of `shape` at the index `place`; the result has dy's dtype.
+
+    Half floats that go to the same element are summed in float32 and rounded once.
+    """
+    zeros = jnp.zeros(shape, widen(dy).dtype)
+    return zeros.at[place].add(widen(dy), mode=mode).astype(dy.dtype)

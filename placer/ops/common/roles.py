@@ -1,4 +1,4 @@
-"""Operands by name, for ops whose optional operands stand before others."""
+"""Operands by name, for ops with optional operands that precede others."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from placer.ops.declaration import Types
 from placer.types import Dim, TensorType
 
 
-def by_name(names: Sequence[str], types: Types) -> dict[str, TensorType]:
-    """The types by the operands' names."""
+def types_by_name(names: Sequence[str], types: Types) -> dict[str, TensorType]:
+    """Return the operand types by the operands' names."""
     return dict(zip(names, types, strict=True))
 
 
-def need_shapes(
+def require_shapes(
     kind: str,
     names: Sequence[str],
     types: Types,
     shapes: Mapping[str, Sequence[Dim]],
 ) -> None:
-    """OpError unless each operand named in `shapes` has the first operand's dtype and
-    that shape; the names of `shapes` that are not given do not count."""
+    """Raise OpError if an operand named in `shapes` has another dtype or shape.
+
+    The dtype must be that of the first operand. Names of absent operands are ignored.
+    """
     for index, (name, type_) in enumerate(zip(names, types, strict=True)):
         if name not in shapes:
             continue
-        wanted = TensorType(types[0].dtype, tuple(shapes[name]))
-        if type_ != wanted:
+        expected = TensorType(types[0].dtype, tuple(shapes[name]))
+        if type_ != expected:
             raise OpError(
-                f"{kind} needs '{name}' {wanted} for '{names[0]}' {types[0]},"
+                f"{kind} needs '{name}' {expected} for '{names[0]}' {types[0]},"
                 f" '{name}' is {type_}",
                 operand=index,
             )

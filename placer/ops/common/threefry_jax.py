@@ -1,4 +1,8 @@
-"""threefry2x32 in JAX, the bits of `placer.tables.initial.threefry` (Salmon et al. 2011)."""
+"""threefry2x32 in JAX.
+
+Salmon et al. (2011), "Parallel random numbers: as easy as 1, 2, 3". The bits are those of
+the numpy version in `placer.tables.initial.threefry`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,13 @@ _PARITY = 0x1BD11BDA
 
 
 def threefry2x32(key: Pair, counter: Pair) -> Pair:
-    """Two words of 32 random bits for each counter, by 20 rounds; all are uint32 and
-    broadcast against each other."""
+    """Return two words of 32 random bits for each counter, computed by 20 rounds.
+
+    All arrays are uint32 and broadcast against each other.
+    """
     keys = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(_PARITY))
     a, b = counter[0] + keys[0], counter[1] + keys[1]
-    for group in range(5):
+    for group in range(5):  # a key is added after every 4 rounds
         for rotation in _ROTATIONS[group % 2]:
             a = a + b
             b = ((b << rotation) | (b >> (32 - rotation))) ^ a

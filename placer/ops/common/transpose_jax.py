@@ -1,4 +1,4 @@
-"""The transpose of a linear function, which is its backward and needs no forward."""
+"""The transpose of a linear function: its backward, without running the forward."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 import jax
 
 
-def transpose(
+def apply_transpose(
     function: Callable[[jax.Array], jax.Array], shape: Sequence[int], dy: jax.Array
 ) -> jax.Array:
-    """The cotangent of the operand, of that shape and of the dtype of dy.
+    """Apply the transpose of a linear `function` to `dy`.
 
-    Unlike with `jax.vjp`, the function itself is not run.
+    Returns the cotangent of the function's operand, with that `shape` and the dtype of
+    `dy`. Unlike `jax.vjp`, this does not run the function itself.
     """
     operand = jax.ShapeDtypeStruct(shape, dy.dtype)  # type: ignore[no-untyped-call]
     result: jax.Array = jax.linear_transpose(function, operand)(dy)[0]

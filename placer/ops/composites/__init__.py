@@ -1,4 +1,4 @@
-"""The composites, one a file. No JAX and no numpy here."""
+"""The composites. These modules import neither JAX nor numpy."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""batch_norm: by the statistics of the global batch, kept for evaluation."""
+"""batch_norm: normalization by statistics of the batch, with running averages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, need_float
-from placer.ops.composite import Composite, Part, Written
+from placer.ops.common.checks import check_arity, require_float
+from placer.ops.composite import Composite, CompositeUse, Part
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -21,19 +21,19 @@ _OPERANDS = (
     Operand("x", "float, [batch, …, channels]"),
     Operand("scale", "[channels]", parameter=True),
     Operand("bias", "[channels]", parameter=True),
-    Operand("running_mean", "[channels], no optimizer's", parameter=True),
-    Operand("running_variance", "[channels], no optimizer's", parameter=True),
+    Operand("running_mean", "[channels], not trained", parameter=True),
+    Operand("running_variance", "[channels], not trained", parameter=True),
 )
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("batch_norm", _OPERANDS, types)
-    _channels(types, attrs)
+    check_arity("batch_norm", _OPERANDS, types)
+    _channel_type(types, attrs)
     return (types[0],)
 
 
-def _channels(types: Types, attrs: Attrs) -> TensorType:
-    need_float("batch_norm", "x", types, 0)
+def _channel_type(types: Types, attrs: Attrs) -> TensorType:
+    require_float("batch_norm", "x", types, 0)
     x = types[0]
     if not x.has_rows or x.rank < 2 or x.shape[-1] == BATCH:
         raise OpError(
@@ -59,58 +59,65 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
         raise OpError(
             f"batch_norm needs 1 operand (x) beside its parameters, {len(types)} given"
         )
-    each = _channels(types, attrs)
+    channel = _channel_type(types, attrs)
     return (
-        LayerParameter("scale", each, "ones"),
-        LayerParameter("bias", each, "zeros"),
-        LayerParameter("running_mean", each, "zeros", state=True),
-        LayerParameter("running_variance", each, "ones", state=True),
+        LayerParameter("scale", channel, "ones"),
+        LayerParameter("bias", channel, "zeros"),
+        LayerParameter("running_mean", channel, "zeros", state=True),
+        LayerParameter("running_variance", channel, "ones", state=True),
     )
 
 
-def _parts(written: Written) -> Iterator[Part]:
-    name, attrs = written.name, written.attrs
-    x, scale, bias, *running = written.operands
+def _expand(use: CompositeUse) -> Iterator[Part]:
+    name, attrs = use.name, use.attrs
+    x, scale, bias, *running = use.operands
     epsilon = {"epsilon": attrs["epsilon"]}
     if attrs["scope"] == "batch":
-        over = {"axis": tuple(range(written.types[0].rank - 1))}
+        axes = {"axis": tuple(range(use.types[0].rank - 1))}
         used = (f"{name}.used_mean", f"{name}.used_variance")
-        yield Part("reduce_mean", (x,), (".mean",), over)
+        yield Part("reduce_mean", (x,), (".mean",), axes)
         yield Part("variance", (x, f"{name}.mean"), (".variance",))
-        for what, old in zip(("mean", "variance"), running, strict=True):
-            yield Part("if_training", (f"{name}.{what}", old), (f".used_{what}",))
+        for statistic, old in zip(("mean", "variance"), running, strict=True):
+            chosen = (f".used_{statistic}",)
+            yield Part("if_training", (f"{name}.{statistic}", old), chosen)
         yield Part("normalize", (x, *used, scale, bias), ("",), epsilon)
     else:
-        own = (".replica", ".mean", ".variance")
-        yield Part("replica_norm", (x, scale, bias), own, epsilon)
+        results = (".replica", ".mean", ".variance")
+        yield Part("replica_norm", (x, scale, bias), results, epsilon)
         yield Part("normalize", (x, *running, scale, bias), (".running",), epsilon)
         yield Part("if_training", (f"{name}.replica", f"{name}.running"))
-    for what, old in zip(("mean", "variance"), running, strict=True):
-        new = f".running_{what}.new"
+    for statistic, old in zip(("mean", "variance"), running, strict=True):
+        new = f".running_{statistic}.new"
         decay = {"momentum": attrs["momentum"]}
-        yield Part("moving_average", (old, f"{name}.{what}"), (new,), decay)
+        yield Part("moving_average", (old, f"{name}.{statistic}"), (new,), decay)
         yield Part("store", (old, name + new), ())
 
 
 BATCH_NORM = Composite(
     "batch_norm",
-    "Each channel with mean 0 and variance 1 over the *global* batch and all other"
-    " dimensions, then scaled and shifted. Places add up their sums, forward and"
-    " backward, so the statistics do not depend on the placement. `running_mean` and"
-    " `running_variance` follow them, and stand in their place in evaluation.",
+    "Batch normalization: shifts and scales each channel to mean 0 and variance 1 over"
+    " the *global* batch and all other dimensions, then applies `scale` and `bias`."
+    " Places sum their statistics in the forward and in the backward, so the result"
+    " does not depend on the placement. Training updates the moving averages"
+    " `running_mean` and `running_variance`; an evaluation uses them instead of the"
+    " batch's statistics. Creates the parameters `scale`, `bias`, `running_mean` and"
+    " `running_variance`.",
     _OPERANDS,
     _infer,
-    _parts,
+    _expand,
     attrs=(
         Attr(
-            "momentum", float, "what stays of a running value in a step", default=0.99
+            "momentum",
+            float,
+            "the weight of the old value in a moving average, in [0, 1)",
+            default=0.99,
         ),
-        Attr("epsilon", float, "added to the variance", default=1e-5),
+        Attr("epsilon", float, "added to the variance, above 0", default=1e-5),
         Attr(
             "scope",
             str,
-            "whose statistics: the global batch's, or those of the rows that each place"
-            " has, which is cheaper and depends on how many places there are",
+            "`batch`: statistics of the global batch; `replica`: of the rows of each"
+            " place, which is cheaper, but the result depends on the number of places",
             default="batch",
             choices=("batch", "replica"),
         ),
@@ -118,7 +125,8 @@ BATCH_NORM = Composite(
     parameters=_parameters,
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias;"
     " running = momentum · running + (1 - momentum) · new",
-    source="Ioffe and Szegedy (2015); the variance is the biased one, as in Keras",
+    source="Ioffe and Szegedy (2015); the variance is biased (divided by n), as in"
+    " Keras",
     cases=(
         Case(("float32[batch, 64]",)),
         Case(("float32[batch, 8, 8, 32]",), {"scope": "replica"}),

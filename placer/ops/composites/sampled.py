@@ -1,4 +1,4 @@
-"""nce and sampled_softmax: losses over many classes, of which a few are drawn a row."""
+"""nce and sampled_softmax: losses over many classes, estimated from a few samples."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 
 from placer.config.sources import POSITION
 from placer.errors import OpError
-from placer.ops.common.checks import arity
-from placer.ops.composite import Composite, Part, Written, stream
+from placer.ops.common.checks import check_arity
+from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
 from placer.ops.declaration import Attr, Attrs, Case, LayerParameter, Operand, Types
-from placer.ops.losses.loss_reduction import REDUCE, reduced
+from placer.ops.losses.loss_reduction import REDUCE, reduced_type
 from placer.ops.losses.sampling import (
     SAMPLER,
-    apart_by,
-    check_drawn,
+    accidental_hits,
     check_rows,
+    check_sampling,
 )
 from placer.types import TensorType
 
@@ -25,8 +25,8 @@ _OPERANDS = (
     Operand("b", "the same dtype, [classes]", parameter=True),
 )
 _ATTRS = (
-    Attr("classes", int, "how many there are", required=True),
-    Attr("num_sampled", int, "how many are drawn for a row", required=True),
+    Attr("classes", int, "the number of classes, at least 2", required=True),
+    Attr("num_sampled", int, "the number of classes drawn for each row", required=True),
     SAMPLER,
 )
 
@@ -38,7 +38,7 @@ def _check(kind: str, types: Types, attrs: Attrs) -> None:
             f" {len(types)} given"
         )
     check_rows(kind, types)
-    check_drawn(kind, attrs)
+    check_sampling(kind, attrs)
 
 
 def _parameters(kind: str) -> Callable[[Types, Attrs], tuple[LayerParameter, ...]]:
@@ -56,43 +56,44 @@ def _parameters(kind: str) -> Callable[[Types, Attrs], tuple[LayerParameter, ...
 
 def _infer(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        arity(kind, _OPERANDS, types)
+        check_arity(kind, _OPERANDS, types)
         _check(kind, types[:2], attrs)
-        return reduced(types[0].dtype, types[0].shape[:1], attrs)
+        return reduced_type(types[0].dtype, types[0].shape[:1], attrs)
 
     return infer
 
 
-def _parts(loss: str) -> Callable[[Written], Iterator[Part]]:
-    def parts(written: Written) -> Iterator[Part]:
-        x, label, w, b = written.operands
-        attrs = written.attrs
-        drawn = {
+def _expand(loss: str) -> Callable[[CompositeUse], Iterator[Part]]:
+    def expand(use: CompositeUse) -> Iterator[Part]:
+        x, label, w, b = use.operands
+        attrs = use.attrs
+        sample_attrs = {
             "classes": attrs["classes"],
             "num_sampled": attrs["num_sampled"],
             "sampler": attrs["sampler"],
-            "stream": stream(written.seed, written.name),
+            "stream": derive_stream(use.seed, use.name),
         }
-        yield Part("sample_classes", (POSITION,), (".sampled",), drawn)
-        how = {
+        yield Part("sample_classes", (POSITION,), (".sampled",), sample_attrs)
+        loss_attrs = {
             key: attrs[key] for key in ("sampler", "remove_accidental_hits", "reduce")
         }
-        taken = (x, w, b, label, f"{written.name}.sampled")
-        yield Part(loss, taken, attrs=how)
+        operands = (x, w, b, label, f"{use.name}.sampled")
+        yield Part(loss, operands, attrs=loss_attrs)
 
-    return parts
+    return expand
 
 
 def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Composite:
     return Composite(
         kind,
-        f"{doc} It makes its parameters `w` and `b`. What is drawn is a function of the"
-        " spec's seed, the op's name, the step and the row's number in the global batch,"
-        " so it does not depend on where a row is computed; an evaluation draws, too.",
+        f"{doc} Creates the parameters `w` and `b`. The samples are a function of the"
+        " spec's seed, the op's name, the step and the row's index in the global batch,"
+        " so they do not depend on where a row is computed. An evaluation samples, too."
+        " A label outside [0, classes) gives NaN.",
         _OPERANDS,
         _infer(kind),
-        _parts(loss),
-        attrs=(*_ATTRS, apart_by(kind == "sampled_softmax"), REDUCE),
+        _expand(loss),
+        attrs=(*_ATTRS, accidental_hits(kind == "sampled_softmax"), REDUCE),
         parameters=_parameters(kind),
         formula=formula,
         source=source,
@@ -110,16 +111,17 @@ def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Com
 NCE = _composite(
     "nce",
     "nce_loss",
-    "Noise-contrastive estimation over many classes: a row's own class against"
-    " `num_sampled` that are drawn for it, with replacement.",
+    "Noise-contrastive estimation over many classes: the binary cross entropy of"
+    " telling a row's label from `num_sampled` classes that are drawn for it with"
+    " replacement.",
     "see nce_loss",
-    "Gutmann & Hyvärinen (2010), Mnih & Teh (2012); `w` begins as in fc",
+    "Gutmann & Hyvärinen (2010), Mnih & Teh (2012); initial `w` as in fc",
 )
 SAMPLED_SOFTMAX = _composite(
     "sampled_softmax",
     "sampled_softmax_loss",
-    "The cross entropy of softmax over many classes, estimated by a row's own class and"
-    " `num_sampled` that are drawn for it, with replacement.",
+    "The softmax cross entropy over many classes, estimated from a row's label and"
+    " `num_sampled` classes that are drawn for it with replacement.",
     "see sampled_softmax_loss",
-    "Jean et al. (2015); `w` begins as in fc",
+    "Jean et al. (2015); initial `w` as in fc",
 )

@@ -1,18 +1,18 @@
-"""The nonlinearities, alone and inside fc."""
+"""Activation functions: relu, gelu, softmax and others, as ops and inside layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, each_row, need_float, normal_axis
+from placer.ops.common.checks import check_arity, normalize_axis, require_float, rowwise
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.types import TensorType
@@ -30,7 +30,7 @@ ACTIVATIONS = (
     "softmax",
     "log_softmax",
 )
-"""What fc may apply to its result, with the default of every attribute."""
+"""Values of a layer's attribute `activation`; their attributes have the defaults."""
 
 FORWARD_FLOPS = {
     "none": 0,
@@ -45,7 +45,7 @@ FORWARD_FLOPS = {
     "softmax": 5,
     "log_softmax": 5,
 }
-"""Operations per element; softmax: maximum, subtract, exp, sum, divide."""
+"""Operations per element. Those of softmax: maximum, subtract, exp, sum, divide."""
 
 BACKWARD_FLOPS = {
     "none": 0,
@@ -62,14 +62,19 @@ BACKWARD_FLOPS = {
 }
 
 _MASKED = frozenset({"relu", "leaky_relu"})
+"""Activations whose derivative needs only a mask of the positive elements."""
+
 _FROM_OPERAND = frozenset({"elu", "gelu", "silu", "softplus"})
-"""Whose slope is worked out from x; that of the others comes from the result."""
+"""Activations whose derivative is computed from x; others use the result."""
 
-_ONE = (Operand("x", "float, any shape"),)
+_OPERANDS = (Operand("x", "float, any shape"),)
 
 
-def kept(activation: str, out: TensorType) -> tuple[TensorType, ...]:
-    """What fc keeps for an activation: a mask, or x or the result, of one type."""
+def activation_residuals(activation: str, out: TensorType) -> tuple[TensorType, ...]:
+    """Return the types of what a layer saves for its activation.
+
+    That is nothing, a mask, or an array of the type of the result, `out`.
+    """
     if activation == "none":
         return ()
     return (TensorType("bool", out.shape) if activation in _MASKED else out,)
@@ -77,14 +82,14 @@ def kept(activation: str, out: TensorType) -> tuple[TensorType, ...]:
 
 def _infer(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        arity(kind, _ONE, types)
-        need_float(kind, "x", types, 0)
+        check_arity(kind, _OPERANDS, types)
+        require_float(kind, "x", types, 0)
         return (types[0],)
 
     return infer
 
 
-def _elementwise(
+def _declare_elementwise(
     kind: str,
     doc: str,
     formula: str,
@@ -94,64 +99,66 @@ def _elementwise(
     cases: tuple[Attrs, ...] = ({},),
     name: str = "h",
 ) -> Declaration:
-    alone = kind in _FROM_OPERAND
+    from_operand = kind in _FROM_OPERAND
     return Declaration(
         kind,
         doc,
-        _ONE,
+        _OPERANDS,
         _infer(kind),
-        each_row,
+        rowwise,
         lambda types, attrs: FORWARD_FLOPS[kind] * types[0].numel(),
         lambda types, attrs, wrt: BACKWARD_FLOPS[kind] * types[0].numel() * len(wrt),
         attrs=attrs,
-        saves=lambda types, attrs: (0,) if alone else (),
-        residuals=lambda types, attrs: () if alone else kept(kind, types[0]),
+        saves=lambda types, attrs: (0,) if from_operand else (),
+        residuals=lambda types, attrs: (
+            () if from_operand else activation_residuals(kind, types[0])
+        ),
         formula=formula,
         source=source,
-        cases=tuple(Case(("float32[batch, 8]",), given) for given in cases),
+        cases=tuple(Case(("float32[batch, 8]",), written) for written in cases),
         example=f"{{name: {name}, op: {kind}, in: x}}",
     )
 
 
-RELU = _elementwise(
+RELU = _declare_elementwise(
     "relu",
-    "The positive part. Its derivative at 0 is 0.",
+    "The rectified linear unit, the positive part of x. Its derivative at 0 is 0.",
     "out = max(x, 0); dx = dy where x > 0, else 0",
 )
-LEAKY_RELU = _elementwise(
+LEAKY_RELU = _declare_elementwise(
     "leaky_relu",
-    "x where it is positive, else a small part of it. Its derivative at 0 is"
-    " `negative_slope`, as PyTorch has it: that of relu where the slope is 0.",
+    "The leaky rectified linear unit: x if it is positive, else `negative_slope` · x."
+    " Its derivative at 0 is `negative_slope`, as in PyTorch.",
     "out = x where x > 0, else negative_slope · x",
     attrs=(Attr("negative_slope", float, "the slope below 0", default=0.01),),
-    source="Maas et al. (2013); the default is PyTorch's and JAX's, Keras has 0.2 or 0.3",
+    source="Maas et al. (2013); default of PyTorch and JAX, Keras has 0.2 or 0.3",
     cases=({}, {"negative_slope": 0.2}),
 )
-ELU = _elementwise(
+ELU = _declare_elementwise(
     "elu",
-    "x where it is positive, else an exponential that comes down to -alpha. Its"
-    " derivative at 0 is alpha, as JAX and PyTorch have it.",
+    "The exponential linear unit: x if it is positive, else an exponential that"
+    " approaches -alpha. Its derivative at 0 is alpha, as in JAX and PyTorch.",
     "out = x where x > 0, else alpha · (exp(x) - 1)",
-    attrs=(Attr("alpha", float, "what it comes down to, negated", default=1.0),),
+    attrs=(Attr("alpha", float, "the negated limit for x → -∞", default=1.0),),
     source="Clevert, Unterthiner and Hochreiter (2016)",
 )
-SILU = _elementwise(
+SILU = _declare_elementwise(
     "silu",
-    "x times its logistic function, also called swish.",
+    "The sigmoid linear unit, also called swish: x times its logistic function.",
     "out = x · sigmoid(x); dx = dy · s · (1 + x · (1 - s)), s = sigmoid(x)",
     source="Hendrycks and Gimpel (2016); Elfwing, Uchibe and Doya (2018)",
 )
-SOFTPLUS = _elementwise(
+SOFTPLUS = _declare_elementwise(
     "softplus",
-    "The smooth positive part, without overflow.",
+    "A smooth approximation of relu, computed without overflow.",
     "out = log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); dx = dy · sigmoid(x)",
 )
-TANH = _elementwise(
-    "tanh", "The hyperbolic tangent.", "out = tanh x; dx = dy · (1 - out²)"
+TANH = _declare_elementwise(
+    "tanh", "The hyperbolic tangent of x.", "out = tanh x; dx = dy · (1 - out²)"
 )
-SIGMOID = _elementwise(
+SIGMOID = _declare_elementwise(
     "sigmoid",
-    "The logistic function.",
+    "The logistic function of x, with values in [0, 1].",
     "out = 1 / (1 + exp(-x)); dx = dy · out · (1 - out)",
 )
 
@@ -159,11 +166,12 @@ _APPROXIMATE_FORWARD, _APPROXIMATE_BACKWARD = 6, 15
 
 GELU = Declaration(
     "gelu",
-    "x times the chance that a standard normal number is below it. It is exact as in"
-    " PyTorch and Keras; JAX approximates where it is not told otherwise.",
-    _ONE,
+    "The Gaussian error linear unit: x · Φ(x), where Φ is the distribution function of"
+    " the standard normal distribution. Exact by default, as in PyTorch and Keras; JAX"
+    " approximates by default.",
+    _OPERANDS,
     _infer("gelu"),
-    each_row,
+    rowwise,
     lambda types, attrs: (
         (_APPROXIMATE_FORWARD if attrs["approximate"] else FORWARD_FLOPS["gelu"])
         * types[0].numel()
@@ -177,7 +185,8 @@ GELU = Declaration(
         Attr(
             "approximate",
             bool,
-            "by tanh, as BERT's and GPT-2's weights were trained: off by up to 0.0005",
+            "approximate Φ by tanh, with an error of up to 0.0005; BERT and GPT-2 were"
+            " trained so",
             default=False,
         ),
     ),
@@ -193,40 +202,40 @@ GELU = Declaration(
 )
 
 
-def _infer_along(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
+def _infer_along_axis(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        arity(kind, _ONE, types)
-        need_float(kind, "x", types, 0)
+        check_arity(kind, _OPERANDS, types)
+        require_float(kind, "x", types, 0)
         if types[0].rank == 0:
             raise OpError(f"{kind} needs a dimension, 'x' is {types[0]}", operand=0)
-        normal_axis(kind, attrs["axis"], types[0].rank)
+        normalize_axis(kind, attrs["axis"], types[0].rank)
         return (types[0],)
 
     return infer
 
 
-def _rows_along(kind: str) -> Callable[[Types, Attrs], Rule]:
-    def rows(types: Types, attrs: Attrs) -> Rule:
-        axis = normal_axis(kind, attrs["axis"], types[0].rank)
+def _rule_along_axis(kind: str) -> Callable[[Types, Attrs], BatchRule]:
+    def rows(types: Types, attrs: Attrs) -> BatchRule:
+        axis = normalize_axis(kind, attrs["axis"], types[0].rank)
         return "whole" if axis == 0 else "rows"
 
     return rows
 
 
-def _along(
+def _declare_along_axis(
     kind: str, doc: str, formula: str, *, meaning: str, name: str
 ) -> Declaration:
-    """An activation that sees all elements along an axis."""
+    """Declare an activation that depends on all elements along an axis."""
     return Declaration(
         kind,
         doc,
         (Operand("x", "float, at least one dimension"),),
-        _infer_along(kind),
-        _rows_along(kind),
+        _infer_along_axis(kind),
+        _rule_along_axis(kind),
         lambda types, attrs: FORWARD_FLOPS[kind] * types[0].numel(),
         lambda types, attrs, wrt: BACKWARD_FLOPS[kind] * types[0].numel() * len(wrt),
         attrs=(Attr("axis", int, meaning, default=-1),),
-        residuals=lambda types, attrs: kept(kind, types[0]),
+        residuals=lambda types, attrs: activation_residuals(kind, types[0]),
         formula=formula,
         cases=(
             Case(("float32[batch, 8]",)),
@@ -236,19 +245,19 @@ def _along(
     )
 
 
-SOFTMAX = _along(
+SOFTMAX = _declare_along_axis(
     "softmax",
-    "Positive values that sum to 1 along an axis; the maximum is taken off first, so"
-    " that no exponential overflows.",
+    "The softmax along an axis: positive values that sum to 1. The maximum is"
+    " subtracted first, so that no exponential overflows.",
     "out = exp(x) / Σ exp(x); dx = out · (dy - Σ dy · out)",
-    meaning="the axis that sums to 1",
+    meaning="the axis along which the result sums to 1",
     name="probabilities",
 )
-LOG_SOFTMAX = _along(
+LOG_SOFTMAX = _declare_along_axis(
     "log_softmax",
-    "The logarithms of softmax, exact where softmax itself would be 0.",
+    "The logarithm of softmax along an axis, accurate even where softmax rounds to 0.",
     "out = x - log Σ exp(x); dx = dy - exp(out) · Σ dy",
-    meaning="the axis along which the exponentials sum to 1",
+    meaning="the axis along which the exponentials of the result sum to 1",
     name="log_probabilities",
 )
 

@@ -1,4 +1,8 @@
-"""The nonlinearities: backward from the operand, the result, or a mask."""
+"""Activation functions, with derivatives from the operand, the result or a mask.
+
+In each backward, `dy` is the cotangent of the result y, and the function returns that
+of the operand, dx = dy · y'(x).
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ def _relu_forward(x: jax.Array) -> Pair:
 
 
 def _relu_backward(positive: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = 1 where x > 0, else 0
     return (jnp.where(positive, dy, 0),)
 
 
@@ -46,6 +51,7 @@ def _leaky_relu_forward(slope: float, x: jax.Array) -> Pair:
 def _leaky_relu_backward(
     slope: float, positive: jax.Array, dy: jax.Array
 ) -> tuple[jax.Array]:
+    # y' = 1 where x > 0, else slope
     return (jnp.where(positive, dy, slope * dy),)
 
 
@@ -66,6 +72,7 @@ def _elu_forward(alpha: float, x: jax.Array) -> Pair:
 
 
 def _elu_backward(alpha: float, x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = 1 where x > 0, else alpha · exp(x); the minimum avoids overflow where x > 0
     slope = alpha * jnp.exp(jnp.minimum(x, 0))
     return (jnp.where(x > 0, dy, slope * dy),)
 
@@ -74,17 +81,17 @@ _elu.defvjp(_elu_forward, _elu_backward)
 
 
 def gelu(x: jax.Array, *, approximate: bool = False) -> jax.Array:
-    return _gelu_by_tanh(x) if approximate else _gelu(x)
+    return _gelu_tanh(x) if approximate else _gelu(x)
 
 
-def _normal(x: jax.Array) -> jax.Array:
-    """Φ(x); erfc keeps what 1 + erf would lose far below 0."""
+def _normal_cdf(x: jax.Array) -> jax.Array:
+    """Return Φ(x) = erfc(-x / √2) / 2, accurate far below 0 where 1 + erf cancels."""
     return 0.5 * jax.lax.erfc(-x * math.sqrt(0.5))
 
 
 @jax.custom_vjp
 def _gelu(x: jax.Array) -> jax.Array:
-    return x * _normal(x)
+    return x * _normal_cdf(x)
 
 
 def _gelu_forward(x: jax.Array) -> Pair:
@@ -92,28 +99,33 @@ def _gelu_forward(x: jax.Array) -> Pair:
 
 
 def _gelu_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = Φ(x) + x · φ(x), where φ(x) = exp(-x² / 2) / √(2π)
     density = jnp.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
-    return (dy * (_normal(x) + x * density),)
+    return (dy * (_normal_cdf(x) + x * density),)
 
 
 _gelu.defvjp(_gelu_forward, _gelu_backward)
 
 _LINEAR, _CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
+"""2u = _LINEAR · x + _CUBIC · x³, where u is the argument of tanh."""
+
 _FAR = 32.0
-"""Beyond it the approximate Φ is 0 or 1 in every dtype, and float16 holds its square."""
+"""Beyond ±_FAR the approximate Φ is 0 or 1 in every dtype; its square fits float16."""
 
 
 @jax.custom_vjp
-def _gelu_by_tanh(x: jax.Array) -> jax.Array:
-    # (1 + tanh u) / 2 is sigmoid(2u), which keeps its digits far below 0
+def _gelu_tanh(x: jax.Array) -> jax.Array:
+    # Φ(x) ≈ (1 + tanh u) / 2 = sigmoid(2u), which does not cancel far below 0
     return x * jax.lax.logistic(x * (_LINEAR + _CUBIC * x * x))
 
 
-def _gelu_by_tanh_forward(x: jax.Array) -> Pair:
-    return _gelu_by_tanh(x), x
+def _gelu_tanh_forward(x: jax.Array) -> Pair:
+    return _gelu_tanh(x), x
 
 
-def _gelu_by_tanh_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+def _gelu_tanh_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = s + x · s · (1 - s) · (2u)', where s = sigmoid(2u); x is clipped because its
+    # powers overflow while s · (1 - s) is 0
     near = jnp.clip(x, -_FAR, _FAR)
     square = near * near
     s = jax.lax.logistic(near * (_LINEAR + _CUBIC * square))
@@ -121,7 +133,7 @@ def _gelu_by_tanh_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
     return (dy * (s + s * (1 - s) * inner),)
 
 
-_gelu_by_tanh.defvjp(_gelu_by_tanh_forward, _gelu_by_tanh_backward)
+_gelu_tanh.defvjp(_gelu_tanh_forward, _gelu_tanh_backward)
 
 
 @jax.custom_vjp
@@ -134,6 +146,7 @@ def _silu_forward(x: jax.Array) -> Pair:
 
 
 def _silu_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = s + x · s · (1 - s), where s = sigmoid(x)
     s = jax.lax.logistic(x)
     return (dy * s * (1 + x * (1 - s)),)
 
@@ -143,6 +156,7 @@ silu.defvjp(_silu_forward, _silu_backward)
 
 @jax.custom_vjp
 def softplus(x: jax.Array) -> jax.Array:
+    # log(1 + exp(x)) overflows for large x
     return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
@@ -151,6 +165,7 @@ def _softplus_forward(x: jax.Array) -> Pair:
 
 
 def _softplus_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = sigmoid(x)
     return (dy * jax.lax.logistic(x),)
 
 
@@ -168,6 +183,7 @@ def _tanh_forward(x: jax.Array) -> Pair:
 
 
 def _tanh_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = 1 - y²; the product does not cancel near ±1
     return (dy * (1 - y) * (1 + y),)
 
 
@@ -185,6 +201,7 @@ def _sigmoid_forward(x: jax.Array) -> Pair:
 
 
 def _sigmoid_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = y · (1 - y)
     return (dy * y * (1 - y),)
 
 
@@ -207,6 +224,7 @@ def _softmax_forward(axis: int, x: jax.Array) -> Pair:
 
 
 def _softmax_backward(axis: int, y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # ∂y_i/∂x_j = y_i · (δ_ij - y_j), so dx = y · (dy - Σ dy · y)
     return (y * (dy - jnp.sum(dy * y, axis=axis, keepdims=True)),)
 
 
@@ -229,6 +247,7 @@ def _log_softmax_forward(axis: int, x: jax.Array) -> Pair:
 
 
 def _log_softmax_backward(axis: int, y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # ∂y_i/∂x_j = δ_ij - exp(y_j), so dx = dy - exp(y) · Σ dy
     return (dy - jnp.exp(y) * jnp.sum(dy, axis=axis, keepdims=True),)
 
 
@@ -246,4 +265,4 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "softmax": softmax,
     "log_softmax": log_softmax,
 }
-"""What fc applies to its result, by the name in a spec."""
+"""The activation functions of layers, by their names in a spec."""

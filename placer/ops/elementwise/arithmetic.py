@@ -1,17 +1,17 @@
-"""add, sub, mul, div, scale, negative, abs: sums, products and signs."""
+"""add, sub, mul, div, scale, negative and abs."""
 
 from __future__ import annotations
 
-from placer.ops.common.checks import each_row
+from placer.ops.common.checks import rowwise
 from placer.ops.declaration import Attr, Case, Declaration
 from placer.ops.elementwise.broadcasting import (
-    ONE,
-    PAIR,
+    BINARY,
+    UNARY,
+    binary_rule,
     grad_flops,
-    infer_one,
-    infer_pair,
-    once,
-    rows,
+    infer_binary,
+    infer_unary,
+    result_flops,
 )
 from placer.types import TensorType
 
@@ -24,11 +24,11 @@ _CASES = (
 
 ADD = Declaration(
     "add",
-    "The sum of two values.",
-    PAIR,
-    infer_pair("add"),
-    rows,
-    once,
+    "The elementwise sum of two values, with broadcasting.",
+    BINARY,
+    infer_binary("add"),
+    binary_rule,
+    result_flops,
     grad_flops(0, 0),
     linear=lambda types, attrs: ((0, 1),),
     formula="out = a + b",
@@ -37,11 +37,11 @@ ADD = Declaration(
 )
 SUB = Declaration(
     "sub",
-    "The difference of two values.",
-    PAIR,
-    infer_pair("sub"),
-    rows,
-    once,
+    "The elementwise difference of two values, with broadcasting.",
+    BINARY,
+    infer_binary("sub"),
+    binary_rule,
+    result_flops,
     grad_flops(0, 1),
     linear=lambda types, attrs: ((0, 1),),
     formula="out = a - b",
@@ -50,11 +50,11 @@ SUB = Declaration(
 )
 MUL = Declaration(
     "mul",
-    "The elementwise product of two values.",
-    PAIR,
-    infer_pair("mul"),
-    rows,
-    once,
+    "The elementwise product of two values, with broadcasting.",
+    BINARY,
+    infer_binary("mul"),
+    binary_rule,
+    result_flops,
     grad_flops(1, 1),
     linear=lambda types, attrs: ((0,), (1,)),
     saves=lambda types, attrs: (0, 1),
@@ -64,11 +64,12 @@ MUL = Declaration(
 )
 DIV = Declaration(
     "div",
-    "The elementwise quotient of two values; x / 0 is inf or NaN as IEEE 754 has it.",
-    PAIR,
-    infer_pair("div"),
-    rows,
-    once,
+    "The elementwise quotient of two values, with broadcasting. Division by 0 gives"
+    " ±inf, or NaN for 0 / 0, as in IEEE 754.",
+    BINARY,
+    infer_binary("div"),
+    binary_rule,
+    result_flops,
     grad_flops(1, 4),
     saves=lambda types, attrs: (0, 1),
     formula="out = a / b; da = dy / b; db = -(dy / b) · (a / b)",
@@ -77,15 +78,15 @@ DIV = Declaration(
 )
 SCALE = Declaration(
     "scale",
-    "A value times a number, plus a number.",
-    ONE,
-    infer_one("scale"),
-    each_row,
+    "x times a constant, plus a constant.",
+    UNARY,
+    infer_unary("scale"),
+    rowwise,
     lambda types, attrs: types[0].numel() * (2 if attrs["bias"] else 1),
     lambda types, attrs, wrt: types[0].numel() * len(wrt),
     attrs=(
-        Attr("factor", float, "what x is multiplied by", required=True),
-        Attr("bias", float, "what is added afterwards", default=0.0),
+        Attr("factor", float, "the number that x is multiplied by", required=True),
+        Attr("bias", float, "the number that is added to the product", default=0.0),
     ),
     linear=lambda types, attrs: () if attrs["bias"] else ((0,),),
     formula="out = factor · x + bias",
@@ -97,10 +98,10 @@ SCALE = Declaration(
 )
 NEGATIVE = Declaration(
     "negative",
-    "The value with the other sign.",
-    ONE,
-    infer_one("negative"),
-    each_row,
+    "x with the opposite sign.",
+    UNARY,
+    infer_unary("negative"),
+    rowwise,
     lambda types, attrs: types[0].numel(),
     lambda types, attrs, wrt: types[0].numel() * len(wrt),
     linear=lambda types, attrs: ((0,),),
@@ -110,10 +111,11 @@ NEGATIVE = Declaration(
 )
 ABS = Declaration(
     "abs",
-    "The magnitude. Its derivative at 0 is 0, as JAX and PyTorch have it.",
-    ONE,
-    infer_one("abs"),
-    each_row,
+    "The absolute value, element by element. Its derivative at 0 is 0, as in JAX and"
+    " PyTorch.",
+    UNARY,
+    infer_unary("abs"),
+    rowwise,
     lambda types, attrs: types[0].numel(),
     lambda types, attrs, wrt: types[0].numel() * len(wrt),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),

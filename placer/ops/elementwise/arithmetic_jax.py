@@ -1,4 +1,4 @@
-"""add, sub, mul, div, scale, negative, abs."""
+"""add, sub, mul, div, scale, negative and abs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.elementwise.broadcasting_jax import plus, sum_to
-from placer.ops.elementwise.ordered_jax import order
+from placer.ops.elementwise.broadcasting_jax import broadcast_add, sum_to
+from placer.ops.elementwise.ordered_jax import compare
 
 Pair = tuple[jax.Array, jax.Array]
 
 
 def add(a: jax.Array, b: jax.Array) -> jax.Array:
-    return plus(a, b)
+    return broadcast_add(a, b)
 
 
 def sub(a: jax.Array, b: jax.Array) -> jax.Array:
-    return plus(a, -b)
+    return broadcast_add(a, -b)
 
 
 @jax.custom_vjp
@@ -30,8 +30,9 @@ def _mul_forward(a: jax.Array, b: jax.Array) -> tuple[jax.Array, Pair]:
     return a * b, (a, b)
 
 
-def _mul_backward(kept: Pair, dy: jax.Array) -> Pair:
-    a, b = kept
+def _mul_backward(saved: Pair, dy: jax.Array) -> Pair:
+    # da = dy · b, db = dy · a, each summed over the dimensions that were broadcast
+    a, b = saved
     return sum_to(dy * b, a.shape), sum_to(dy * a, b.shape)
 
 
@@ -47,10 +48,10 @@ def _div_forward(a: jax.Array, b: jax.Array) -> tuple[jax.Array, Pair]:
     return a / b, (a, b)
 
 
-def _div_backward(kept: Pair, dy: jax.Array) -> Pair:
-    a, b = kept
+def _div_backward(saved: Pair, dy: jax.Array) -> Pair:
+    a, b = saved
+    # da = dy / b, db = -dy · a / b² = -da · (a / b); b² could overflow
     da = dy / b
-    # a / b first: b² overflows where the quotient does not
     return sum_to(da, a.shape), sum_to(-da * (a / b), b.shape)
 
 
@@ -58,24 +59,24 @@ div.defvjp(_div_forward, _div_backward)
 
 
 def scale(x: jax.Array, *, factor: float, bias: float = 0.0) -> jax.Array:
-    scaled = _times(factor, x)
+    scaled = _multiply(factor, x)
     return scaled + bias if bias else scaled
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _times(factor: float, x: jax.Array) -> jax.Array:
+def _multiply(factor: float, x: jax.Array) -> jax.Array:
     return x * factor
 
 
-def _times_forward(factor: float, x: jax.Array) -> tuple[jax.Array, None]:
+def _multiply_forward(factor: float, x: jax.Array) -> tuple[jax.Array, None]:
     return x * factor, None
 
 
-def _times_backward(factor: float, kept: None, dy: jax.Array) -> tuple[jax.Array]:
+def _multiply_backward(factor: float, _: None, dy: jax.Array) -> tuple[jax.Array]:
     return (dy * factor,)
 
 
-_times.defvjp(_times_forward, _times_backward)
+_multiply.defvjp(_multiply_forward, _multiply_backward)
 
 
 def negative(x: jax.Array) -> jax.Array:
@@ -88,10 +89,11 @@ def abs(x: jax.Array) -> jax.Array:
 
 
 def _abs_forward(x: jax.Array) -> Pair:
-    return jnp.abs(x), order(x, 0)
+    return jnp.abs(x), compare(x, 0)
 
 
 def _abs_backward(sign: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # dx = dy · sign(x)
     return (dy * sign.astype(dy.dtype),)
 
 

@@ -1,13 +1,13 @@
-"""cast: the same numbers in another dtype."""
+"""cast: conversion to another dtype."""
 
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.checks import INTEGERS, arity
+from placer.ops.common.checks import INTEGERS, check_arity
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import FLOATS, TensorType
 
-_ONE = (Operand("x", "float, integer or bool, any shape"),)
+_OPERANDS = (Operand("x", "float, integer or bool, any shape"),)
 
 _DTYPES = (
     "bool",
@@ -28,27 +28,27 @@ _WIDER = {
     "float32": ("float32", "float64"),
     "float64": ("float64",),
 }
-"""The float dtypes that hold every number of one."""
+"""For each float dtype, those that represent all its numbers."""
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("cast", _ONE, types)
+    check_arity("cast", _OPERANDS, types)
     if types[0].dtype not in FLOATS | INTEGERS | {"bool"}:
         raise OpError(f"cast needs numbers, 'x' is {types[0]}", operand=0)
     return (TensorType(attrs["dtype"], types[0].shape),)
 
 
 def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
-    # where it rounds, a sum of rounded parts is not the rounded sum
+    # if the cast rounds, a sum of rounded partial values is not the rounded sum
     return ((0,),) if attrs["dtype"] in _WIDER.get(types[0].dtype, ()) else ()
 
 
 CAST = Declaration(
     "cast",
-    "The same numbers in another dtype: a float becomes an integer towards 0, a bool 0"
-    " or 1, and true is what is not 0. A gradient passes between floats only, in the"
-    " dtype of x.",
-    _ONE,
+    "Converts x to another dtype. A float is rounded towards 0 to become an integer, a"
+    " bool becomes 0 or 1, and a number that is not 0 becomes true. A gradient flows"
+    " only from a float to a float, in the dtype of x.",
+    _OPERANDS,
     _infer,
     lambda types, attrs: "rows",
     lambda types, attrs: types[0].numel(),
@@ -57,7 +57,8 @@ CAST = Declaration(
         Attr(
             "dtype",
             str,
-            "of the result; float64 needs the spec's precision to be that",
+            "the dtype of the result; float64 requires `precision: float64` in the"
+            " spec",
             required=True,
             choices=_DTYPES,
         ),

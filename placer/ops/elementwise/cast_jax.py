@@ -7,7 +7,11 @@ import jax.numpy as jnp
 
 
 def cast(x: jax.Array, *, dtype: str) -> jax.Array:
-    """ValueError for float64 without `precision: float64`: JAX would make it float32."""
+    """Convert x to `dtype`.
+
+    Raises ValueError for float64 without `precision: float64`, which JAX would turn
+    into float32 silently.
+    """
     if dtype == "float64" and jnp.result_type(float) != dtype:
         raise ValueError("cast to float64 needs a spec of precision: float64")
     return x.astype(dtype)

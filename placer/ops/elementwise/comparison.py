@@ -1,4 +1,4 @@
-"""greater, less, equal, where, maximum, minimum, clip: which of two it is."""
+"""greater, less, equal, where, maximum, minimum and clip."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Callable
 from placer.errors import OpError
 from placer.ops.common.checks import (
     INTEGERS,
-    arity,
-    broadcast,
-    each_row,
-    need_float,
-    need_integer,
-    need_same_dtype,
+    broadcast_shapes,
+    check_arity,
+    require_float,
+    require_integer,
+    require_same_dtype,
+    rowwise,
 )
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.ops.elementwise.broadcasting import (
-    NAMES,
-    ONE,
-    PAIR,
+    BINARY,
+    BINARY_NAMES,
+    UNARY,
+    binary_rule,
     grad_flops,
-    infer_one,
-    infer_pair,
-    once,
-    rows,
+    infer_binary,
+    infer_unary,
+    result_flops,
 )
 from placer.types import TensorType
 
@@ -34,30 +34,30 @@ _CASES = (
 
 _NUMBERS = (
     Operand("a", "float or integer, any shape"),
-    Operand("b", "the same dtype, broadcast to a"),
+    Operand("b", "the same dtype; a and b are broadcast to each other"),
 )
 
 
 def _infer_comparison(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        arity(kind, _NUMBERS, types)
-        for index, name in enumerate(NAMES):
+        check_arity(kind, _NUMBERS, types)
+        for index, name in enumerate(BINARY_NAMES):
             if not types[index].is_float:
-                need_integer(kind, name, types, index)
-        need_same_dtype(kind, NAMES, types)
-        return (TensorType("bool", broadcast(kind, NAMES, types)),)
+                require_integer(kind, name, types, index)
+        require_same_dtype(kind, BINARY_NAMES, types)
+        return (TensorType("bool", broadcast_shapes(kind, BINARY_NAMES, types)),)
 
     return infer
 
 
-def _comparison(kind: str, doc: str, formula: str, example: str) -> Declaration:
+def _declare_comparison(kind: str, doc: str, formula: str, example: str) -> Declaration:
     return Declaration(
         kind,
         doc,
         _NUMBERS,
         _infer_comparison(kind),
-        rows,
-        once,
+        binary_rule,
+        result_flops,
         lambda types, attrs, wrt: 0,
         differentiable=False,
         formula=formula,
@@ -66,60 +66,65 @@ def _comparison(kind: str, doc: str, formula: str, example: str) -> Declaration:
     )
 
 
-GREATER = _comparison(
+GREATER = _declare_comparison(
     "greater",
-    "Whether the first value is the greater one: something for `where` to take. No"
-    " gradient flows through it.",
+    "a > b, element by element, with broadcasting: a condition for `where`. It has no"
+    " gradient.",
     "out = a > b",
     "{name: there, op: greater, in: [ids, zero]}",
 )
-LESS = _comparison(
+LESS = _declare_comparison(
     "less",
-    "Whether the first value is the smaller one. No gradient flows through it.",
+    "a < b, element by element, with broadcasting: a condition for `where`. It has no"
+    " gradient.",
     "out = a < b",
     "{name: short, op: less, in: [length, limit]}",
 )
-EQUAL = _comparison(
+EQUAL = _declare_comparison(
     "equal",
-    "Whether two values are equal; NaN equals nothing. No gradient flows through it.",
+    "a = b, element by element, with broadcasting: a condition for `where`. NaN is not"
+    " equal to anything. It has no gradient.",
     "out = a = b",
     "{name: padded, op: equal, in: [ids, zero]}",
 )
 
 _CHOICE = (
     Operand("condition", "bool, or an integer that is true unless it is 0"),
-    Operand("a", "float, taken where the condition is true"),
-    Operand("b", "the same dtype, taken elsewhere; all three broadcast"),
+    Operand("a", "float, the result where the condition is true"),
+    Operand("b", "the same dtype, the result elsewhere; all three are broadcast"),
 )
-_CHOICE_NAMES = ("condition", *NAMES)
+_CHOICE_NAMES = ("condition", *BINARY_NAMES)
 
 
 def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("where", _CHOICE, types)
+    check_arity("where", _CHOICE, types)
     if types[0].dtype not in INTEGERS | {"bool"}:
         raise OpError(
             f"where needs a bool or integer operand as 'condition', not {types[0]}",
             operand=0,
             hint="greater, less and equal make one" if types[0].is_float else None,
         )
-    for index, name in enumerate(NAMES, start=1):
-        need_float("where", name, types, index)
+    for index, name in enumerate(BINARY_NAMES, start=1):
+        require_float("where", name, types, index)
     if types[1].dtype != types[2].dtype:
         raise OpError(
             f"where needs operands of one dtype, 'a' is {types[1]}, 'b' is {types[2]}",
             operand=2,
         )
-    return (TensorType(types[1].dtype, broadcast("where", _CHOICE_NAMES, types)),)
+    return (
+        TensorType(types[1].dtype, broadcast_shapes("where", _CHOICE_NAMES, types)),
+    )
 
 
 WHERE = Declaration(
     "where",
-    "One value where a condition is true, another elsewhere. What is not taken gets a"
-    " gradient of 0; an op before it makes NaN of that where its own slope is inf.",
+    "Selects a where a condition is true and b elsewhere, with broadcasting. Elements"
+    " that are not selected get a gradient of 0. If an op before has an infinite"
+    " derivative there, its gradient is 0 · inf = NaN.",
     _CHOICE,
     _infer_where,
-    rows,
-    once,
+    binary_rule,
+    result_flops,
     grad_flops(0, 1, 1),
     linear=lambda types, attrs: ((1, 2),),
     saves=lambda types, attrs: (0,),
@@ -132,17 +137,17 @@ WHERE = Declaration(
 )
 
 
-def _extreme(kind: str, doc: str, formula: str, example: str) -> Declaration:
+def _declare_extremum(kind: str, doc: str, formula: str, example: str) -> Declaration:
     return Declaration(
         kind,
         doc,
-        PAIR,
-        infer_pair(kind),
-        rows,
-        once,
+        BINARY,
+        infer_binary(kind),
+        binary_rule,
+        result_flops,
         grad_flops(2, 2),
         residuals=lambda types, attrs: (
-            TensorType("int8", broadcast(kind, NAMES, types)),
+            TensorType("int8", broadcast_shapes(kind, BINARY_NAMES, types)),
         ),
         formula=formula,
         cases=_CASES,
@@ -150,24 +155,24 @@ def _extreme(kind: str, doc: str, formula: str, example: str) -> Declaration:
     )
 
 
-MAXIMUM = _extreme(
+MAXIMUM = _declare_extremum(
     "maximum",
-    "The greater of two values. Where they are equal each gets half of the gradient, as"
-    " in JAX and PyTorch.",
+    "The elementwise maximum of two values, with broadcasting; NaN if one is NaN. If"
+    " they are equal, each gets half of the gradient, as in JAX and PyTorch.",
     "out = max(a, b); da = dy where a > b, dy / 2 where a = b, else 0",
     "{name: most, op: maximum, in: [left, right]}",
 )
-MINIMUM = _extreme(
+MINIMUM = _declare_extremum(
     "minimum",
-    "The smaller of two values. Where they are equal each gets half of the gradient, as"
-    " in JAX and PyTorch.",
+    "The elementwise minimum of two values, with broadcasting; NaN if one is NaN. If"
+    " they are equal, each gets half of the gradient, as in JAX and PyTorch.",
     "out = min(a, b); da = dy where a < b, dy / 2 where a = b, else 0",
     "{name: least, op: minimum, in: [left, right]}",
 )
 
 
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    result = infer_one("clip")(types, attrs)
+    result = infer_unary("clip")(types, attrs)
     low, high = attrs["min"], attrs["max"]
     if low is None and high is None:
         raise OpError("clip needs min, max or both")
@@ -176,22 +181,23 @@ def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return result
 
 
-def _bounds(attrs: Attrs) -> int:
+def _count_bounds(attrs: Attrs) -> int:
     return sum(attrs[name] is not None for name in ("min", "max"))
 
 
 CLIP = Declaration(
     "clip",
-    "The value, kept within bounds. The gradient passes on the bounds and between them,"
-    " as PyTorch and TensorFlow have it; JAX halves it on a bound.",
-    ONE,
+    "Limits x to the interval from `min` to `max`. NaN stays NaN. The gradient passes"
+    " between the bounds and on them, as in PyTorch and TensorFlow; JAX halves it on a"
+    " bound. At least one bound is required.",
+    UNARY,
     _infer_clip,
-    each_row,
-    lambda types, attrs: _bounds(attrs) * types[0].numel(),
+    rowwise,
+    lambda types, attrs: _count_bounds(attrs) * types[0].numel(),
     lambda types, attrs, wrt: types[0].numel() * len(wrt),
     attrs=(
-        Attr("min", float | None, "the lower bound, null for none", default=None),
-        Attr("max", float | None, "the upper bound, null for none", default=None),
+        Attr("min", float | None, "the lower bound; null: no bound", default=None),
+        Attr("max", float | None, "the upper bound; null: no bound", default=None),
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
     formula="out = min(max(x, min), max); dx = dy where min ≤ x ≤ max, else 0",

@@ -1,4 +1,4 @@
-"""greater, less, equal, where, maximum, minimum, clip."""
+"""greater, less, equal, where, maximum, minimum and clip."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from placer.ops.elementwise.broadcasting_jax import Shapes, sum_to
-from placer.ops.elementwise.ordered_jax import order
+from placer.ops.elementwise.ordered_jax import compare
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -45,8 +45,9 @@ def _where_forward(
 def _where_backward(
     shapes: Shapes, condition: jax.Array, dy: jax.Array
 ) -> tuple[None, jax.Array, jax.Array]:
-    chosen = condition != 0
-    da, db = jnp.where(chosen, dy, 0), jnp.where(chosen, 0, dy)
+    # da = dy where the condition is true, db = dy elsewhere
+    holds = condition != 0
+    da, db = jnp.where(holds, dy, 0), jnp.where(holds, 0, dy)
     return None, sum_to(da, shapes[0]), sum_to(db, shapes[1])
 
 
@@ -63,7 +64,7 @@ def _maximum(shapes: Shapes, a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _maximum_forward(shapes: Shapes, a: jax.Array, b: jax.Array) -> Pair:
-    return jnp.maximum(a, b), order(a, b)
+    return jnp.maximum(a, b), compare(a, b)
 
 
 def minimum(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -76,18 +77,18 @@ def _minimum(shapes: Shapes, a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def _minimum_forward(shapes: Shapes, a: jax.Array, b: jax.Array) -> Pair:
-    return jnp.minimum(a, b), order(b, a)
+    return jnp.minimum(a, b), compare(b, a)
 
 
-def _extreme_backward(shapes: Shapes, ahead: jax.Array, dy: jax.Array) -> Pair:
-    """`ahead` is 1 where a was taken, -1 where b was, 0 where they were equal."""
-    tie = jnp.where(ahead == 0, dy / 2, 0)
-    da, db = jnp.where(ahead > 0, dy, tie), jnp.where(ahead < 0, dy, tie)
+def _extremum_backward(shapes: Shapes, selected: jax.Array, dy: jax.Array) -> Pair:
+    """`selected` is 1 where a was selected, -1 where b was, 0 where they were equal."""
+    tie = jnp.where(selected == 0, dy / 2, 0)
+    da, db = jnp.where(selected > 0, dy, tie), jnp.where(selected < 0, dy, tie)
     return sum_to(da, shapes[0]), sum_to(db, shapes[1])
 
 
-_maximum.defvjp(_maximum_forward, _extreme_backward)
-_minimum.defvjp(_minimum_forward, _extreme_backward)
+_maximum.defvjp(_maximum_forward, _extremum_backward)
+_minimum.defvjp(_minimum_forward, _extremum_backward)
 
 
 def clip(

@@ -1,4 +1,4 @@
-"""Which of two values is the greater one, in a byte: what slopes at kinks come from."""
+"""The order of two values as int8, a small residual for derivatives with kinks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import jax
 import jax.numpy as jnp
 
 
-def order(a: jax.Array, b: jax.Array | int) -> jax.Array:
-    """int8: 1 where a is greater, -1 where b is, 0 where they are equal or one is NaN."""
+def compare(a: jax.Array, b: jax.Array | int) -> jax.Array:
+    """Return int8: 1 where a > b, -1 where a < b, 0 if they are equal or one is NaN."""
     return (a > b).astype(jnp.int8) - (a < b).astype(jnp.int8)

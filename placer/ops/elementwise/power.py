@@ -1,4 +1,4 @@
-"""square, sqrt, pow, exp, log: powers and logarithms, element by element."""
+"""square, sqrt, pow, exp and log."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from math import isfinite
 
 from placer.errors import OpError
-from placer.ops.common.checks import each_row
+from placer.ops.common.checks import rowwise
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Types
-from placer.ops.elementwise.broadcasting import ONE, infer_one
+from placer.ops.elementwise.broadcasting import UNARY, infer_unary
 from placer.types import TensorType
 
 SQUARE = Declaration(
     "square",
-    "The value times itself.",
-    ONE,
-    infer_one("square"),
-    each_row,
+    "The square of x, element by element.",
+    UNARY,
+    infer_unary("square"),
+    rowwise,
     lambda types, attrs: types[0].numel(),
     lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
     saves=lambda types, attrs: (0,),
@@ -26,10 +26,11 @@ SQUARE = Declaration(
 )
 SQRT = Declaration(
     "sqrt",
-    "The square root, element by element. Its derivative at 0 is inf, as JAX has it.",
-    ONE,
-    infer_one("sqrt"),
-    each_row,
+    "The square root, element by element; NaN for a negative value. Its derivative at 0"
+    " is inf, as in JAX.",
+    UNARY,
+    infer_unary("sqrt"),
+    rowwise,
     lambda types, attrs: types[0].numel(),
     lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
     residuals=lambda types, attrs: (types[0],),
@@ -40,7 +41,7 @@ SQRT = Declaration(
 
 
 def _infer_pow(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    result = infer_one("pow")(types, attrs)
+    result = infer_unary("pow")(types, attrs)
     if not isfinite(attrs["exponent"]):
         raise OpError(
             f"pow needs a finite exponent, not {attrs['exponent']}", attr="exponent"
@@ -58,15 +59,16 @@ def _pow_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 POW = Declaration(
     "pow",
-    "The value to a fixed power. A whole exponent multiplies, so that negative values"
-    " have powers too; of another exponent they give NaN. x to the 0 is 1 for every x,"
-    " and has no slope. A slope at 0 is inf where the exponent is below 1.",
-    ONE,
+    "x to the power of a constant. An integral exponent is computed by multiplication,"
+    " also for negative x; for another exponent a negative x gives NaN. x⁰ is 1 for"
+    " every x, with derivative 0. The derivative at 0 is infinite for other exponents"
+    " below 1.",
+    UNARY,
     _infer_pow,
-    each_row,
+    rowwise,
     _pow_flops,
     _pow_grad_flops,
-    attrs=(Attr("exponent", float, "the power, finite", required=True),),
+    attrs=(Attr("exponent", float, "the exponent, finite", required=True),),
     linear=lambda types, attrs: ((0,),) if attrs["exponent"] == 1 else (),
     saves=lambda types, attrs: () if attrs["exponent"] in (0, 1) else (0,),
     formula="out = x^exponent; dx = dy · exponent · x^(exponent - 1)",
@@ -78,10 +80,10 @@ POW = Declaration(
 )
 EXP = Declaration(
     "exp",
-    "The exponential.",
-    ONE,
-    infer_one("exp"),
-    each_row,
+    "The exponential of x, element by element.",
+    UNARY,
+    infer_unary("exp"),
+    rowwise,
     lambda types, attrs: types[0].numel(),
     lambda types, attrs, wrt: types[0].numel() * len(wrt),
     residuals=lambda types, attrs: (types[0],),
@@ -91,10 +93,10 @@ EXP = Declaration(
 )
 LOG = Declaration(
     "log",
-    "The natural logarithm: of 0 it is -inf, of a negative value NaN.",
-    ONE,
-    infer_one("log"),
-    each_row,
+    "The natural logarithm, element by element: -inf for 0, NaN for a negative value.",
+    UNARY,
+    infer_unary("log"),
+    rowwise,
     lambda types, attrs: types[0].numel(),
     lambda types, attrs, wrt: types[0].numel() * len(wrt),
     saves=lambda types, attrs: (0,),

@@ -1,4 +1,4 @@
-"""square, sqrt, pow, exp, log."""
+"""square, sqrt, pow, exp and log."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def _square_forward(x: jax.Array) -> Pair:
 
 
 def _square_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = 2x
     return (2 * x * dy,)
 
 
@@ -37,6 +38,7 @@ def _sqrt_forward(x: jax.Array) -> Pair:
 
 
 def _sqrt_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = 1 / (2 √x) = 1 / (2y)
     return (dy / (y + y),)
 
 
@@ -50,7 +52,7 @@ def pow(x: jax.Array, *, exponent: float) -> jax.Array:
 
 
 def _power(x: jax.Array, exponent: float) -> jax.Array:
-    """x to a power; a whole one by products."""
+    """Return x to a power, by multiplication if the exponent is integral."""
     if float(exponent).is_integer():
         return jax.lax.integer_pow(x, int(exponent))
     return jnp.power(x, exponent)
@@ -66,6 +68,7 @@ def _pow_forward(exponent: float, x: jax.Array) -> Pair:
 
 
 def _pow_backward(exponent: float, x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = exponent · x^(exponent - 1)
     return (dy * (exponent * _power(x, exponent - 1)),)
 
 
@@ -83,6 +86,7 @@ def _exp_forward(x: jax.Array) -> Pair:
 
 
 def _exp_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = exp(x) = y
     return (dy * y,)
 
 
@@ -99,6 +103,7 @@ def _log_forward(x: jax.Array) -> Pair:
 
 
 def _log_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # y' = 1 / x
     return (dy / x,)
 
 

@@ -1,25 +1,25 @@
-"""Convolutions, channels last, and their transposes: layers with a kernel `w`."""
+"""Convolutions and transposed convolutions, with the channels last."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from placer.ops.common.checks import each_row
+from placer.ops.common.checks import rowwise
 from placer.ops.declaration import Case, Declaration
-from placer.ops.elementwise.activation import kept
+from placer.ops.elementwise.activation import activation_residuals
 from placer.ops.image.correlation import (
-    Layer,
-    attributes,
+    ConvLayer,
     flops,
     grad_flops,
     infer,
-    linear,
-    parameters,
+    linear_groups,
+    make_attributes,
+    make_parameters,
 )
 
 
 def _declaration(
-    layer: Layer,
+    layer: ConvLayer,
     doc: str,
     formula: str,
     source: str,
@@ -31,16 +31,16 @@ def _declaration(
         doc,
         layer.operands,
         partial(infer, layer),
-        each_row,
+        rowwise,
         partial(flops, layer),
         partial(grad_flops, layer),
-        attrs=attributes(layer),
-        linear=linear,
+        attrs=make_attributes(layer),
+        linear=linear_groups,
         saves=lambda types, attrs: (0, 1),
-        residuals=lambda types, attrs: kept(
+        residuals=lambda types, attrs: activation_residuals(
             attrs["activation"], infer(layer, types, attrs)[0]
         ),
-        parameters=partial(parameters, layer),
+        parameters=partial(make_parameters, layer),
         formula=formula,
         source=source,
         cases=cases,
@@ -49,15 +49,16 @@ def _declaration(
 
 
 _KERAS = (
-    "`w` begins as Glorot and Bengio (2010) have it, `b` at 0; names, defaults and the"
-    " padding of `same` are those of Keras' "
+    "initial `w` as in Glorot and Bengio (2010), `b` 0; names, defaults and the padding"
+    " `same` are those of Keras' "
 )
 
 CONV1D = _declaration(
-    Layer("conv1d", 1),
-    "A window of weights slid along a sequence, with an optional activation; it makes"
-    " its parameters `w` and `b`. `padding: [[n, 0]]` looks back only.",
-    "out[i] = activation(Σ x[i · stride + k · dilation - before] · w[k] + b), the sum"
+    ConvLayer("conv1d", 1),
+    "A one-dimensional convolution of a sequence, followed by an activation. With"
+    " `padding: [[n, 0]]` and n = (kernel_size - 1) · dilation it is causal. Creates"
+    " the parameters `w` and `b`.",
+    "out[i] = activation(Σ x[i · stride + k · dilation - before] · w[k] + b), summed"
     " over k and the channels of the group",
     _KERAS + "Conv1D",
     (
@@ -70,11 +71,12 @@ CONV1D = _declaration(
     "{name: c1, op: conv1d, in: tokens, filters: 32, kernel_size: 3, padding: same}",
 )
 CONV2D = _declaration(
-    Layer("conv2d", 2),
-    "A window of weights slid over an image, with an optional activation; it makes its"
-    " parameters `w` and `b`.",
+    ConvLayer("conv2d", 2),
+    "A two-dimensional convolution of images, followed by an activation. Like the"
+    " convolutions of other frameworks, it is a cross-correlation: `w` is not flipped."
+    " Creates the parameters `w` and `b`.",
     "out[i, j] = activation(Σ x[i · stride + k · dilation - before, …] · w[k, l] + b),"
-    " the sum over k, l and the channels of the group",
+    " summed over k, l and the channels of the group",
     _KERAS + "Conv2D",
     (
         Case(
@@ -90,11 +92,12 @@ CONV2D = _declaration(
     " activation: relu}",
 )
 DEPTHWISE_CONV2D = _declaration(
-    Layer("depthwise_conv2d", 2, "depthwise"),
-    "Each channel convolved by itself, with `multiplier` filters that stand side by side"
-    " in the result; it makes its parameters `w` and `b`.",
+    ConvLayer("depthwise_conv2d", 2, "depthwise"),
+    "A depthwise two-dimensional convolution: each channel is convolved separately with"
+    " `multiplier` filters, followed by an activation. The result has channels ·"
+    " multiplier channels. Creates the parameters `w` and `b`.",
     "out[i, j, c · multiplier + m] = activation(Σ x[i · stride + k · dilation - before,"
-    " …, c] · w[k, l, c, m] + b), the sum over k and l",
+    " …, c] · w[k, l, c, m] + b), summed over k and l",
     _KERAS + "DepthwiseConv2D, whose `depth_multiplier` is `multiplier`",
     (
         Case(
@@ -105,10 +108,12 @@ DEPTHWISE_CONV2D = _declaration(
     "{name: d1, op: depthwise_conv2d, in: c1, kernel_size: 3, padding: same}",
 )
 CONV1D_TRANSPOSE = _declaration(
-    Layer("conv1d_transpose", 1, "transpose"),
-    "The transpose of the conv1d that has these attributes and this `w`: each element"
-    " adds a window of weights to the result.",
-    "out[i · stride + k · dilation - before] += x[i] · w[k]ᵀ; then b and the activation",
+    ConvLayer("conv1d_transpose", 1, "transpose"),
+    "A transposed one-dimensional convolution, followed by an activation: the"
+    " transpose (gradient) of conv1d with these attributes and this `w`. The size of"
+    " the result is as in conv2d_transpose. Creates the parameters `w` and `b`.",
+    "out[i · stride + k · dilation - before] += x[i] · w[k]ᵀ; then b and the"
+    " activation",
     _KERAS + "Conv1DTranspose",
     (
         Case(
@@ -119,11 +124,12 @@ CONV1D_TRANSPOSE = _declaration(
     "{name: up, op: conv1d_transpose, in: h, filters: 8, kernel_size: 4, strides: 2}",
 )
 CONV2D_TRANSPOSE = _declaration(
-    Layer("conv2d_transpose", 2, "transpose"),
-    "The transpose of the conv2d that has these attributes and this `w`: each element"
-    " adds a window of weights to the result. The result has size · stride elements"
-    " where padding is same, and what its windows cover where it is valid; a padding in"
-    " numbers is taken off that.",
+    ConvLayer("conv2d_transpose", 2, "transpose"),
+    "A transposed two-dimensional convolution, followed by an activation: the transpose"
+    " (gradient) of conv2d with these attributes and this `w`. Along each dimension the"
+    " result has size · stride elements if padding is `same`, and the elements that the"
+    " windows cover if it is `valid`; padding in numbers is subtracted from those."
+    " Creates the parameters `w` and `b`.",
     "out[i · stride + k · dilation - before, …] += x[i, j] · w[k, l]ᵀ; then b and the"
     " activation",
     _KERAS + "Conv2DTranspose",

@@ -1,6 +1,7 @@
-"""Convolutions and their transposes: both keep x and w for backward, nothing else.
+"""Convolutions and transposed convolutions. Their backward needs only x and w.
 
-What runs over one dimension is an image of height 1: XLA is slower at it by itself.
+A one-dimensional convolution is computed as one of images of height 1, because XLA's
+one-dimensional convolution is slower.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from functools import partial
 import jax
 
 from placer.ops.elementwise.activation_jax import ACTIVATIONS
-from placer.ops.elementwise.broadcasting_jax import plus
+from placer.ops.elementwise.broadcasting_jax import broadcast_add
 from placer.ops.image.correlation_jax import (
     Correlation,
     correlate,
-    into_image,
-    into_kernel,
+    transpose_to_image,
+    transpose_to_kernel,
 )
 from placer.ops.image.windows import (
     Padding,
     Sizes,
     Window,
-    enlarged,
-    outputs,
-    windows,
+    make_windows,
+    output_sizes,
+    transposed_sizes,
 )
 
 Pair = tuple[jax.Array, jax.Array]
@@ -42,7 +43,7 @@ def conv1d(
     activation: str = "none",
 ) -> jax.Array:
     y = _convolution("conv1d", x, w, w.shape[1:], strides, padding, dilation, groups)
-    return _finished(y, b, activation)
+    return _add_bias_and_activate(y, b, activation)
 
 
 def conv2d(
@@ -57,7 +58,7 @@ def conv2d(
     activation: str = "none",
 ) -> jax.Array:
     y = _convolution("conv2d", x, w, w.shape[2:], strides, padding, dilation, groups)
-    return _finished(y, b, activation)
+    return _add_bias_and_activate(y, b, activation)
 
 
 def depthwise_conv2d(
@@ -71,9 +72,9 @@ def depthwise_conv2d(
     activation: str = "none",
 ) -> jax.Array:
     channels, multiplier = w.shape[2:]
-    joins, kind = (1, channels * multiplier), "depthwise_conv2d"
-    y = _convolution(kind, x, w, joins, strides, padding, dilation, channels)
-    return _finished(y, b, activation)
+    channel_dims, kind = (1, channels * multiplier), "depthwise_conv2d"
+    y = _convolution(kind, x, w, channel_dims, strides, padding, dilation, channels)
+    return _add_bias_and_activate(y, b, activation)
 
 
 def conv1d_transpose(
@@ -88,7 +89,7 @@ def conv1d_transpose(
     activation: str = "none",
 ) -> jax.Array:
     y = _transpose("conv1d_transpose", x, w, strides, padding, dilation, groups)
-    return _finished(y, b, activation)
+    return _add_bias_and_activate(y, b, activation)
 
 
 def conv2d_transpose(
@@ -103,12 +104,14 @@ def conv2d_transpose(
     activation: str = "none",
 ) -> jax.Array:
     y = _transpose("conv2d_transpose", x, w, strides, padding, dilation, groups)
-    return _finished(y, b, activation)
+    return _add_bias_and_activate(y, b, activation)
 
 
-def _finished(y: jax.Array, b: jax.Array | None, activation: str) -> jax.Array:
+def _add_bias_and_activate(
+    y: jax.Array, b: jax.Array | None, activation: str
+) -> jax.Array:
     if b is not None:
-        y = plus(y, b)
+        y = broadcast_add(y, b)
     return y if activation == "none" else ACTIVATIONS[activation](y)
 
 
@@ -116,17 +119,17 @@ def _convolution(
     kind: str,
     x: jax.Array,
     w: jax.Array,
-    joins: Sequence[int],
+    channel_dims: Sequence[int],
     strides: Sizes,
     padding: Padding,
     dilation: Sizes,
     groups: int,
 ) -> jax.Array:
-    """x correlated with w, whose last two dimensions are `joins` to XLA."""
+    """Correlate x with w, whose last two dimensions are `channel_dims` for XLA."""
     image, window = x.shape[1:-1], w.shape[: x.ndim - 2]
-    slid = windows(kind, image, window, strides, padding, dilation)
-    shape = (x.shape[0], *outputs(kind, slid, image), joins[1])
-    c = _correlation(slid, groups, x.shape, (*window, *joins), shape)
+    windows = make_windows(kind, image, window, strides, padding, dilation)
+    shape = (x.shape[0], *output_sizes(kind, windows, image), channel_dims[1])
+    c = _correlation(windows, groups, x.shape, (*window, *channel_dims), shape)
     return _correlate(c, x, w).reshape(shape)
 
 
@@ -139,28 +142,28 @@ def _transpose(
     dilation: Sizes,
     groups: int,
 ) -> jax.Array:
-    """The transpose of the correlation with w whose result is x."""
+    """Apply the transpose of the correlation with w to x."""
     sizes, window = x.shape[1:-1], w.shape[: x.ndim - 2]
-    image = enlarged(kind, sizes, window, strides, padding, dilation)
-    slid = windows(kind, image, window, strides, padding, dilation)
+    image = transposed_sizes(kind, sizes, window, strides, padding, dilation)
+    windows = make_windows(kind, image, window, strides, padding, dilation)
     shape = (x.shape[0], *image, w.shape[-2] * groups)
-    c = _correlation(slid, groups, shape, w.shape, x.shape)
-    return _spread(c, x, w).reshape(shape)
+    c = _correlation(windows, groups, shape, w.shape, x.shape)
+    return _correlate_transposed(c, x, w).reshape(shape)
 
 
 def _correlation(
-    slid: tuple[Window, ...],
+    windows: tuple[Window, ...],
     groups: int,
     image: Sequence[int],
     kernel: Sequence[int],
     result: Sequence[int],
 ) -> Correlation:
-    if len(slid) == 2:
-        first, second = slid
+    if len(windows) == 2:
+        first, second = windows
         return Correlation(
             (first, second), groups, tuple(image), tuple(kernel), tuple(result)
         )
-    (only,) = slid
+    (only,) = windows
     return Correlation(
         (Window(1), only),
         groups,
@@ -181,10 +184,11 @@ def _correlate_forward(
     return _correlate(c, x, w), (x, w)
 
 
-def _correlate_backward(c: Correlation, kept: Pair, dy: jax.Array) -> Pair:
-    x, w = kept
-    dx = into_image(c, dy, w.reshape(c.kernel))
-    dw = into_kernel(c, x.reshape(c.image), dy)
+def _correlate_backward(c: Correlation, saved: Pair, dy: jax.Array) -> Pair:
+    # y = x ⋆ w is linear in x and in w: each cotangent is the transpose applied to dy
+    x, w = saved
+    dx = transpose_to_image(c, dy, w.reshape(c.kernel))
+    dw = transpose_to_kernel(c, x.reshape(c.image), dy)
     return dx.reshape(x.shape), dw.reshape(w.shape)
 
 
@@ -192,21 +196,25 @@ _correlate.defvjp(_correlate_forward, _correlate_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _spread(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
-    return into_image(c, x.reshape(c.result), w.reshape(c.kernel))
+def _correlate_transposed(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
+    return transpose_to_image(c, x.reshape(c.result), w.reshape(c.kernel))
 
 
-def _spread_forward(
+def _correlate_transposed_forward(
     c: Correlation, x: jax.Array, w: jax.Array
 ) -> tuple[jax.Array, Pair]:
-    return _spread(c, x, w), (x, w)
+    return _correlate_transposed(c, x, w), (x, w)
 
 
-def _spread_backward(c: Correlation, kept: Pair, dy: jax.Array) -> Pair:
-    x, w = kept
+def _correlate_transposed_backward(c: Correlation, saved: Pair, dy: jax.Array) -> Pair:
+    # y is the transpose of z ⋆ w in z: dx = dy ⋆ w, and x has the role of the result's
+    # cotangent in dw
+    x, w = saved
     dx = correlate(c, dy, w.reshape(c.kernel))
-    dw = into_kernel(c, dy, x.reshape(c.result))
+    dw = transpose_to_kernel(c, dy, x.reshape(c.result))
     return dx.reshape(x.shape), dw.reshape(w.shape)
 
 
-_spread.defvjp(_spread_forward, _spread_backward)
+_correlate_transposed.defvjp(
+    _correlate_transposed_forward, _correlate_transposed_backward
+)

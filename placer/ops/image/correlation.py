@@ -1,4 +1,4 @@
-"""What all convolutions declare alike: their kernels, result types and costs."""
+"""Declarations shared by all convolutions: kernels, result types and costs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Literal
 
 from placer.errors import OpError
 from placer.ops.common.checks import (
-    arity,
-    elements,
-    ints,
-    need_same_dtype,
+    check_arity,
+    count_elements,
+    is_static,
+    require_same_dtype,
 )
 from placer.ops.declaration import (
     Attr,
@@ -30,12 +30,12 @@ from placer.ops.image.windows import (
     IMAGES,
     PADDING,
     STRIDES,
-    each,
-    enlarged,
-    image_of,
-    outputs,
-    pairs,
-    windows,
+    count_taps,
+    image_sizes,
+    make_windows,
+    output_sizes,
+    per_dimension,
+    transposed_sizes,
 )
 from placer.types import TensorType
 
@@ -48,33 +48,37 @@ _CHANNELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """A kind of convolution: over how many dimensions, and how `w` joins channels."""
+class ConvLayer:
+    """A kind of convolution.
+
+    `dims` is the number of dimensions that the window slides along, `style` how `w`
+    connects channels.
+    """
 
     kind: str
     dims: int
     style: Literal["plain", "depthwise", "transpose"] = "plain"
 
     @property
-    def w(self) -> str:
-        """The shape of `w` in words."""
+    def w_shape(self) -> str:
+        """The shape of `w`, as documentation."""
         return f"[{_WINDOW[self.dims]}, {_CHANNELS[self.style]}]"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         return (
             Operand("x", f"float, {IMAGES[self.dims]}"),
-            Operand("w", f"the same dtype, {self.w}", parameter=True),
+            Operand("w", f"the same dtype, {self.w_shape}", parameter=True),
             Operand("b", "the same dtype, [filters]", optional=True, parameter=True),
         )
 
     @property
-    def number(self) -> str:
-        """The attribute that says how many filters there are, or for each channel."""
+    def filters_attr(self) -> str:
+        """The attribute for the number of filters, or of filters per channel."""
         return "multiplier" if self.style == "depthwise" else "filters"
 
-    def joins(self, channels: int, groups: int, number: int) -> tuple[int, int]:
-        """The last two dimensions of `w`."""
+    def channel_dims(self, channels: int, groups: int, number: int) -> tuple[int, int]:
+        """Return the last two dimensions of `w`."""
         match self.style:
             case "plain":
                 return channels // groups, number
@@ -83,9 +87,9 @@ class Layer:
             case "transpose":
                 return number // groups, channels
 
-    def filters(self, channels: int, groups: int, w: TensorType) -> int | None:
-        """How many filters `w` makes of so many channels; None if it does not fit."""
-        if w.rank != self.dims + 2 or not ints(w.shape) or 0 in w.shape:
+    def count_filters(self, channels: int, groups: int, w: TensorType) -> int | None:
+        """Return the number of channels of the result; None if `w` does not fit."""
+        if w.rank != self.dims + 2 or not is_static(w.shape) or 0 in w.shape:
             return None
         first, second = (int(d) for d in w.shape[-2:])
         match self.style:
@@ -98,138 +102,161 @@ class Layer:
         return None
 
 
-def _groups(layer: Layer, channels: int, attrs: Attrs) -> int:
-    """Into how many groups the channels are parted; depthwise ones do not say."""
-    groups: int = attrs.get("groups", 1)
+def _groups(layer: ConvLayer, channels: int, attrs: Attrs) -> int:
+    """Return the number of groups; raise OpError if it does not divide the channels."""
+    groups: int = attrs.get(
+        "groups", 1
+    )  # a depthwise convolution has no such attribute
     if groups < 1 or channels % groups:
         raise OpError(
-            f"{layer.kind} cannot part {channels} channels into {groups} groups",
+            f"{layer.kind} cannot divide {channels} channels into {groups} groups",
             attr="groups",
         )
     return groups
 
 
-def _image(layer: Layer, types: Types, attrs: Attrs) -> tuple[int, ...]:
-    """The sizes of the result, without batch and filters."""
-    image, _ = image_of(layer.kind, types, layer.dims)
+def _result_sizes(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[int, ...]:
+    """Return the sizes of the result, without batch and channels."""
+    image, _ = image_sizes(layer.kind, types, layer.dims)
     window = [int(d) for d in types[1].shape[: layer.dims]]
-    given = (attrs["strides"], attrs["padding"], attrs["dilation"])
+    options = (attrs["strides"], attrs["padding"], attrs["dilation"])
     if layer.style == "transpose":
-        return enlarged(layer.kind, image, window, *given)
-    return outputs(layer.kind, windows(layer.kind, image, window, *given), image)
+        return transposed_sizes(layer.kind, image, window, *options)
+    return output_sizes(
+        layer.kind, make_windows(layer.kind, image, window, *options), image
+    )
 
 
-def infer(layer: Layer, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    """The type of the result; OpError names the operand or attribute at fault."""
+def infer(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    """Return the result type; raise OpError for an invalid operand or attribute."""
     kind = layer.kind
-    arity(kind, layer.operands, types)
-    _, channels = image_of(kind, types, layer.dims)
-    need_same_dtype(kind, ("x", "w", "b"), types)
+    check_arity(kind, layer.operands, types)
+    _, channels = image_sizes(kind, types, layer.dims)
+    require_same_dtype(kind, ("x", "w", "b"), types)
     x, w = types[0], types[1]
     groups = _groups(layer, channels, attrs)
-    filters = layer.filters(channels, groups, w)
+    filters = layer.count_filters(channels, groups, w)
     if filters is None:
-        apart = f" and groups {groups}" if groups > 1 else ""
+        grouped = f" and groups {groups}" if groups > 1 else ""
         raise OpError(
-            f"{kind} needs 'w' {layer.w} for 'x' {x}{apart}, 'w' is {w}", operand=1
+            f"{kind} needs 'w' {layer.w_shape} for 'x' {x}{grouped}, 'w' is {w}",
+            operand=1,
         )
     if len(types) == 3 and types[2].shape != (filters,):
         raise OpError(
             f"{kind} needs 'b' [{filters}] for 'w' {w}, 'b' is {types[2]}", operand=2
         )
-    shape = (x.shape[0], *_image(layer, types, attrs), filters)
+    shape = (x.shape[0], *_result_sizes(layer, types, attrs), filters)
     return (TensorType(x.dtype, shape),)
 
 
-def parameters(layer: Layer, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    """`w` for the channels of x, and `b`; OpError names the attribute at fault."""
+def make_parameters(
+    layer: ConvLayer, types: Types, attrs: Attrs
+) -> tuple[LayerParameter, ...]:
+    """Return the parameters `w` and `b`; raise OpError for an invalid attribute."""
     kind = layer.kind
     if len(types) != 1:
         raise OpError(
             f"{kind} needs 1 operand (x) beside its parameters, {len(types)} given"
         )
-    _, channels = image_of(kind, types, layer.dims)
-    window = each(kind, "kernel_size", attrs["kernel_size"], layer.dims)
-    groups, number = _groups(layer, channels, attrs), attrs[layer.number]
+    _, channels = image_sizes(kind, types, layer.dims)
+    window = per_dimension(kind, "kernel_size", attrs["kernel_size"], layer.dims)
+    groups, number = _groups(layer, channels, attrs), attrs[layer.filters_attr]
     if number < 1 or number % groups:
-        many = f" and a multiple of {groups} groups" if groups > 1 else ""
+        multiple = f" and a multiple of {groups} groups" if groups > 1 else ""
         raise OpError(
-            f"{kind} needs {layer.number} of at least 1{many}, not {number}",
-            attr=layer.number,
+            f"{kind} needs {layer.filters_attr} of at least 1{multiple}, not {number}",
+            attr=layer.filters_attr,
         )
     dtype = types[0].dtype
-    shape = (*window, *layer.joins(channels, groups, number))
+    shape = (*window, *layer.channel_dims(channels, groups, number))
     w = LayerParameter("w", TensorType(dtype, shape), "xavier_uniform")
-    filters = layer.filters(channels, groups, w.type)
+    filters = layer.count_filters(channels, groups, w.type)
     assert filters is not None, (types, attrs)
     b = LayerParameter("b", TensorType(dtype, (filters,)), "zeros")
     return (w, b) if attrs["bias"] else (w,)
 
 
-def linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
-    """x or w, with b, as long as no activation bends the result."""
+def linear_groups(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
+    """Linear in x and b, and in w and b, unless there is an activation."""
     if attrs["activation"] != "none":
         return ()
     return ((0, 2), (1, 2)) if len(types) == 3 else ((0,), (1,))
 
 
-def _product(layer: Layer, types: Types, attrs: Attrs) -> int:
-    """Operations of forward, and of either gradient: padding is not multiplied."""
+def _product_flops(layer: ConvLayer, types: Types, attrs: Attrs) -> int:
+    """Count the operations of the forward's product, or of the gradient of x or of w.
+
+    Padding is not counted.
+    """
     x, w = types[0], types[1]
     image = [int(d) for d in x.shape[1:-1]]
     window = [int(d) for d in w.shape[: layer.dims]]
-    given = (attrs["strides"], attrs["padding"], attrs["dilation"])
+    options = (attrs["strides"], attrs["padding"], attrs["dilation"])
     if layer.style == "transpose":
-        image = list(enlarged(layer.kind, image, window, *given))
-    met = pairs(windows(layer.kind, image, window, *given), image)
-    return 2 * elements(x.shape[:1]) * met * elements(w.shape[-2:])
+        image = list(transposed_sizes(layer.kind, image, window, *options))
+    taps = count_taps(make_windows(layer.kind, image, window, *options), image)
+    return 2 * count_elements(x.shape[:1]) * taps * count_elements(w.shape[-2:])
 
 
-def flops(layer: Layer, types: Types, attrs: Attrs) -> int:
-    """The products, and what is done to each element of the result."""
+def flops(layer: ConvLayer, types: Types, attrs: Attrs) -> int:
+    """Count the product, then bias and activation of each element of the result."""
     out = infer(layer, types, attrs)[0].numel()
-    then = FORWARD_FLOPS[attrs["activation"]] + (len(types) == 3)
-    return _product(layer, types, attrs) + then * out
+    per_element = FORWARD_FLOPS[attrs["activation"]] + (len(types) == 3)
+    return _product_flops(layer, types, attrs) + per_element * out
 
 
-def grad_flops(layer: Layer, types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    """As many products as forward for x, and for w; a sum for b."""
+def grad_flops(layer: ConvLayer, types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    """Count a product each for x and w, and a sum for b."""
     out = infer(layer, types, attrs)[0].numel()
-    products = _product(layer, types, attrs) * sum(i < 2 for i in wrt)
+    products = _product_flops(layer, types, attrs) * sum(i < 2 for i in wrt)
     through = BACKWARD_FLOPS[attrs["activation"]] * out if wrt else 0
     return products + through + out * (2 in wrt)
 
 
-def attributes(layer: Layer) -> tuple[Attr, ...]:
-    """Those of Keras' layer, and the groups where it is not depthwise."""
+def make_attributes(layer: ConvLayer) -> tuple[Attr, ...]:
+    """Return the attributes of Keras' layer, and `groups` unless it is depthwise."""
     number = (
-        Attr("multiplier", int, "the filters of each channel", default=1, build=True)
+        Attr(
+            "multiplier",
+            int,
+            "the number of filters for each channel",
+            default=1,
+            for_parameters=True,
+        )
         if layer.style == "depthwise"
         else Attr(
-            "filters", int, "the channels of the result", required=True, build=True
+            "filters",
+            int,
+            "the number of channels of the result",
+            required=True,
+            for_parameters=True,
         )
     )
     groups = Attr(
-        "groups", int, "the channels are parted into so many, each by itself", default=1
+        "groups",
+        int,
+        "the number of groups of channels, which are convolved separately",
+        default=1,
     )
     return (
         number,
         Attr(
             "kernel_size",
             int | list[int],
-            "the window: an int, or one for each dimension",
+            "the size of the window: an int, or one for each dimension",
             required=True,
-            build=True,
+            for_parameters=True,
         ),
         STRIDES,
         PADDING,
         DILATION,
         *(() if layer.style == "depthwise" else (groups,)),
-        Attr("bias", bool, "whether there is a `b`", default=True, build=True),
+        Attr("bias", bool, "whether to add a `b`", default=True, for_parameters=True),
         Attr(
             "activation",
             str,
-            "applied to the result; softmax along the channels",
+            "the function applied to the result; softmax along the channels",
             default="none",
             choices=ACTIVATIONS,
         ),

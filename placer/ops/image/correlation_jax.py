@@ -1,8 +1,9 @@
-"""The correlation of images with a kernel, and its transposes into either.
+"""The correlation of images with a kernel, and its transposes in either operand.
 
-XLA's convolution is fast on CPUs while all channels are one group, but goes through
-groups element by element: there each group is a convolution of its own, and where a
-group is one channel, sums of shifted images. On other devices XLA's own serves.
+XLA's convolution is fast on CPUs if there is one group of channels, but loops over the
+elements of groups. On CPUs, each group is therefore a convolution of its own, or, if a
+group has one channel, a sum of shifted images. Other devices use XLA's grouped
+convolution.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from itertools import product
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.precision_jax import wide
-from placer.ops.common.transpose_jax import transpose
+from placer.ops.common.precision_jax import widen
+from placer.ops.common.transpose_jax import apply_transpose
 from placer.ops.image.windows import Window
 
 Shape = tuple[int, ...]
@@ -27,10 +28,10 @@ _LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """How an image and a kernel meet.
+    """The windows, groups and shapes of a correlation.
 
-    `image` [batch, height, width, in], `kernel` [height, width, in / groups, out] and
-    `result` [batch, height, width, out] are shapes.
+    `image` is [batch, height, width, in], `kernel` [height, width, in / groups, out]
+    and `result` [batch, height, width, out].
     """
 
     windows: tuple[Window, Window]
@@ -41,33 +42,36 @@ class Correlation:
 
 
 def correlate(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
-    """y, the windows of x multiplied with w."""
-    return _dispatch(c, _whole, _shifted, x, w)
+    """Return y: each window of x multiplied with w, and summed."""
+    return _dispatch(c, _convolve, _sum_shifted, x, w)
 
 
-def into_image(c: Correlation, dy: jax.Array, w: jax.Array) -> jax.Array:
-    """The transpose in x: what each element of dy gives to the elements of x."""
-    return _dispatch(c, _whole_into_image, _shifted_into_image, dy, w)
+def transpose_to_image(c: Correlation, dy: jax.Array, w: jax.Array) -> jax.Array:
+    """Return the cotangent of x: each element of dy times w, added to its window."""
+    return _dispatch(c, _convolve_to_image, _sum_shifted_to_image, dy, w)
 
 
-def into_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Array:
-    """The transpose in w."""
-    return _dispatch(c, _whole_into_kernel, _shifted_into_kernel, x, dy)
+def transpose_to_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Array:
+    """Return the cotangent of w: the sum over all windows of x times dy."""
+    return _dispatch(c, _convolve_to_kernel, _sum_shifted_to_kernel, x, dy)
 
 
 def _dispatch(
-    c: Correlation, whole: Step, shifted: Step, a: jax.Array, b: jax.Array
+    c: Correlation, convolve: Step, shifted: Step, a: jax.Array, b: jax.Array
 ) -> jax.Array:
+    """Call the fastest implementation for the groups of `c` and the device."""
     if c.groups == 1:
-        return whole(c, a, b)
-    narrow = partial(shifted, c) if c.kernel[2] == 1 else partial(_grouped, whole, c)
+        return convolve(c, a, b)
+    on_cpu = (
+        partial(shifted, c) if c.kernel[2] == 1 else partial(_per_group, convolve, c)
+    )
     result: jax.Array = jax.lax.platform_dependent(
-        a, b, cpu=narrow, default=partial(whole, c)
+        a, b, cpu=on_cpu, default=partial(convolve, c)
     )
     return result
 
 
-def _whole(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
+def _convolve(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
     return jax.lax.conv_general_dilated(
         x,
         w,
@@ -79,53 +83,57 @@ def _whole(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
     )
 
 
-def _whole_into_image(c: Correlation, dy: jax.Array, w: jax.Array) -> jax.Array:
-    return transpose(lambda x: _whole(c, x, w), c.image, dy)
+def _convolve_to_image(c: Correlation, dy: jax.Array, w: jax.Array) -> jax.Array:
+    return apply_transpose(lambda x: _convolve(c, x, w), c.image, dy)
 
 
-def _whole_into_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Array:
-    return transpose(lambda w: _whole(c, x, w), c.kernel, dy)
+def _convolve_to_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Array:
+    return apply_transpose(lambda w: _convolve(c, x, w), c.kernel, dy)
 
 
-def _grouped(whole: Step, c: Correlation, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Each group by itself: all three have its channels side by side at the end."""
+def _per_group(convolve: Step, c: Correlation, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Compute each group separately.
 
-    def part(shape: Shape) -> Shape:
+    The last dimension of image, kernel and result is made of the channels of the
+    groups.
+    """
+
+    def of_group(shape: Shape) -> Shape:
         return (*shape[:-1], shape[-1] // c.groups)
 
-    one = replace(
+    group = replace(
         c,
         groups=1,
-        image=part(c.image),
-        kernel=part(c.kernel),
-        result=part(c.result),
+        image=of_group(c.image),
+        kernel=of_group(c.kernel),
+        result=of_group(c.result),
     )
     pairs = zip(jnp.split(a, c.groups, -1), jnp.split(b, c.groups, -1), strict=True)
-    return jnp.concatenate([whole(one, p, q) for p, q in pairs], -1)
+    return jnp.concatenate([convolve(group, p, q) for p, q in pairs], -1)
 
 
-def _shifted(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
-    """Groups of one channel: each tap is the image, shifted, times a number."""
-    shifts, multiples = _shifts(c, wide(x)), _multiples(c, wide(w), c.kernel)
+def _sum_shifted(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
+    """Correlate groups of one channel: sum shifted images times the taps of w."""
+    shifts, filter_taps = _shifts(c, widen(x)), _per_filter(c, widen(w), c.kernel)
     filters = []
-    for multiple in multiples:
-        taps = multiple.reshape(len(shifts), -1)
+    for taps in filter_taps:
+        taps = taps.reshape(len(shifts), -1)
         terms = (shift * tap for shift, tap in zip(shifts, taps, strict=True))
         filters.append(reduce(jnp.add, terms))
     return jnp.stack(filters, -1).reshape(c.result).astype(x.dtype)
 
 
-def _shifted_into_image(c: Correlation, dy: jax.Array, w: jax.Array) -> jax.Array:
-    return transpose(lambda x: _shifted(c, x, w), c.image, dy)
+def _sum_shifted_to_image(c: Correlation, dy: jax.Array, w: jax.Array) -> jax.Array:
+    return apply_transpose(lambda x: _sum_shifted(c, x, w), c.image, dy)
 
 
-def _shifted_into_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Array:
-    shifts, multiples = _shifts(c, wide(x)), _multiples(c, wide(dy), c.result)
+def _sum_shifted_to_kernel(c: Correlation, x: jax.Array, dy: jax.Array) -> jax.Array:
+    shifts, dys = _shifts(c, widen(x)), _per_filter(c, widen(dy), c.result)
     zeros = [jnp.zeros((), shifts[0].dtype)] * len(shifts)
-    # One pass over the image makes the sums of all taps.
+    # One reduction over all shifts computes the sums of all taps in one pass over x
     filters = [
         jnp.stack(jax.lax.reduce([x * dy for x in shifts], zeros, _add, (0, 1, 2)))
-        for dy in multiples
+        for dy in dys
     ]
     return jnp.stack(filters, -1).reshape(c.kernel).astype(x.dtype)
 
@@ -134,21 +142,21 @@ def _add(a: list[jax.Array], b: list[jax.Array]) -> list[jax.Array]:
     return [x + y for x, y in zip(a, b, strict=True)]
 
 
-def _multiples(c: Correlation, x: jax.Array, shape: Shape) -> list[jax.Array]:
-    """The filters of a kernel or a result apart: each has one for every channel."""
+def _per_filter(c: Correlation, x: jax.Array, shape: Shape) -> list[jax.Array]:
+    """Split a kernel or a result by filters, of which each channel has one or more."""
     channels = c.image[-1]
-    apart = x.reshape(*shape[:-1], channels, shape[-1] // channels)
-    return [apart[..., i] for i in range(apart.shape[-1])]
+    separated = x.reshape(*shape[:-1], channels, shape[-1] // channels)
+    return [separated[..., i] for i in range(separated.shape[-1])]
 
 
 def _shifts(c: Correlation, x: jax.Array) -> list[jax.Array]:
-    """For each tap of the window, the elements that it meets: [batch, …, in]."""
+    """Return, for each tap of the window, the elements it reads: [batch, …, in]."""
     ends = [(window.low, window.high, 0) for window in c.windows]
     padded = jax.lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
     spans = [
         [
             slice(start, start + (size - 1) * window.stride + 1, window.stride)
-            for start in range(0, window.reach, window.dilation)
+            for start in range(0, window.span, window.dilation)
         ]
         for window, size in zip(c.windows, c.result[1:3], strict=True)
     ]

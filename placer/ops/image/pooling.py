@@ -1,4 +1,4 @@
-"""Pooling, channels last: the largest or the mean of what a window meets."""
+"""Pooling: the maximum or the mean of windows, with the channels last."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from math import prod
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, each_row, elements
+from placer.ops.common.checks import check_arity, count_elements, rowwise
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.ops.image.windows import (
     IMAGES,
@@ -16,11 +16,11 @@ from placer.ops.image.windows import (
     Padding,
     Sizes,
     Window,
-    bins,
-    each,
-    image_of,
-    outputs,
-    windows,
+    adaptive_bins,
+    image_sizes,
+    make_windows,
+    output_sizes,
+    per_dimension,
 )
 from placer.types import TensorType
 
@@ -28,13 +28,13 @@ _WINDOWED = (
     Attr(
         "pool_size",
         int | list[int],
-        "the window: an int, or one for each dimension",
+        "the size of the window: an int, or one for each dimension",
         required=True,
     ),
     Attr(
         "strides",
         int | list[int] | None,
-        "the steps of the window, likewise; null: its own size",
+        "the distance between windows, likewise; null: the size of the window",
         default=None,
     ),
     PADDING,
@@ -56,22 +56,27 @@ def pool_windows(
     strides: Sizes | None,
     padding: Padding,
 ) -> tuple[Window, ...]:
-    """The windows of a pool; OpError for one that might meet nothing but padding."""
-    size = each(kind, "pool_size", pool_size, len(image))
-    slid = windows(kind, image, size, size if strides is None else strides, padding)
-    for window in slid:
-        most = max(window.low, window.high)
-        if most >= window.size:
+    """Return the windows of a pooling op.
+
+    Raises OpError if a window could contain only padding.
+    """
+    size = per_dimension(kind, "pool_size", pool_size, len(image))
+    windows = make_windows(
+        kind, image, size, size if strides is None else strides, padding
+    )
+    for window in windows:
+        padded = max(window.low, window.high)
+        if padded >= window.size:
             raise OpError(
-                f"{kind} needs a padding less than its window, which is {window.size},"
-                f" not {most}",
+                f"{kind} needs a padding smaller than its window of {window.size},"
+                f" not {padded}",
                 attr="padding",
             )
-    return slid
+    return windows
 
 
-def index_dtype(taps: int) -> str:
-    """The least dtype that numbers so many taps of a window."""
+def tap_dtype(taps: int) -> str:
+    """Return the smallest unsigned dtype that can represent the indices of `taps`."""
     return next(d for d in ("uint8", "uint16", "uint32") if taps <= 1 << 8 * _BYTES[d])
 
 
@@ -80,7 +85,7 @@ _BYTES = {"uint8": 1, "uint16": 2, "uint32": 4}
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """A kind of pooling, over `dims` dimensions."""
+    """A kind of pooling, along `dims` dimensions."""
 
     kind: str
     dims: int
@@ -92,62 +97,65 @@ class _Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Meets:
-    """Along one dimension: the taps of the window, and how many of them each output
-    meets that are no padding."""
+class _WindowTaps:
+    """The windows along one dimension.
+
+    `taps` is the size of the window; `inside` counts for each output those of its taps
+    that are not padding.
+    """
 
     taps: int
     inside: tuple[int, ...]
 
 
-def _meets(pool: _Pool, types: Types, attrs: Attrs) -> tuple[_Meets, ...]:
-    image, _ = image_of(pool.kind, types, pool.dims)
+def _window_taps(pool: _Pool, types: Types, attrs: Attrs) -> tuple[_WindowTaps, ...]:
+    image, _ = image_sizes(pool.kind, types, pool.dims)
     if pool.adaptive:
-        sizes = each(pool.kind, "output_size", attrs["output_size"], pool.dims)
+        sizes = per_dimension(pool.kind, "output_size", attrs["output_size"], pool.dims)
         spans = [
-            tuple(stop - start for start, stop in bins(size, number))
+            tuple(stop - start for start, stop in adaptive_bins(size, number))
             for size, number in zip(image, sizes, strict=True)
         ]
-        return tuple(_Meets(max(span), span) for span in spans)
-    slid = pool_windows(
+        return tuple(_WindowTaps(max(span), span) for span in spans)
+    windows = pool_windows(
         pool.kind, image, attrs["pool_size"], attrs["strides"], attrs["padding"]
     )
-    outputs(pool.kind, slid, image)
+    output_sizes(pool.kind, windows, image)
     return tuple(
-        _Meets(window.size, window.inside(size))
-        for window, size in zip(slid, image, strict=True)
+        _WindowTaps(window.size, window.taps_inside(size))
+        for window, size in zip(windows, image, strict=True)
     )
 
 
 def _infer(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity(pool.kind, pool.operands, types)
+    check_arity(pool.kind, pool.operands, types)
     x = types[0]
-    sizes = [len(met.inside) for met in _meets(pool, types, attrs)]
+    sizes = [len(dim.inside) for dim in _window_taps(pool, types, attrs)]
     return (TensorType(x.dtype, (x.shape[0], *sizes, x.shape[-1])),)
 
 
-def _index(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Which tap of its window each element is, of a sequence as an image."""
+def _index_type(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    """Return the type of the tap indices of the maxima; a sequence is an image."""
     rows, *sizes, channels = _infer(pool, types, attrs)[0].shape
-    taps = prod(met.taps for met in _meets(pool, types, attrs))
+    taps = prod(dim.taps for dim in _window_taps(pool, types, attrs))
     height = [1] * (2 - pool.dims)
-    return (TensorType(index_dtype(taps), (rows, *height, *sizes, channels)),)
+    return (TensorType(tap_dtype(taps), (rows, *height, *sizes, channels)),)
 
 
-def _met(pool: _Pool, types: Types, attrs: Attrs) -> int:
-    """How many elements the windows meet, one that several meet counted for each."""
+def _total_taps(pool: _Pool, types: Types, attrs: Attrs) -> int:
+    """Return the number of taps of all windows that are not padding."""
     x = types[0].shape
-    met = prod(sum(met.inside) for met in _meets(pool, types, attrs))
-    return met * elements((x[0], x[-1]))
+    taps = prod(sum(dim.inside) for dim in _window_taps(pool, types, attrs))
+    return taps * count_elements((x[0], x[-1]))
 
 
-def _out(pool: _Pool, types: Types, attrs: Attrs) -> int:
+def _result_elements(pool: _Pool, types: Types, attrs: Attrs) -> int:
     return _infer(pool, types, attrs)[0].numel()
 
 
-def _added(pool: _Pool, types: Types, attrs: Attrs) -> int:
-    """The additions of backward: where windows share an element."""
-    return max(0, _met(pool, types, attrs) - types[0].numel())
+def _additions(pool: _Pool, types: Types, attrs: Attrs) -> int:
+    """Return the additions of the backward, where windows overlap."""
+    return max(0, _total_taps(pool, types, attrs) - types[0].numel())
 
 
 def _max_pool(
@@ -158,11 +166,11 @@ def _max_pool(
         doc,
         pool.operands,
         partial(_infer, pool),
-        each_row,
-        partial(_met, pool),
-        lambda types, attrs, wrt: _added(pool, types, attrs) * len(wrt),
+        rowwise,
+        partial(_total_taps, pool),
+        lambda types, attrs, wrt: _additions(pool, types, attrs) * len(wrt),
         attrs=_ADAPTIVE if pool.adaptive else _WINDOWED,
-        residuals=partial(_index, pool),
+        residuals=partial(_index_type, pool),
         formula=formula,
         source=source,
         cases=cases,
@@ -174,18 +182,18 @@ def _avg_pool(
     pool: _Pool, doc: str, formula: str, source: str, cases: tuple[Case, ...], line: str
 ) -> Declaration:
     def flops(types: Types, attrs: Attrs) -> int:
-        return _met(pool, types, attrs) + _out(pool, types, attrs)
+        return _total_taps(pool, types, attrs) + _result_elements(pool, types, attrs)
 
     def grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-        added = _added(pool, types, attrs)
-        return (added + _out(pool, types, attrs)) * len(wrt)
+        added = _additions(pool, types, attrs)
+        return (added + _result_elements(pool, types, attrs)) * len(wrt)
 
     return Declaration(
         pool.kind,
         doc,
         pool.operands,
         partial(_infer, pool),
-        each_row,
+        rowwise,
         flops,
         grad_flops,
         attrs=_ADAPTIVE if pool.adaptive else _WINDOWED,
@@ -198,20 +206,21 @@ def _avg_pool(
 
 
 _MAX = (
-    "The largest element that a window meets; padding is never the largest. Of equal"
-    " ones the first has the gradient, and NaN is larger than any."
+    "Max pooling: the largest element of each window. Padding is never the largest. Of"
+    " equal elements the first gets the gradient. If a window has a NaN, its maximum is"
+    " NaN."
 )
-_MAX_FORMULA = "out = max x over the window; dx = dy where the largest is, else 0"
+_MAX_FORMULA = "out = max x over the window; dx = dy at the maximum, else 0"
 _AVG = (
-    "The mean of the elements that a window meets; padding is not one of them, so that"
-    " at an edge fewer are divided by."
+    "Average pooling: the mean of the elements of each window. Padding does not count,"
+    " so a window at an edge divides by fewer elements."
 )
-_AVG_FORMULA = "out = Σ x over the window / n, n the elements of x in it"
+_AVG_FORMULA = "out = Σ x over the window / n, where n counts its elements of x"
 _BINS = (
-    " Window i of n is from ⌊i · size / n⌋ to ⌈(i + 1) · size / n⌉: windows may differ"
-    " by one element, and neighbours may share one."
+    " Window i of n is from ⌊i · size / n⌋ to ⌈(i + 1) · size / n⌉: sizes of windows"
+    " may differ by one, and adjacent windows may share an element."
 )
-_TORCH = "the windows of PyTorch's adaptive pooling, channels last"
+_TORCH = "PyTorch's adaptive pooling, with the channels last"
 
 MAX_POOL1D = _max_pool(
     _Pool("max_pool1d", 1),
@@ -245,7 +254,7 @@ AVG_POOL1D = _avg_pool(
 )
 AVG_POOL2D = _avg_pool(
     _Pool("avg_pool2d", 2),
-    _AVG + " The mean of a whole image is `reduce_mean` with `axis: [1, 2]`.",
+    _AVG + " For the mean of a whole image, use `reduce_mean` with `axis: [1, 2]`.",
     _AVG_FORMULA,
     "Keras' AveragePooling2D; PyTorch's with count_include_pad=False",
     (
@@ -259,9 +268,10 @@ AVG_POOL2D = _avg_pool(
 )
 ADAPTIVE_MAX_POOL2D = _max_pool(
     _Pool("adaptive_max_pool2d", 2, adaptive=True),
-    "The largest element of each of as many windows as the result has places."
+    "Adaptive max pooling: divides the image into as many windows as the result has"
+    " elements, and takes the largest element of each."
     + _BINS
-    + " Of equal elements the first has the gradient.",
+    + " Of equal elements the first gets the gradient.",
     _MAX_FORMULA,
     _TORCH,
     (Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
@@ -269,7 +279,8 @@ ADAPTIVE_MAX_POOL2D = _max_pool(
 )
 ADAPTIVE_AVG_POOL2D = _avg_pool(
     _Pool("adaptive_avg_pool2d", 2, adaptive=True),
-    "The mean of each of as many windows as the result has places." + _BINS,
+    "Adaptive average pooling: divides the image into as many windows as the result has"
+    " elements, and takes the mean of each." + _BINS,
     _AVG_FORMULA,
     _TORCH,
     (Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),

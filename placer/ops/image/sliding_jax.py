@@ -1,9 +1,9 @@
-"""The largest element and the sum of each window that slides over an image.
+"""The maximum and the sum of each window that slides over an image.
 
-A window over an image is one along the width, then one along the height of what that
-gives. A maximum keeps for backward which tap of its window it was; backward asks for
-each element of x which windows meet it, ⌈size / stride⌉ along a dimension. XLA's own
-select_and_scatter takes 40 times as long on a CPU.
+A two-dimensional window is computed as one along the width, then one along the height
+of the result. The residual of a maximum is its tap in the window. The backward looks at
+the windows that contain an element of x, at most ⌈size / stride⌉ along each dimension.
+XLA's select_and_scatter takes 40 times as long on a CPU.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.precision_jax import wide
-from placer.ops.common.transpose_jax import transpose
-from placer.ops.image.pooling import index_dtype
+from placer.ops.common.precision_jax import widen
+from placer.ops.common.transpose_jax import apply_transpose
+from placer.ops.image.pooling import tap_dtype
 from placer.ops.image.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """Windows over the dimensions 1 and 2 of images of that shape, channels last."""
+    """Windows over dimensions 1 and 2 of images of shape `image`, channels last."""
 
     windows: tuple[Window, Window]
     image: tuple[int, ...]
@@ -33,29 +33,29 @@ class Slide:
     @property
     def outputs(self) -> tuple[int, int]:
         height, width = self.windows
-        return height.outputs(self.image[1]), width.outputs(self.image[2])
+        return height.output_size(self.image[1]), width.output_size(self.image[2])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def largest(slide: Slide, x: jax.Array) -> jax.Array:
-    """The first largest element of each window, or NaN where it has one."""
-    return _largest_forward(slide, x)[0]
+def max_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
+    """Return the largest element of each window, or NaN if it has one."""
+    return _max_forward(slide, x)[0]
 
 
-def _largest_forward(slide: Slide, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _max_forward(slide: Slide, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     (height, width), (rows, columns) = slide.windows, slide.outputs
-    value = _padded(slide, x, -inf)
-    index = jnp.zeros(value.shape, index_dtype(height.size * width.size))
-    value, index = _along(2, width, columns, 1, value, index)
-    return _along(1, height, rows, width.size, value, index)
+    value = _pad(slide, x, -inf)
+    index = jnp.zeros(value.shape, tap_dtype(height.size * width.size))
+    value, index = _max_along(2, width, columns, 1, value, index)
+    return _max_along(1, height, rows, width.size, value, index)
 
 
-def _padded(slide: Slide, x: jax.Array, value: float) -> jax.Array:
+def _pad(slide: Slide, x: jax.Array, value: float) -> jax.Array:
     ends = [(window.low, window.high, 0) for window in slide.windows]
     return jax.lax.pad(x, jnp.asarray(value, x.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
 
 
-def _along(
+def _max_along(
     axis: int,
     window: Window,
     number: int,
@@ -63,57 +63,62 @@ def _along(
     value: jax.Array,
     index: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """The first largest of each window along an axis; its tap, times `step`, is added
-    to its index."""
+    """Return the maximum of each window along an axis, and its index.
 
-    def tap(of: jax.Array, at: int) -> jax.Array:
-        stop = at + (number - 1) * window.stride + 1
-        return jax.lax.slice_in_dim(of, at, stop, window.stride, axis)
+    Of equal elements the first is chosen. Its tap times `step` is added to its index.
+    """
 
-    best, where = tap(value, 0), tap(index, 0)
-    for at in range(1, window.size):
-        other = tap(value, at)
+    def read_tap(array: jax.Array, tap: int) -> jax.Array:
+        stop = tap + (number - 1) * window.stride + 1
+        return jax.lax.slice_in_dim(array, tap, stop, window.stride, axis)
+
+    best, best_index = read_tap(value, 0), read_tap(index, 0)
+    for tap in range(1, window.size):
+        other = read_tap(value, tap)
         better = (other > best) | jnp.isnan(other)
         best = jnp.where(better, other, best)
-        where = jnp.where(better, tap(index, at) + at * step, where)
-    return best, where
+        best_index = jnp.where(better, read_tap(index, tap) + tap * step, best_index)
+    return best, best_index
 
 
-def _largest_backward(
-    slide: Slide, index: jax.Array, dy: jax.Array
-) -> tuple[jax.Array]:
-    meeting = product(*(range(_overlap(window)) for window in slide.windows))
-    parts = (_of_window(slide, before, index, dy) for before in meeting)
-    total = reduce(jnp.add, map(wide, parts)).astype(dy.dtype)
-    return (_unpadded(slide, total),)
+def _max_backward(slide: Slide, index: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+    # dx at an element is the sum of dy over the windows whose maximum it is
+    overlapping = product(*(range(_overlap(window)) for window in slide.windows))
+    parts = (_from_window(slide, before, index, dy) for before in overlapping)
+    total = reduce(jnp.add, map(widen, parts)).astype(dy.dtype)
+    return (_unpad(slide, total),)
 
 
 def _overlap(window: Window) -> int:
-    """How many windows may meet one element."""
+    """Return how many windows may contain the same element along a dimension."""
     return -(-window.size // window.stride)
 
 
-def _of_window(
+def _from_window(
     slide: Slide, before: tuple[int, ...], index: jax.Array, dy: jax.Array
 ) -> jax.Array:
-    """What each element has from one of the windows that meet it: from the one that
-    stands so many windows `before` the last of them, along each dimension."""
+    """Return each element's cotangent from one of the windows that contain it.
+
+    That window is, along each dimension, `before` windows before the last one that
+    contains the element.
+    """
     height, width = slide.windows
     back, left = (
         np.arange(window.stride) + n * window.stride
         for window, n in zip(slide.windows, before, strict=True)
     )
-    there = (back[:, None] < height.size) & (left < width.size)
-    tap = np.where(there, back[:, None] * width.size + left, 0).astype(index.dtype)
+    inside = (back[:, None] < height.size) & (left < width.size)
+    tap = np.where(inside, back[:, None] * width.size + left, 0).astype(index.dtype)
+    # [batch, rows, 1, columns, 1, channels], broadcast to the strides of each window
     at = (slice(None), slice(None), None, slice(None), None)
-    index, dy = (_shifted(slide, before, a)[at] for a in (index, dy))
-    mine = (index == tap[None, :, None, :, None]) & there[None, :, None, :, None]
-    dx = jnp.where(mine, dy, 0)
+    index, dy = (_shift(slide, before, a)[at] for a in (index, dy))
+    is_max = (index == tap[None, :, None, :, None]) & inside[None, :, None, :, None]
+    dx = jnp.where(is_max, dy, 0)
     n, rows, _, columns, _, channels = dx.shape
     return dx.reshape(n, rows * height.stride, columns * width.stride, channels)
 
 
-def _shifted(slide: Slide, before: tuple[int, ...], a: jax.Array) -> jax.Array:
+def _shift(slide: Slide, before: tuple[int, ...], a: jax.Array) -> jax.Array:
     ends = [
         (n, _overlap(window) - 1 - n, 0)
         for window, n in zip(slide.windows, before, strict=True)
@@ -121,8 +126,8 @@ def _shifted(slide: Slide, before: tuple[int, ...], a: jax.Array) -> jax.Array:
     return jax.lax.pad(a, jnp.zeros((), a.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
 
 
-def _unpadded(slide: Slide, dx: jax.Array) -> jax.Array:
-    """The image of a padded one, with 0 where no window reaches."""
+def _unpad(slide: Slide, dx: jax.Array) -> jax.Array:
+    """Remove padding, and add zeros for elements that no window contains."""
     ends = [
         (-window.low, window.low + size - covered, 0)
         for window, size, covered in zip(
@@ -132,22 +137,26 @@ def _unpadded(slide: Slide, dx: jax.Array) -> jax.Array:
     return jax.lax.pad(dx, jnp.zeros((), dx.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
 
 
-largest.defvjp(_largest_forward, _largest_backward)
+max_of_windows.defvjp(_max_forward, _max_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def total(slide: Slide, x: jax.Array) -> jax.Array:
-    """The sum of each window."""
-    return _total(slide, x)
+def sum_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
+    """Return the sum of each window."""
+    return _sum(slide, x)
 
 
-def _total(slide: Slide, x: jax.Array) -> jax.Array:
+def _sum(slide: Slide, x: jax.Array) -> jax.Array:
     (height, width), (rows, columns) = slide.windows, slide.outputs
-    return _sums(1, height, rows, _sums(2, width, columns, x))
+    return _sum_along(1, height, rows, _sum_along(2, width, columns, x))
 
 
-def _sums(axis: int, window: Window, number: int, x: jax.Array) -> jax.Array:
-    """Along an axis, the sums of the pieces that the strides cut, added up."""
+def _sum_along(axis: int, window: Window, number: int, x: jax.Array) -> jax.Array:
+    """Return the sum of each window along an axis.
+
+    The axis is cut into pieces of one stride. A window is the sum of a few adjacent
+    pieces, the last of which may be incomplete.
+    """
     pieces = number - 1 + _overlap(window)
     ends = [(0, 0, 0)] * x.ndim
     beyond = pieces * window.stride - window.low - x.shape[axis]
@@ -157,18 +166,19 @@ def _sums(axis: int, window: Window, number: int, x: jax.Array) -> jax.Array:
     parts = []
     for n in range(_overlap(window)):
         piece = jax.lax.slice_in_dim(cut, n, n + number, axis=axis)
-        met = min(window.stride, window.size - n * window.stride)
-        piece = jax.lax.slice_in_dim(piece, 0, met, axis=axis + 1)
+        length = min(window.stride, window.size - n * window.stride)
+        piece = jax.lax.slice_in_dim(piece, 0, length, axis=axis + 1)
         parts.append(jnp.sum(piece, axis + 1))
     return reduce(jnp.add, parts)
 
 
-def _total_forward(slide: Slide, x: jax.Array) -> tuple[jax.Array, None]:
-    return total(slide, x), None
+def _sum_forward(slide: Slide, x: jax.Array) -> tuple[jax.Array, None]:
+    return sum_of_windows(slide, x), None
 
 
-def _total_backward(slide: Slide, kept: None, dy: jax.Array) -> tuple[jax.Array]:
-    return (transpose(partial(_total, slide), slide.image, dy),)
+def _sum_backward(slide: Slide, _: None, dy: jax.Array) -> tuple[jax.Array]:
+    # The sum is linear: its backward is its transpose
+    return (apply_transpose(partial(_sum, slide), slide.image, dy),)
 
 
-total.defvjp(_total_forward, _total_backward)
+sum_of_windows.defvjp(_sum_forward, _sum_backward)

@@ -1,4 +1,4 @@
-"""How a kernel or a pool slides over an image: strides, dilation and padding."""
+"""Windows that slide over images: strides, dilation and padding."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ Sizes = int | Sequence[int]
 Padding = str | int | Sequence[Sequence[int]]
 
 IMAGES = {1: "[batch, length, channels]", 2: "[batch, height, width, channels]"}
-"""What slides over as many dimensions takes and gives."""
+"""The shape of operand and result, by the number of dimensions that a window has."""
 
 PADDING = Attr(
     "padding",
     Literal["valid", "same"] | int | list[list[int]],
-    "valid: none; same: as much as makes ⌈size / stride⌉ outputs, an odd one behind; an"
-    " int: so much on every side; or [before, after] for each dimension",
+    "`valid`: none; `same`: as many elements as result in ⌈size / stride⌉ outputs, an"
+    " odd one at the end; an int: that many on each side; or [before, after] for each"
+    " dimension",
     default="valid",
 )
 STRIDES = Attr(
     "strides",
     int | list[int],
-    "the steps of the window: an int, or one for each dimension",
+    "the distance between windows: an int, or one for each dimension",
     default=1,
 )
 DILATION = Attr(
     "dilation",
     int | list[int],
-    "the steps inside the window, likewise",
+    "the distance between the elements of a window, likewise",
     default=1,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What slides along one dimension; `low` and `high` are the padding at its ends.
+    """A window that slides along one dimension.
 
-    Tap k of output i is element `i · stride + k · dilation - low`, which is padding
-    where there is none.
+    `low` and `high` are the numbers of padding elements before and after the dimension.
+    Tap k of output i reads the element `i · stride + k · dilation - low`, which is
+    padding if it is out of range.
     """
 
     size: int
@@ -53,36 +55,41 @@ class Window:
     high: int = 0
 
     @property
-    def reach(self) -> int:
-        """The elements from the first tap to the last."""
+    def span(self) -> int:
+        """The number of elements from the first tap to the last."""
         return (self.size - 1) * self.dilation + 1
 
-    def outputs(self, size: int) -> int:
-        """How often it fits into that many elements; none or less when it does not."""
-        return (size + self.low + self.high - self.reach) // self.stride + 1
+    def output_size(self, size: int) -> int:
+        """Return the number of outputs for `size` elements, below 1 if too few."""
+        return (size + self.low + self.high - self.span) // self.stride + 1
 
-    def inside(self, size: int) -> tuple[int, ...]:
-        """For each output, how many of its taps are elements and not padding."""
-        starts = (i * self.stride - self.low for i in range(self.outputs(size)))
-        return tuple(self._taps(start, size) for start in starts)
+    def taps_inside(self, size: int) -> tuple[int, ...]:
+        """Return, for each output, how many of its taps are not padding."""
+        starts = (i * self.stride - self.low for i in range(self.output_size(size)))
+        return tuple(self._count_inside(start, size) for start in starts)
 
-    def _taps(self, start: int, size: int) -> int:
+    def _count_inside(self, start: int, size: int) -> int:
         first = -(min(0, start) // self.dilation)
         last = min(self.size - 1, (size - 1 - start) // self.dilation)
         return max(0, last - first + 1)
 
 
-def each(kind: str, name: str, value: Sizes, dims: int) -> tuple[int, ...]:
-    """One int from 1 on for each dimension; OpError names the attribute."""
-    found = (value,) * dims if isinstance(value, int) else tuple(value)
-    if len(found) != dims or any(n < 1 for n in found):
-        wanted = "an int" if dims == 1 else f"an int or a list of {dims} ints"
-        given = value if isinstance(value, int) else list(value)
-        raise OpError(f"{kind} needs {name} {wanted} from 1 on, not {given}", attr=name)
-    return found
+def per_dimension(kind: str, name: str, value: Sizes, dims: int) -> tuple[int, ...]:
+    """Return an attribute's value for each of `dims` dimensions.
+
+    Raises OpError if it is not one int of at least 1, or a list of `dims` such ints.
+    """
+    values = (value,) * dims if isinstance(value, int) else tuple(value)
+    if len(values) != dims or any(n < 1 for n in values):
+        expected = "an int" if dims == 1 else f"an int or a list of {dims} ints"
+        written = value if isinstance(value, int) else list(value)
+        raise OpError(
+            f"{kind} needs {name} {expected} of at least 1, not {written}", attr=name
+        )
+    return values
 
 
-def windows(
+def make_windows(
     kind: str,
     image: Sequence[int],
     sizes: Sequence[int],
@@ -90,56 +97,66 @@ def windows(
     padding: Padding,
     dilation: Sizes = 1,
 ) -> tuple[Window, ...]:
-    """What slides over an image of those sizes; OpError for an attribute at fault."""
+    """Return the windows along the dimensions of an image.
+
+    `image` are the sizes of the image and `sizes` those of the window, without batch
+    and channels. Raises OpError for an invalid attribute.
+    """
     dims = len(image)
-    bare = [
-        Window(*given)
-        for given in zip(
+    unpadded = [
+        Window(*fields)
+        for fields in zip(
             sizes,
-            each(kind, "strides", strides, dims),
-            each(kind, "dilation", dilation, dims),
+            per_dimension(kind, "strides", strides, dims),
+            per_dimension(kind, "dilation", dilation, dims),
             strict=True,
         )
     ]
-    pairs = _pairs(kind, padding, bare, image)
+    pairs = _padding_pairs(kind, padding, unpadded, image)
     return tuple(
         replace(window, low=low, high=high)
-        for window, (low, high) in zip(bare, pairs, strict=True)
+        for window, (low, high) in zip(unpadded, pairs, strict=True)
     )
 
 
-def _pairs(
-    kind: str, padding: Padding, bare: Sequence[Window], image: Sequence[int]
+def _padding_pairs(
+    kind: str, padding: Padding, unpadded: Sequence[Window], image: Sequence[int]
 ) -> Sequence[Sequence[int]]:
+    """Return [before, after] for each dimension."""
     if padding == "valid":
-        return [(0, 0)] * len(bare)
+        return [(0, 0)] * len(unpadded)
     if padding == "same":
-        return [_same(window, size) for window, size in zip(bare, image, strict=True)]
+        return [
+            _same_padding(window, size)
+            for window, size in zip(unpadded, image, strict=True)
+        ]
     if isinstance(padding, str):
         raise OpError(
             f"{kind} cannot have padding: {padding}",
             attr="padding",
             hint=did_you_mean(padding, ("valid", "same")),
         )
-    found = [(padding, padding)] * len(bare) if isinstance(padding, int) else padding
-    if len(found) != len(bare) or any(len(p) != 2 or min(p) < 0 for p in found):
-        given = padding if isinstance(padding, int) else [list(p) for p in padding]
+    pairs = (
+        [(padding, padding)] * len(unpadded) if isinstance(padding, int) else padding
+    )
+    if len(pairs) != len(unpadded) or any(len(p) != 2 or min(p) < 0 for p in pairs):
+        written = padding if isinstance(padding, int) else [list(p) for p in padding]
         raise OpError(
-            f"{kind} needs a padding of 0 or more on every side, not {given}",
+            f"{kind} needs a padding of 0 or more on every side, not {written}",
             attr="padding",
             hint="write valid, same, an int, or [before, after] for each of"
-            f" {len(bare)} dimension{'s' if len(bare) > 1 else ''}",
+            f" {len(unpadded)} dimension{'s' if len(unpadded) > 1 else ''}",
         )
-    return found
+    return pairs
 
 
-def _same(window: Window, size: int) -> tuple[int, int]:
+def _same_padding(window: Window, size: int) -> tuple[int, int]:
     last = (-(-size // window.stride) - 1) * window.stride
-    total = max(0, last + window.reach - size)
+    total = max(0, last + window.span - size)
     return total // 2, total - total // 2
 
 
-def enlarged(
+def transposed_sizes(
     kind: str,
     image: Sequence[int],
     sizes: Sequence[int],
@@ -147,71 +164,88 @@ def enlarged(
     padding: Padding,
     dilation: Sizes = 1,
 ) -> tuple[int, ...]:
-    """The sizes of an image that such windows make this one of: the transpose's result.
+    """Return the sizes of the result of a transposed convolution of `image`.
 
-    Where several do, the largest without padding and `size · stride` for same, as in
-    Keras, and the smallest for a padding in numbers, as in PyTorch.
+    Such windows over an image of these sizes have `image` as their outputs. Several
+    sizes may satisfy that. As in Keras, the result is the largest for `valid`, and
+    `size · stride` for `same`. For a padding in numbers it is the smallest, as in
+    PyTorch.
+
+    Raises OpError if the padding leaves no element.
     """
-    bare = windows(kind, image, sizes, strides, "valid", dilation)
-    least = [(n - 1) * w.stride + w.reach for w, n in zip(bare, image, strict=True)]
+    unpadded = make_windows(kind, image, sizes, strides, "valid", dilation)
+    smallest = [
+        (n - 1) * w.stride + w.span for w, n in zip(unpadded, image, strict=True)
+    ]
     if padding == "valid":
-        gaps = [max(0, w.stride - w.reach) for w in bare]
-        return tuple(n + gap for n, gap in zip(least, gaps, strict=True))
+        gaps = [max(0, w.stride - w.span) for w in unpadded]
+        return tuple(n + gap for n, gap in zip(smallest, gaps, strict=True))
     if padding == "same":
-        return tuple(n * w.stride for w, n in zip(bare, image, strict=True))
-    pairs = _pairs(kind, padding, bare, image)
-    found = tuple(n - sum(pair) for n, pair in zip(least, pairs, strict=True))
-    if min(found) < 1:
+        return tuple(n * w.stride for w, n in zip(unpadded, image, strict=True))
+    pairs = _padding_pairs(kind, padding, unpadded, image)
+    result = tuple(n - sum(pair) for n, pair in zip(smallest, pairs, strict=True))
+    if min(result) < 1:
         raise OpError(
-            f"{kind} takes a padding of {[list(pair) for pair in pairs]} off a result"
-            f" of {least}",
+            f"{kind} cannot remove a padding of {[list(pair) for pair in pairs]} from a"
+            f" result of {smallest}",
             attr="padding",
         )
-    return found
+    return result
 
 
-def bins(size: int, number: int) -> tuple[tuple[int, int], ...]:
-    """Where each of `number` windows begins and ends that together cover `size`
-    elements: as even as possible, each end rounded outward, as in PyTorch."""
+def adaptive_bins(size: int, number: int) -> tuple[tuple[int, int], ...]:
+    """Return start and end of each of `number` windows that together cover `size`.
+
+    Window i is from ⌊i · size / number⌋ to ⌈(i + 1) · size / number⌉, as in PyTorch's
+    adaptive pooling.
+    """
     return tuple(
         (i * size // number, -(-(i + 1) * size // number)) for i in range(number)
     )
 
 
-def image_of(kind: str, types: Types, dims: int) -> tuple[tuple[int, ...], int]:
-    """The sizes and the channels of operand x; OpError when it is no image."""
+def image_sizes(kind: str, types: Types, dims: int) -> tuple[tuple[int, ...], int]:
+    """Return the sizes and the number of channels of operand x.
+
+    `dims` is the number of dimensions without batch and channels. Raises OpError if x
+    does not have such a shape.
+    """
     x = types[0]
     if not x.is_float or x.rank != dims + 2 or {BATCH, 0} & {*x.shape[1:]}:
         raise OpError(
             f"{kind} needs a float operand {IMAGES[dims]} as 'x', not {x}",
             operand=0,
-            hint=_channels(x, dims),
+            hint=_channels_hint(x, dims),
         )
     *sizes, channels = (int(d) for d in x.shape[1:])
     return tuple(sizes), channels
 
 
-def _channels(x: TensorType, dims: int) -> str | None:
+def _channels_hint(x: TensorType, dims: int) -> str | None:
     if x.is_float and x.rank == dims + 1 and BATCH not in x.shape[1:]:
         sizes = ", ".join(map(str, x.shape))
-        return f"reshape it to [{sizes}, 1] where it has one channel"
+        return f"reshape it to [{sizes}, 1] if it has one channel"
     return None
 
 
-def outputs(kind: str, slid: Sequence[Window], image: Sequence[int]) -> tuple[int, ...]:
-    """The sizes of what the windows make of an image; OpError when one does not fit."""
-    found = tuple(w.outputs(size) for w, size in zip(slid, image, strict=True))
-    for window, size, number in zip(slid, image, found, strict=True):
+def output_sizes(
+    kind: str, windows: Sequence[Window], image: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the number of outputs of each window; raise OpError if there is none."""
+    numbers = tuple(w.output_size(size) for w, size in zip(windows, image, strict=True))
+    for window, size, number in zip(windows, image, numbers, strict=True):
         if number < 1:
             raise OpError(
-                f"{kind} has a window of {window.reach} where 'x' has"
+                f"{kind} has a window of {window.span} where 'x' has"
                 f" {size + window.low + window.high} elements",
                 operand=0,
-                hint="padding: same lets it reach over the ends",
+                hint="use padding: same to extend 'x'",
             )
-    return found
+    return numbers
 
 
-def pairs(slid: Sequence[Window], image: Sequence[int]) -> int:
-    """How many times a tap of an output is an element and not padding."""
-    return prod(sum(w.inside(size)) for w, size in zip(slid, image, strict=True))
+def count_taps(windows: Sequence[Window], image: Sequence[int]) -> int:
+    """Return how many taps of all outputs are not padding."""
+    return prod(
+        sum(w.taps_inside(size)) for w, size in zip(windows, image, strict=True)
+    )

@@ -1,4 +1,4 @@
-"""fc and matmul: where the floating-point operations are."""
+"""fc and matmul: products of matrices."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import (
-    arity,
-    broadcast,
-    elements,
-    ints,
-    need_float,
-    need_same_dtype,
+    broadcast_shapes,
+    check_arity,
+    count_elements,
+    is_static,
+    require_float,
+    require_same_dtype,
 )
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     LayerParameter,
     Operand,
-    Rule,
     Types,
 )
 from placer.ops.elementwise.activation import (
     ACTIVATIONS,
     BACKWARD_FLOPS,
     FORWARD_FLOPS,
-    kept,
+    activation_residuals,
 )
 from placer.types import BATCH, Dim, TensorType
 
 _FC = (
-    Operand("x", "float, [batch, …, in]: the last dimension is multiplied"),
+    Operand("x", "float, [batch, …, in]"),
     Operand("w", "the same dtype, [in, size]", parameter=True),
     Operand("b", "the same dtype, [size]", optional=True, parameter=True),
 )
 
 
-def _width(x: TensorType) -> int:
-    """The number of inputs of each output; OpError when x cannot be one."""
+def _input_size(x: TensorType) -> int:
+    """Return x's last dimension; raise OpError if x is not an operand of fc."""
     if not x.is_float:
         raise OpError(f"fc needs a float operand as 'x', not {x}", operand=0)
     if x.rank < 2:
@@ -58,15 +58,15 @@ def _width(x: TensorType) -> int:
 
 
 def _infer_fc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("fc", _FC, types)
+    check_arity("fc", _FC, types)
     x, w = types[0], types[1]
-    width = _width(x)
-    need_same_dtype("fc", ("x", "w", "b"), types)
-    into, size = (1, 0) if attrs["transpose_w"] else (0, 1)
-    if w.rank != 2 or not ints(w.shape) or w.shape[into] != width:
-        wanted = f"[size, {width}]" if attrs["transpose_w"] else f"[{width}, size]"
-        raise OpError(f"fc needs 'w' {wanted} for 'x' {x}, 'w' is {w}", operand=1)
-    out = w.shape[size]
+    width = _input_size(x)
+    require_same_dtype("fc", ("x", "w", "b"), types)
+    in_axis, out_axis = (1, 0) if attrs["transpose_w"] else (0, 1)
+    if w.rank != 2 or not is_static(w.shape) or w.shape[in_axis] != width:
+        expected = f"[size, {width}]" if attrs["transpose_w"] else f"[{width}, size]"
+        raise OpError(f"fc needs 'w' {expected} for 'x' {x}, 'w' is {w}", operand=1)
+    out = w.shape[out_axis]
     if len(types) == 3 and types[2].shape != (out,):
         raise OpError(f"fc needs 'b' [{out}] for 'w' {w}, 'b' is {types[2]}", operand=2)
     return (TensorType(x.dtype, (*x.shape[:-1], out)),)
@@ -77,7 +77,7 @@ def _fc_parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
         raise OpError(
             f"fc needs 1 operand (x) beside its parameters, {len(types)} given"
         )
-    width, size = _width(types[0]), attrs["size"]
+    width, size = _input_size(types[0]), attrs["size"]
     if size < 1:
         raise OpError(f"fc needs a size of at least 1, not {size}", attr="size")
     shape = (size, width) if attrs["transpose_w"] else (width, size)
@@ -94,9 +94,9 @@ def _fc_linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
 
 
 def _fc_products(types: Types, attrs: Attrs) -> tuple[int, int]:
-    """Operations of one product, and elements of the result."""
+    """Return the operations of one product, and the elements of the result."""
     (out,) = _infer_fc(types, attrs)
-    return 2 * out.numel() * elements(types[0].shape[-1:]), out.numel()
+    return 2 * out.numel() * count_elements(types[0].shape[-1:]), out.numel()
 
 
 def _fc_flops(types: Types, attrs: Attrs) -> int:
@@ -113,39 +113,46 @@ def _fc_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 FC = Declaration(
     "fc",
-    "A fully connected layer on the last dimension, with an optional activation; it"
-    " makes its parameters `w` and `b`.",
+    "A fully connected layer: multiplies the last dimension of x by a weight matrix,"
+    " adds a bias and applies an activation. The result is [batch, …, size]. Creates"
+    " the parameters `w` and `b`.",
     _FC,
     _infer_fc,
     lambda types, attrs: "rows",
     _fc_flops,
     _fc_grad_flops,
     attrs=(
-        Attr("size", int, "the number of outputs", required=True, build=True),
-        Attr("bias", bool, "whether there is a `b`", default=True, build=True),
+        Attr("size", int, "the number of outputs", required=True, for_parameters=True),
+        Attr(
+            "bias",
+            bool,
+            "whether to add a `b`",
+            default=True,
+            for_parameters=True,
+        ),
         Attr(
             "activation",
             str,
-            "applied to the result; softmax along the last dimension",
+            "the function applied to the result; softmax along the last dimension",
             default="none",
             choices=ACTIVATIONS,
         ),
         Attr(
             "transpose_w",
             bool,
-            "`w` is [size, in]: to share an embedding's table",
+            "whether `w` is [size, in], to share the table of an embedding",
             default=False,
         ),
     ),
     linear=_fc_linear,
     saves=lambda types, attrs: (0, 1),
-    residuals=lambda types, attrs: kept(
+    residuals=lambda types, attrs: activation_residuals(
         attrs["activation"], _infer_fc(types, attrs)[0]
     ),
     parameters=_fc_parameters,
     formula="out = activation(x · w + b)",
-    source="`w` begins as Glorot and Bengio (2010) have it, `b` at 0, as in Keras and"
-    " Fluid",
+    source="initial values as in Keras and Fluid: `w` as in Glorot and Bengio (2010),"
+    " `b` 0",
     cases=(
         Case(("float32[batch, 64]", "float32[64, 128]", "float32[128]")),
         Case(
@@ -161,8 +168,8 @@ FC = Declaration(
 )
 
 _MATMUL = (
-    Operand("a", "float, [m, k], or with leading dimensions"),
-    Operand("b", "the same dtype, [k, n], or with leading dimensions"),
+    Operand("a", "float, […, m, k]"),
+    Operand("b", "the same dtype, […, k, n]"),
 )
 
 
@@ -173,16 +180,16 @@ def _flip(shape: Sequence[Dim], transpose: bool) -> tuple[Dim, ...]:
 
 
 def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("matmul", _MATMUL, types)
+    check_arity("matmul", _MATMUL, types)
     for index, name in enumerate("ab"):
-        need_float("matmul", name, types, index)
+        require_float("matmul", name, types, index)
         if types[index].rank < 2:
             raise OpError(
                 "matmul needs operands of at least two dimensions,"
                 f" '{name}' is {types[index]}",
                 operand=index,
             )
-    need_same_dtype("matmul", ("a", "b"), types)
+    require_same_dtype("matmul", ("a", "b"), types)
     a = _flip(types[0].shape, attrs["transpose_a"])
     b = _flip(types[1].shape, attrs["transpose_b"])
     if a[-1] != b[-2]:
@@ -193,14 +200,14 @@ def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             hint=_transposition(types, attrs),
         )
     dtype = types[0].dtype
-    leading = broadcast(
+    leading = broadcast_shapes(
         "matmul", ("a", "b"), [TensorType(dtype, a[:-2]), TensorType(dtype, b[:-2])]
     )
     return (TensorType(dtype, (*leading, a[-2], b[-1])),)
 
 
 def _transposition(types: Types, attrs: Attrs) -> str | None:
-    """The attribute that would make the two fit, where one does."""
+    """Return a hint with the attribute that would make the operands fit, if any."""
     for name in ("transpose_a", "transpose_b"):
         flipped = {**attrs, name: not attrs[name]}
         a = _flip(types[0].shape, flipped["transpose_a"])
@@ -210,7 +217,7 @@ def _transposition(types: Types, attrs: Attrs) -> str | None:
     return None
 
 
-def _rows_matmul(types: Types, attrs: Attrs) -> Rule:
+def _rows_matmul(types: Types, attrs: Attrs) -> BatchRule:
     a, b = types
     (out,) = _infer_matmul(types, attrs)
     if a.has_rows and b.has_rows and a.rank == b.rank == 2:
@@ -232,21 +239,22 @@ def _rows_matmul(types: Types, attrs: Attrs) -> Rule:
 def _matmul_flops(types: Types, attrs: Attrs) -> int:
     (out,) = _infer_matmul(types, attrs)
     contracted = _flip(types[0].shape, attrs["transpose_a"])[-1:]
-    return 2 * out.numel() * elements(contracted)
+    return 2 * out.numel() * count_elements(contracted)
 
 
 MATMUL = Declaration(
     "matmul",
-    "The matrix product of the last two dimensions; leading ones broadcast, so that it"
-    " is also one product for each row, or for each head of each row.",
+    "The matrix product of the last two dimensions of a and b. Leading dimensions are"
+    " broadcast, so it also computes one product for each row, or for each head of each"
+    " row.",
     _MATMUL,
     _infer_matmul,
     _rows_matmul,
     _matmul_flops,
     lambda types, attrs, wrt: _matmul_flops(types, attrs) * len(wrt),
     attrs=(
-        Attr("transpose_a", bool, "`a` is [k, m]", default=False),
-        Attr("transpose_b", bool, "`b` is [n, k]", default=False),
+        Attr("transpose_a", bool, "whether `a` is […, k, m]", default=False),
+        Attr("transpose_b", bool, "whether `b` is […, n, k]", default=False),
     ),
     linear=lambda types, attrs: ((0,), (1,)),
     saves=lambda types, attrs: (0, 1),

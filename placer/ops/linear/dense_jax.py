@@ -1,4 +1,4 @@
-"""fc and matmul: both keep their operands for backward, and nothing else."""
+"""fc and matmul. A product needs only its operands for the backward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from placer.ops.elementwise.activation_jax import ACTIVATIONS
-from placer.ops.elementwise.broadcasting_jax import plus, sum_to
+from placer.ops.elementwise.broadcasting_jax import broadcast_add, sum_to
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -24,7 +24,7 @@ def fc(
     contracted = ((x.ndim - 1,), (1 if transpose_w else 0,))
     y = jax.lax.dot_general(x, w, (contracted, ((), ())))
     if b is not None:
-        y = plus(y, b)
+        y = broadcast_add(y, b)
     return y if activation == "none" else ACTIVATIONS[activation](y)
 
 
@@ -52,9 +52,10 @@ def _matmul_forward(
 
 
 def _matmul_backward(
-    transpose_a: bool, transpose_b: bool, kept: Pair, dy: jax.Array
+    transpose_a: bool, transpose_b: bool, saved: Pair, dy: jax.Array
 ) -> Pair:
-    a, b = kept
+    # For y = a · b: da = dy · bᵀ and db = aᵀ · dy, summed over broadcast dimensions
+    a, b = saved
     da = jnp.matmul(dy, _flip(b, not transpose_b))
     db = jnp.matmul(_flip(a, not transpose_a), dy)
     return (

@@ -1,9 +1,9 @@
-"""embedding: rows of a dense table, looked up by id."""
+"""embedding: rows of a table, looked up by id."""
 
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, each_row, ints
+from placer.ops.common.checks import check_arity, is_static, rowwise
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -21,7 +21,7 @@ _OPERANDS = (
 )
 
 
-def _need_ids(types: Types) -> None:
+def _require_ids(types: Types) -> None:
     if types[0].dtype not in ("int32", "int64"):
         raise OpError(
             f"embedding needs an int32 or int64 operand as 'ids', not {types[0]}",
@@ -30,12 +30,13 @@ def _need_ids(types: Types) -> None:
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("embedding", _OPERANDS, types)
-    _need_ids(types)
+    check_arity("embedding", _OPERANDS, types)
+    _require_ids(types)
     ids, table = types
-    if not table.is_float or table.rank != 2 or not ints(table.shape):
+    if not table.is_float or table.rank != 2 or not is_static(table.shape):
         raise OpError(
-            f"embedding needs a float table [vocabulary, dimension], 'table' is {table}",
+            f"embedding needs a float table [vocabulary, dimension], 'table' is"
+            f" {table}",
             operand=1,
         )
     return (TensorType(table.dtype, (*ids.shape, table.shape[1])),)
@@ -46,11 +47,11 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
         raise OpError(
             f"embedding needs 1 operand (ids) beside its parameters, {len(types)} given"
         )
-    _need_ids(types)
+    _require_ids(types)
     size = attrs["size"]
     if len(size) != 2 or any(n < 1 for n in size):
         raise OpError(
-            f"embedding needs a size [vocabulary, dimension] of two ints from 1 on,"
+            f"embedding needs a size [vocabulary, dimension] of two ints of at least 1,"
             f" not {list(size)}",
             attr="size",
         )
@@ -60,38 +61,39 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
 
 EMBEDDING = Declaration(
     "embedding",
-    "The rows of a table that `ids` name; it makes its parameter `table`. An id outside"
-    " the vocabulary, negative ones too, gives a row of NaN and no gradient, so that the"
-    " loss shows it.",
+    "Looks up the rows of a table by their indices. The result has the shape of `ids`"
+    " followed by the dimension of the table. An id outside [0, vocabulary) gives a"
+    " row of NaN, so that the loss shows the mistake, and no gradient. Creates the"
+    " parameter `table`.",
     _OPERANDS,
     _infer,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     lambda types, attrs, wrt: _infer(types, attrs)[0].numel() * (1 in wrt),
     attrs=(
         Attr(
             "size",
             list[int],
-            "[vocabulary, dimension] of the table",
+            "the shape of the table, [vocabulary, dimension]",
             required=True,
-            build=True,
+            for_parameters=True,
         ),
         Attr(
             "dtype",
             str,
-            "of the table",
+            "the dtype of the table",
             default="float32",
             choices=("float16", "bfloat16", "float32", "float64"),
-            build=True,
+            for_parameters=True,
         ),
     ),
     linear=lambda types, attrs: ((1,),),
     saves=lambda types, attrs: (0,),
     parameters=_parameters,
-    indexes=lambda types, attrs: {0: int(types[1].shape[0])},
+    index_bounds=lambda types, attrs: {0: int(types[1].shape[0])},
     formula="out[i] = table[ids[i]]",
-    source="`table` begins uniform on ±0.05 as in Keras: the vocabulary's size does not"
-    " enter, so that it is the same for a table that grows",
+    source="the initial `table` is uniform on [-0.05, 0.05), as in Keras; it does not"
+    " depend on the size of the vocabulary, so a table can grow",
     cases=(
         Case(("int32[batch]", "float32[1000, 128]")),
         Case(("int32[batch, 20]", "float32[1000, 128]")),

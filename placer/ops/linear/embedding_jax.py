@@ -1,4 +1,4 @@
-"""embedding: NaN for an id outside the table, so that a wrong one is seen."""
+"""embedding: rows of a table, or NaN for an id outside it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.precision_jax import put_together
+from placer.ops.common.precision_jax import scatter_add
 
 
 def embedding(ids: jax.Array, table: jax.Array) -> jax.Array:
     return _lookup(table.shape[0], ids, table)
 
 
-def _rows(vocabulary: int, ids: jax.Array) -> jax.Array:
-    """The ids, negative ones moved out of the table: JAX would count from the end."""
+def _nonnegative(vocabulary: int, ids: jax.Array) -> jax.Array:
+    """Replace negative ids by one beyond the table: JAX would count from its end."""
     return jnp.where(ids < 0, vocabulary, ids)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _lookup(vocabulary: int, ids: jax.Array, table: jax.Array) -> jax.Array:
-    rows = _rows(vocabulary, ids)
+    rows = _nonnegative(vocabulary, ids)
     return jnp.take(table, rows, axis=0, mode="fill", fill_value=jnp.nan)
 
 
@@ -34,8 +34,9 @@ def _lookup_forward(
 def _lookup_backward(
     vocabulary: int, ids: jax.Array, dy: jax.Array
 ) -> tuple[None, jax.Array]:
+    # dtable[i] = Σ dy over the places where ids = i
     shape = vocabulary, dy.shape[-1]
-    return None, put_together(shape, _rows(vocabulary, ids), dy, "drop")
+    return None, scatter_add(shape, _nonnegative(vocabulary, ids), dy, "drop")
 
 
 _lookup.defvjp(_lookup_forward, _lookup_backward)

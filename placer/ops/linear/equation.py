@@ -1,4 +1,4 @@
-"""The equation of einsum: letters for the dimensions of its operands and its result."""
+"""The equation of einsum: a letter for each dimension of operands and result."""
 
 from __future__ import annotations
 
@@ -13,41 +13,45 @@ _SHAPE = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*\Z")
 
 @dataclass(frozen=True)
 class Equation:
-    """`bqd,bkd->bqk`: one term for each operand, and the result."""
+    """An equation such as `bqd,bkd->bqk`: one term for each operand, and the result."""
 
     terms: tuple[str, ...]
     result: str
 
     @cached_property
-    def summed(self) -> tuple[str, ...]:
-        """The terms without the letters that nothing else has: those are summed over
-        before any product is made."""
+    def reduced_terms(self) -> tuple[str, ...]:
+        """The terms without letters that occur in no other term and not in the result.
+
+        The operands are summed over those letters before they are multiplied.
+        """
         return tuple(
             "".join(
                 letter
                 for letter in term
-                if letter in self.result or self._elsewhere(letter, i)
+                if letter in self.result or self._in_another_term(letter, i)
             )
             for i, term in enumerate(self.terms)
         )
 
-    def _elsewhere(self, letter: str, index: int) -> bool:
+    def _in_another_term(self, letter: str, index: int) -> bool:
         return any(letter in t for i, t in enumerate(self.terms) if i != index)
 
     @cached_property
-    def products(self) -> tuple[str, ...]:
-        """What the operands from the first to each of them make, left to right: the
-        first term as it is summed, products, the result."""
-        made = [self.summed[0]]
-        for i, term in enumerate(self.summed[1:], start=1):
-            later = "".join(self.summed[i + 1 :]) + self.result
-            letters = dict.fromkeys(made[-1] + term)
-            made.append("".join(letter for letter in letters if letter in later))
-        return (*made[:-1], self.result) if len(made) > 1 else tuple(made)
+    def partial_terms(self) -> tuple[str, ...]:
+        """The terms of the products of the first 1, 2, … operands, from left to right.
+
+        The first is the first of `reduced_terms`, the last is the result.
+        """
+        terms = [self.reduced_terms[0]]
+        for i, term in enumerate(self.reduced_terms[1:], start=1):
+            later = "".join(self.reduced_terms[i + 1 :]) + self.result
+            letters = dict.fromkeys(terms[-1] + term)
+            terms.append("".join(letter for letter in letters if letter in later))
+        return (*terms[:-1], self.result) if len(terms) > 1 else tuple(terms)
 
 
-def read(text: str) -> Equation:
-    """The equation that a spec writes; OpError says what is wrong with it."""
+def parse_equation(text: str) -> Equation:
+    """Parse an equation; raise OpError if it is not one."""
     equation = text.replace(" ", "")
     if not _SHAPE.match(equation):
         hint = "write as many letters" if "." in equation else "write ij,jk->ik"

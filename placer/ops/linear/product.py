@@ -1,4 +1,4 @@
-"""einsum: products of any number of operands, summed over the letters left out."""
+"""einsum: products of any number of operands, summed over some of their dimensions."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, need_float, need_same_dtype
+from placer.ops.common.checks import check_arity, require_float, require_same_dtype
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
-from placer.ops.linear.equation import Equation, read
+from placer.ops.linear.equation import Equation, parse_equation
 from placer.types import Dim, TensorType
 
 _OPERANDS = (Operand("xs", "float of one dtype", variadic=True),)
 
 
 def _sizes(types: Types, equation: Equation) -> dict[str, Dim]:
-    """The dimension of each letter; OpError where operands differ in it."""
+    """Return the size of each letter; raise OpError if operands disagree about one."""
     sizes: dict[str, Dim] = {}
     for index, (type_, term) in enumerate(zip(types, equation.terms, strict=True)):
         if type_.rank != len(term):
@@ -45,12 +45,12 @@ def _shape(letters: str, sizes: Mapping[str, Dim]) -> tuple[Dim, ...]:
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("einsum", _OPERANDS, types)
+    check_arity("einsum", _OPERANDS, types)
     names = [f"xs[{i}]" for i in range(len(types))]
     for index, name in enumerate(names):
-        need_float("einsum", name, types, index)
-    need_same_dtype("einsum", names, types)
-    equation = read(attrs["equation"])
+        require_float("einsum", name, types, index)
+    require_same_dtype("einsum", names, types)
+    equation = parse_equation(attrs["equation"])
     if len(equation.terms) != len(types):
         raise OpError(
             f"einsum has {len(equation.terms)} terms in '{attrs['equation']}' and"
@@ -61,72 +61,73 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(types[0].dtype, _shape(equation.result, sizes)),)
 
 
-def _rows(types: Types, attrs: Attrs) -> Rule:
-    """By the letter of the rows: it must lead every operand that has it."""
-    equation = read(attrs["equation"])
-    leading = {
+def _rows(types: Types, attrs: Attrs) -> BatchRule:
+    """The batch rule: the letter of the rows must be the first in each term."""
+    equation = parse_equation(attrs["equation"])
+    row_letters = {
         term[0] for term, t in zip(equation.terms, types, strict=True) if t.has_rows
     }
-    (rows, *others) = sorted(leading)
+    (rows, *others) = sorted(row_letters)
     if others or any(rows in term[1:] for term in (*equation.terms, equation.result)):
         return "whole"
     return "rows" if rows in equation.result else "reduce"
 
 
 def _saves(types: Types, attrs: Attrs) -> tuple[int, ...]:
-    equation = read(attrs["equation"])
+    equation = parse_equation(attrs["equation"])
     if len(types) == 1:
         return ()
-    pairs = zip(equation.terms, equation.summed, strict=True)
-    return tuple(i for i, (term, summed) in enumerate(pairs) if term == summed)
+    pairs = zip(equation.terms, equation.reduced_terms, strict=True)
+    return tuple(i for i, (term, reduced) in enumerate(pairs) if term == reduced)
 
 
 def _residuals(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    """The operands that were summed up first, and the products in between."""
-    equation = read(attrs["equation"])
+    """The operands that were summed before the products, and the partial products."""
+    equation = parse_equation(attrs["equation"])
     if len(types) == 1:
         return ()
     sizes = _sizes(types, equation)
-    pairs = zip(equation.terms, equation.summed, strict=True)
-    kept = [summed for term, summed in pairs if term != summed]
-    kept += equation.products[1:-1]
-    return tuple(TensorType(types[0].dtype, _shape(term, sizes)) for term in kept)
+    pairs = zip(equation.terms, equation.reduced_terms, strict=True)
+    terms = [reduced for term, reduced in pairs if term != reduced]
+    terms += equation.partial_terms[1:-1]
+    return tuple(TensorType(types[0].dtype, _shape(term, sizes)) for term in terms)
 
 
-def _product(a: str, b: str, out: str, sizes: Mapping[str, Dim]) -> int:
-    """The operations of one product of two: two for each term of a sum."""
+def _product_flops(a: str, b: str, out: str, sizes: Mapping[str, Dim]) -> int:
+    """Count a multiplication and, where `out` omits letters, an addition for each."""
     letters = {*a, *b}
-    each = 2 if letters - {*out} else 1
-    return each * prod(int(sizes[letter]) for letter in letters)
+    per_product = 2 if letters - {*out} else 1
+    return per_product * prod(int(sizes[letter]) for letter in letters)
 
 
 def _flops(types: Types, attrs: Attrs) -> int:
-    equation = read(attrs["equation"])
-    sizes, made = _sizes(types, equation), equation.products
-    pairs = zip(types, equation.terms, equation.summed, strict=True)
-    total = sum(x.numel() for x, term, summed in pairs if term != summed)
-    for i, term in enumerate(equation.summed[1:], start=1):
-        total += _product(made[i - 1], term, made[i], sizes)
+    equation = parse_equation(attrs["equation"])
+    sizes, partial = _sizes(types, equation), equation.partial_terms
+    pairs = zip(types, equation.terms, equation.reduced_terms, strict=True)
+    total = sum(x.numel() for x, term, reduced in pairs if term != reduced)
+    for i, term in enumerate(equation.reduced_terms[1:], start=1):
+        total += _product_flops(partial[i - 1], term, partial[i], sizes)
     return total
 
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    equation = read(attrs["equation"])
-    sizes, made = _sizes(types, equation), equation.products
+    equation = parse_equation(attrs["equation"])
+    sizes, partial = _sizes(types, equation), equation.partial_terms
     total = 0
-    for i, term in enumerate(equation.summed[1:], start=1):
-        total += _product(made[i], made[i - 1], term, sizes) * (i in wrt)
-        total += _product(made[i], term, made[i - 1], sizes) * any(j < i for j in wrt)
+    for i, term in enumerate(equation.reduced_terms[1:], start=1):
+        left, out = partial[i - 1], partial[i]
+        total += _product_flops(out, left, term, sizes) * (i in wrt)
+        total += _product_flops(out, term, left, sizes) * any(j < i for j in wrt)
     return total
 
 
 EINSUM = Declaration(
     "einsum",
-    "The product of its operands, by letters for their dimensions, summed over those"
-    " that the result leaves out; of more than two operands, left to right. The letter"
-    " of the batch makes the batch rule: rows where it leads the result, a sum where"
-    " the result leaves it out, the whole where operands have their rows under"
-    " different letters.",
+    "The Einstein summation: multiplies the operands and sums over the letters that the"
+    " result omits. More than two operands are multiplied from left to right. The batch"
+    " rule follows from the letter of the batch: `rows` if it is the result's first,"
+    " `reduce` if the result omits it, `whole` if operands have different letters for"
+    " their rows.",
     _OPERANDS,
     _infer,
     _rows,
@@ -136,8 +137,8 @@ EINSUM = Declaration(
         Attr(
             "equation",
             str,
-            "letters for each operand, commas between, `->` and the result's letters;"
-            " no letter twice in one of them",
+            "the letters of each operand, separated by commas, then `->` and the"
+            " letters of the result; a letter occurs at most once in each of them",
             required=True,
         ),
     ),
@@ -145,7 +146,7 @@ EINSUM = Declaration(
     saves=_saves,
     residuals=_residuals,
     formula="ij,jk->ik: out[i, k] = Σ_j xs[0][i, j] · xs[1][j, k]",
-    source="numpy.einsum, written out: with `->` and without `...`",
+    source="numpy.einsum; the equation must have `->` and cannot have `...`",
     cases=(
         Case(
             ("float32[batch, 20, 4, 16]", "float32[batch, 20, 4, 16]"),

@@ -1,4 +1,4 @@
-"""einsum."""
+"""einsum, multiplied from left to right as its declaration says."""
 
 from __future__ import annotations
 
@@ -7,57 +7,61 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.linear.equation import Equation, read
+from placer.ops.linear.equation import Equation, parse_equation
 
 Arrays = tuple[jax.Array, ...]
 
 
 def einsum(*xs: jax.Array, equation: str) -> jax.Array:
-    letters = read(equation)
+    parsed = parse_equation(equation)
     if len(xs) == 1:
-        return jnp.einsum(f"{letters.terms[0]}->{letters.result}", *xs)
-    # Sums come first and outside: JAX keeps nothing for them
-    return _product(letters, *map(_summed, xs, letters.terms, letters.summed))
+        return jnp.einsum(f"{parsed.terms[0]}->{parsed.result}", *xs)
+    # Sum first, outside of the custom VJP: the gradient of a sum needs no residuals
+    return _product(parsed, *map(_sum_out, xs, parsed.terms, parsed.reduced_terms))
 
 
-def _summed(x: jax.Array, term: str, kept: str) -> jax.Array:
-    gone = tuple(axis for axis, letter in enumerate(term) if letter not in kept)
-    return jnp.sum(x, axis=gone) if gone else x
+def _sum_out(x: jax.Array, term: str, reduced: str) -> jax.Array:
+    axes = tuple(axis for axis, letter in enumerate(term) if letter not in reduced)
+    return jnp.sum(x, axis=axes) if axes else x
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _product(letters: Equation, *xs: jax.Array) -> jax.Array:
-    return _products(letters, xs)[-1]
+def _product(equation: Equation, *xs: jax.Array) -> jax.Array:
+    return _products(equation, xs)[-1]
 
 
-def _products(letters: Equation, xs: Arrays) -> list[jax.Array]:
-    """What each operand makes with all before it."""
-    made, products = letters.products, [xs[0]]
-    for i, (x, term) in enumerate(zip(xs[1:], letters.summed[1:], strict=True)):
-        products.append(_pair(made[i], term, made[i + 1], products[i], x))
+def _products(equation: Equation, xs: Arrays) -> list[jax.Array]:
+    """Return the products of the first 2, 3, … operands."""
+    terms, products = equation.partial_terms, [xs[0]]
+    for i, (x, term) in enumerate(zip(xs[1:], equation.reduced_terms[1:], strict=True)):
+        products.append(_multiply(terms[i], term, terms[i + 1], products[i], x))
     return products[1:]
 
 
-def _pair(left: str, right: str, out: str, a: jax.Array, b: jax.Array) -> jax.Array:
+def _multiply(left: str, right: str, out: str, a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.einsum(f"{left},{right}->{out}", a, b)
 
 
 def _product_forward(
-    letters: Equation, *xs: jax.Array
+    equation: Equation, *xs: jax.Array
 ) -> tuple[jax.Array, tuple[Arrays, Arrays]]:
-    *between, out = _products(letters, xs)
+    *between, out = _products(equation, xs)
     return out, (xs, tuple(between))
 
 
 def _product_backward(
-    letters: Equation, kept: tuple[Arrays, Arrays], dy: jax.Array
+    equation: Equation, saved: tuple[Arrays, Arrays], dy: jax.Array
 ) -> Arrays:
-    xs, between = kept
-    lefts, made, terms = (xs[0], *between), letters.products, letters.summed
+    # From right to left, for p[i] = p[i - 1] · x[i]: dx[i] = dp[i] · p[i - 1] and
+    # dp[i - 1] = dp[i] · x[i], each summed over the letters that its result omits.
+    xs, between = saved
+    lefts = (xs[0], *between)
+    partial_terms, terms = equation.partial_terms, equation.reduced_terms
     cotangents: list[jax.Array] = []
     for i in range(len(xs) - 1, 0, -1):
-        cotangents.append(_pair(made[i], made[i - 1], terms[i], dy, lefts[i - 1]))
-        dy = _pair(made[i], terms[i], made[i - 1], dy, xs[i])
+        left, out = partial_terms[i - 1], partial_terms[i]
+        cotangents.append(_multiply(out, left, terms[i], dy, lefts[i - 1]))
+        dy = _multiply(out, terms[i], left, dy, xs[i])
     return (dy, *reversed(cotangents))
 
 

@@ -1,4 +1,4 @@
-"""How far two values of one shape are from each other, or how alike."""
+"""Losses of a prediction and a target of one shape, and cosine_similarity."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from math import isfinite
 
 from placer.errors import OpError
 from placer.ops.common.checks import (
-    arity,
-    need_float,
-    need_same_dtype,
-    normal_axis,
+    check_arity,
+    normalize_axis,
+    require_float,
+    require_same_dtype,
 )
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.ops.losses.loss import check_same_shape
 from placer.ops.losses.loss_reduction import (
     REDUCE,
-    counts,
-    flops,
-    grad_flops,
-    reduced,
-    rows,
+    flops_per_element,
+    grad_flops_per_element,
+    loss_rule,
+    reduced_type,
+    takes_count,
 )
 from placer.types import BATCH, TensorType
 
@@ -40,51 +40,51 @@ _CASES = (Case(("float32[batch, 1]", "float32[batch, 1]")),)
 
 
 def _check_pair(kind: str, operands: tuple[Operand, ...], types: Types) -> None:
-    """OpError unless both operands are floats of one type."""
+    """Raise OpError unless both operands are floats of one type."""
     first, second = operands
     names = (first.name, second.name)
-    arity(kind, operands, types)
+    check_arity(kind, operands, types)
     for index, name in enumerate(names):
-        need_float(kind, name, types, index)
-    need_same_dtype(kind, names, types)
+        require_float(kind, name, types, index)
+    require_same_dtype(kind, names, types)
     check_same_shape(kind, names, types)
 
 
 def _infer_pair(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         _check_pair(kind, _PAIR, types)
-        return reduced(types[0].dtype, types[0].shape, attrs)
+        return reduced_type(types[0].dtype, types[0].shape, attrs)
 
     return infer
 
 
 MEAN_SQUARED_ERROR = Declaration(
     "mean_squared_error",
-    "The square of the difference, element by element.",
+    "The squared difference of a prediction and a target, element by element.",
     _PAIR,
     _infer_pair("mean_squared_error"),
-    rows,
-    flops(3),
-    grad_flops(2, 2),
+    loss_rule,
+    flops_per_element(3),
+    grad_flops_per_element(2, 2),
     attrs=(REDUCE,),
     residuals=lambda types, attrs: (types[0],),
-    counts=counts,
+    takes_count=takes_count,
     formula="loss = (prediction - target)²",
     cases=_CASES,
     example="{name: loss, op: mean_squared_error, in: [prediction, target]}",
 )
 L1_LOSS = Declaration(
     "l1_loss",
-    "The magnitude of the difference, element by element: the mean absolute error as a"
-    " loss. Where there is no difference there is no slope.",
+    "The absolute difference of a prediction and a target, element by element. Its"
+    " derivative at 0 is 0.",
     _PAIR,
     _infer_pair("l1_loss"),
-    rows,
-    flops(2),
-    grad_flops(1, 1),
+    loss_rule,
+    flops_per_element(2),
+    grad_flops_per_element(1, 1),
     attrs=(REDUCE,),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
-    counts=counts,
+    takes_count=takes_count,
     formula="loss = |prediction - target|",
     cases=_CASES,
     example="{name: loss, op: l1_loss, in: [prediction, target]}",
@@ -102,18 +102,23 @@ def _infer_huber(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 HUBER = Declaration(
     "huber",
-    "Half the square of a difference up to `delta`, and a line beyond it.",
+    "The Huber loss: quadratic for a difference of up to `delta`, linear beyond it.",
     _PAIR,
     _infer_huber,
-    rows,
-    flops(6),
-    grad_flops(1, 1),
+    loss_rule,
+    flops_per_element(6),
+    grad_flops_per_element(1, 1),
     attrs=(
         REDUCE,
-        Attr("delta", float, "the difference where the line begins", default=1.0),
+        Attr(
+            "delta",
+            float,
+            "the difference at which the loss becomes linear, above 0",
+            default=1.0,
+        ),
     ),
     residuals=lambda types, attrs: (types[0],),
-    counts=counts,
+    takes_count=takes_count,
     formula="loss = c · (d - c / 2), d = prediction - target,"
     " c = min(max(d, -delta), delta); dprediction = c",
     source="Huber (1964), as in PyTorch and Keras",
@@ -122,7 +127,10 @@ HUBER = Declaration(
 )
 
 _LOGARITHMS = (
-    Operand("log_prediction", "float, [batch, …, classes]: logarithms, of log_softmax"),
+    Operand(
+        "log_prediction",
+        "float, [batch, …, classes]: logarithms of probabilities, as of log_softmax",
+    ),
     Operand("target", "the same dtype and shape: probabilities"),
 )
 
@@ -136,26 +144,27 @@ def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             f" 'log_prediction' is {prediction}",
             operand=0,
         )
-    return reduced(prediction.dtype, prediction.shape[:-1], attrs)
+    return reduced_type(prediction.dtype, prediction.shape[:-1], attrs)
 
 
 KL_DIV = Declaration(
     "kl_div",
-    "The Kullback-Leibler divergence of a target distribution from a predicted one,"
-    " summed over the last dimension, so that the mean is over all others: of [batch,"
-    " classes] it is PyTorch's `batchmean`. A class of target 0 counts nothing.",
+    "The Kullback-Leibler divergence of a target distribution from a predicted one. It"
+    " is summed over the last dimension, and the mean is over all other dimensions:"
+    " for [batch, classes] this is PyTorch's `batchmean`. A class with a target of 0"
+    " contributes 0.",
     _LOGARITHMS,
     _infer_divergence,
-    rows,
-    flops(4),
-    grad_flops(2, 4),
+    loss_rule,
+    flops_per_element(4),
+    grad_flops_per_element(2, 4),
     attrs=(REDUCE,),
     saves=lambda types, attrs: (0, 1),
-    counts=counts,
+    takes_count=takes_count,
     formula="loss = Σ target · (log target - log_prediction);"
     " dlog_prediction = -target;"
-    " dtarget = log target + 1 - log_prediction, without log target + 1 where it is 0",
-    source="operands as PyTorch's kl_div and optax's kl_divergence have them",
+    " dtarget = log target + 1 - log_prediction, or -log_prediction where target = 0",
+    source="operands as in PyTorch's kl_div and optax's kl_divergence",
     cases=(Case(("float32[batch, 10]", "float32[batch, 10]")),),
     example="{name: loss, op: kl_div, in: [log_probabilities, teacher]}",
 )
@@ -172,7 +181,7 @@ def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     shape = types[0].shape
     if not shape:
         raise OpError(f"{kind} needs a dimension, 'a' is {types[0]}", operand=0)
-    axis = normal_axis(kind, attrs["axis"], len(shape))
+    axis = normalize_axis(kind, attrs["axis"], len(shape))
     if not (isfinite(attrs["epsilon"]) and attrs["epsilon"] > 0):
         raise OpError(
             f"{kind} needs a finite epsilon above 0, not {attrs['epsilon']}",
@@ -181,27 +190,27 @@ def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(types[0].dtype, (*shape[:axis], *shape[axis + 1 :])),)
 
 
-def _rows_cosine(types: Types, attrs: Attrs) -> Rule:
-    axis = normal_axis("cosine_similarity", attrs["axis"], types[0].rank)
+def _rows_cosine(types: Types, attrs: Attrs) -> BatchRule:
+    axis = normalize_axis("cosine_similarity", attrs["axis"], types[0].rank)
     return "whole" if axis == 0 else "rows"
 
 
 COSINE_SIMILARITY = Declaration(
     "cosine_similarity",
-    "The cosine of the angle between vectors along an axis, which goes. A vector shorter"
-    " than `epsilon` counts as that long, so that one of zeros gives 0 and a finite"
-    " slope. For a loss take `negative` and `reduce_mean`.",
+    "The cosine of the angle between vectors along an axis, which is reduced. The"
+    " length of a vector is taken as at least `epsilon`, so a vector of zeros gives 0"
+    " and a finite gradient. For a loss, apply `negative` and `reduce_mean`.",
     _VECTORS,
     _infer_cosine,
     _rows_cosine,
-    flops(8),
-    grad_flops(6, 6),
+    flops_per_element(8),
+    grad_flops_per_element(6, 6),
     attrs=(
-        Attr("axis", int, "along which the vectors lie", default=-1),
+        Attr("axis", int, "the axis of the vectors", default=-1),
         Attr(
             "epsilon",
             float,
-            "the least length, at least 2^-14 in float16",
+            "the minimum length, above 0; in float16 at least 2⁻¹⁴",
             default=1e-8,
         ),
     ),
@@ -209,7 +218,7 @@ COSINE_SIMILARITY = Declaration(
     residuals=lambda types, attrs: _infer_cosine(types, attrs) * 3,
     formula="out = Σ u · v, u = a / max(|a|, epsilon), v = b / max(|b|, epsilon);"
     " da = dy · (v - out · u) / |a|",
-    source="PyTorch's cosine_similarity, along the last axis unless told otherwise",
+    source="PyTorch's cosine_similarity, with the last axis as default",
     cases=(
         Case(("float32[batch, 64]", "float32[batch, 64]")),
         Case(("float32[batch, 64]", "float32[batch, 64]"), {"axis": 0}),

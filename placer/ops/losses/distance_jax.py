@@ -1,4 +1,4 @@
-"""Losses of a prediction and a target of one shape, and the cosine of two vectors."""
+"""Losses of a prediction and a target of one shape, and cosine_similarity."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.elementwise.ordered_jax import order
-from placer.ops.losses.loss_jax import Count, reduced
+from placer.ops.elementwise.ordered_jax import compare
+from placer.ops.losses.loss_jax import Count, reduce_losses
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -20,7 +20,7 @@ def mean_squared_error(
     reduce: str = "mean",
     count: Count = None,
 ) -> jax.Array:
-    return reduced(_squared_error(prediction, target), reduce, count)
+    return reduce_losses(_squared_error(prediction, target), reduce, count)
 
 
 @jax.custom_vjp
@@ -34,6 +34,7 @@ def _squared_forward(prediction: jax.Array, target: jax.Array) -> Pair:
 
 
 def _squared_backward(error: jax.Array, dy: jax.Array) -> Pair:
+    # loss = e² with e = prediction - target, so dprediction = 2e · dy = -dtarget
     slope = 2 * error * dy
     return slope, -slope
 
@@ -48,7 +49,7 @@ def l1_loss(
     reduce: str = "mean",
     count: Count = None,
 ) -> jax.Array:
-    return reduced(_absolute_error(prediction, target), reduce, count)
+    return reduce_losses(_absolute_error(prediction, target), reduce, count)
 
 
 @jax.custom_vjp
@@ -57,10 +58,11 @@ def _absolute_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def _absolute_forward(prediction: jax.Array, target: jax.Array) -> Pair:
-    return jnp.abs(prediction - target), order(prediction, target)
+    return jnp.abs(prediction - target), compare(prediction, target)
 
 
 def _absolute_backward(sign: jax.Array, dy: jax.Array) -> Pair:
+    # loss = |prediction - target|, so dprediction = sign · dy = -dtarget
     slope = sign.astype(dy.dtype) * dy
     return slope, -slope
 
@@ -76,7 +78,7 @@ def huber(
     delta: float = 1.0,
     count: Count = None,
 ) -> jax.Array:
-    return reduced(_huber(delta, prediction, target), reduce, count)
+    return reduce_losses(_huber(delta, prediction, target), reduce, count)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -85,13 +87,16 @@ def _huber(delta: float, prediction: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def _huber_forward(delta: float, prediction: jax.Array, target: jax.Array) -> Pair:
+    # c · (e - c / 2), where c is e clipped to ±delta: e² / 2 if |e| ≤ delta, else
+    # delta · (|e| - delta / 2)
     error = prediction - target
-    near = jnp.clip(error, -delta, delta)
-    return near * (error - near / 2), near
+    clipped = jnp.clip(error, -delta, delta)
+    return clipped * (error - clipped / 2), clipped
 
 
-def _huber_backward(delta: float, near: jax.Array, dy: jax.Array) -> Pair:
-    slope = near * dy
+def _huber_backward(delta: float, clipped: jax.Array, dy: jax.Array) -> Pair:
+    # dprediction = c · dy = -dtarget
+    slope = clipped * dy
     return slope, -slope
 
 
@@ -105,16 +110,17 @@ def kl_div(
     reduce: str = "mean",
     count: Count = None,
 ) -> jax.Array:
-    return reduced(_divergence(log_prediction, target), reduce, count)
+    return reduce_losses(_divergence(log_prediction, target), reduce, count)
 
 
 @jax.custom_vjp
 def _divergence(log_prediction: jax.Array, target: jax.Array) -> jax.Array:
-    there = target != 0
-    log_target = jnp.log(jnp.where(there, target, 1))
-    # a prediction of 0, -inf here, counts nothing either where the target is 0
-    each = jnp.where(there, target * (log_target - log_prediction), 0)
-    return jnp.sum(each, axis=-1)
+    nonzero = target != 0
+    log_target = jnp.log(jnp.where(nonzero, target, 1))
+    # Not target · (…) alone: with a target of 0, a log_prediction of -inf would give
+    # NaN
+    terms = jnp.where(nonzero, target * (log_target - log_prediction), 0)
+    return jnp.sum(terms, axis=-1)
 
 
 def _divergence_forward(
@@ -123,12 +129,13 @@ def _divergence_forward(
     return _divergence(log_prediction, target), (log_prediction, target)
 
 
-def _divergence_backward(kept: Pair, dy: jax.Array) -> Pair:
-    log_prediction, target = kept
-    there = target != 0
-    rise = jnp.where(there, jnp.log(jnp.where(there, target, 1)) + 1, 0)
+def _divergence_backward(saved: Pair, dy: jax.Array) -> Pair:
+    # dlog_prediction = -target · dy; dtarget = (log target + 1 - log_prediction) · dy
+    log_prediction, target = saved
+    nonzero = target != 0
+    d_entropy = jnp.where(nonzero, jnp.log(jnp.where(nonzero, target, 1)) + 1, 0)
     dy = dy[..., None]
-    return -target * dy, (rise - log_prediction) * dy
+    return -target * dy, (d_entropy - log_prediction) * dy
 
 
 _divergence.defvjp(_divergence_forward, _divergence_backward)
@@ -137,40 +144,43 @@ _divergence.defvjp(_divergence_forward, _divergence_backward)
 def cosine_similarity(
     a: jax.Array, b: jax.Array, *, axis: int = -1, epsilon: float = 1e-8
 ) -> jax.Array:
-    # 1e-8 is 0 in float16: there it is the least normal number
-    least = max(epsilon, 2.0**-14) if a.dtype == jnp.float16 else epsilon
-    return _cosine(axis, least, a, b)
+    # 1e-8 rounds to 0 in float16, whose smallest normal number is 2⁻¹⁴
+    minimum = max(epsilon, 2.0**-14) if a.dtype == jnp.float16 else epsilon
+    return _cosine(axis, minimum, a, b)
 
 
 Cosine = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
 
-def _length(x: jax.Array, axis: int, least: float) -> jax.Array:
-    return jnp.maximum(jnp.sqrt(jnp.sum(x * x, axis=axis)), least)
+def _length(x: jax.Array, axis: int, minimum: float) -> jax.Array:
+    return jnp.maximum(jnp.sqrt(jnp.sum(x * x, axis=axis)), minimum)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _cosine(axis: int, least: float, a: jax.Array, b: jax.Array) -> jax.Array:
-    return _cosine_forward(axis, least, a, b)[0]
+def _cosine(axis: int, minimum: float, a: jax.Array, b: jax.Array) -> jax.Array:
+    return _cosine_forward(axis, minimum, a, b)[0]
 
 
 def _cosine_forward(
-    axis: int, least: float, a: jax.Array, b: jax.Array
+    axis: int, minimum: float, a: jax.Array, b: jax.Array
 ) -> tuple[jax.Array, Cosine]:
-    of_a, of_b = _length(a, axis, least), _length(b, axis, least)
-    u, v = a / jnp.expand_dims(of_a, axis), b / jnp.expand_dims(of_b, axis)
+    length_a, length_b = _length(a, axis, minimum), _length(b, axis, minimum)
+    u, v = a / jnp.expand_dims(length_a, axis), b / jnp.expand_dims(length_b, axis)
     cosine = jnp.sum(u * v, axis=axis)
-    return cosine, (a, b, of_a, of_b, cosine)
+    return cosine, (a, b, length_a, length_b, cosine)
 
 
-def _cosine_backward(axis: int, least: float, kept: Cosine, dy: jax.Array) -> Pair:
-    a, b = kept[:2]
-    of_a, of_b, cosine, dy = (jnp.expand_dims(x, axis) for x in (*kept[2:], dy))
-    u, v = a / of_a, b / of_b
-    # a vector that counts as longer than it is does not turn: it grows
-    along_u = jnp.where(of_a > least, cosine, 0) * u
-    along_v = jnp.where(of_b > least, cosine, 0) * v
-    return dy * (v - along_u) / of_a, dy * (u - along_v) / of_b
+def _cosine_backward(axis: int, minimum: float, saved: Cosine, dy: jax.Array) -> Pair:
+    # cos = Σ u · v with u = a / |a|, so da = dy · (v - cos · u) / |a|. If the length is
+    # replaced by the minimum, it is constant, and da = dy · v / minimum.
+    a, b = saved[:2]
+    length_a, length_b, cosine, dy = (
+        jnp.expand_dims(x, axis) for x in (*saved[2:], dy)
+    )
+    u, v = a / length_a, b / length_b
+    along_u = jnp.where(length_a > minimum, cosine, 0) * u
+    along_v = jnp.where(length_b > minimum, cosine, 0) * v
+    return dy * (v - along_u) / length_a, dy * (u - along_v) / length_b
 
 
 _cosine.defvjp(_cosine_forward, _cosine_backward)

@@ -1,4 +1,4 @@
-"""Class numbers in a dtype that holds every one of them."""
+"""Labels in a dtype that can represent every class."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import jax.numpy as jnp
 
 
 def class_numbers(label: jax.Array) -> jax.Array:
-    """Labels in at least 32 bits: as int8, classes beyond 127 have no number, and one
-    that is compared with a label would wrap around."""
+    """Convert labels to at least 32 bits.
+
+    int8 cannot represent classes beyond 127, which would wrap around in a comparison.
+    """
     return label.astype(jnp.int32) if label.dtype.itemsize < 4 else label

@@ -1,4 +1,4 @@
-"""Losses against labels: of classes, of yes and no, of two sides."""
+"""softmax_cross_entropy, sigmoid_cross_entropy and hinge: losses with labels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from math import isfinite
 
 from placer.errors import OpError
 from placer.ops.common.checks import (
-    arity,
-    need_float,
-    need_integer,
-    need_same_dtype,
+    check_arity,
+    require_float,
+    require_integer,
+    require_same_dtype,
 )
 from placer.ops.declaration import (
     Attr,
@@ -22,11 +22,11 @@ from placer.ops.declaration import (
 )
 from placer.ops.losses.loss_reduction import (
     REDUCE,
-    counts,
-    flops,
-    grad_flops,
-    reduced,
-    rows,
+    flops_per_element,
+    grad_flops_per_element,
+    loss_rule,
+    reduced_type,
+    takes_count,
 )
 from placer.types import BATCH, TensorType
 
@@ -37,39 +37,41 @@ LOGITS = (
 
 
 def check_classes(kind: str, types: Types) -> None:
-    """OpError unless the operands are logits of classes and their labels."""
-    arity(kind, LOGITS, types)
-    need_float(kind, "logits", types, 0)
-    need_integer(kind, "label", types, 1)
+    """Raise OpError unless the operands are logits of classes and their labels."""
+    check_arity(kind, LOGITS, types)
+    require_float(kind, "logits", types, 0)
+    require_integer(kind, "label", types, 1)
     logits, label = types
     if logits.rank == 0 or logits.shape[-1] == BATCH:
         raise OpError(
             f"{kind} needs logits [batch, classes], 'logits' is {logits}", operand=0
         )
     if label.shape != logits.shape[:-1]:
-        wanted = TensorType(label.dtype, logits.shape[:-1])
+        expected = TensorType(label.dtype, logits.shape[:-1])
         raise OpError(
             f"{kind} needs one label for each row of logits: 'logits' is {logits},"
-            f" so 'label' must be {wanted}, it is {label}",
+            f" so 'label' must be {expected}, it is {label}",
             operand=1,
-            hint=_flat(label, wanted),
+            hint=_reshape_hint(label, expected),
         )
 
 
-def _flat(label: TensorType, wanted: TensorType) -> str | None:
-    if label.shape == (*wanted.shape, 1):
-        return f"reshape the label to [{', '.join(map(str, wanted.shape))}]"
+def _reshape_hint(label: TensorType, expected: TensorType) -> str | None:
+    if label.shape == (*expected.shape, 1):
+        return f"reshape the label to [{', '.join(map(str, expected.shape))}]"
     return None
 
 
 def check_same_shape(kind: str, names: tuple[str, str], types: Types) -> None:
-    """OpError unless both operands have one shape."""
+    """Raise OpError unless both operands have the same shape."""
     first, second = types
     if first.shape == second.shape:
         return
     hint = None
     if sorted((first.shape, second.shape), key=len) == [(BATCH,), (BATCH, 1)]:
-        hint = "[batch] and [batch, 1] would make a table of all pairs; reshape one"
+        hint = (
+            "[batch] and [batch, 1] would broadcast to all pairs of rows; reshape one"
+        )
     raise OpError(
         f"{kind} needs operands of one shape,"
         f" '{names[0]}' is {first}, '{names[1]}' is {second}",
@@ -81,7 +83,7 @@ def check_same_shape(kind: str, names: tuple[str, str], types: Types) -> None:
 LABEL_SMOOTHING = Attr(
     "label_smoothing",
     float,
-    "the share of a label that goes to all classes alike, from 0 to below 1",
+    "the probability that is distributed evenly over all classes, in [0, 1)",
     default=0.0,
 )
 
@@ -103,16 +105,16 @@ def _infer_softmax(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     weights = attrs["class_weights"]
     if weights and len(weights) != logits.shape[-1]:
         raise OpError(
-            f"{kind} needs one of class_weights for each class: 'logits' is {logits},"
-            f" {len(weights)} are given",
+            f"{kind} needs one class weight for each class: 'logits' is {logits},"
+            f" class_weights has {len(weights)}",
             attr="class_weights",
         )
     if not all(isfinite(w) and w >= 0 for w in weights):
         raise OpError(
-            f"{kind} needs class_weights from 0 on, not {list(weights)}",
+            f"{kind} needs finite class_weights of at least 0, not {list(weights)}",
             attr="class_weights",
         )
-    return reduced(logits.dtype, label.shape, attrs)
+    return reduced_type(logits.dtype, label.shape, attrs)
 
 
 def _softmax_flops(types: Types, attrs: Attrs) -> int:
@@ -127,13 +129,14 @@ def _softmax_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 SOFTMAX_CROSS_ENTROPY = Declaration(
     "softmax_cross_entropy",
-    "The cross entropy of softmax(logits) against class numbers, without overflow for"
-    " any finite logits. A label outside [0, classes) gives NaN. The mean divides by the"
-    " rows, with class weights too; PyTorch divides by the sum of the rows' weights."
-    " For a weight of each row take `reduce: none`, `mul` and `reduce_mean`.",
+    "The cross entropy of softmax(logits) and labels that are class indices. Finite"
+    " logits never overflow. A label outside [0, classes) gives NaN. The mean divides"
+    " by the number of rows, also with class weights; PyTorch divides by the sum of"
+    " the rows' weights. To weight rows, use `reduce: none`, then `mul` and"
+    " `reduce_mean`.",
     LOGITS,
     _infer_softmax,
-    rows,
+    loss_rule,
     _softmax_flops,
     _softmax_grad_flops,
     attrs=(
@@ -142,18 +145,18 @@ SOFTMAX_CROSS_ENTROPY = Declaration(
         Attr(
             "class_weights",
             list[float],
-            "what the loss of each class is multiplied by; none: all are 1",
+            "a factor for each class, at least 0; an empty list: all are 1",
             default=(),
         ),
     ),
     saves=lambda types, attrs: (1,),
     residuals=lambda types, attrs: (types[0],),
-    counts=counts,
-    indexes=lambda types, attrs: {1: int(types[0].shape[-1])},
+    takes_count=takes_count,
+    index_bounds=lambda types, attrs: {1: int(types[0].shape[-1])},
     formula="loss = Σ q · (log Σ exp(logits) - logits),"
     " q = class_weights · ((1 - label_smoothing) · onehot(label)"
     " + label_smoothing / classes); dlogits = softmax(logits) · Σ q - q",
-    source="label smoothing by Szegedy et al. (2016), joined with class weights as in"
+    source="label smoothing by Szegedy et al. (2016), combined with class weights as in"
     " PyTorch",
     cases=(
         Case(("float32[batch, 10]", "int32[batch]")),
@@ -166,18 +169,21 @@ SOFTMAX_CROSS_ENTROPY = Declaration(
 
 _BINARY = (
     Operand("logits", "float, any shape"),
-    Operand("label", "the same shape; an integer, or a float of the logits' dtype"),
+    Operand(
+        "label",
+        "the same shape, values in [0, 1]; an integer, or a float of the logits' dtype",
+    ),
 )
 
 
 def _infer_sigmoid(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind, names = "sigmoid_cross_entropy", ("logits", "label")
-    arity(kind, _BINARY, types)
-    need_float(kind, "logits", types, 0)
+    check_arity(kind, _BINARY, types)
+    require_float(kind, "logits", types, 0)
     if types[1].is_float:
-        need_same_dtype(kind, names, types)
+        require_same_dtype(kind, names, types)
     else:
-        need_integer(kind, "label", types, 1)
+        require_integer(kind, "label", types, 1)
     check_same_shape(kind, names, types)
     _check_smoothing(kind, attrs)
     weight = attrs["positive_weight"]
@@ -186,7 +192,7 @@ def _infer_sigmoid(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             f"{kind} needs a positive_weight above 0, not {weight}",
             attr="positive_weight",
         )
-    return reduced(types[0].dtype, types[0].shape, attrs)
+    return reduced_type(types[0].dtype, types[0].shape, attrs)
 
 
 def _sigmoid_flops(types: Types, attrs: Attrs) -> int:
@@ -196,18 +202,18 @@ def _sigmoid_flops(types: Types, attrs: Attrs) -> int:
 
 def _sigmoid_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     smoothed, weighted = bool(attrs["label_smoothing"]), attrs["positive_weight"] != 1
-    of_label = 1 + smoothed + 8 * int(weighted)
-    return ((0 in wrt) + of_label * (1 in wrt)) * types[0].numel()
+    for_label = 1 + smoothed + 8 * int(weighted)
+    return ((0 in wrt) + for_label * (1 in wrt)) * types[0].numel()
 
 
 SIGMOID_CROSS_ENTROPY = Declaration(
     "sigmoid_cross_entropy",
-    "The cross entropy of sigmoid(logits) against labels in [0, 1], element by element,"
-    " without overflow for any finite logits. The mean divides by the elements, with a"
-    " weight of positives too.",
+    "The binary cross entropy of sigmoid(logits) and labels in [0, 1], element by"
+    " element. Finite logits never overflow. The mean divides by the number of"
+    " elements, also with a positive weight.",
     _BINARY,
     _infer_sigmoid,
-    rows,
+    loss_rule,
     _sigmoid_flops,
     _sigmoid_grad_flops,
     attrs=(
@@ -216,20 +222,20 @@ SIGMOID_CROSS_ENTROPY = Declaration(
         Attr(
             "positive_weight",
             float,
-            "what the loss of a positive label is multiplied by",
+            "a factor for the loss of positive labels, above 0",
             default=1.0,
         ),
     ),
     saves=lambda types, attrs: (0,) if types[1].is_float else (),
     residuals=lambda types, attrs: (types[0],),
-    counts=counts,
+    takes_count=takes_count,
     formula="loss = positive_weight · t · log(1 + exp(-z)) + (1 - t) · log(1 + exp(z)),"
     " z the logits, t = (1 - label_smoothing) · label + label_smoothing / 2;"
     " dz = (1 - t) · sigmoid(z) - positive_weight · t · sigmoid(-z);"
     " dlabel = -(1 - label_smoothing) · z without a weight",
-    source="without a weight the form of TensorFlow's"
-    " sigmoid_cross_entropy_with_logits, max(z, 0) - z · t + log(1 + exp(-|z|));"
-    " smoothing as in Keras, the weight as PyTorch's pos_weight",
+    source="without a weight, computed as TensorFlow's"
+    " sigmoid_cross_entropy_with_logits: max(z, 0) - z · t + log(1 + exp(-|z|));"
+    " smoothing as in Keras; the weight is PyTorch's pos_weight",
     cases=(
         Case(("float32[batch, 1]", "int32[batch, 1]")),
         Case(("float32[batch]", "float32[batch]")),
@@ -238,33 +244,33 @@ SIGMOID_CROSS_ENTROPY = Declaration(
     example="{name: loss, op: sigmoid_cross_entropy, in: [logit, click]}",
 )
 
-_SIDES = (
-    Operand("prediction", "float, any shape: positive for a positive label"),
+_HINGE = (
+    Operand("prediction", "float, any shape: a score, positive for a positive label"),
     Operand("label", "integer, the same shape: 1 is positive, 0 and -1 are negative"),
 )
 
 
 def _infer_hinge(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("hinge", _SIDES, types)
-    need_float("hinge", "prediction", types, 0)
-    need_integer("hinge", "label", types, 1)
+    check_arity("hinge", _HINGE, types)
+    require_float("hinge", "prediction", types, 0)
+    require_integer("hinge", "label", types, 1)
     check_same_shape("hinge", ("prediction", "label"), types)
-    return reduced(types[0].dtype, types[0].shape, attrs)
+    return reduced_type(types[0].dtype, types[0].shape, attrs)
 
 
 HINGE = Declaration(
     "hinge",
-    "How far a prediction is from being right by a margin of 1. A label above 0 is"
-    " positive, any other negative: labels of 0 and 1 and of -1 and 1 both serve, as in"
-    " Keras. The slope on the margin is 0, as that of relu.",
-    _SIDES,
+    "The hinge loss with a margin of 1. A label above 0 is positive, any other is"
+    " negative: labels may be 0 and 1, or -1 and 1, as in Keras. The derivative on the"
+    " margin is 0, as that of relu at 0.",
+    _HINGE,
     _infer_hinge,
-    rows,
-    flops(3),
-    grad_flops(1),
+    loss_rule,
+    flops_per_element(3),
+    grad_flops_per_element(1),
     attrs=(REDUCE,),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
-    counts=counts,
+    takes_count=takes_count,
     formula="loss = max(1 - s · prediction, 0), s = 1 where label > 0, else -1",
     cases=(Case(("float32[batch]", "int32[batch]")),),
     example="{name: loss, op: hinge, in: [score, label]}",

@@ -1,4 +1,7 @@
-"""Losses against labels: each keeps its derivative but for a factor for backward."""
+"""Losses with labels.
+
+The forward of each loss computes its derivative, up to a factor, and saves it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from math import prod
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.precision_jax import wide
+from placer.ops.common.precision_jax import widen
 from placer.ops.elementwise.broadcasting_jax import divide
 from placer.ops.losses.labels_jax import class_numbers
 
@@ -17,14 +20,18 @@ Count = int | jax.Array | None
 Pair = tuple[jax.Array, jax.Array]
 
 
-def reduced(losses: jax.Array, reduce: str, count: Count) -> jax.Array:
-    """The losses as they are, summed, or averaged over `count` global rows."""
+def reduce_losses(losses: jax.Array, reduce: str, count: Count) -> jax.Array:
+    """Reduce losses as the attribute `reduce` says.
+
+    `none` returns them, `sum` their sum, `mean` their mean; with `count`, the mean is
+    this place's part of the mean over that many rows of the global batch.
+    """
     if reduce == "none":
         return losses
     if reduce == "sum":
         return jnp.sum(losses)
-    # Halves are divided before they are rounded: the sum may be beyond their range.
-    total = jnp.sum(wide(losses))
+    # Half floats are divided before rounding: the sum may be outside of their range.
+    total = jnp.sum(widen(losses))
     if count is None:
         return divide(total, losses.size).astype(losses.dtype)
     return divide(total, count * prod(losses.shape[1:])).astype(losses.dtype)
@@ -41,11 +48,11 @@ def softmax_cross_entropy(
 ) -> jax.Array:
     weights = tuple(class_weights)
     losses = _softmax_loss(label_smoothing, weights, logits, label)
-    return reduced(losses, reduce, count)
+    return reduce_losses(losses, reduce, count)
 
 
 def _smooth(target: jax.Array, smoothing: float, classes: int) -> jax.Array:
-    """The target, a share of it given to all classes alike."""
+    """Return (1 - smoothing) · target + smoothing / classes."""
     if not smoothing:
         return target
     return target * (1 - smoothing) + smoothing / classes
@@ -64,31 +71,35 @@ def _softmax_loss(
 def _softmax_loss_forward(
     smoothing: float, weights: Weights, logits: jax.Array, label: jax.Array
 ) -> tuple[jax.Array, Pair]:
+    # -log softmax(z)[label] = log Σ exp(z - max z) - (z - max z)[label]
     shifted = logits - jnp.max(logits, axis=-1, keepdims=True)
     powers = jnp.exp(shifted)
     total = jnp.sum(powers, axis=-1, keepdims=True)
-    number = class_numbers(label)
-    there = (number >= 0) & (number < logits.shape[-1])
-    at = jnp.where(there, number, 0)[..., None]
-    own = jnp.take_along_axis(shifted, at, axis=-1)
-    losses = jnp.squeeze(jnp.log(total) - own, axis=-1)
+    class_ = class_numbers(label)
+    valid = (class_ >= 0) & (class_ < logits.shape[-1])
+    index = jnp.where(valid, class_, 0)[..., None]
+    label_logit = jnp.take_along_axis(shifted, index, axis=-1)
+    losses = jnp.squeeze(jnp.log(total) - label_logit, axis=-1)
     if weights:
-        losses = losses * jnp.asarray(weights, logits.dtype)[at[..., 0]]
+        losses = losses * jnp.asarray(weights, logits.dtype)[index[..., 0]]
     if smoothing:
-        each = jnp.log(total) - shifted
+        class_losses = jnp.log(total) - shifted
         if weights:
-            each = each * jnp.asarray(weights, logits.dtype)
-        losses = (1 - smoothing) * losses + smoothing * jnp.mean(each, axis=-1)
-    return jnp.where(there, losses, jnp.nan), (powers / total, label)
+            class_losses = class_losses * jnp.asarray(weights, logits.dtype)
+        mean = jnp.mean(class_losses, axis=-1)
+        losses = (1 - smoothing) * losses + smoothing * mean
+    return jnp.where(valid, losses, jnp.nan), (powers / total, label)
 
 
 def _softmax_loss_backward(
-    smoothing: float, weights: Weights, kept: Pair, dy: jax.Array
+    smoothing: float, weights: Weights, saved: Pair, dy: jax.Array
 ) -> tuple[jax.Array, None]:
-    probabilities, label = kept
-    number = class_numbers(label)
-    classes = jnp.arange(probabilities.shape[-1], dtype=number.dtype)
-    onehot = (number[..., None] == classes).astype(probabilities.dtype)
+    # loss = Σ q · (log Σ exp(z) - z), so dz = (softmax(z) · Σ q - q) · dy, where q is
+    # the smoothed target times the weights; without weights Σ q = 1.
+    probabilities, label = saved
+    class_ = class_numbers(label)
+    classes = jnp.arange(probabilities.shape[-1], dtype=class_.dtype)
+    onehot = (class_[..., None] == classes).astype(probabilities.dtype)
     target = _smooth(onehot, smoothing, len(classes))
     if weights:
         target = target * jnp.asarray(weights, target.dtype)
@@ -111,27 +122,31 @@ def sigmoid_cross_entropy(
     soft = jnp.issubdtype(label.dtype, jnp.floating)
     loss = _soft_sigmoid_loss if soft else _hard_sigmoid_loss
     losses = loss(label_smoothing, positive_weight, logits, label)
-    return reduced(losses, reduce, count)
+    return reduce_losses(losses, reduce, count)
 
 
 def _sigmoid_loss(
     smoothing: float, weight: float, logits: jax.Array, label: jax.Array
 ) -> Pair:
-    """The losses, and their derivative by the logits."""
+    """Return the losses, and their derivatives by the logits.
+
+    With exp(-|z|) no exponential overflows: sigmoid(z) is 1 / (1 + exp(-z)) for z ≥ 0,
+    else exp(z) / (1 + exp(z)).
+    """
     target = _smooth(label.astype(logits.dtype), smoothing, 2)
     power = jnp.exp(-jnp.abs(logits))
     sigmoid = jnp.where(logits >= 0, 1, power) / (1 + power)
     if weight == 1:
         losses = jnp.maximum(logits, 0) - logits * target + jnp.log1p(power)
         return losses, sigmoid - target
-    other = jnp.where(logits >= 0, power, 1) / (1 + power)
-    negative, positive = _log_losses(logits)
+    complement = jnp.where(logits >= 0, power, 1) / (1 + power)  # sigmoid(-z)
+    negative, positive = _label_losses(logits)
     losses = weight * target * positive + (1 - target) * negative
-    return losses, (1 - target) * sigmoid - weight * target * other
+    return losses, (1 - target) * sigmoid - weight * target * complement
 
 
-def _log_losses(logits: jax.Array) -> Pair:
-    """The losses of a negative and of a positive label."""
+def _label_losses(logits: jax.Array) -> Pair:
+    """Return log(1 + exp(z)) and log(1 + exp(-z)), the losses of labels 0 and 1."""
     tail = jnp.log1p(jnp.exp(-jnp.abs(logits)))
     return jnp.maximum(logits, 0) + tail, jnp.maximum(-logits, 0) + tail
 
@@ -166,15 +181,17 @@ def _soft_forward(
     return losses, (logits, slope)
 
 
-def _soft_backward(smoothing: float, weight: float, kept: Pair, dy: jax.Array) -> Pair:
-    logits, slope = kept
-    of_label = -logits
+def _soft_backward(smoothing: float, weight: float, saved: Pair, dy: jax.Array) -> Pair:
+    # The loss is linear in the target: its derivative is weight · (loss of label 1) -
+    # (loss of label 0), which is -z if the weight is 1.
+    logits, slope = saved
+    label_slope = -logits
     if weight != 1:
-        negative, positive = _log_losses(logits)
-        of_label = weight * positive - negative
+        negative, positive = _label_losses(logits)
+        label_slope = weight * positive - negative
     if smoothing:
-        of_label = (1 - smoothing) * of_label
-    return slope * dy, of_label * dy
+        label_slope = (1 - smoothing) * label_slope
+    return slope * dy, label_slope * dy
 
 
 _soft_sigmoid_loss.defvjp(_soft_forward, _soft_backward)
@@ -187,7 +204,7 @@ def hinge(
     reduce: str = "mean",
     count: Count = None,
 ) -> jax.Array:
-    return reduced(_hinge(prediction, label), reduce, count)
+    return reduce_losses(_hinge(prediction, label), reduce, count)
 
 
 @jax.custom_vjp
@@ -196,9 +213,10 @@ def _hinge(prediction: jax.Array, label: jax.Array) -> jax.Array:
 
 
 def _hinge_forward(prediction: jax.Array, label: jax.Array) -> Pair:
-    side = jnp.where(label > 0, 1, -1).astype(jnp.int8)
-    short = 1 - side.astype(prediction.dtype) * prediction
-    return jnp.maximum(short, 0), jnp.where(short > 0, -side, 0)
+    # The derivative is -sign inside of the margin, else 0; it fits int8
+    sign = jnp.where(label > 0, 1, -1).astype(jnp.int8)
+    shortfall = 1 - sign.astype(prediction.dtype) * prediction
+    return jnp.maximum(shortfall, 0), jnp.where(shortfall > 0, -sign, 0)
 
 
 def _hinge_backward(slope: jax.Array, dy: jax.Array) -> tuple[jax.Array, None]:

@@ -1,27 +1,28 @@
-"""Metrics: numbers that are watched, not trained on.
+"""Metrics: numbers that are reported and not trained on.
 
-Each gives a statistic, sums and counts that are exact when they are added up over
-places and batches; the number that is told is its `final` (`placer.config.metrics`).
+The result of a metric is a statistic, made of sums and counts, which can be added over
+places and batches without rounding by division. The finalizer computes the reported
+number from it (`placer.config.metrics`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from placer.config.metrics import Final
+from placer.config.metrics import Finalizer
 from placer.errors import OpError
 from placer.ops.common.checks import (
-    arity,
-    need_float,
-    need_integer,
-    need_same_dtype,
+    check_arity,
+    require_float,
+    require_integer,
+    require_same_dtype,
 )
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.ops.losses.loss import LOGITS, check_classes, check_same_shape
 from placer.types import TensorType
 
 COUNTS = TensorType("int32", (3,))
-"""A part, the whole, and how many have no meaning."""
+"""The statistic of a ratio: numerator, denominator, number of invalid rows."""
 
 MAX_BINS = 1 << 20
 
@@ -31,7 +32,7 @@ def _metric(
     doc: str,
     operands: tuple[Operand, ...],
     infer: Callable[[Types, Attrs], TensorType],
-    final: Final,
+    final: Finalizer,
     each: int,
     *,
     attrs: tuple[Attr, ...] = (),
@@ -40,7 +41,7 @@ def _metric(
     cases: tuple[Case, ...],
     example: str,
 ) -> Declaration:
-    """A metric that computes `each` operations for each element of its first operand."""
+    """Declare a metric with `each` operations per element of its first operand."""
     return Declaration(
         kind,
         doc,
@@ -51,7 +52,7 @@ def _metric(
         lambda types, attrs, wrt: 0,
         attrs=attrs,
         differentiable=False,
-        final=final,
+        finalizer=final,
         formula=formula,
         source=source,
         cases=cases,
@@ -66,9 +67,9 @@ def _accuracy(types: Types, attrs: Attrs) -> TensorType:
 
 ACCURACY = _metric(
     "accuracy",
-    "The share of rows whose largest logit is the label's; of equal ones the first"
-    " counts. A label outside [0, classes) is never right, a NaN among the logits makes"
-    " the accuracy NaN.",
+    "The fraction of rows whose largest logit is that of the label. Of equal logits"
+    " the first counts as the largest. A label outside [0, classes) is never right. A"
+    " NaN in the logits makes the accuracy NaN.",
     LOGITS,
     _accuracy,
     "ratio",
@@ -82,20 +83,23 @@ ACCURACY = _metric(
 def _top_k(types: Types, attrs: Attrs) -> TensorType:
     check_classes("top_k_accuracy", types)
     if attrs["k"] < 1:
-        raise OpError(f"top_k_accuracy needs k from 1, not {attrs['k']}", attr="k")
+        raise OpError(
+            f"top_k_accuracy needs k of at least 1, not {attrs['k']}", attr="k"
+        )
     return COUNTS
 
 
 TOP_K_ACCURACY = _metric(
     "top_k_accuracy",
-    "The share of rows in which fewer than k logits stand before the label's: greater"
-    " ones, and equal ones of lower classes, so that k = 1 is accuracy. A label outside"
-    " [0, classes) is never right, a NaN among the logits makes it NaN.",
+    "The fraction of rows whose label is among the k classes with the largest logits."
+    " Of equal logits, those of lower classes count as larger, so k = 1 is accuracy. A"
+    " label outside [0, classes) is never right. A NaN in the logits makes the result"
+    " NaN.",
     LOGITS,
     _top_k,
     "ratio",
     5,
-    attrs=(Attr("k", int, "how many classes are looked at", required=True),),
+    attrs=(Attr("k", int, "the number of classes, at least 1", required=True),),
     formula="Σ [label is among the k classes with the largest logits] / rows",
     cases=(Case(("float32[batch, 10]", "int32[batch]"), {"k": 3}),),
     example="{name: top_3, op: top_k_accuracy, in: [logits, label], k: 3}",
@@ -104,28 +108,33 @@ TOP_K_ACCURACY = _metric(
 _BINARY = (
     Operand(
         "prediction",
-        "float, any shape: the probability of a positive; with `class_id`, logits"
-        " [batch, …, classes]",
+        "float, any shape: the probability of a positive; with `class_id`, logits of"
+        " shape [batch, …, classes]",
     ),
     Operand(
         "label",
-        "the same shape, a number above 0.5 is a positive; with `class_id`, integer"
-        " [batch, …]",
+        "the same shape, where a number above 0.5 is positive; with `class_id`, integer"
+        " of shape [batch, …]",
     ),
 )
 _BINARY_ATTRS = (
     Attr(
         "threshold",
         float,
-        "the probability above which a prediction is positive",
+        "the probability above which a prediction is positive, in (0, 1)",
         default=0.5,
     ),
-    Attr("logits", bool, "predictions are logits of the probabilities", default=False),
+    Attr(
+        "logits",
+        bool,
+        "whether predictions are logits instead of probabilities",
+        default=False,
+    ),
     Attr(
         "class_id",
         int | None,
-        "the class that is positive, all others are negative: predicted is the largest"
-        " logit's, of equal ones the first",
+        "the positive class, all others are negative; the predicted class is that of"
+        " the largest logit, of equal ones the first",
         default=None,
     ),
 )
@@ -146,7 +155,8 @@ def _binary(kind: str) -> Callable[[Types, Attrs], TensorType]:
             assert isinstance(classes, int)
             if not 0 <= class_id < classes:
                 raise OpError(
-                    f"{kind} has class_id {class_id}, 'prediction' has {classes} classes",
+                    f"{kind} has class_id {class_id},"
+                    f" 'prediction' has {classes} classes",
                     attr="class_id",
                 )
             if threshold != 0.5 or attrs["logits"]:
@@ -167,18 +177,18 @@ def _binary(kind: str) -> Callable[[Types, Attrs], TensorType]:
 
 
 def _check_pair(kind: str, types: Types) -> None:
-    """OpError unless the operands are predictions and labels of one shape."""
-    arity(kind, _BINARY, types)
-    need_float(kind, "prediction", types, 0)
+    """Raise OpError unless the operands are predictions and labels of one shape."""
+    check_arity(kind, _BINARY, types)
+    require_float(kind, "prediction", types, 0)
     if not types[1].is_float and types[1].dtype != "bool":
-        need_integer(kind, "label", types, 1)
+        require_integer(kind, "label", types, 1)
     check_same_shape(kind, ("prediction", "label"), types)
 
 
 PRECISION = _metric(
     "precision",
-    "The share of true positives among the predicted ones; NaN where none is predicted"
-    " or a prediction is NaN.",
+    "The fraction of true positives among predicted positives. NaN if there are no"
+    " predicted positives, or if a prediction is NaN.",
     _BINARY,
     _binary("precision"),
     "ratio",
@@ -190,8 +200,8 @@ PRECISION = _metric(
 )
 RECALL = _metric(
     "recall",
-    "The share of positives that are predicted; NaN where there is none or a prediction"
-    " is NaN.",
+    "The fraction of positives that are predicted as positive. NaN if there are no"
+    " positives, or if a prediction is NaN.",
     _BINARY,
     _binary("recall"),
     "ratio",
@@ -203,8 +213,8 @@ RECALL = _metric(
 )
 F1 = _metric(
     "f1",
-    "The harmonic mean of precision and recall; NaN where nothing is predicted and"
-    " nothing positive, or a prediction is NaN.",
+    "The harmonic mean of precision and recall. NaN if there are neither positives nor"
+    " predicted positives, or if a prediction is NaN.",
     _BINARY,
     _binary("f1"),
     "ratio",
@@ -226,13 +236,13 @@ def _auc(types: Types, attrs: Attrs) -> TensorType:
 
 AUC = _metric(
     "auc",
-    "The area under the receiver operating characteristic, from a histogram: exact"
-    " where predictions are multiples of 1 / (bins - 1); others count as the nearest"
-    " of these. NaN"
-    " where only one class is there, or where a prediction is NaN or outside [0, 1].",
+    "The area under the receiver operating characteristic curve, from a histogram of"
+    " the predictions. Each prediction is rounded to the nearest multiple of"
+    " 1 / (bins - 1); the result is exact for such multiples. NaN if there are no"
+    " positives or no negatives, or if a prediction is NaN or outside [0, 1].",
     (
         Operand("prediction", "float, any shape: the probability of a positive"),
-        Operand("label", "the same shape; a number above 0.5 is a positive"),
+        Operand("label", "the same shape, where a number above 0.5 is positive"),
     ),
     _auc,
     "auc",
@@ -241,15 +251,19 @@ AUC = _metric(
         Attr(
             "bins",
             int,
-            "how many predictions are told apart: k / (bins - 1) for k from 0 to"
-            " bins - 1, by default k / 4095",
+            f"the number of bins of the histogram, from 2 to {MAX_BINS:,}",
             default=4096,
         ),
-        Attr("logits", bool, "predictions are logits, sigmoid is taken", default=False),
+        Attr(
+            "logits",
+            bool,
+            "whether predictions are logits, to which sigmoid is applied",
+            default=False,
+        ),
     ),
     formula="P(prediction of a positive > that of a negative) + ½ P(they are equal)",
-    source="the histogram of PaddlePaddle's auc, with predictions rounded to the nearest"
-    " bin",
+    source="the histogram of PaddlePaddle's auc, with predictions rounded to the"
+    " nearest bin",
     cases=(Case(("float32[batch]", "int32[batch]")),),
     example="{name: auc, op: auc, in: [click, label]}",
 )
@@ -261,17 +275,17 @@ _PAIR = (
 
 
 def _sums(dtype: str) -> TensorType:
-    """A sum and a count: float64 of float64, else float32."""
+    """Return the type of a sum and a count: float64 for float64, else float32."""
     return TensorType("float64" if dtype == "float64" else "float32", (2,))
 
 
 def _error(kind: str) -> Callable[[Types, Attrs], TensorType]:
     def infer(types: Types, attrs: Attrs) -> TensorType:
         names = ("prediction", "target")
-        arity(kind, _PAIR, types)
+        check_arity(kind, _PAIR, types)
         for index, name in enumerate(names):
-            need_float(kind, name, types, index)
-        need_same_dtype(kind, names, types)
+            require_float(kind, name, types, index)
+        require_same_dtype(kind, names, types)
         check_same_shape(kind, names, types)
         return _sums(types[0].dtype)
 
@@ -280,7 +294,8 @@ def _error(kind: str) -> Callable[[Types, Attrs], TensorType]:
 
 MEAN_ABSOLUTE_ERROR = _metric(
     "mean_absolute_error",
-    "The mean of the absolute difference over all elements.",
+    "The mean of the absolute difference of a prediction and a target over all"
+    " elements.",
     _PAIR,
     _error("mean_absolute_error"),
     "ratio",
@@ -291,8 +306,9 @@ MEAN_ABSOLUTE_ERROR = _metric(
 )
 ROOT_MEAN_SQUARED_ERROR = _metric(
     "root_mean_squared_error",
-    "The root of the mean squared difference over all elements, of an epoch or an"
-    " evaluation too: not the mean of the roots of its batches.",
+    "The square root of the mean squared difference of a prediction and a target over"
+    " all elements. For an epoch or an evaluation it is the root of the mean over all"
+    " batches, not the mean of the batches' roots.",
     _PAIR,
     _error("root_mean_squared_error"),
     "root_ratio",
@@ -304,15 +320,16 @@ ROOT_MEAN_SQUARED_ERROR = _metric(
 
 
 def _mean(types: Types, attrs: Attrs) -> TensorType:
-    arity("mean", _ONE, types)
-    need_float("mean", "x", types, 0)
+    check_arity("mean", _ONE, types)
+    require_float("mean", "x", types, 0)
     return _sums(types[0].dtype)
 
 
 _ONE = (Operand("x", "float, any shape"),)
 MEAN = _metric(
     "mean",
-    "The mean of all elements, watched; `reduce_mean` is the one to compute with.",
+    "The mean of all elements, as a metric. Use `reduce_mean` for a mean that other ops"
+    " use.",
     _ONE,
     _mean,
     "ratio",

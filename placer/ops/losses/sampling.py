@@ -1,4 +1,4 @@
-"""Classes drawn for each row, and losses of a row's own class against those."""
+"""Classes sampled for each row, and losses of a row's label and the sampled classes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import (
-    arity,
-    each_row,
-    ints,
-    need_float,
-    need_integer,
-    need_same_dtype,
+    check_arity,
+    is_static,
+    require_float,
+    require_integer,
+    require_same_dtype,
+    rowwise,
 )
 from placer.ops.declaration import (
     Attr,
@@ -21,31 +21,41 @@ from placer.ops.declaration import (
     Operand,
     Types,
 )
-from placer.ops.losses.loss_reduction import REDUCE, counts, reduced, rows
-from placer.types import BATCH, LARGEST, TensorType
+from placer.ops.losses.loss_reduction import (
+    REDUCE,
+    loss_rule,
+    reduced_type,
+    takes_count,
+)
+from placer.types import BATCH, MAX_DIM, TensorType
 
 SAMPLER = Attr(
     "sampler",
     str,
-    "how likely each class is to be drawn: `log_uniform`, log((c + 2) / (c + 1)) /"
-    " log(classes + 1), as words numbered by falling frequency are, or all alike",
+    "the distribution that classes are drawn from: `log_uniform`, where class c has the"
+    " probability log((c + 2) / (c + 1)) / log(classes + 1), for words numbered by"
+    " decreasing frequency; or `uniform`",
     default="log_uniform",
     choices=("log_uniform", "uniform"),
 )
-_STREAM = Attr("stream", int, "which random bits, below 2⁶³", required=True)
+_STREAM = Attr(
+    "stream", int, "the number of the random stream, below 2⁶³", required=True
+)
 _POSITION = TensorType("uint32", (BATCH, 2))
 _DRAW = (
-    Operand("position", "uint32[batch, 2]: the step, and the row in the global batch"),
+    Operand(
+        "position", "uint32[batch, 2]: the step and the row's index in the global batch"
+    ),
 )
 
 
-def check_drawn(kind: str, attrs: Attrs) -> None:
-    """OpError unless there are classes to draw from, and some are drawn."""
-    if not 2 <= attrs["classes"] <= LARGEST:
+def check_sampling(kind: str, attrs: Attrs) -> None:
+    """Raise OpError unless `classes` and `num_sampled` are valid."""
+    if not 2 <= attrs["classes"] <= MAX_DIM:
         raise OpError(
             f"{kind} needs at least 2 classes, not {attrs['classes']}", attr="classes"
         )
-    if not 1 <= attrs["num_sampled"] <= LARGEST:
+    if not 1 <= attrs["num_sampled"] <= MAX_DIM:
         raise OpError(
             f"{kind} needs num_sampled of at least 1, not {attrs['num_sampled']}",
             attr="num_sampled",
@@ -54,34 +64,39 @@ def check_drawn(kind: str, attrs: Attrs) -> None:
 
 def _infer_sample(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind = "sample_classes"
-    arity(kind, _DRAW, types)
+    check_arity(kind, _DRAW, types)
     if types[0] != _POSITION:
         raise OpError(
             f"{kind} needs a position {_POSITION}, 'position' is {types[0]}", operand=0
         )
-    check_drawn(kind, attrs)
+    check_sampling(kind, attrs)
     return (TensorType("int32", (BATCH, attrs["num_sampled"])),)
 
 
 SAMPLE_CLASSES = Declaration(
     "sample_classes",
-    "Classes drawn for each row, with replacement. What is drawn for a row is a function"
-    " of the stream, the step and the row in the global batch.",
+    "Draws classes for each row, with replacement. They are a function of the stream,"
+    " the step and the row's index in the global batch.",
     _DRAW,
     _infer_sample,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     lambda types, attrs, wrt: 0,
     attrs=(
-        Attr("classes", int, "how many there are", required=True),
-        Attr("num_sampled", int, "how many are drawn for a row", required=True),
+        Attr("classes", int, "the number of classes, at least 2", required=True),
+        Attr(
+            "num_sampled",
+            int,
+            "the number of classes drawn for each row",
+            required=True,
+        ),
         SAMPLER,
         _STREAM,
     ),
     differentiable=False,
     inserted=True,
-    formula="out[i, j] = the class whose share of all likelihoods holds a random word",
-    source="threefry2x32 (Salmon et al. 2011)",
+    formula="out[i, j] = c with the probability P(c) that `sampler` defines",
+    source="random bits by threefry2x32 (Salmon et al. 2011)",
     cases=(
         Case(
             ("uint32[batch, 2]",),
@@ -102,49 +117,48 @@ _OPERANDS = (
 
 
 def check_rows(kind: str, types: Types) -> None:
-    """OpError unless `x` and `label`, the first of these, are a vector and a class a
-    row."""
-    need_float(kind, "x", types, 0)
+    """Raise OpError unless the types, x and label, are a vector and a class per row."""
+    require_float(kind, "x", types, 0)
     x, label = types
-    if x.rank != 2 or not x.has_rows or not ints(x.shape[1:]):
+    if x.rank != 2 or not x.has_rows or not is_static(x.shape[1:]):
         raise OpError(f"{kind} needs rows [batch, size], 'x' is {x}", operand=0)
-    need_integer(kind, "label", types, 1)
+    require_integer(kind, "label", types, 1)
     if label.shape != (BATCH,):
-        wanted = TensorType(label.dtype, (BATCH,))
+        expected = TensorType(label.dtype, (BATCH,))
         raise OpError(
-            f"{kind} needs one label a row: 'label' must be {wanted}, it is {label}",
+            f"{kind} needs one label a row: 'label' must be {expected}, it is {label}",
             operand=1,
         )
 
 
 def _infer(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        arity(kind, _OPERANDS, types)
+        check_arity(kind, _OPERANDS, types)
         x, w, b, label, sampled = types
         check_rows(kind, (x, label))
-        need_same_dtype(kind, ("x", "w", "b"), (x, w, b))
-        if w.rank != 2 or not ints(w.shape) or w.shape[1] != x.shape[1]:
+        require_same_dtype(kind, ("x", "w", "b"), (x, w, b))
+        if w.rank != 2 or not is_static(w.shape) or w.shape[1] != x.shape[1]:
             raise OpError(
                 f"{kind} needs w [classes, {x.shape[1]}], it is {w}", operand=1
             )
         if b.shape != w.shape[:1]:
             raise OpError(f"{kind} needs b [{w.shape[0]}], it is {b}", operand=2)
-        drawn = sampled.shape[1] if sampled.rank == 2 else 1
-        if sampled != TensorType("int32", (BATCH, drawn)):
+        samples = sampled.shape[1] if sampled.rank == 2 else 1
+        if sampled != TensorType("int32", (BATCH, samples)):
             raise OpError(
                 f"{kind} needs sampled int32[batch, num_sampled], it is {sampled}",
                 operand=4,
             )
-        return reduced(x.dtype, (BATCH,), attrs)
+        return reduced_type(x.dtype, (BATCH,), attrs)
 
     return infer
 
 
 def _logits(types: Types) -> tuple[TensorType, int]:
-    """The logits of a row's own class and of those drawn, and the size of a product."""
+    """Return the type of the logits of label and samples, and the size of x's rows."""
     x, sampled = types[0], types[4]
-    drawn = int(sampled.shape[1])
-    return TensorType(x.dtype, (x.shape[0], 1 + drawn)), int(x.shape[1])
+    samples = int(sampled.shape[1])
+    return TensorType(x.dtype, (x.shape[0], 1 + samples)), int(x.shape[1])
 
 
 def _flops(types: Types, attrs: Attrs) -> int:
@@ -154,26 +168,26 @@ def _flops(types: Types, attrs: Attrs) -> int:
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     logits, size = _logits(types)
-    each = {0: 2 * size, 1: 2 * size, 2: 1}
-    return (1 + sum(each.get(i, 0) for i in wrt)) * logits.numel() if wrt else 0
+    per_logit = {0: 2 * size, 1: 2 * size, 2: 1}
+    return (1 + sum(per_logit.get(i, 0) for i in wrt)) * logits.numel() if wrt else 0
 
 
-def _declared(
-    kind: str, doc: str, formula: str, source: str, apart: bool
+def _declare(
+    kind: str, doc: str, formula: str, source: str, remove_hits: bool
 ) -> Declaration:
     return Declaration(
         kind,
         doc,
         _OPERANDS,
         _infer(kind),
-        rows,
+        loss_rule,
         _flops,
         _grad_flops,
-        attrs=(SAMPLER, apart_by(apart), REDUCE),
+        attrs=(SAMPLER, accidental_hits(remove_hits), REDUCE),
         saves=lambda types, attrs: (0, 1, 3, 4),
         residuals=lambda types, attrs: (_logits(types)[0],),
-        counts=counts,
-        indexes=lambda types, attrs: {3: int(types[1].shape[0])},
+        takes_count=takes_count,
+        index_bounds=lambda types, attrs: {3: int(types[1].shape[0])},
         inserted=True,
         formula=formula,
         source=source,
@@ -192,31 +206,31 @@ def _declared(
     )
 
 
-def apart_by(default: bool) -> Attr:
-    """Whether a drawn class that is the row's own counts."""
+def accidental_hits(default: bool) -> Attr:
+    """Return the attribute that excludes samples equal to the row's label."""
     return Attr(
         "remove_accidental_hits",
         bool,
-        "leave out what was drawn and is the row's own class",
+        "whether to ignore samples that are equal to the row's label",
         default=default,
     )
 
 
-NCE_LOSS = _declared(
+NCE_LOSS = _declare(
     "nce_loss",
-    "Noise-contrastive estimation: the cross entropy of telling a row's own class from"
-    " those drawn for it. A label outside [0, classes) gives NaN.",
-    "loss = log(1 + exp(-z₀)) + Σ log(1 + exp(zⱼ)), zⱼ = x · w[cⱼ] + b[cⱼ] -"
-    " log(num_sampled · P(cⱼ)), c₀ the label and cⱼ the classes drawn",
+    "Noise-contrastive estimation: the binary cross entropy of telling a row's label"
+    " from the classes drawn for it. A label outside [0, classes) gives NaN.",
+    "loss = log(1 + exp(-z₀)) + Σ log(1 + exp(zⱼ)), where zⱼ = x · w[cⱼ] + b[cⱼ] -"
+    " log(num_sampled · P(cⱼ)), c₀ is the label and cⱼ are the samples",
     "Gutmann & Hyvärinen (2010), Mnih & Teh (2012); defaults of TensorFlow's nce_loss",
     False,
 )
-SAMPLED_SOFTMAX_LOSS = _declared(
+SAMPLED_SOFTMAX_LOSS = _declare(
     "sampled_softmax_loss",
-    "The cross entropy of softmax over a row's own class and those drawn for it, each"
-    " logit less the logarithm of how often its class is drawn: in expectation the"
-    " gradient of the whole softmax, the more nearly the more are drawn. A label outside"
-    " [0, classes) gives NaN.",
+    "The softmax cross entropy over a row's label and the classes drawn for it. The"
+    " logarithm of the expected number of draws of a class is subtracted from its"
+    " logit, so the gradient approaches that of the softmax over all classes as"
+    " `num_sampled` grows. A label outside [0, classes) gives NaN.",
     "loss = log Σ exp(zⱼ) - z₀, zⱼ as in nce_loss",
     "Jean et al. (2015); defaults of TensorFlow's sampled_softmax_loss",
     True,

@@ -1,7 +1,8 @@
-"""Losses against one class and some that are drawn, with drawing by exact integers.
+"""Sampled classes, and the losses nce_loss and sampled_softmax_loss.
 
-A class is found by comparing random words with thresholds, so that the same words give
-the same class wherever and with however many rows they are drawn.
+A class is a function of one random integer: its remainder (`uniform`), or its position
+among integer thresholds (`log_uniform`). The result does not depend on the device, nor on
+the number of rows that are drawn together.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.precision_jax import put_together, wide
+from placer.ops.common.precision_jax import scatter_add, widen
 from placer.ops.losses.labels_jax import class_numbers
-from placer.ops.losses.loss_jax import Count, reduced
-from placer.ops.special.random_jax import bits
+from placer.ops.losses.loss_jax import Count, reduce_losses
+from placer.ops.special.random_jax import random_bits
 
-Kept = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+Saved = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 Gradients = tuple[jax.Array, jax.Array, jax.Array, None, None]
 
 
@@ -29,16 +30,18 @@ def sample_classes(
     stream: int,
     sampler: str = "log_uniform",
 ) -> jax.Array:
-    words = bits(position, stream, num_sampled)
+    words = random_bits(position, stream, num_sampled)
     if sampler == "uniform":
-        found = words % jnp.uint32(classes)
+        drawn = words % jnp.uint32(classes)
     else:
-        below = np.log(np.arange(classes) + 2.0) / np.log(classes + 1.0)
-        thresholds = np.minimum(np.floor(below * 2**32), 2**32 - 1).astype(np.uint32)
-        found = jnp.searchsorted(jnp.asarray(thresholds), words, side="right")
-        found = jnp.minimum(found, classes - 1)
-    drawn: jax.Array = found.astype(jnp.int32)
-    return drawn
+        # P(0) + … + P(c) = log(c + 2) / log(classes + 1)
+        cumulative = np.log(np.arange(classes) + 2.0) / np.log(classes + 1.0)
+        thresholds = np.floor(cumulative * 2**32)
+        thresholds = np.minimum(thresholds, 2**32 - 1).astype(np.uint32)
+        drawn = jnp.searchsorted(jnp.asarray(thresholds), words, side="right")
+        drawn = jnp.minimum(drawn, classes - 1)
+    sampled: jax.Array = drawn.astype(jnp.int32)
+    return sampled
 
 
 def nce_loss(
@@ -53,8 +56,8 @@ def nce_loss(
     reduce: str = "mean",
     count: Count = None,
 ) -> jax.Array:
-    how = ("nce", sampler, remove_accidental_hits)
-    return reduced(_losses(how, x, w, b, label, sampled), reduce, count)
+    config = ("nce", sampler, remove_accidental_hits)
+    return reduce_losses(_losses(config, x, w, b, label, sampled), reduce, count)
 
 
 def sampled_softmax_loss(
@@ -69,82 +72,87 @@ def sampled_softmax_loss(
     reduce: str = "mean",
     count: Count = None,
 ) -> jax.Array:
-    how = ("softmax", sampler, remove_accidental_hits)
-    return reduced(_losses(how, x, w, b, label, sampled), reduce, count)
+    config = ("softmax", sampler, remove_accidental_hits)
+    return reduce_losses(_losses(config, x, w, b, label, sampled), reduce, count)
 
 
-How = tuple[str, str, bool]
+Config = tuple[str, str, bool]
+"""The loss, the sampler, and whether to remove accidental hits."""
 
 
-def _expected(
-    sampler: str, classes: int, drawn: int, ids: jax.Array, like: jax.Array
+def _log_expected(
+    sampler: str, classes: int, samples: int, ids: jax.Array, like: jax.Array
 ) -> jax.Array:
-    """The logarithm of how often each class is drawn for a row, on average."""
+    """Return log(samples · P(id)) for each id, in the dtype of `like`."""
     if sampler == "uniform":
-        return jnp.full(ids.shape, np.log(drawn / classes), like.dtype)
-    number = ids.astype(like.dtype)
-    share = jnp.log1p(1 / (number + 1)) / np.log(classes + 1.0)
-    found: jax.Array = jnp.log(share * drawn)
-    return found
+        return jnp.full(ids.shape, np.log(samples / classes), like.dtype)
+    class_ = ids.astype(like.dtype)
+    # P(c) = log((c + 2) / (c + 1)) / log(classes + 1)
+    probability = jnp.log1p(1 / (class_ + 1)) / np.log(classes + 1.0)
+    result: jax.Array = jnp.log(probability * samples)
+    return result
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _losses(
-    how: How,
+    config: Config,
     x: jax.Array,
     w: jax.Array,
     b: jax.Array,
     label: jax.Array,
     sampled: jax.Array,
 ) -> jax.Array:
-    losses: jax.Array = _forward(how, x, w, b, label, sampled)[0]
+    losses: jax.Array = _forward(config, x, w, b, label, sampled)[0]
     return losses
 
 
 def _ids(classes: int, label: jax.Array, sampled: jax.Array) -> jax.Array:
-    """The class of each row and those drawn for it; 0 for a label that is none."""
-    number = class_numbers(label)
-    own = jnp.where((number >= 0) & (number < classes), number, 0)
-    return jnp.concatenate([own.astype(sampled.dtype)[:, None], sampled], axis=1)
+    """Return label and samples of each row, with 0 for an invalid label."""
+    class_ = class_numbers(label)
+    valid = jnp.where((class_ >= 0) & (class_ < classes), class_, 0)
+    return jnp.concatenate([valid.astype(sampled.dtype)[:, None], sampled], axis=1)
 
 
 def _forward(
-    how: How,
+    config: Config,
     x: jax.Array,
     w: jax.Array,
     b: jax.Array,
     label: jax.Array,
     sampled: jax.Array,
-) -> tuple[jax.Array, Kept]:
-    loss, sampler, apart = how
-    classes, drawn = w.shape[0], sampled.shape[1]
+) -> tuple[jax.Array, Saved]:
+    loss, sampler, remove_hits = config
+    classes, samples = w.shape[0], sampled.shape[1]
     ids = _ids(classes, label, sampled)
-    logits = wide(jnp.einsum("nd,nkd->nk", x, w[ids]) + b[ids])
-    logits = logits - _expected(sampler, classes, drawn, ids, logits)
-    if apart:
-        again = (ids == ids[:, :1]) & (jnp.arange(1 + drawn) > 0)
-        logits = jnp.where(again, -jnp.inf, logits)
-    own = (jnp.arange(1 + drawn) == 0).astype(logits.dtype)
+    logits = widen(jnp.einsum("nd,nkd->nk", x, w[ids]) + b[ids])
+    logits = logits - _log_expected(sampler, classes, samples, ids, logits)
+    if remove_hits:
+        hits = (ids == ids[:, :1]) & (jnp.arange(1 + samples) > 0)
+        logits = jnp.where(hits, -jnp.inf, logits)
+    # slope is the derivative of the loss by the logits; target is 1 for the label
+    target = (jnp.arange(1 + samples) == 0).astype(logits.dtype)
     if loss == "nce":
-        losses = jnp.sum(jax.nn.softplus(jnp.where(own > 0, -logits, logits)), axis=1)
-        slope = jax.nn.sigmoid(logits) - own
+        signed = jnp.where(target > 0, -logits, logits)
+        losses = jnp.sum(jax.nn.softplus(signed), axis=1)
+        slope = jax.nn.sigmoid(logits) - target
     else:
         total = jax.nn.logsumexp(logits, axis=1, keepdims=True)
         losses = (total - logits)[:, 0]
-        slope = jnp.exp(logits - total) - own
-    number = class_numbers(label)
-    there = (number >= 0) & (number < classes)
-    losses = jnp.where(there, losses, jnp.nan).astype(x.dtype)
+        slope = jnp.exp(logits - total) - target
+    class_ = class_numbers(label)
+    valid = (class_ >= 0) & (class_ < classes)
+    losses = jnp.where(valid, losses, jnp.nan).astype(x.dtype)
     return losses, (x, w, label, sampled, slope.astype(x.dtype))
 
 
-def _backward(how: How, kept: Kept, dy: jax.Array) -> Gradients:
-    x, w, label, sampled, slope = kept
+def _backward(config: Config, saved: Saved, dy: jax.Array) -> Gradients:
+    # z = x · w[id] + b[id], so dx = Σ dz · w[id], dw[id] += dz · x and db[id] += dz
+    x, w, label, sampled, slope = saved
     ids = _ids(w.shape[0], label, sampled)
-    each = slope * dy[:, None]
-    dx = jnp.einsum("nk,nkd->nd", each, w[ids])
-    dw = put_together(w.shape, ids, each[:, :, None] * x[:, None, :])
-    db = put_together(w.shape[:1], ids, each)
+    dz = slope * dy[:, None]
+    dx = jnp.einsum("nk,nkd->nd", dz, w[ids])
+    dw = scatter_add(w.shape, ids, dz[:, :, None] * x[:, None, :])
+    db = scatter_add(w.shape[:1], ids, dz)
     return dx, dw, db, None, None
 
 

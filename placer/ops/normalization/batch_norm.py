@@ -1,4 +1,4 @@
-"""What batch_norm is put together from."""
+"""The ops that batch_norm expands to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import (
-    arity,
-    each_row,
-    need_float,
-    need_same_dtype,
+    check_arity,
+    require_float,
+    require_same_dtype,
+    rowwise,
 )
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import BATCH, TensorType
@@ -18,22 +18,25 @@ _EPSILON = Attr("epsilon", float, "added to the variance", required=True)
 
 
 def _check(kind: str, operands: tuple[Operand, ...], types: Types) -> TensorType:
-    """The type of a channel's values; OpError unless the operands are those."""
-    arity(kind, operands, types)
+    """Return the type of one value per channel; raise OpError if operands do not fit.
+
+    All operands but the first must have that type.
+    """
+    check_arity(kind, operands, types)
     names = [operand.name for operand in operands]
-    need_float(kind, names[0], types, 0)
-    need_same_dtype(kind, names, types)
+    require_float(kind, names[0], types, 0)
+    require_same_dtype(kind, names, types)
     x = types[0]
     if x.rank < 2 or x.shape[-1] == BATCH:
         raise OpError(f"{kind} needs [batch, …, channels], 'x' is {x}", operand=0)
-    each = TensorType(x.dtype, x.shape[-1:])
-    for index, given in enumerate(types[1:], 1):
-        if given != each:
+    channel = TensorType(x.dtype, x.shape[-1:])
+    for index, type_ in enumerate(types[1:], 1):
+        if type_ != channel:
             raise OpError(
-                f"{kind} needs '{names[index]}' {each} for 'x' {x}, it is {given}",
+                f"{kind} needs '{names[index]}' {channel} for 'x' {x}, it is {type_}",
                 operand=index,
             )
-    return each
+    return channel
 
 
 _VARIANCE = (
@@ -48,19 +51,19 @@ def _infer_variance(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 VARIANCE = Declaration(
     "variance",
-    "The mean square distance from the mean, over all dimensions but the last; over the"
-    " batch it divides by the rows of the global batch.",
+    "The variance over all dimensions but the last: the mean of the squared distances"
+    " from the mean. Over the batch, it divides by the rows of the global batch.",
     _VARIANCE,
     _infer_variance,
     lambda types, attrs: "reduce",
     lambda types, attrs: 3 * types[0].numel(),
     lambda types, attrs, wrt: 3 * types[0].numel() * len(wrt),
     saves=lambda types, attrs: (0, 1),
-    counts=lambda types, attrs: types[0].has_rows,
-    constant=(1,),
+    takes_count=lambda types, attrs: types[0].has_rows,
+    constant_operands=(1,),
     inserted=True,
-    formula="out = Σ (x - mean)² / n; dx = 2 · dy · (x - mean) / n; the mean has no"
-    " gradient, since Σ (x - mean) = 0",
+    formula="out = Σ (x - mean)² / n; dx = 2 · dy · (x - mean) / n; dmean = 0, since"
+    " Σ (x - mean) = 0",
     cases=(Case(("float32[batch, 64]", "float32[64]")),),
     example="%bn.variance = variance(%x, %bn.mean)",
 )
@@ -79,19 +82,19 @@ def _infer_normalize(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
-def _normalize_grad(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    each = {0: 2, 1: 2, 2: 4, 3: 4, 4: 1}
-    return sum(each[index] for index in wrt) * types[0].numel()
+def _normalize_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    per_element = {0: 2, 1: 2, 2: 4, 3: 4, 4: 1}
+    return sum(per_element[index] for index in wrt) * types[0].numel()
 
 
 NORMALIZE = Declaration(
     "normalize",
-    "Each channel shifted and scaled by a mean and a variance, then by parameters.",
+    "Normalizes each channel by a mean and a variance, then scales and shifts it.",
     _NORMALIZE,
     _infer_normalize,
-    each_row,
+    rowwise,
     lambda types, attrs: 4 * types[0].numel(),
-    _normalize_grad,
+    _normalize_grad_flops,
     attrs=(_EPSILON,),
     saves=lambda types, attrs: (0, 1, 2, 3),
     inserted=True,
@@ -104,18 +107,19 @@ _REPLICA = (_NORMALIZE[0], *_NORMALIZE[3:])
 
 
 def _infer_replica(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    each = _check("replica_norm", _REPLICA, types)
-    return (types[0], each, each)
+    channel = _check("replica_norm", _REPLICA, types)
+    return (types[0], channel, channel)
 
 
 REPLICA_NORM = Declaration(
     "replica_norm",
-    "Each channel normalised by the statistics of the rows that are here, then scaled"
-    " and shifted; and this place's part of the mean and of the variance of the batch,"
-    " the variances about each place's own mean. The statistics have no gradient.",
+    "Normalizes each channel by the statistics of the local rows, then scales and"
+    " shifts it. Also returns this place's parts of `mean` and `variance`, which add"
+    " up over all places to the averages of the places' statistics, weighted by their"
+    " rows. These two have no gradient.",
     _REPLICA,
     _infer_replica,
-    each_row,
+    rowwise,
     lambda types, attrs: 8 * types[0].numel(),
     lambda types, attrs, wrt: (8 if 0 in wrt else 4) * types[0].numel() * bool(wrt),
     attrs=(_EPSILON,),
@@ -125,7 +129,7 @@ REPLICA_NORM = Declaration(
         TensorType(types[0].dtype, types[0].shape[-1:]),
         TensorType(types[0].dtype, types[0].shape[-1:]),
     ),
-    counts=lambda types, attrs: types[0].has_rows,
+    takes_count=lambda types, attrs: types[0].has_rows,
     inserted=True,
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias",
     cases=(
@@ -141,8 +145,8 @@ _AVERAGE = (
 
 
 def _infer_average(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("moving_average", _AVERAGE, types)
-    need_float("moving_average", "old", types, 0)
+    check_arity("moving_average", _AVERAGE, types)
+    require_float("moving_average", "old", types, 0)
     if types[1] != types[0]:
         raise OpError(
             f"moving_average needs operands of one type, 'old' is {types[0]}, 'new' is"
@@ -154,13 +158,13 @@ def _infer_average(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 MOVING_AVERAGE = Declaration(
     "moving_average",
-    "What stays of an old value, and the rest of a new one.",
+    "The exponential moving average: a weighted mean of an old and a new value.",
     _AVERAGE,
     _infer_average,
-    each_row,
+    rowwise,
     lambda types, attrs: 3 * types[0].numel(),
     lambda types, attrs, wrt: 0,
-    attrs=(Attr("momentum", float, "the share of the old value", required=True),),
+    attrs=(Attr("momentum", float, "the weight of the old value", required=True),),
     differentiable=False,
     inserted=True,
     formula="out = momentum · old + (1 - momentum) · new",

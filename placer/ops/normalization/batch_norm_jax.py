@@ -1,4 +1,4 @@
-"""What batch_norm is put together from; channels are the last dimension."""
+"""The ops that batch_norm expands to. Channels are the last dimension."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def _axes(x: jax.Array) -> tuple[int, ...]:
     return tuple(range(x.ndim - 1))
 
 
-def _elements(x: jax.Array, count: Count) -> int | jax.Array:
-    """How many elements of the whole batch go into one of a channel."""
+def _count_elements(x: jax.Array, count: Count) -> int | jax.Array:
+    """Return the number of elements of a channel in the global batch."""
     return (x.shape[0] if count is None else count) * prod(x.shape[1:-1])
 
 
 def variance(x: jax.Array, mean: jax.Array, *, count: Count = None) -> jax.Array:
-    return divide(_squares(x, mean), _elements(x, count))
+    return divide(_squares(x, mean), _count_elements(x, count))
 
 
 @jax.custom_vjp
@@ -39,9 +39,10 @@ def _squares_forward(
 
 
 def _squares_backward(
-    kept: tuple[jax.Array, jax.Array], dy: jax.Array
+    saved: tuple[jax.Array, jax.Array], dy: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    x, mean = kept
+    # dx = 2 · dy · (x - mean); dmean = -2 · dy · Σ (x - mean) = 0
+    x, mean = saved
     return 2 * dy * (x - mean), jnp.zeros_like(mean)
 
 
@@ -85,19 +86,21 @@ def _normalize_forward(
 
 
 def _normalize_backward(
-    epsilon: float, kept: Four, dy: jax.Array
+    epsilon: float, saved: Four, dy: jax.Array
 ) -> tuple[jax.Array, ...]:
-    x, mean, variance, scale = kept
+    # y = (x - mean) · r · scale + bias with r = (variance + epsilon)^(-1/2), and
+    # dr/dvariance = -r³ / 2
+    x, mean, variance, scale = saved
     inverse = jax.lax.rsqrt(variance + epsilon)
     axes = _axes(x)
     d_bias = jnp.sum(dy, axes)
-    of_centred = jnp.sum(dy * (x - mean), axes)
+    d_product = jnp.sum(dy * (x - mean), axes)  # the cotangent of r · scale
     slope = scale * inverse
     return (
         dy * slope,
         -d_bias * slope,
-        -0.5 * of_centred * slope * inverse * inverse,
-        of_centred * inverse,
+        -0.5 * d_product * slope * inverse * inverse,
+        d_product * inverse,
         d_bias,
     )
 
@@ -115,8 +118,8 @@ def replica_norm(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     y, mean, variance = _replica_norm(epsilon, x, scale, bias)
     mean, variance = jax.lax.stop_gradient((mean, variance))
-    whole = x.shape[0] if count is None else count
-    return y, divide(mean * x.shape[0], whole), divide(variance * x.shape[0], whole)
+    rows = x.shape[0] if count is None else count
+    return y, divide(mean * x.shape[0], rows), divide(variance * x.shape[0], rows)
 
 
 Norm = tuple[jax.Array, jax.Array, jax.Array]
@@ -126,7 +129,7 @@ Norm = tuple[jax.Array, jax.Array, jax.Array]
 def _replica_norm(
     epsilon: float, x: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> Norm:
-    # A place without rows has nothing to add: its sums are 0, not 0 / 0.
+    # A place without rows must contribute 0, not 0 / 0
     n = max(1, prod(x.shape[:-1]))
     mean = jnp.sum(x, _axes(x)) / n
     variance = jnp.sum(jnp.square(x - mean), _axes(x)) / n
@@ -143,14 +146,16 @@ def _replica_forward(
 
 
 def _replica_backward(
-    epsilon: float, kept: Four, dys: Norm
+    epsilon: float, saved: Four, dys: Norm
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    x, scale, mean, inverse = kept
+    # With z = (x - mean) · r the normalized x, and means over the rows and positions:
+    # dx = scale · r · (dy - mean(dy) - z · mean(dy · z)) (Ioffe and Szegedy 2015)
+    x, scale, mean, inverse = saved
     dy, axes = dys[0], _axes(x)
     n = max(1, prod(x.shape[:-1]))
-    normed = (x - mean) * inverse
-    d_bias, d_scale = jnp.sum(dy, axes), jnp.sum(dy * normed, axes)
-    dx = (dy - d_bias / n - normed * (d_scale / n)) * (scale * inverse)
+    normalized = (x - mean) * inverse
+    d_bias, d_scale = jnp.sum(dy, axes), jnp.sum(dy * normalized, axes)
+    dx = (dy - d_bias / n - normalized * (d_scale / n)) * (scale * inverse)
     return dx, d_scale, d_bias
 
 

@@ -1,4 +1,8 @@
-"""layer_norm, rms_norm and group_norm: backward from x and two numbers for each mean."""
+"""layer_norm, rms_norm and group_norm.
+
+Besides x and scale, the backward needs two numbers for each set of elements that are
+normalized together: their mean and their inverse deviation.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,19 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.precision_jax import wide
-from placer.ops.elementwise.broadcasting_jax import plus
+from placer.ops.common.precision_jax import widen
+from placer.ops.elementwise.broadcasting_jax import broadcast_add
 
-Kept = tuple[jax.Array, jax.Array | None, jax.Array | None, jax.Array]
+Saved = tuple[jax.Array, jax.Array | None, jax.Array | None, jax.Array]
 
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
-    """What is normalised together: `axes`, and where there are groups, each of them on
-    the last axis beside. The mean is taken off where it is `centred`."""
+    """Which elements are normalized together.
+
+    They are those along `axes`; with `groups`, also those of one group of the last
+    axis. The mean is subtracted if `centred`.
+    """
 
     axes: tuple[int, ...]
     epsilon: float
@@ -25,16 +32,16 @@ class _Norm:
     groups: int = 0
 
     def mean(self, x: jax.Array) -> jax.Array:
-        """The mean of what is normalised together, without the axes."""
-        found = jnp.mean(x, self.axes)
+        """Return the mean of each set of elements that are normalized together."""
+        mean = jnp.mean(x, self.axes)
         if not self.groups:
-            return found
-        rows, channels = found.shape
-        apart = found.reshape(rows, self.groups, channels // self.groups)
-        return jnp.mean(apart, -1)
+            return mean
+        rows, channels = mean.shape
+        grouped = mean.reshape(rows, self.groups, channels // self.groups)
+        return jnp.mean(grouped, -1)
 
-    def spread(self, mean: jax.Array, x: jax.Array) -> jax.Array:
-        """A mean beside each element of x that it is of, but for broadcasting."""
+    def expand(self, mean: jax.Array, x: jax.Array) -> jax.Array:
+        """Return means in a shape that broadcasts to x."""
         if self.groups:
             mean = jnp.repeat(mean, x.shape[-1] // self.groups, -1)
         return jnp.expand_dims(mean, self.axes)
@@ -48,8 +55,8 @@ def layer_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
 ) -> jax.Array:
-    y = _normalise(_Norm(_from(axis, x), epsilon), x, scale)
-    return y if bias is None else plus(y, bias)
+    y = _normalize(_Norm(_axes_from(axis, x), epsilon), x, scale)
+    return y if bias is None else broadcast_add(y, bias)
 
 
 def rms_norm(
@@ -59,10 +66,10 @@ def rms_norm(
     axis: int = -1,
     epsilon: float = 1e-6,
 ) -> jax.Array:
-    return _normalise(_Norm(_from(axis, x), epsilon, centred=False), x, scale)
+    return _normalize(_Norm(_axes_from(axis, x), epsilon, centred=False), x, scale)
 
 
-def _from(axis: int, x: jax.Array) -> tuple[int, ...]:
+def _axes_from(axis: int, x: jax.Array) -> tuple[int, ...]:
     return tuple(range(axis % x.ndim, x.ndim))
 
 
@@ -75,46 +82,50 @@ def group_norm(
     epsilon: float = 1e-5,
 ) -> jax.Array:
     norm = _Norm(tuple(range(1, x.ndim - 1)), epsilon, groups=groups)
-    y = _normalise(norm, x, scale)
-    return y if bias is None else plus(y, bias)
+    y = _normalize(norm, x, scale)
+    return y if bias is None else broadcast_add(y, bias)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _normalise(norm: _Norm, x: jax.Array, scale: jax.Array | None) -> jax.Array:
-    return _normalise_forward(norm, x, scale)[0]
+def _normalize(norm: _Norm, x: jax.Array, scale: jax.Array | None) -> jax.Array:
+    return _normalize_forward(norm, x, scale)[0]
 
 
-def _normalise_forward(
+def _normalize_forward(
     norm: _Norm, x: jax.Array, scale: jax.Array | None
-) -> tuple[jax.Array, Kept]:
-    given = wide(x)
-    mean = norm.mean(given) if norm.centred else None
-    centred = _centred(norm, given, mean)
-    # The variance is that of the distances, where x² - mean² would cancel far from 0.
+) -> tuple[jax.Array, Saved]:
+    wide = widen(x)
+    mean = norm.mean(wide) if norm.centred else None
+    centred = _subtract_mean(norm, wide, mean)
+    # mean((x - mean)²), because mean(x²) - mean² cancels if the mean is far from 0
     inverse = jax.lax.rsqrt(norm.mean(jnp.square(centred)) + norm.epsilon)
-    y = centred * norm.spread(inverse, x)
-    y = y if scale is None else y * wide(scale)
+    y = centred * norm.expand(inverse, x)
+    y = y if scale is None else y * widen(scale)
     return y.astype(x.dtype), (x, scale, mean, inverse)
 
 
-def _centred(norm: _Norm, x: jax.Array, mean: jax.Array | None) -> jax.Array:
-    return x if mean is None else x - norm.spread(mean, x)
+def _subtract_mean(norm: _Norm, x: jax.Array, mean: jax.Array | None) -> jax.Array:
+    return x if mean is None else x - norm.expand(mean, x)
 
 
-def _normalise_backward(
-    norm: _Norm, kept: Kept, dy: jax.Array
+def _normalize_backward(
+    norm: _Norm, saved: Saved, dy: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
-    x, scale, mean, inverse = kept
-    slope, d_scale = wide(dy), None
-    normal = _centred(norm, wide(x), mean) * norm.spread(inverse, x)
+    # Let z = (x - mean) · r be the normalized x, r the inverse deviation, and
+    # dz = dy · scale. Then dscale = Σ dy · z and
+    # dx = r · (dz - z · mean(dz · z) - mean(dz)),
+    # where the last term is absent if the mean is not subtracted.
+    x, scale, mean, inverse = saved
+    dz, d_scale = widen(dy), None
+    z = _subtract_mean(norm, widen(x), mean) * norm.expand(inverse, x)
     if scale is not None:
-        d_scale = jnp.sum(slope * normal, tuple(range(x.ndim - scale.ndim)))
+        d_scale = jnp.sum(dz * z, tuple(range(x.ndim - scale.ndim)))
         d_scale = d_scale.astype(scale.dtype)
-        slope = slope * wide(scale)
-    dx = slope - normal * norm.spread(norm.mean(slope * normal), x)
+        dz = dz * widen(scale)
+    dx = dz - z * norm.expand(norm.mean(dz * z), x)
     if norm.centred:
-        dx = dx - norm.spread(norm.mean(slope), x)
-    return (dx * norm.spread(inverse, x)).astype(x.dtype), d_scale
+        dx = dx - norm.expand(norm.mean(dz), x)
+    return (dx * norm.expand(inverse, x)).astype(x.dtype), d_scale
 
 
-_normalise.defvjp(_normalise_forward, _normalise_backward)
+_normalize.defvjp(_normalize_forward, _normalize_backward)

@@ -1,4 +1,4 @@
-"""attention: each step of a sequence looks at those of another, or of its own."""
+"""attention: scaled dot-product attention with heads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from placer.errors import OpError
 from placer.ops.common.checks import (
     INTEGERS,
-    arity,
-    each_row,
-    need_float,
-    need_same_dtype,
+    check_arity,
+    require_float,
+    require_same_dtype,
+    rowwise,
 )
 from placer.ops.declaration import (
     Attr,
@@ -26,19 +26,22 @@ SEQUENCES = ("query", "key", "value")
 
 MASK = Operand(
     "mask",
-    "which keys may be looked at, those that are true or not 0: bool or integer,"
-    " [batch, keys] or [batch, time, keys]; or integer, [batch]: how many, from the"
-    " first on",
+    "bool or integer, [batch, keys] or [batch, time, keys]: the keys that a query may"
+    " attend to, where the mask is true or not 0; or integer, [batch]: the number of"
+    " keys to attend to, from the first on",
     optional=True,
 )
 CAUSAL = Attr(
-    "causal", bool, "whether step t looks at no key after the t-th", default=False
+    "causal",
+    bool,
+    "whether query t attends only to the first t + 1 keys",
+    default=False,
 )
 
 
-def width_of(kind: str, name: str, index: int, types: Types) -> int:
-    """The last dimension of a sequence; OpError when the operand is none."""
-    need_float(kind, name, types, index)
+def sequence_width(kind: str, name: str, index: int, types: Types) -> int:
+    """Return the last dimension of a sequence; raise OpError if it is not one."""
+    require_float(kind, name, types, index)
     type_ = types[index]
     if type_.rank != 3 or type_.shape[-1] == BATCH:
         raise OpError(
@@ -49,22 +52,28 @@ def width_of(kind: str, name: str, index: int, types: Types) -> int:
 
 
 def check_sequences(kind: str, names: Sequence[str], types: Types) -> None:
-    """OpError unless queries, keys and values are sequences that go together."""
+    """Raise OpError unless queries, keys and values are sequences that fit together.
+
+    Keys have the queries' batch, values have the keys' batch and time.
+    """
     for index, name in enumerate(names):
-        width_of(kind, name, index, types)
-        first, same = (0, 1) if name != "value" else (1, 2)
-        have, wanted = types[index].shape[:same], types[first].shape[:same]
-        if have != wanted:
+        sequence_width(kind, name, index, types)
+        first, leading = (0, 1) if name != "value" else (1, 2)
+        actual, expected = types[index].shape[:leading], types[first].shape[:leading]
+        if actual != expected:
             raise OpError(
-                f"{kind} needs '{name}' [{', '.join(map(str, wanted))}, …] for"
+                f"{kind} needs '{name}' [{', '.join(map(str, expected))}, …] for"
                 f" '{names[first]}' {types[first]}, '{name}' is {types[index]}",
                 operand=index,
             )
-    need_same_dtype(kind, names, types[: len(names)])
+    require_same_dtype(kind, names, types[: len(names)])
 
 
 def check_mask(kind: str, index: int, types: Types, keys: TensorType) -> None:
-    """OpError unless operand `index` is a mask of `keys` for the queries, the first."""
+    """Raise OpError unless operand `index` is a mask for `keys` and the queries.
+
+    The queries are the first operand.
+    """
     mask = types[index]
     rows, time = types[0].shape[:2]
     shapes: list[tuple[Dim, ...]] = [(rows, keys.shape[1]), (rows, time, keys.shape[1])]
@@ -83,25 +92,25 @@ def check_mask(kind: str, index: int, types: Types, keys: TensorType) -> None:
 
 
 def check_heads(kind: str, attrs: Attrs, what: str, width: int) -> None:
-    """OpError unless the heads divide a width."""
+    """Raise OpError unless the number of heads divides a width."""
     heads = attrs["heads"]
     if heads < 1 or width % heads:
         raise OpError(
-            f"{kind} cannot cut {what} of {width} into {heads} heads", attr="heads"
+            f"{kind} cannot divide {what} of {width} into {heads} heads", attr="heads"
         )
 
 
-_ATTENTION = (
+_OPERANDS = (
     Operand("query", "float, [batch, time, heads · size]"),
     Operand("key", "the same dtype, [batch, keys, heads · size]"),
-    Operand("value", "the same dtype, [batch, keys, heads · size of a value]"),
+    Operand("value", "the same dtype, [batch, keys, heads · value size]"),
     MASK,
 )
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind = "attention"
-    arity(kind, _ATTENTION, types)
+    check_arity(kind, _OPERANDS, types)
     check_sequences(kind, SEQUENCES, types)
     query, key, value = types[:3]
     if key.shape[-1] != query.shape[-1]:
@@ -116,35 +125,37 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(query.dtype, (*query.shape[:2], value.shape[-1])),)
 
 
-def probabilities(query: TensorType, key: TensorType, heads: int) -> TensorType:
-    """What the softmax gives, which backward needs."""
+def probabilities_type(query: TensorType, key: TensorType, heads: int) -> TensorType:
+    """Return the type of the softmax's result, which the backward needs."""
     rows, time, _ = query.shape
     return TensorType(query.dtype, (rows, heads, time, key.shape[1]))
 
 
 def _products(query: TensorType, key: TensorType, value: TensorType) -> tuple[int, int]:
-    """Operations of the product with the keys, and of that with the values."""
-    each = 2 * int(key.shape[1])
-    times = query.numel() // int(query.shape[-1])
-    return each * query.numel(), each * times * int(value.shape[-1])
+    """Return the operations of the products with the keys and with the values."""
+    per_query = 2 * int(key.shape[1])
+    queries = query.numel() // int(query.shape[-1])
+    return per_query * query.numel(), per_query * queries * int(value.shape[-1])
 
 
 def attention_flops(sequences: Types, attrs: Attrs, masked: bool) -> int:
-    """Of query, key and value: the scaled query, two products and a softmax between."""
+    """Count scaling of the queries, a product, a softmax and another product."""
     query, key, _ = sequences
     softmax = 5 + masked + bool(attrs["causal"])
-    scores = probabilities(query, key, attrs["heads"]).numel()
+    scores = probabilities_type(query, key, attrs["heads"]).numel()
     return query.numel() + sum(_products(*sequences)) + softmax * scores
 
 
 def attention_grad_flops(sequences: Types, attrs: Attrs, wrt: Collection[str]) -> int:
-    """The same backwards, for those of query, key and value that are in `wrt`."""
+    """Count the gradients of those of query, key and value that are in `wrt`."""
     query, key, _ = sequences
     with_keys, with_values = _products(*sequences)
     total = with_values if "value" in wrt else 0
     scored = sum(name in wrt for name in ("query", "key"))
     if scored:
-        total += with_values + 4 * probabilities(query, key, attrs["heads"]).numel()
+        total += (
+            with_values + 4 * probabilities_type(query, key, attrs["heads"]).numel()
+        )
     return total + scored * (with_keys + query.numel())
 
 
@@ -158,27 +169,31 @@ def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 ATTENTION = Declaration(
     "attention",
-    "Each query's mean of the values, weighted by how well their keys fit it, in each"
-    " head by itself; heads lie side by side in the last dimension. A query that may"
-    " look at no key gets zeros and gives no gradient, as in torch.",
-    _ATTENTION,
+    "Scaled dot-product attention: for each query, the mean of the values, weighted by"
+    " the softmax of the scaled products of the query with the keys. Heads are"
+    " separate; the last dimension of each operand and of the result is made of its"
+    " heads. A query that may attend to no key gives zeros and no gradient, as in"
+    " PyTorch.",
+    _OPERANDS,
     _infer,
-    each_row,
+    rowwise,
     _flops,
     _grad_flops,
     attrs=(
-        Attr("heads", int, "how many heads lie side by side", default=1),
+        Attr("heads", int, "the number of heads", default=1),
         CAUSAL,
         Attr(
             "scale",
             float | None,
-            "what the products are multiplied by; null: 1 / √size",
+            "the factor of the products; null: 1 / √size, size that of a head",
             default=None,
         ),
     ),
     linear=lambda types, attrs: ((2,),),
     saves=lambda types, attrs: (0, 1, 2),
-    residuals=lambda types, attrs: (probabilities(types[0], types[1], attrs["heads"]),),
+    residuals=lambda types, attrs: (
+        probabilities_type(types[0], types[1], attrs["heads"]),
+    ),
     formula="out = softmax(scale · query · keyᵀ) · value, in each head",
     source="Vaswani et al. (2017)",
     cases=(

@@ -1,6 +1,6 @@
-"""attention: backward takes the probabilities that forward made.
+"""attention. The forward saves the softmax's probabilities for the backward.
 
-Heads lie side by side in the last dimension.
+The last dimension of queries, keys, values and the result is made of the heads.
 """
 
 from __future__ import annotations
@@ -50,37 +50,46 @@ def _attention_forward(
     value: jax.Array,
     mask: jax.Array | None,
 ) -> tuple[jax.Array, tuple[Three, jax.Array]]:
-    given = query, key, value
-    out, probabilities = attend(heads, causal, scale, given, mask)
-    return out, (given, probabilities)
+    sequences = query, key, value
+    out, probabilities = attend(heads, causal, scale, sequences, mask)
+    return out, (sequences, probabilities)
 
 
 def _attention_backward(
     heads: int,
     causal: bool,
     scale: float | None,
-    kept: tuple[Three, jax.Array],
+    saved: tuple[Three, jax.Array],
     dy: jax.Array,
 ) -> Arrays:
-    return *attend_backward(heads, scale, *kept, dy), None
+    return *attend_backward(heads, scale, *saved, dy), None
 
 
 _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def attend(
-    heads: int, causal: bool, scale: float | None, given: Three, mask: jax.Array | None
+    heads: int,
+    causal: bool,
+    scale: float | None,
+    sequences: Three,
+    mask: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
-    """The result [rows, time, heads · size]; the probabilities [rows, heads, time,
-    keys], which are 0 where the mask hides a key, and all of them where it hides all."""
-    query, key, value = (_apart(x, heads) for x in given)
-    # the query is scaled, not the product, which float16 may not hold
+    """Return the result and the probabilities of attention.
+
+    The result is [rows, time, heads · size]. The probabilities are [rows, heads, time,
+    keys], with 0 for hidden keys; if all keys of a query are hidden, all are 0.
+    """
+    query, key, value = (_split_heads(x, heads) for x in sequences)
+    # The query is scaled, because the product before scaling may overflow float16
     scores = jnp.einsum("bthd,bshd->bhts", query * _scale(scale, query), key)
-    shown = _shown(scores, causal, mask)
-    if shown is not None:
-        scores = jnp.where(shown, scores, -jnp.inf)
+    visible = _visible(scores, causal, mask)
+    if visible is not None:
+        scores = jnp.where(visible, scores, -jnp.inf)
     top = jnp.max(scores, axis=-1, keepdims=True)
-    if mask is not None:  # which may hide all keys: nothing is taken off, not -inf
+    if (
+        mask is not None
+    ):  # it may hide all keys of a query: avoid -inf - (-inf) and 0 / 0
         top = jnp.where(jnp.isneginf(top), 0, top)
     powers = jnp.exp(scores - top)
     total = jnp.sum(powers, axis=-1, keepdims=True)
@@ -88,26 +97,30 @@ def attend(
         total = jnp.where(total == 0, 1, total)
     probabilities = powers / total
     out = jnp.einsum("bhts,bshd->bthd", probabilities, value)
-    return _together(out), probabilities
+    return _join_heads(out), probabilities
 
 
 def attend_backward(
     heads: int,
     scale: float | None,
-    given: Three,
+    sequences: Three,
     probabilities: jax.Array,
     dy: jax.Array,
 ) -> Three:
-    query, key, value = (_apart(x, heads) for x in given)
-    dy = _apart(dy, heads)
-    slopes = jnp.einsum("bthd,bshd->bhts", dy, value)
-    mean = jnp.sum(slopes * probabilities, axis=-1, keepdims=True)
-    d_scores = probabilities * (slopes - mean)
+    """Return the cotangents of query, key and value."""
+    # With p = softmax(s), s = (factor · q) kᵀ and y = p v:
+    # dv = pᵀ dy; dp = dy vᵀ; ds = p · (dp - Σ dp · p); dq = factor · ds k;
+    # dk = dsᵀ (factor · q)
+    query, key, value = (_split_heads(x, heads) for x in sequences)
+    dy = _split_heads(dy, heads)
+    d_probabilities = jnp.einsum("bthd,bshd->bhts", dy, value)
+    mean = jnp.sum(d_probabilities * probabilities, axis=-1, keepdims=True)
+    d_scores = probabilities * (d_probabilities - mean)
     factor = _scale(scale, query)
     return (
-        _together(jnp.einsum("bhts,bshd->bthd", d_scores, key) * factor),
-        _together(jnp.einsum("bhts,bthd->bshd", d_scores, query * factor)),
-        _together(jnp.einsum("bhts,bthd->bshd", probabilities, dy)),
+        _join_heads(jnp.einsum("bhts,bshd->bthd", d_scores, key) * factor),
+        _join_heads(jnp.einsum("bhts,bthd->bshd", d_scores, query * factor)),
+        _join_heads(jnp.einsum("bhts,bthd->bshd", probabilities, dy)),
     )
 
 
@@ -115,25 +128,30 @@ def _scale(scale: float | None, query: jax.Array) -> float:
     return 1 / sqrt(query.shape[-1]) if scale is None else scale
 
 
-def _shown(scores: jax.Array, causal: bool, mask: jax.Array | None) -> jax.Array | None:
-    """Which keys each query may look at, to be broadcast to the scores; None: at all."""
+def _visible(
+    scores: jax.Array, causal: bool, mask: jax.Array | None
+) -> jax.Array | None:
+    """Return a mask that broadcasts to the scores: the keys that a query attends to.
+
+    None means all keys.
+    """
     time, keys = scores.shape[-2:]
     past = jnp.tril(jnp.ones((time, keys), bool)) if causal else None
     if mask is None:
         return past
     if mask.ndim == 1:
         mask = jnp.arange(keys) < mask[:, None]
-    seen = mask.astype(bool)
-    seen = seen[:, None, None] if seen.ndim == 2 else seen[:, None]
-    return seen if past is None else seen & past
+    visible = mask.astype(bool)
+    visible = visible[:, None, None] if visible.ndim == 2 else visible[:, None]
+    return visible if past is None else visible & past
 
 
-def _apart(x: jax.Array, heads: int) -> jax.Array:
-    """[rows, time, heads · size] as [rows, time, heads, size]."""
+def _split_heads(x: jax.Array, heads: int) -> jax.Array:
+    """Reshape [rows, time, heads · size] to [rows, time, heads, size]."""
     rows, time, width = x.shape
     return jnp.reshape(x, (rows, time, heads, width // heads))
 
 
-def _together(x: jax.Array) -> jax.Array:
+def _join_heads(x: jax.Array) -> jax.Array:
     rows, time, heads, size = x.shape
     return jnp.reshape(x, (rows, time, heads * size))

@@ -1,11 +1,12 @@
-"""The cells of recurrent layers: one step forward, and one step back.
+"""The cells of recurrent layers: one step forward and one step backward.
 
-A state is a tuple of [rows, size] whose first is the hidden state h. A gate adds up its
-part of `x · w_input + b`, which is made for all steps at once and called z here, and its
-part of `h · w_recurrent`. All is elementwise but for that product.
+A state is a tuple of arrays [rows, size], the first of which is the hidden state h. A
+gate is the sum of its part of z = `x · w_input + b`, which is computed for all steps at
+once, and its part of `h · w_recurrent`. That product is the only operation that is not
+elementwise.
 
-What belongs to different gates is kept apart, not side by side in one array: XLA's loops
-on a CPU then take up to two fifths less time forward and a tenth less backward.
+The gates are separate arrays, not parts of one array: XLA's loops on a CPU then take up
+to two fifths less time in the forward and a tenth less in the backward.
 """
 
 from __future__ import annotations
@@ -21,31 +22,41 @@ sigmoid = jax.lax.logistic
 
 
 class Cell(Protocol):
-    """A kind of recurrent layer with its attributes; equal ones trace alike."""
+    """A kind of recurrent layer with its attributes.
 
-    states: ClassVar[int]
-    """How many arrays its state has."""
+    Cells are static arguments of custom VJPs, so equal cells must compute the same.
+    """
+
+    state_count: ClassVar[int]
+    """The number of arrays of a state."""
 
     def step(
         self, z: State, state: State, w: jax.Array, b: jax.Array | None
     ) -> tuple[State, State]:
-        """The next state, and what `back` needs of this step beside the states.
+        """Return the next state, and what `backward` needs besides the states.
 
-        `w` is w_recurrent, `b` a bias that is not added to z, where the cell has one.
+        `w` is w_recurrent; `b` is b_recurrent, which is not included in z, if there is
+        one.
         """
 
-    def back(
-        self, slopes: State, kept: State, new: State, old: State
+    def backward(
+        self, slopes: State, saved: State, new: State, old: State
     ) -> tuple[jax.Array, State]:
-        """The cotangent of z, and that of the old state but for h · w_recurrent."""
+        """Return the cotangents of z and of the old state.
 
-    def recurrent(self, dz: jax.Array, kept: State) -> jax.Array:
-        """The cotangent of h · w_recurrent, given that of z, for any number of steps."""
+        `slopes` is the cotangent of the new state. The cotangent of the old state does
+        not include the path through h · w_recurrent.
+        """
+
+    def recurrent_cotangent(self, dz: jax.Array, saved: State) -> jax.Array:
+        """Return the cotangent of h · w_recurrent, given dz, for one or all steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimpleRnn:
-    states: ClassVar[int] = 1
+    """h' = activation(z + h · w)."""
+
+    state_count: ClassVar[int] = 1
     activation: str
 
     def step(
@@ -54,21 +65,24 @@ class SimpleRnn:
         h = z[0] + state[0] @ w
         return (jnp.maximum(h, 0) if self.activation == "relu" else jnp.tanh(h),), ()
 
-    def back(
-        self, slopes: State, kept: State, new: State, old: State
+    def backward(
+        self, slopes: State, saved: State, new: State, old: State
     ) -> tuple[jax.Array, State]:
         (dh,), (h,) = slopes, new
+        # tanh' = 1 - h², relu' = 1 where h > 0
         relu = self.activation == "relu"
         dz = jnp.where(h > 0, dh, 0) if relu else dh * (1 - h) * (1 + h)
         return dz, (jnp.zeros_like(dh),)
 
-    def recurrent(self, dz: jax.Array, kept: State) -> jax.Array:
+    def recurrent_cotangent(self, dz: jax.Array, saved: State) -> jax.Array:
         return dz
 
 
 @dataclass(frozen=True, slots=True)
 class Gru:
-    states: ClassVar[int] = 1
+    """h' = (1 - u) · n + u · h, n = tanh(z_n + r · (h · w_n + b)), r and u sigmoids."""
+
+    state_count: ClassVar[int] = 1
 
     def step(
         self, z: State, state: State, w: jax.Array, b: jax.Array | None
@@ -80,25 +94,29 @@ class Gru:
         new = jnp.tanh(z_new + reset * past)
         return (new + update * (h - new),), (reset, update, new, past)
 
-    def back(
-        self, slopes: State, kept: State, new: State, old: State
+    def backward(
+        self, slopes: State, saved: State, new: State, old: State
     ) -> tuple[jax.Array, State]:
-        (dh,), (h,), (reset, update, candidate, past) = slopes, old, kept
+        (dh,), (h,), (reset, update, candidate, past) = slopes, old, saved
+        # sigmoid' = s · (1 - s), tanh' = 1 - n²
         d_new = dh * (1 - update) * (1 - candidate) * (1 + candidate)
         d_update = dh * (h - candidate) * update * (1 - update)
         d_reset = d_new * past * reset * (1 - reset)
         dz = jnp.concatenate([d_reset, d_update, d_new], axis=-1)
         return dz, (dh * update,)
 
-    def recurrent(self, dz: jax.Array, kept: State) -> jax.Array:
-        reset, *_ = kept
+    def recurrent_cotangent(self, dz: jax.Array, saved: State) -> jax.Array:
+        # Only the candidate's part of h · w is multiplied, by the reset gate
+        reset, *_ = saved
         d_reset, d_update, d_new = jnp.split(dz, 3, axis=-1)
         return jnp.concatenate([d_reset, d_update, d_new * reset], axis=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class Lstm:
-    states: ClassVar[int] = 2
+    """c' = f · c + i · g, h' = o · tanh(c'), with sigmoids i, f, o and a tanh g."""
+
+    state_count: ClassVar[int] = 2
     forget_bias: float
 
     def step(
@@ -106,26 +124,27 @@ class Lstm:
     ) -> tuple[State, State]:
         h, c = state
         added = zip(z, jnp.split(h @ w, 4, axis=-1), strict=True)
-        z_enter, z_forget, z_new, z_out = (of_x + of_h for of_x, of_h in added)
-        enter, forget = sigmoid(z_enter), sigmoid(z_forget + self.forget_bias)
-        new, out = jnp.tanh(z_new), sigmoid(z_out)
-        c = forget * c + enter * new
-        return (out * jnp.tanh(c), c), (enter, forget, new, out)
+        z_input, z_forget, z_candidate, z_out = (z_x + z_h for z_x, z_h in added)
+        input_, forget = sigmoid(z_input), sigmoid(z_forget + self.forget_bias)
+        candidate, out = jnp.tanh(z_candidate), sigmoid(z_out)
+        c = forget * c + input_ * candidate
+        return (out * jnp.tanh(c), c), (input_, forget, candidate, out)
 
-    def back(
-        self, slopes: State, kept: State, new: State, old: State
+    def backward(
+        self, slopes: State, saved: State, new: State, old: State
     ) -> tuple[jax.Array, State]:
         (dh, dc), (_, c), (_, c_old) = slopes, new, old
-        enter, forget, candidate, out = kept
-        shown = jnp.tanh(c)
-        dc = dc + dh * out * (1 - shown) * (1 + shown)
-        gates = (
-            dc * candidate * enter * (1 - enter),
+        input_, forget, candidate, out = saved
+        # sigmoid' = s · (1 - s), tanh' = 1 - tanh²; dh adds to dc by h' = o · tanh(c')
+        tanh_c = jnp.tanh(c)
+        dc = dc + dh * out * (1 - tanh_c) * (1 + tanh_c)
+        d_gates = (
+            dc * candidate * input_ * (1 - input_),
             dc * c_old * forget * (1 - forget),
-            dc * enter * (1 - candidate) * (1 + candidate),
-            dh * shown * out * (1 - out),
+            dc * input_ * (1 - candidate) * (1 + candidate),
+            dh * tanh_c * out * (1 - out),
         )
-        return jnp.concatenate(gates, axis=-1), (jnp.zeros_like(dh), dc * forget)
+        return jnp.concatenate(d_gates, axis=-1), (jnp.zeros_like(dh), dc * forget)
 
-    def recurrent(self, dz: jax.Array, kept: State) -> jax.Array:
+    def recurrent_cotangent(self, dz: jax.Array, saved: State) -> jax.Array:
         return dz

@@ -1,12 +1,12 @@
-"""multi_head_attention: attention between learned projections."""
+"""multi_head_attention: attention of learned projections."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from placer.errors import OpError
-from placer.ops.common.checks import each_row
-from placer.ops.common.roles import by_name, need_shapes
+from placer.ops.common.checks import rowwise
+from placer.ops.common.roles import require_shapes, types_by_name
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -25,8 +25,8 @@ from placer.ops.sequence.attention import (
     check_heads,
     check_mask,
     check_sequences,
-    probabilities,
-    width_of,
+    probabilities_type,
+    sequence_width,
 )
 from placer.types import BATCH, Dim, TensorType
 
@@ -35,11 +35,11 @@ _WEIGHTS = tuple(f"w_{which}" for which in _PROJECTIONS)
 _BIASED = tuple(f"{letter}_{which}" for which in _PROJECTIONS for letter in "wb")
 
 
-def roles(types: Types) -> tuple[str, ...]:
-    """The names of multi_head_attention's operands; OpError when they are none.
+def operand_names(types: Types) -> tuple[str, ...]:
+    """Return the names of the operands; raise OpError if they are not valid.
 
-    Biases are there when the last is of rank 1, the mask is an operand before the
-    weights that is not float, and what else stands there are sequences.
+    There are biases if the last operand has rank 1. Of the operands before the weights,
+    one that is not float is the mask; the others are sequences.
     """
     weights = _BIASED if types and types[-1].rank == 1 else _WEIGHTS
     return (*_before_weights(types[: max(len(types) - len(weights), 0)]), *weights)
@@ -50,60 +50,63 @@ def _before_weights(types: Types) -> tuple[str, ...]:
     sequences = len(types) - masked
     if not 1 <= sequences <= 3:
         raise OpError(
-            "multi_head_attention takes query, then key and value or one for both or"
-            " neither, then mask or not; given are"
-            f" {', '.join(map(str, types)) or 'none'}"
+            "multi_head_attention needs a query, then optionally a key, a value and a"
+            f" mask; got {', '.join(map(str, types)) or 'none'}"
         )
     return (*SEQUENCES[:sequences], *(("mask",) if masked else ()))
 
 
-def sources(names: Sequence[str]) -> dict[str, str]:
-    """The operands that queries, keys and values are projected from."""
-    given = [name for name in names if name in SEQUENCES]
-    return {name: given[min(i, len(given) - 1)] for i, name in enumerate(SEQUENCES)}
+def projection_sources(names: Sequence[str]) -> dict[str, str]:
+    """Return the operands that queries, keys and values are projected from."""
+    present = [name for name in names if name in SEQUENCES]
+    last = len(present) - 1
+    return {name: present[min(i, last)] for i, name in enumerate(SEQUENCES)}
 
 
 def is_saved(name: str) -> bool:
-    """Whether backward needs the operand itself."""
+    """Whether the backward needs the operand."""
     return name in SEQUENCES or name in _WEIGHTS
 
 
 def _check(
     names: Sequence[str], types: Types, attrs: Attrs, size: int
 ) -> dict[str, TensorType]:
-    """The sequences to project from; OpError when the operands do not fit."""
+    """Return the types that queries, keys and values are projected from.
+
+    Raises OpError if the operands do not fit together.
+    """
     kind = "multi_head_attention"
-    given = [name for name in names if name in SEQUENCES]
-    check_sequences(kind, given, types)
-    named = by_name(names, types)
-    found = {which: named[name] for which, name in sources(names).items()}
+    present = [name for name in names if name in SEQUENCES]
+    check_sequences(kind, present, types)
+    named = types_by_name(names, types)
+    inputs = {which: named[name] for which, name in projection_sources(names).items()}
     if "mask" in named:
-        check_mask(kind, names.index("mask"), types, found["key"])
+        check_mask(kind, names.index("mask"), types, inputs["key"])
     check_heads(kind, attrs, "a size", size)
-    return found
+    return inputs
 
 
-def _shapes(found: Mapping[str, TensorType], size: int) -> dict[str, tuple[Dim, ...]]:
-    """What shapes the parameters have."""
+def _shapes(inputs: Mapping[str, TensorType], size: int) -> dict[str, tuple[Dim, ...]]:
+    """Return the shapes of the parameters, given the inputs of the projections."""
     shapes: dict[str, tuple[Dim, ...]] = {}
     for which in SEQUENCES:
-        shapes[f"w_{which}"] = (found[which].shape[-1], size)
+        shapes[f"w_{which}"] = (inputs[which].shape[-1], size)
         shapes[f"b_{which}"] = (size,)
-    width = found["query"].shape[-1]
+    width = inputs["query"].shape[-1]
     return {**shapes, "w_output": (size, width), "b_output": (width,)}
 
 
 def _size(names: Sequence[str], types: Types) -> int:
-    """The width of all heads together."""
+    """Return the total width of all heads."""
     w = types[names.index("w_query")]
     return int(w.shape[-1]) if w.rank and w.shape[-1] != BATCH else 1
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    names = roles(types)
+    names = operand_names(types)
     size = _size(names, types)
-    found = _check(names, types, attrs, size)
-    need_shapes("multi_head_attention", names, types, _shapes(found, size))
+    inputs = _check(names, types, attrs, size)
+    require_shapes("multi_head_attention", names, types, _shapes(inputs, size))
     return (types[0],)
 
 
@@ -111,7 +114,7 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
     names = _before_weights(types)
     size = attrs["size"]
     if size is None:
-        size = width_of("multi_head_attention", "query", 0, types)
+        size = sequence_width("multi_head_attention", "query", 0, types)
     if size < 1:
         raise OpError(
             f"multi_head_attention needs a size of at least 1, not {size}", attr="size"
@@ -128,31 +131,31 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
 
 
 def _projected(types: Types) -> tuple[TensorType, TensorType, TensorType]:
-    """Queries, keys and values after their projections."""
-    names = roles(types)
-    size, named = _size(names, types), by_name(names, types)
+    """Return the types of queries, keys and values after their projections."""
+    names = operand_names(types)
+    size, named = _size(names, types), types_by_name(names, types)
     query, key, value = (
         TensorType(types[0].dtype, (*named[source].shape[:2], size))
-        for source in sources(names).values()
+        for source in projection_sources(names).values()
     )
     return query, key, value
 
 
 def _residuals(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     query, key, value = _projected(types)
-    return query, key, value, probabilities(query, key, attrs["heads"]), query
+    return query, key, value, probabilities_type(query, key, attrs["heads"]), query
 
 
 def _products(types: Types) -> dict[str, int]:
-    """Operations of each projection."""
-    names = roles(types)
-    named, size = by_name(names, types), _size(names, types)
-    of = {**sources(names), "output": "query"}
-    return {which: 2 * named[name].numel() * size for which, name in of.items()}
+    """Return the operations of each projection."""
+    names = operand_names(types)
+    named, size = types_by_name(names, types), _size(names, types)
+    sources = {**projection_sources(names), "output": "query"}
+    return {which: 2 * named[name].numel() * size for which, name in sources.items()}
 
 
 def _flops(types: Types, attrs: Attrs) -> int:
-    names, projected = roles(types), _projected(types)
+    names, projected = operand_names(types), _projected(types)
     biased = [*projected, types[0]] if "b_output" in names else []
     return (
         sum(_products(types).values())
@@ -162,14 +165,20 @@ def _flops(types: Types, attrs: Attrs) -> int:
 
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    names, products, projected = roles(types), _products(types), _projected(types)
-    wanted = {names[i] for i in wrt}
-    total = products["output"] * ("w_output" in wanted)
-    total += types[0].numel() * ("b_output" in wanted)
+    names, products, projected = (
+        operand_names(types),
+        _products(types),
+        _projected(types),
+    )
+    wrt_names = {names[i] for i in wrt}
+    total = products["output"] * ("w_output" in wrt_names)
+    total += types[0].numel() * ("b_output" in wrt_names)
     through = []
-    for (which, source), out in zip(sources(names).items(), projected, strict=True):
+    for (which, source), out in zip(
+        projection_sources(names).items(), projected, strict=True
+    ):
         of_input, of_weight, of_bias = (
-            name in wanted for name in (source, f"w_{which}", f"b_{which}")
+            name in wrt_names for name in (source, f"w_{which}", f"b_{which}")
         )
         total += products[which] * (of_input + of_weight) + out.numel() * of_bias
         if of_input or of_weight or of_bias:
@@ -194,59 +203,61 @@ def _weight(which: str, doc: str) -> tuple[Operand, Operand]:
 
 MULTI_HEAD_ATTENTION = Declaration(
     "multi_head_attention",
-    "A layer that projects queries, keys and values, lets each query look at the keys in"
-    " each of its heads, and projects what they saw. With one sequence it is"
-    " self-attention, with two the second gives keys and values. A query that may look at"
-    " no key sees zeros, as in attention.",
+    "Multi-head attention: projects queries, keys and values, applies `attention` in"
+    " each head, and projects the result to the width of the query. With one sequence"
+    " it is self-attention; with two, the second is both key and value. A query that"
+    " may attend to no key gets zeros before the last projection. Creates the"
+    " parameters `w_query`, `b_query`, `w_key`, `b_key`, `w_value`, `b_value`,"
+    " `w_output` and `b_output`.",
     (
         Operand("query", "float, [batch, time, width]"),
         Operand(
             "key",
-            "the same dtype, [batch, keys, width of a key]; else the query",
+            "the same dtype, [batch, keys, key width]; by default the query",
             optional=True,
         ),
         Operand(
             "value",
-            "the same dtype, [batch, keys, width of a value]; else the key",
+            "the same dtype, [batch, keys, value width]; by default the key",
             optional=True,
         ),
         MASK,
         *_weight("query", "width to size"),
-        *_weight("key", "width of a key to size"),
-        *_weight("value", "width of a value to size"),
+        *_weight("key", "key width to size"),
+        *_weight("value", "value width to size"),
         *_weight("output", "size to width"),
     ),
     _infer,
-    each_row,
+    rowwise,
     _flops,
     _grad_flops,
     attrs=(
         Attr(
             "heads",
             int,
-            "how many heads there are, each of size / heads",
+            "the number of heads, each of width size / heads",
             required=True,
         ),
         Attr(
             "size",
             int | None,
-            "the width of all heads together; null: that of the query",
+            "the total width of all heads; null: the width of the query",
             default=None,
-            build=True,
+            for_parameters=True,
         ),
-        Attr("bias", bool, "whether there are biases", default=True, build=True),
+        Attr("bias", bool, "whether to add biases", default=True, for_parameters=True),
         CAUSAL,
     ),
-    roles=roles,
+    operand_names=operand_names,
     saves=lambda types, attrs: tuple(
-        i for i, name in enumerate(roles(types)) if is_saved(name)
+        i for i, name in enumerate(operand_names(types)) if is_saved(name)
     ),
     residuals=_residuals,
     parameters=_parameters,
     formula="out = attention(query · w_query + b_query, key · w_key + b_key,"
     " value · w_value + b_value) · w_output + b_output",
-    source="Vaswani et al. (2017). Weights begin as Glorot and Bengio (2010) have it,"
-    " biases at 0; the widths are those of torch's MultiheadAttention",
+    source="Vaswani et al. (2017); initial weights as in Glorot and Bengio (2010),"
+    " biases 0; widths as in PyTorch's MultiheadAttention",
     cases=(
         Case(
             ("float32[batch, 20, 64]", *["float32[64, 64]", "float32[64]"] * 4),
@@ -265,7 +276,8 @@ MULTI_HEAD_ATTENTION = Declaration(
             {"heads": 2},
         ),
     ),
-    example="{name: seen, op: multi_head_attention, in: tokens, heads: 4, causal: true}",
+    example="{name: seen, op: multi_head_attention, in: tokens, heads: 4,"
+    " causal: true}",
 )
 
 DECLARATIONS = (MULTI_HEAD_ATTENTION,)

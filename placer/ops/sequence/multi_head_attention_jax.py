@@ -1,4 +1,4 @@
-"""multi_head_attention: no product of forward is made again in backward."""
+"""multi_head_attention. The backward repeats no product of the forward."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.precision_jax import wide
+from placer.ops.common.precision_jax import widen
 from placer.ops.sequence.attention_jax import Arrays, Three, attend, attend_backward
-from placer.ops.sequence.multi_head_attention import is_saved, roles, sources
+from placer.ops.sequence.multi_head_attention import (
+    is_saved,
+    operand_names,
+    projection_sources,
+)
 from placer.types import TensorType
 
 
 def multi_head_attention(
     *operands: jax.Array, heads: int, causal: bool = False
 ) -> jax.Array:
-    names = roles([TensorType(str(a.dtype), a.shape) for a in operands])
+    names = operand_names([TensorType(str(a.dtype), a.shape) for a in operands])
     return _layer(heads, causal, names, *operands)
 
 
@@ -30,48 +34,58 @@ def _layer(
 def _layer_forward(
     heads: int, causal: bool, names: tuple[str, ...], *operands: jax.Array
 ) -> tuple[jax.Array, tuple[Arrays, Three, jax.Array, jax.Array]]:
-    given = dict(zip(names, operands, strict=True))
+    named = dict(zip(names, operands, strict=True))
 
-    def projected(x: jax.Array, which: str) -> jax.Array:
-        y = x @ given[f"w_{which}"]
-        return y + given[f"b_{which}"] if f"b_{which}" in given else y
+    def project(x: jax.Array, which: str) -> jax.Array:
+        y = x @ named[f"w_{which}"]
+        return y + named[f"b_{which}"] if f"b_{which}" in named else y
 
     query, key, value = (
-        projected(given[source], which) for which, source in sources(names).items()
+        project(named[source], which)
+        for which, source in projection_sources(names).items()
     )
-    mask = given.get("mask")
-    seen, probabilities = attend(heads, causal, None, (query, key, value), mask)
-    saved = tuple(a if is_saved(n) else None for n, a in given.items())
-    kept = saved, (query, key, value), probabilities, seen
-    return projected(seen, "output"), kept
+    mask = named.get("mask")
+    attended, probabilities = attend(heads, causal, None, (query, key, value), mask)
+    saved = tuple(a if is_saved(n) else None for n, a in named.items())
+    residuals = saved, (query, key, value), probabilities, attended
+    return project(attended, "output"), residuals
 
 
 def _layer_backward(
     heads: int,
     causal: bool,
     names: tuple[str, ...],
-    kept: tuple[Arrays, Three, jax.Array, jax.Array],
+    residuals: tuple[Arrays, Three, jax.Array, jax.Array],
     dy: jax.Array,
 ) -> Arrays:
-    saved, projections, probabilities, seen = kept
-    given = {n: a for n, a in zip(names, saved, strict=True) if a is not None}
-    found: dict[str, jax.Array] = {}
+    saved, projections, probabilities, attended = residuals
+    named = {n: a for n, a in zip(names, saved, strict=True) if a is not None}
+    cotangents: dict[str, jax.Array] = {}
 
-    def back(x: jax.Array, which: str, dy: jax.Array, to: jax.Array) -> jax.Array:
-        """Of the layer's input, in the dtype of `to`."""
-        found[f"w_{which}"] = jnp.einsum("bti,bto->io", x, dy)
-        found[f"b_{which}"] = jnp.sum(dy, axis=(0, 1))
-        weights = given[f"w_{which}"]
+    def project_backward(
+        x: jax.Array, which: str, dy: jax.Array, to: jax.Array
+    ) -> jax.Array:
+        """Add the cotangents of a projection's parameters; return that of its input.
+
+        The result has the dtype of `to`.
+        """
+        # For y = x · w + b: dw = xᵀ · dy, db = Σ dy, dx = dy · wᵀ
+        cotangents[f"w_{which}"] = jnp.einsum("bti,bto->io", x, dy)
+        cotangents[f"b_{which}"] = jnp.sum(dy, axis=(0, 1))
+        weights = named[f"w_{which}"]
         return jnp.einsum("bto,io->bti", dy, weights, preferred_element_type=to.dtype)
 
-    d_seen = back(seen, "output", dy, dy)
-    slopes = attend_backward(heads, None, projections, probabilities, d_seen)
-    for (which, source), slope in zip(sources(names).items(), slopes, strict=True):
-        dx = back(given[source], which, slope, wide(dy))
-        found[source] = found[source] + dx if source in found else dx
-    for source in {*sources(names).values()}:  # added up wide, and rounded once
-        found[source] = found[source].astype(dy.dtype)
-    return tuple(found.get(name) for name in names)
+    d_attended = project_backward(attended, "output", dy, dy)
+    slopes = attend_backward(heads, None, projections, probabilities, d_attended)
+    for (which, source), slope in zip(
+        projection_sources(names).items(), slopes, strict=True
+    ):
+        dx = project_backward(named[source], which, slope, widen(dy))
+        cotangents[source] = cotangents[source] + dx if source in cotangents else dx
+    # An operand may be the source of several projections: sum in float32, round once
+    for source in {*projection_sources(names).values()}:
+        cotangents[source] = cotangents[source].astype(dy.dtype)
+    return tuple(cotangents.get(name) for name in names)
 
 
 _layer.defvjp(_layer_forward, _layer_backward)

@@ -1,4 +1,4 @@
-"""simple_rnn, gru, lstm: layers that carry a state along a sequence."""
+"""simple_rnn, gru and lstm: recurrent layers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from placer.errors import OpError
-from placer.ops.common.checks import each_row, need_float, need_integer
-from placer.ops.common.roles import by_name, need_shapes
+from placer.ops.common.checks import require_float, require_integer, rowwise
+from placer.ops.common.roles import require_shapes, types_by_name
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -22,13 +22,14 @@ from placer.types import BATCH, Dim, TensorType
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """What sets one kind apart.
+class _CellKind:
+    """The properties of one kind of recurrent layer.
 
-    `states` begin with the hidden state h, a [size] of each row. `gates` counts the
-    [size] that a step adds up, `kept` those of a step that backward needs beside the
-    states, `forward` and `backward` the elementwise operations for one number of h,
-    biases and lengths apart.
+    - `states`: the names of its states, of which the first is the hidden state h.
+    - `gates`: the number of gates, each an array [rows, size] of each step.
+    - `kept`: the number of such arrays that the backward needs besides the states.
+    - `forward`, `backward`: the elementwise operations for each element of h and step,
+      without biases and lengths.
     """
 
     states: tuple[str, ...]
@@ -40,21 +41,21 @@ class _Kind:
 
 
 _KINDS = {
-    "simple_rnn": _Kind(("state",), 1, ("b",), 0, 2, 5),
-    "gru": _Kind(("state",), 3, ("b", "b_recurrent"), 4, 10, 19),
-    "lstm": _Kind(("state", "cell"), 4, ("b",), 4, 14, 26),
+    "simple_rnn": _CellKind(("state",), 1, ("b",), 0, 2, 5),
+    "gru": _CellKind(("state",), 3, ("b", "b_recurrent"), 4, 10, 19),
+    "lstm": _CellKind(("state", "cell"), 4, ("b",), 4, 14, 26),
 }
 
 
-def roles(kind: str, types: Types) -> tuple[str, ...]:
-    """The names of the operands that are given; OpError when they are none of `kind`.
+def operand_names(kind: str, types: Types) -> tuple[str, ...]:
+    """Return the names of the operands; raise OpError if they are not valid for `kind`.
 
-    Biases are there when the last is of rank 1, the lengths are an operand before the
-    weights that is not float, and the states are what else stands between x and those.
+    There are biases if the last operand has rank 1. Of the operands between x and the
+    weights, one that is not float is `lengths`; the others are states.
     """
-    known = _KINDS[kind]
+    cell = _KINDS[kind]
     biased = bool(types) and types[-1].rank == 1
-    weights = ("w_input", "w_recurrent", *(known.biases if biased else ()))
+    weights = ("w_input", "w_recurrent", *(cell.biases if biased else ()))
     return (
         *_before_weights(kind, types[: max(len(types) - len(weights), 0)]),
         *weights,
@@ -63,19 +64,19 @@ def roles(kind: str, types: Types) -> tuple[str, ...]:
 
 def _before_weights(kind: str, types: Types) -> tuple[str, ...]:
     states = _KINDS[kind].states
-    told = len(types) > 1 and not types[-1].is_float
-    count = len(types) - told - 1
+    has_lengths = len(types) > 1 and not types[-1].is_float
+    count = len(types) - has_lengths - 1
     if count not in (0, len(states)):
         raise OpError(
-            f"{kind} takes x, then {' and '.join(states)} or not, then lengths or not;"
-            f" given are {', '.join(map(str, types)) or 'none'}"
+            f"{kind} needs x, then optionally {' and '.join(states)}, then optionally"
+            f" lengths; got {', '.join(map(str, types)) or 'none'}"
         )
-    return ("x", *states[:count], *(("lengths",) if told else ()))
+    return ("x", *states[:count], *(("lengths",) if has_lengths else ()))
 
 
 def _sizes(kind: str, x: TensorType) -> tuple[Dim, int, int]:
-    """Rows, steps, and inputs of a step; OpError when x is no sequence."""
-    need_float(kind, "x", (x,), 0)
+    """Return rows, steps and width of x; raise OpError if x is not a sequence."""
+    require_float(kind, "x", (x,), 0)
     if x.rank != 3 or BATCH in x.shape[1:]:
         raise OpError(
             f"{kind} needs a sequence [batch, time, in], 'x' is {x}",
@@ -87,48 +88,49 @@ def _sizes(kind: str, x: TensorType) -> tuple[Dim, int, int]:
 
 
 def _size(kind: str, types: Types) -> int:
-    """The length of h."""
-    w = by_name(roles(kind, types), types)["w_recurrent"]
+    """Return the size of the hidden state."""
+    w = types_by_name(operand_names(kind, types), types)["w_recurrent"]
     return int(w.shape[0]) if w.rank and w.shape[0] != BATCH else 1
 
 
 def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    known, names = _KINDS[kind], roles(kind, types)
+    cell, names = _KINDS[kind], operand_names(kind, types)
     rows, time, width = _sizes(kind, types[0])
     if "lengths" in names:
         _check_lengths(kind, names.index("lengths"), types)
     size = _size(kind, types)
-    gates = known.gates * size
+    gates = cell.gates * size
     shapes = {
         "w_recurrent": (size, gates),
         "w_input": (width, gates),
         "b": (gates,),
         "b_recurrent": (size,),
-        **dict.fromkeys(known.states, (rows, size)),
+        **dict.fromkeys(cell.states, (rows, size)),
     }
-    need_shapes(kind, names, types, shapes)
+    require_shapes(kind, names, types, shapes)
     dtype = types[0].dtype
     h = TensorType(dtype, (rows, size))
-    return (TensorType(dtype, (rows, time, size)), *[h] * len(known.states))
+    return (TensorType(dtype, (rows, time, size)), *[h] * len(cell.states))
 
 
 def _check_lengths(kind: str, index: int, types: Types) -> None:
-    need_integer(kind, "lengths", types, index)
+    require_integer(kind, "lengths", types, index)
     x, lengths = types[0], types[index]
     if lengths.shape != x.shape[:1]:
         raise OpError(
-            f"{kind} needs 'lengths' [{x.shape[0]}] for 'x' {x}, 'lengths' is {lengths}",
+            f"{kind} needs 'lengths' [{x.shape[0]}] for 'x' {x},"
+            f" 'lengths' is {lengths}",
             operand=index,
         )
 
 
 def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    known, size = _KINDS[kind], attrs["size"]
+    cell, size = _KINDS[kind], attrs["size"]
     _before_weights(kind, types)
     *_, width = _sizes(kind, types[0])
     if size < 1:
         raise OpError(f"{kind} needs a size of at least 1, not {size}", attr="size")
-    gates, dtype = known.gates * size, types[0].dtype
+    gates, dtype = cell.gates * size, types[0].dtype
     weights = (
         LayerParameter("w_input", TensorType(dtype, (width, gates)), "xavier_uniform"),
         LayerParameter("w_recurrent", TensorType(dtype, (size, gates)), "orthogonal"),
@@ -136,72 +138,73 @@ def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, 
     lengths = {"b": gates, "b_recurrent": size}
     biases = (
         LayerParameter(name, TensorType(dtype, (lengths[name],)), "zeros")
-        for name in known.biases
+        for name in cell.biases
     )
     return (*weights, *biases) if attrs["bias"] else weights
 
 
 def _saves(kind: str, types: Types, attrs: Attrs) -> tuple[int, ...]:
-    names = roles(kind, types)
+    names = operand_names(kind, types)
     return tuple(i for i, name in enumerate(names) if name not in _KINDS[kind].biases)
 
 
 def _residuals(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    known = _KINDS[kind]
+    cell = _KINDS[kind]
     sequence, *_ = _infer(kind, types, attrs)
-    return (sequence,) * (len(known.states) + known.kept)
+    return (sequence,) * (len(cell.states) + cell.kept)
 
 
 def _products(kind: str, types: Types) -> tuple[int, int, int]:
-    """Operations of the input's product and of the states', over all steps; and the
-    numbers of h in them."""
+    """Return the operations of the products with w_input and with w_recurrent.
+
+    The third number is that of the elements of h. All are over all steps.
+    """
     rows, time, width = _sizes(kind, types[0])
     size = _size(kind, types)
-    numbers = int(rows) * time * size
+    elements = int(rows) * time * size
     gates = _KINDS[kind].gates * size
-    return 2 * int(rows) * time * width * gates, 2 * numbers * gates, numbers
+    return 2 * int(rows) * time * width * gates, 2 * elements * gates, elements
 
 
 def _flops(kind: str, types: Types, attrs: Attrs) -> int:
-    known, names = _KINDS[kind], roles(kind, types)
-    of_input, of_states, numbers = _products(kind, types)
-    each = known.forward
-    each += known.gates if "b" in names else 0
-    each += 1 if "b_recurrent" in names else 0
-    each += len(known.states) if "lengths" in names else 0
-    return of_input + of_states + each * numbers
+    cell, names = _KINDS[kind], operand_names(kind, types)
+    input_flops, state_flops, elements = _products(kind, types)
+    per_element = cell.forward
+    per_element += cell.gates if "b" in names else 0
+    per_element += 1 if "b_recurrent" in names else 0
+    per_element += len(cell.states) if "lengths" in names else 0
+    return input_flops + state_flops + per_element * elements
 
 
 def _grad_flops(kind: str, types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     if not wrt:
         return 0
-    known, names = _KINDS[kind], roles(kind, types)
-    of_input, of_states, numbers = _products(kind, types)
-    wanted = {names[i] for i in wrt}
-    products = of_input * len(wanted & {"x", "w_input"})
-    products += of_states * (1 + ("w_recurrent" in wanted))
-    each = known.backward
-    each += known.gates * ("b" in wanted) + ("b_recurrent" in wanted)
-    each += (known.gates + len(known.states)) * ("lengths" in names)
-    return products + each * numbers
+    cell, names = _KINDS[kind], operand_names(kind, types)
+    input_flops, state_flops, elements = _products(kind, types)
+    wrt_names = {names[i] for i in wrt}
+    products = input_flops * len(wrt_names & {"x", "w_input"})
+    products += state_flops * (1 + ("w_recurrent" in wrt_names))
+    per_element = cell.backward
+    per_element += cell.gates * ("b" in wrt_names) + ("b_recurrent" in wrt_names)
+    per_element += (cell.gates + len(cell.states)) * ("lengths" in names)
+    return products + per_element * elements
 
 
 _X = Operand("x", "float, [batch, time, in]")
 _STATE = Operand(
     "state",
-    "the same dtype, [batch, size]: the hidden state before the first step, else 0",
+    "the same dtype, [batch, size]: the initial hidden state; by default 0",
     optional=True,
 )
 _CELL = Operand(
     "cell",
-    "the same dtype, [batch, size]: the cell state before the first step; given with"
-    " `state`",
+    "the same dtype, [batch, size]: the initial cell state; requires `state`",
     optional=True,
 )
 _LENGTHS = Operand(
     "lengths",
-    "integer, [batch]: the steps of each row; at those behind them its states stay as"
-    " they are, which `sequence` repeats",
+    "integer, [batch]: the number of steps of each row; later steps do not change its"
+    " states, and `sequence` repeats them",
     optional=True,
 )
 
@@ -214,13 +217,13 @@ def _bias(name: str, doc: str) -> Operand:
     return Operand(name, f"the same dtype, {doc}", optional=True, parameter=True)
 
 
-_SIZE = Attr("size", int, "the length of the state", required=True, build=True)
-_BIAS = Attr("bias", bool, "whether there are biases", default=True, build=True)
+_SIZE = Attr("size", int, "the size of the state", required=True, for_parameters=True)
+_BIAS = Attr("bias", bool, "whether to add biases", default=True, for_parameters=True)
 _REVERSE = Attr(
     "reverse",
     bool,
-    "from the last step to the first; `sequence` stands in the order of x all the same,"
-    " `last` is the state at the first step",
+    "whether to process the steps from the last to the first; `sequence` remains in the"
+    " order of x, and `last` is the state after the first step",
     default=False,
 )
 
@@ -240,12 +243,12 @@ def _layer(
         doc,
         operands,
         partial(_infer, kind),
-        each_row,
+        rowwise,
         partial(_flops, kind),
         partial(_grad_flops, kind),
         attrs=(_SIZE, _BIAS, *attrs, _REVERSE),
         results=("sequence", "last", *cell),
-        roles=partial(roles, kind),
+        operand_names=partial(operand_names, kind),
         saves=partial(_saves, kind),
         residuals=partial(_residuals, kind),
         parameters=partial(_parameters, kind),
@@ -258,8 +261,9 @@ def _layer(
 
 SIMPLE_RNN = _layer(
     "simple_rnn",
-    "A layer that carries its own result from step to step. It gives the states after"
-    " each step as `sequence` and the one after the last as `last`.",
+    "A simple recurrent layer (Elman network). Returns the states after each step,"
+    " `sequence`, [batch, time, size], and the state after the last step, `last`."
+    " Creates the parameters `w_input`, `w_recurrent` and `b`.",
     (
         _X,
         _STATE,
@@ -272,14 +276,14 @@ SIMPLE_RNN = _layer(
         Attr(
             "activation",
             str,
-            "of the state; the slope of relu at 0 is 0",
+            "the activation function; the derivative of relu at 0 is 0",
             default="tanh",
             choices=("tanh", "relu"),
         ),
     ),
     "h[t] = activation(x[t] · w_input + h[t-1] · w_recurrent + b)",
-    "Elman (1990). `w_input` begins as Glorot and Bengio (2010) have it, `w_recurrent`"
-    " orthogonal (Saxe et al. 2014), `b` at 0, as in Keras",
+    "Elman (1990); initial values as in Keras: `w_input` as in Glorot and Bengio"
+    " (2010), `w_recurrent` orthogonal (Saxe et al. 2014), `b` 0",
     (
         Case(("float32[batch, 20, 8]", "float32[8, 16]", "float32[16, 16]")),
         Case(
@@ -297,8 +301,11 @@ SIMPLE_RNN = _layer(
 
 GRU = _layer(
     "gru",
-    "A gated recurrent layer. Of the numbers of `w_input`, `w_recurrent` and `b` the"
-    " first third is of the reset gate, then come the update gate and the candidate.",
+    "A gated recurrent unit (GRU). Returns the states after each step, `sequence`,"
+    " [batch, time, size], and the state after the last step, `last`. The columns of"
+    " `w_input`, `w_recurrent` and `b` are, in thirds, those of the reset gate, the"
+    " update gate and the candidate. Creates the parameters `w_input`, `w_recurrent`,"
+    " `b` and `b_recurrent`.",
     (
         _X,
         _STATE,
@@ -306,16 +313,18 @@ GRU = _layer(
         _weight("w_input", "[in, 3 · size]"),
         _weight("w_recurrent", "[size, 3 · size]"),
         _bias("b", "[3 · size]"),
-        _bias("b_recurrent", "[size], of the candidate's part of the state"),
+        _bias(
+            "b_recurrent", "[size]: added to the candidate's part of h · w_recurrent"
+        ),
     ),
     (),
-    "r, u = sigmoid(x[t] · w_input + h[t-1] · w_recurrent + b), their thirds;"
-    " n = tanh(x[t] · w_input + b + r · (h[t-1] · w_recurrent + b_recurrent)), their last"
-    " thirds; h[t] = (1 - u) · n + u · h[t-1]",
-    "Cho et al. (2014) in the form of cuDNN, torch and Keras (`reset_after`): the reset"
-    " gate acts after the product. The order of the gates is torch's, whose biases of"
-    " the state for the other gates, which only add to `b`, are left out, as in Flax."
-    " Initial values as in simple_rnn",
+    "r, u = sigmoid(x[t] · w_input + h[t-1] · w_recurrent + b), the first two thirds;"
+    " n = tanh(x[t] · w_input + b + r · (h[t-1] · w_recurrent + b_recurrent)), the last"
+    " third; h[t] = (1 - u) · n + u · h[t-1]",
+    "Cho et al. (2014) in the variant of cuDNN, PyTorch and Keras (`reset_after`),"
+    " where the reset gate is applied after the product. The order of the gates is"
+    " that of PyTorch. As in Flax, there is no recurrent bias for the other gates,"
+    " which would only add to `b`. Initial values as in simple_rnn",
     (
         Case(
             (
@@ -331,10 +340,11 @@ GRU = _layer(
 
 LSTM = _layer(
     "lstm",
-    "A recurrent layer with a cell that is written, kept and read through gates. Of the"
-    " numbers of `w_input`, `w_recurrent` and `b` the first quarter is of the input gate,"
-    " then come the forget gate, the candidate and the output gate. It gives the cell"
-    " after the last step too.",
+    "A long short-term memory layer (LSTM). Returns the hidden states after each step,"
+    " `sequence`, [batch, time, size], and hidden state and cell state after the last"
+    " step, `last` and `cell`. The columns of `w_input`, `w_recurrent` and `b` are, in"
+    " quarters, those of the input gate, the forget gate, the candidate and the output"
+    " gate. Creates the parameters `w_input`, `w_recurrent` and `b`.",
     (
         _X,
         _STATE,
@@ -348,17 +358,18 @@ LSTM = _layer(
         Attr(
             "forget_bias",
             float,
-            "added to the forget gate beside `b`, so that a new layer remembers",
+            "added to the forget gate in addition to `b`, so that the initial layer"
+            " keeps its cell state",
             default=1.0,
         ),
     ),
-    "i, f, g, o = x[t] · w_input + h[t-1] · w_recurrent + b, its quarters; c[t] ="
+    "i, f, g, o = the quarters of x[t] · w_input + h[t-1] · w_recurrent + b; c[t] ="
     " sigmoid(f + forget_bias) · c[t-1] + sigmoid(i) · tanh(g); h[t] = sigmoid(o) ·"
     " tanh(c[t])",
     "Hochreiter and Schmidhuber (1997), Gers et al. (2000). The order of the gates is"
-    " that of Keras and torch; `forget_bias` as in TensorFlow's BasicLSTMCell, which is"
-    " Keras's `unit_forget_bias` without a vector that begins in two ways"
-    " (Jozefowicz et al. 2015). Initial values as in simple_rnn",
+    " that of Keras and PyTorch. `forget_bias` is that of TensorFlow's BasicLSTMCell"
+    " and replaces Keras' `unit_forget_bias` (Jozefowicz et al. 2015). Initial values"
+    " as in simple_rnn",
     (
         Case(
             (

@@ -1,8 +1,8 @@
-"""call: any JAX function of a module that stands beside the spec.
+"""call: a JAX function of a Python module next to the spec.
 
-What JAX alone knows of the function, `placer.tracing` finds out when the spec is
-compiled, and the graph holds it as attributes. With `args` it is an ordinary function,
-and the op one region of it (`placer.regions`).
+Only JAX knows the function's result types, residuals and cost. `placer.tracing` derives
+them when the spec is compiled, and the graph stores them as attributes. With `args`,
+the op is one region of a traced function (`placer.regions`).
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from placer.errors import OpError
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.types import TensorType
 
 _OPERANDS = (
-    Operand("inputs", "what the function takes, then parameters, state, and where a"
-            " row stands", variadic=True),
+    Operand("inputs", "the function's inputs, then its parameters, its state, and"
+            " uint32[batch, 2]: the step and the row's index in the global batch",
+            variadic=True),
 )  # fmt: skip
 
 
-def inputs(types: Types, attrs: Attrs) -> int:
-    """How many operands are the function's own inputs."""
+def count_inputs(types: Types, attrs: Attrs) -> int:
+    """Return how many operands are inputs of the function."""
     return len(types) - len(attrs["params"]) - len(attrs["state"]) - 1
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    count = inputs(types, attrs)
+    count = count_inputs(types, attrs)
     if count < 0:
         raise OpError(f"call needs {len(types) - count} operands, {len(types)} given")
     outs = tuple(TensorType.parse(text) for text in attrs["out"])
@@ -53,14 +54,14 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (*outs, *state)
 
 
-def _batch(types: Types, attrs: Attrs) -> Rule:
+def _batch(types: Types, attrs: Attrs) -> BatchRule:
     return "rows" if attrs["batch"] == "rows" else "whole"
 
 
 def _cost(name: str, types: Types, attrs: Attrs) -> int:
-    """A figure that was found for no row and for each."""
-    fixed, each = attrs[name]
-    return int(fixed + each * int(types[-1].shape[0]))
+    """Return a cost for the local rows: that of no row plus that of each row."""
+    fixed, per_row = attrs[name]
+    return int(fixed + per_row * int(types[-1].shape[0]))
 
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
@@ -69,43 +70,59 @@ def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 CALL = Declaration(
     "call",
-    "A JAX function of a Python module beside the spec, which is copied into the build:"
-    " `fn(params, state, *inputs, rng, training)` gives its outputs and its new state."
-    " `rng` is a JAX key for each row with `batch: rows`, else one key; it depends on"
-    " the spec's seed, the op, the step and the row alone.",
+    "Calls a JAX function of a Python module next to the spec; the module is copied"
+    " into the build. `fn(params, state, *inputs, rng, training)` returns its outputs"
+    " and its new state. `rng` is one JAX key for each row with `batch: rows`, else a"
+    " single key. A key depends only on the spec's seed, the op, the step and the row.",
     _OPERANDS,
     _infer,
     _batch,
     lambda types, attrs: _cost("cost", types, attrs),
     _grad_flops,
     attrs=(
-        Attr("fn", str, "MODULE:FUNCTION", required=True),
+        Attr("fn", str, "the function, as MODULE:FUNCTION", required=True),
         Attr("params", list[str], "names of the parameters", default=()),
         Attr("state", list[str], "names of the state", default=()),
-        Attr("stream", int, "which random bits, below 2⁶³", default=0),
-        Attr("training", bool, "what the function is told", default=False),
+        Attr("stream", int, "the number of the random stream, below 2⁶³", default=0),
+        Attr("training", bool, "the function's argument `training`", default=False),
         Attr(
             "batch",
             str,
-            "`rows` when row i of every output depends on row i of the inputs only",
+            "`rows` if row i of each output depends only on row i of the inputs",
             default="whole",
             choices=("rows", "whole"),
         ),
         Attr(
             "args",
             str,
-            "of a traced function, how its inputs make its arguments",
+            "for a traced function, how its arguments are built from its inputs",
             default="",
         ),
-        Attr("region", int, "which region of a traced function this is", default=0),
-        Attr("same", str, "what tells a region from another function's", default=""),
-        Attr("saves", list[int], "operands that backward needs", default=()),
-        Attr("out", list[str], "types of the results", default=(), known=True),
-        Attr("keeps", list[str], "what backward needs beside", default=(), known=True),
+        Attr("region", int, "the index of the region of a traced function", default=0),
+        Attr("same", str, "a digest that identifies the traced function", default=""),
+        Attr("saves", list[int], "operands that the backward needs", default=()),
+        Attr("out", list[str], "types of the results", default=(), compiler_only=True),
         Attr(
-            "cost", list[int], "FLOPs: of no row, of each", default=(0, 0), known=True
+            "keeps",
+            list[str],
+            "types of what the backward needs besides operands",
+            default=(),
+            compiler_only=True,
         ),
-        Attr("grad_cost", list[int], "those of backward", default=(0, 0), known=True),
+        Attr(
+            "cost",
+            list[int],
+            "FLOPs of the forward: for no rows, and for each row",
+            default=(0, 0),
+            compiler_only=True,
+        ),
+        Attr(
+            "grad_cost",
+            list[int],
+            "FLOPs of the backward, likewise",
+            default=(0, 0),
+            compiler_only=True,
+        ),
     ),
     variadic=True,
     saves=lambda types, attrs: tuple(attrs["saves"]),

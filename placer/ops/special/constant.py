@@ -1,15 +1,15 @@
-"""constant: a number that no one trains."""
+"""constant: a fixed number."""
 
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.checks import INTEGERS, arity, holds
+from placer.ops.common.checks import INTEGERS, check_arity, is_in_range
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Types
 from placer.types import FLOATS, TensorType
 
 
 def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("constant", (), types)
+    check_arity("constant", (), types)
     dtype, value = attrs["dtype"], attrs["value"]
     if dtype not in FLOATS | INTEGERS | {"bool"}:
         raise OpError(f"constant cannot be of dtype '{dtype}'", attr="dtype")
@@ -19,7 +19,7 @@ def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         "int": isinstance(value, int) and not isinstance(value, bool),
     }
     family = "float" if dtype in FLOATS else "int" if dtype in INTEGERS else "bool"
-    if not fits[family] or not holds(dtype, value):
+    if not fits[family] or not is_in_range(dtype, value):
         raise OpError(f"constant cannot hold {value!r} as {dtype}", attr="value")
     shape = tuple(attrs["shape"])
     if any(d < 0 for d in shape):
@@ -29,8 +29,9 @@ def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 CONSTANT = Declaration(
     "constant",
-    "One number, everywhere in a shape. It is never sent: each place makes its own. The"
-    " compiler makes the loss's own gradient with it.",
+    "An array of a given shape filled with one number. It is never sent: each place"
+    " computes its own. The gradient of the loss with respect to itself is a constant,"
+    " too.",
     (),
     _infer_constant,
     lambda types, attrs: "whole",
@@ -41,11 +42,11 @@ CONSTANT = Declaration(
         Attr(
             "dtype",
             str,
-            "of the result; int64, uint64 and float64 need the spec's precision to be"
-            " float64",
+            "the dtype of the result; int64, uint64 and float64 require"
+            " `precision: float64` in the spec",
             default="float32",
         ),
-        Attr("shape", list[int], "of the result", default=()),
+        Attr("shape", list[int], "the shape of the result", default=()),
     ),
     differentiable=False,
     formula="out = value",

@@ -1,25 +1,26 @@
-"""stop_gradient: where backward ends."""
+"""stop_gradient: the identity, with a gradient of 0."""
 
 from __future__ import annotations
 
-from placer.ops.common.checks import arity, each_row
+from placer.ops.common.checks import check_arity, rowwise
 from placer.ops.declaration import Attrs, Case, Declaration, Operand, Types
 from placer.types import TensorType
 
-_ONE = (Operand("x", "any dtype and shape"),)
+_OPERANDS = (Operand("x", "any dtype and shape"),)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("stop_gradient", _ONE, types)
+    check_arity("stop_gradient", _OPERANDS, types)
     return (types[0],)
 
 
 STOP_GRADIENT = Declaration(
     "stop_gradient",
-    "A value as it is, and no gradient: what uses it takes it for given.",
-    _ONE,
+    "Returns x, and stops the gradient: ops that use the result treat it as a"
+    " constant.",
+    _OPERANDS,
     _infer,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     lambda types, attrs, wrt: 0,
     linear=lambda types, attrs: ((0,),),

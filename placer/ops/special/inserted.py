@@ -1,4 +1,4 @@
-"""What the compiler puts in: sums, clipping, rows of a part."""
+"""Ops that only the compiler inserts: sums, gradient clipping, parts of a batch."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from math import isfinite
 
 from placer.errors import OpError
 from placer.ops.common.checks import (
-    arity,
-    each_row,
-    need_float,
-    need_same_dtype,
+    check_arity,
+    require_float,
+    require_same_dtype,
+    rowwise,
 )
 from placer.ops.declaration import (
     Attr,
     Attrs,
+    BatchRule,
     Case,
     Declaration,
     Operand,
-    Rule,
     Types,
 )
 from placer.types import TensorType
@@ -30,18 +30,18 @@ def _no_gradient(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     return 0
 
 
-def _need_floats(kind: str, operands: Sequence[Operand], types: Types) -> None:
-    arity(kind, operands, types)
+def _check_floats(kind: str, operands: Sequence[Operand], types: Types) -> None:
+    check_arity(kind, operands, types)
     for index in range(len(types)):
-        need_float(kind, f"xs[{index}]", types, index)
+        require_float(kind, f"xs[{index}]", types, index)
 
 
-def _floats(kind: str, types: Types) -> None:
-    _need_floats(kind, _SUMMANDS, types)
-    need_same_dtype(kind, [f"xs[{i}]" for i in range(len(types))], types)
+def _check_summands(kind: str, types: Types) -> None:
+    _check_floats(kind, _SUMMANDS, types)
+    require_same_dtype(kind, [f"xs[{i}]" for i in range(len(types))], types)
 
 
-def _same_shape(kind: str, types: Types) -> None:
+def _check_same_shape(kind: str, types: Types) -> None:
     for index, type_ in enumerate(types):
         if type_.shape != types[0].shape:
             raise OpError(
@@ -52,18 +52,18 @@ def _same_shape(kind: str, types: Types) -> None:
 
 
 def _infer_accumulate(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _floats("accumulate", types)
-    _same_shape("accumulate", types)
+    _check_summands("accumulate", types)
+    _check_same_shape("accumulate", types)
     return (types[0],)
 
 
 ACCUMULATE = Declaration(
     "accumulate",
-    "The sum of values of one type, added in the order of the operands, so that a"
-    " run repeats bit for bit.",
+    "The sum of values of one type, in the order of the operands, so that a run can be"
+    " repeated bit for bit. Half floats are added in float32 and rounded once.",
     _SUMMANDS,
     _infer_accumulate,
-    each_row,
+    rowwise,
     lambda types, attrs: (len(types) - 1) * types[0].numel(),
     _no_gradient,
     linear=lambda types, attrs: (tuple(range(len(types))),),
@@ -79,20 +79,20 @@ _SQUARED = (Operand("xs", "float of any dtypes and shapes", variadic=True),)
 
 
 def _infer_squares(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _need_floats("sum_of_squares", _SQUARED, types)
+    _check_floats("sum_of_squares", _SQUARED, types)
     wide = any(t.dtype == "float64" for t in types)
     return (TensorType("float64" if wide else "float32"),)
 
 
-def _rows_squares(types: Types, attrs: Attrs) -> Rule:
+def _rows_squares(types: Types, attrs: Attrs) -> BatchRule:
     return "reduce" if all(t.has_rows for t in types) else "whole"
 
 
 SUM_OF_SQUARES = Declaration(
     "sum_of_squares",
-    "The sum of the squares of all elements of all operands, operand after operand: in"
-    " float32, or in float64 where an operand is that, so that a half float's square"
-    " does not overflow.",
+    "The sum of the squares of all elements of all operands, in the order of the"
+    " operands. It is computed in float64 if an operand is float64, else in float32, so"
+    " the square of a half float does not overflow.",
     _SQUARED,
     _infer_squares,
     _rows_squares,
@@ -109,8 +109,8 @@ SUM_OF_SQUARES = Declaration(
 )
 
 
-def _scalars(kind: str, types: Types) -> None:
-    _floats(kind, types)
+def _check_scalars(kind: str, types: Types) -> None:
+    _check_summands(kind, types)
     for index, type_ in enumerate(types):
         if type_.rank:
             raise OpError(
@@ -118,7 +118,7 @@ def _scalars(kind: str, types: Types) -> None:
             )
 
 
-def _need_bound(kind: str, name: str, attrs: Attrs) -> None:
+def _check_bound(kind: str, name: str, attrs: Attrs) -> None:
     if not (attrs[name] > 0 and isfinite(attrs[name])):
         raise OpError(
             f"{kind} needs a finite {name} above 0, not {attrs[name]}", attr=name
@@ -126,21 +126,23 @@ def _need_bound(kind: str, name: str, attrs: Attrs) -> None:
 
 
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _scalars("clip_scale", types)
-    _need_bound("clip_scale", "max_norm", attrs)
+    _check_scalars("clip_scale", types)
+    _check_bound("clip_scale", "max_norm", attrs)
     return (types[0],)
 
 
 CLIP_SCALE = Declaration(
     "clip_scale",
-    "What a gradient is multiplied by so that the global norm is at most `max_norm`,"
-    " from sums of squares, added in the order of the operands.",
+    "The factor that limits the global norm of a gradient to `max_norm`. The norm is"
+    " the root of the sum of the operands, which are sums of squares.",
     (Operand("xs", "float scalars: sums of squares", variadic=True),),
     _infer_clip,
-    each_row,
+    rowwise,
     lambda types, attrs: len(types) + 2,
     _no_gradient,
-    attrs=(Attr("max_norm", float, "the largest norm that stays", required=True),),
+    attrs=(
+        Attr("max_norm", float, "the largest norm that is not scaled", required=True),
+    ),
     differentiable=False,
     inserted=True,
     formula="out = min(1, max_norm / √Σ xs)",
@@ -151,21 +153,21 @@ CLIP_SCALE = Declaration(
 
 
 def _infer_clip_value(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("clip_value", (Operand("x"),), types)
-    need_float("clip_value", "x", types, 0)
-    _need_bound("clip_value", "limit", attrs)
+    check_arity("clip_value", (Operand("x"),), types)
+    require_float("clip_value", "x", types, 0)
+    _check_bound("clip_value", "limit", attrs)
     return (types[0],)
 
 
 CLIP_VALUE = Declaration(
     "clip_value",
-    "A gradient with every element held within ±`limit`.",
+    "Limits each element of a gradient to [-limit, limit].",
     (Operand("x", "float, any shape"),),
     _infer_clip_value,
-    each_row,
+    rowwise,
     lambda types, attrs: 2 * types[0].numel(),
     _no_gradient,
-    attrs=(Attr("limit", float, "the largest element that stays", required=True),),
+    attrs=(Attr("limit", float, "the bound, finite and above 0", required=True),),
     differentiable=False,
     inserted=True,
     formula="out = min(limit, max(-limit, x))",
@@ -176,7 +178,7 @@ CLIP_VALUE = Declaration(
 
 
 def _infer_trust(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _scalars("trust_ratio", types)
+    _check_scalars("trust_ratio", types)
     if len(types) % 2:
         raise OpError(f"trust_ratio needs as many sums of both, {len(types)} given")
     return (types[0],)
@@ -184,17 +186,23 @@ def _infer_trust(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 TRUST_RATIO = Declaration(
     "trust_ratio",
-    "How far a step goes: the norm of a parameter against that of its direction, from"
-    " sums of squares, the first half of the operands the parameter's; 1 where either"
-    " norm is 0.",
+    "The trust ratio of a two-phase rule: the norm of a parameter divided by the norm"
+    " of its update direction; 1 if either norm is 0. The operands are sums of"
+    " squares, the first half of the parameter, the second half of the update"
+    " direction.",
     (Operand("xs", "float scalars: sums of squares", variadic=True),),
     _infer_trust,
-    each_row,
+    rowwise,
     lambda types, attrs: len(types) + 3,
     _no_gradient,
     attrs=(
-        Attr("coefficient", float, "multiplies the ratio", default=1.0),
-        Attr("eps", float, "added to the direction's norm", default=0.0),
+        Attr(
+            "coefficient",
+            float,
+            "the number that the ratio is multiplied by",
+            default=1.0,
+        ),
+        Attr("eps", float, "added to the norm of the update direction", default=0.0),
     ),
     differentiable=False,
     inserted=True,
@@ -206,22 +214,23 @@ TRUST_RATIO = Declaration(
 
 _HOLD = (
     Operand("x", "any type"),
-    Operand("after", "any type: what x waits for", optional=True),
+    Operand("after", "any type: the value that x waits for", optional=True),
 )
 
 
 def _infer_hold(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("hold", _HOLD, types)
+    check_arity("hold", _HOLD, types)
     return (types[0],)
 
 
 HOLD = Declaration(
     "hold",
-    "x as it is, after another value is there, and never merged with what is computed"
-    " of x itself: what a block computes again for its backward begins with it.",
+    "Returns x once another value has been computed. XLA does not merge what is"
+    " computed from the result with what is computed from x, so the ops that recompute"
+    " forward values for the backward start with it.",
     _HOLD,
     _infer_hold,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     _no_gradient,
     differentiable=False,
@@ -232,13 +241,13 @@ HOLD = Declaration(
 )
 
 _SIDES = (
-    Operand("training", "any type: what a training step takes"),
-    Operand("evaluation", "the same type: what an evaluation takes"),
+    Operand("training", "any type: the result in training"),
+    Operand("evaluation", "the same type: the result in an evaluation"),
 )
 
 
 def _infer_if_training(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("if_training", _SIDES, types)
+    check_arity("if_training", _SIDES, types)
     if types[0] != types[1]:
         raise OpError(
             f"if_training needs operands of one type, 'training' is {types[0]},"
@@ -250,27 +259,28 @@ def _infer_if_training(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 IF_TRAINING = Declaration(
     "if_training",
-    "One value in a training step, another in an evaluation. The passes `train` and"
-    " `evaluate` put the one or the other in its place, so no program holds it.",
+    "Selects one value in training and another in an evaluation. The passes `train`"
+    " and `evaluate` replace the op by one of its operands, so no node program"
+    " contains it.",
     _SIDES,
     _infer_if_training,
-    each_row,
+    rowwise,
     lambda types, attrs: 0,
     _no_gradient,
-    constant=(1,),
+    constant_operands=(1,),
     inserted=True,
     cases=(Case(("float32[batch, 8]", "float32[batch, 8]")),),
     example="%d = if_training(%d.dropped, %x)",
 )
 
 _PART = (
-    Attr("own", list[int], "which of the parts, from 0", required=True),
-    Attr("parts", int, "how many parts there are", required=True),
+    Attr("own", list[int], "the indices of these parts, from 0", required=True),
+    Attr("parts", int, "the number of parts of the batch", required=True),
 )
 
 
 def _check_part(kind: str, types: Types, attrs: Attrs) -> None:
-    arity(kind, (Operand("x"),), types)
+    check_arity(kind, (Operand("x"),), types)
     if not types[0].has_rows:
         raise OpError(f"{kind} needs rows, 'x' is {types[0]}", operand=0)
     if attrs["parts"] < 1:
@@ -289,10 +299,10 @@ def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 SPLIT_ROWS = Declaration(
     "split_rows",
-    "The rows of some parts of a value that is whole: contiguous, parts as even as"
-    " possible, the first ones longer; a part may be empty. The type stays that of the"
-    " global value, the layout is split.",
-    (Operand("x", "any dtype, [batch, …], whole"),),
+    "The rows of some parts of a batch. The rows are divided into `parts` contiguous"
+    " ranges that differ in length by at most one, longer ranges first; a part may be"
+    " empty. The type remains that of the global value, the layout becomes split.",
+    (Operand("x", "any dtype, [batch, …], replicated"),),
     _infer_split,
     lambda types, attrs: "whole",
     lambda types, attrs: 0,
@@ -314,16 +324,16 @@ def _infer_pad(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 PAD_ROWS = Declaration(
     "pad_rows",
-    "The global value that is zero outside the rows of some parts: the inverse of"
-    " `split_rows`, whose results over all parts add up to the whole.",
-    (Operand("x", "any dtype, [batch, …], the rows of these parts"),),
+    "Places the rows of some parts into a global value that is 0 elsewhere: the inverse"
+    " of `split_rows`. The sum of the results over all parts is the whole value.",
+    (Operand("x", "any dtype, [batch, …]: the rows of these parts"),),
     _infer_pad,
     lambda types, attrs: "reduce",
     lambda types, attrs: 0,
     _no_gradient,
     attrs=_PART,
     linear=lambda types, attrs: ((0,),),
-    counts=lambda types, attrs: True,
+    takes_count=lambda types, attrs: True,
     differentiable=False,
     inserted=True,
     formula="out[low:high] = x, 0 elsewhere",

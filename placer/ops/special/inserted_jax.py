@@ -1,4 +1,7 @@
-"""What the compiler puts in. Sums are made in the order of the operands (R2)."""
+"""Ops that only the compiler inserts.
+
+Sums add their operands in order, so that a run can be repeated bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.layouts.conversions import Share
-from placer.ops.common.precision_jax import wide
+from placer.layouts.partition import RowShard
+from placer.ops.common.precision_jax import widen
 
 
 def accumulate(*xs: jax.Array) -> jax.Array:
-    return reduce(add, map(wide, xs)).astype(xs[0].dtype)
+    return reduce(add, map(widen, xs)).astype(xs[0].dtype)
 
 
 def sum_of_squares(*xs: jax.Array) -> jax.Array:
-    return reduce(add, (jnp.sum(jnp.square(wide(x))) for x in xs))
+    return reduce(add, (jnp.sum(jnp.square(widen(x))) for x in xs))
 
 
 def clip_scale(*xs: jax.Array, max_norm: float) -> jax.Array:
@@ -33,16 +36,17 @@ def trust_ratio(
     *xs: jax.Array, coefficient: float = 1.0, eps: float = 0.0
 ) -> jax.Array:
     half = len(xs) // 2
-    length, step = (jnp.sqrt(reduce(add, part)) for part in (xs[:half], xs[half:]))
-    still = ((length == 0) | (step == 0)) & ~jnp.isnan(length + step)
-    ratio = coefficient * length / (jnp.where(still, 1, step) + eps)
-    return jnp.where(still, jnp.ones_like(ratio), ratio)
+    norm, step = (jnp.sqrt(reduce(add, part)) for part in (xs[:half], xs[half:]))
+    # 0 beside NaN is not replaced by 1: the NaN must stay visible
+    is_zero = ((norm == 0) | (step == 0)) & ~jnp.isnan(norm + step)
+    ratio = coefficient * norm / (jnp.where(is_zero, 1, step) + eps)
+    return jnp.where(is_zero, jnp.ones_like(ratio), ratio)
 
 
 def hold(x: jax.Array, *after: jax.Array) -> jax.Array:
-    barrier: Any = jax.lax.optimization_barrier  # which has no types
-    kept: jax.Array = barrier((x, *after))[0]
-    return kept
+    barrier: Any = jax.lax.optimization_barrier  # not annotated
+    held: jax.Array = barrier((x, *after))[0]
+    return held
 
 
 @jax.custom_vjp
@@ -54,7 +58,7 @@ def _if_forward(training: jax.Array, evaluation: jax.Array) -> tuple[jax.Array, 
     return training, None
 
 
-def _if_backward(kept: None, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _if_backward(_: None, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
     return dy, jnp.zeros_like(dy)
 
 
@@ -62,7 +66,7 @@ if_training.defvjp(_if_forward, _if_backward)
 
 
 def split_rows(x: jax.Array, *, own: tuple[int, ...], parts: int) -> jax.Array:
-    ranges = Share(own, parts).ranges(x.shape[0])
+    ranges = RowShard(own, parts).ranges(x.shape[0])
     if len(ranges) == 1:
         ((low, high),) = ranges
         return x[low:high]
@@ -72,13 +76,13 @@ def split_rows(x: jax.Array, *, own: tuple[int, ...], parts: int) -> jax.Array:
 def pad_rows(
     x: jax.Array, *, own: tuple[int, ...], parts: int, count: int
 ) -> jax.Array:
-    share = Share(own, parts)
-    if x.shape[0] != (size := share.size(count)):
+    share = RowShard(own, parts)
+    if x.shape[0] != (size := share.num_rows(count)):
         raise ValueError(
             f"parts {own} of {parts} of {count} rows have {size}, not {len(x)}"
         )
-    out, at = jnp.zeros((count, *x.shape[1:]), x.dtype), 0
+    out, start = jnp.zeros((count, *x.shape[1:]), x.dtype), 0
     for low, high in share.ranges(count):
-        out = out.at[low:high].set(x[at : at + high - low])
-        at += high - low
+        out = out.at[low:high].set(x[start : start + high - low])
+        start += high - low
     return out

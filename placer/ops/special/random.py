@@ -1,22 +1,24 @@
-"""Random masks, the same wherever a row is computed."""
+"""drop: random masks that do not depend on where a row is computed."""
 
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.checks import arity, each_row, need_float
+from placer.ops.common.checks import check_arity, require_float, rowwise
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import BATCH, TensorType
 
-_DROP = (
+_OPERANDS = (
     Operand("x", "float, [batch, …]"),
-    Operand("position", "uint32[batch, 2]: the step, and the row in the global batch"),
+    Operand(
+        "position", "uint32[batch, 2]: the step and the row's index in the global batch"
+    ),
 )
 _POSITION = TensorType("uint32", (BATCH, 2))
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    arity("drop", _DROP, types)
-    need_float("drop", "x", types, 0)
+    check_arity("drop", _OPERANDS, types)
+    require_float("drop", "x", types, 0)
     if not types[0].has_rows:
         raise OpError(f"drop needs rows, 'x' is {types[0]}", operand=0)
     if types[1] != _POSITION:
@@ -28,17 +30,19 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 DROP = Declaration(
     "drop",
-    "Some elements 0, chosen by random bits, the others divided by what is left. The"
-    " bits of an element are a function of the stream, the step, the row in the global"
-    " batch and the element's place in the row.",
-    _DROP,
+    "Sets random elements of x to 0 and divides the others by 1 - rate. The random"
+    " bits of an element are a function of the stream, the step, the row's index in"
+    " the global batch and the element's index in the row.",
+    _OPERANDS,
     _infer,
-    each_row,
+    rowwise,
     lambda types, attrs: 2 * types[0].numel(),
     lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
     attrs=(
-        Attr("rate", float, "the probability of a zero", required=True),
-        Attr("stream", int, "which random bits, below 2⁶³", required=True),
+        Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),
+        Attr(
+            "stream", int, "the number of the random stream, below 2⁶³", required=True
+        ),
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
     inserted=True,

@@ -1,4 +1,4 @@
-"""Random bits by threefry: a key for each row, and from it those of its elements."""
+"""Random bits by threefry: a key for each row, then the bits of the row's elements."""
 
 from __future__ import annotations
 
@@ -12,40 +12,47 @@ from placer.ops.common.threefry_jax import threefry2x32
 
 
 def drop(x: jax.Array, position: jax.Array, *, rate: float, stream: int) -> jax.Array:
-    return _masked(rate, x, _kept(x.shape, position, rate, stream))
+    return _apply_mask(rate, x, _keep_mask(x.shape, position, rate, stream))
 
 
-def bits(position: jax.Array, stream: int, count: int) -> jax.Array:
-    """So many random words for each row: uint32, [rows, count]."""
+def random_bits(position: jax.Array, stream: int, count: int) -> jax.Array:
+    """Return `count` random words for each row: uint32, [rows, count].
+
+    They depend only on the stream and on `position`, uint32[rows, 2]: the step and the
+    row's index in the global batch.
+    """
     word = jnp.uint32(stream & 0xFFFFFFFF), jnp.uint32(stream >> 32)
     first, second = threefry2x32(word, (position[:, 0], position[:, 1]))
     pairs = jnp.arange((count + 1) // 2, dtype=jnp.uint32)[None, :]
     key = first[:, None], second[:, None]
-    found = jnp.stack(threefry2x32(key, (jnp.zeros_like(pairs), pairs)), axis=-1)
-    return found.reshape(found.shape[0], 2 * pairs.shape[1])[:, :count]
+    words = jnp.stack(threefry2x32(key, (jnp.zeros_like(pairs), pairs)), axis=-1)
+    return words.reshape(words.shape[0], 2 * pairs.shape[1])[:, :count]
 
 
-def _kept(
+def _keep_mask(
     shape: tuple[int, ...], position: jax.Array, rate: float, stream: int
 ) -> jax.Array:
-    """Which elements stay: bool, of the shape of x."""
-    flat = bits(position, stream, prod(shape[1:]))
-    least = min(round(rate * 2**32), 2**32 - 1)  # a rate next to 1 drops the others
-    kept: jax.Array = flat >= jnp.uint32(least)
-    return kept.reshape(shape)
+    """Return bool of the shape of x: which elements are kept.
+
+    An element is kept if its random word is at least rate · 2³².
+    """
+    words = random_bits(position, stream, prod(shape[1:]))
+    threshold = min(round(rate * 2**32), 2**32 - 1)  # 2³² does not fit uint32
+    mask: jax.Array = words >= jnp.uint32(threshold)
+    return mask.reshape(shape)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _masked(rate: float, x: jax.Array, kept: jax.Array) -> jax.Array:
-    return jnp.where(kept, x / (1 - rate), 0)
+def _apply_mask(rate: float, x: jax.Array, mask: jax.Array) -> jax.Array:
+    return jnp.where(mask, x / (1 - rate), 0)
 
 
-def _forward(rate: float, x: jax.Array, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _masked(rate, x, kept), kept
+def _forward(rate: float, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _apply_mask(rate, x, mask), mask
 
 
-def _backward(rate: float, kept: jax.Array, dy: jax.Array) -> tuple[jax.Array, None]:
-    return jnp.where(kept, dy / (1 - rate), 0), None
+def _backward(rate: float, mask: jax.Array, dy: jax.Array) -> tuple[jax.Array, None]:
+    return jnp.where(mask, dy / (1 - rate), 0), None
 
 
-_masked.defvjp(_forward, _backward)
+_apply_mask.defvjp(_forward, _backward)

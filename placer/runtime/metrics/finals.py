@@ -1,4 +1,4 @@
-"""The finals of metrics, in float64: what they are stands in `placer.config.metrics`."""
+"""The finalizers of metrics, in float64, as `placer.config.metrics` defines them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.config.metrics import Final
+from placer.config.metrics import Finalizer
 
 Array = npt.NDArray[Any]
 
 
-def final(name: Final, statistic: Array) -> float:
-    """The number that a statistic stands for; NaN where it is not defined.
+def finalize(name: Finalizer, statistic: Array) -> float:
+    """Return the number that is reported for a statistic; NaN if it is not defined.
 
-    `ratio` and `root_ratio` take [2] or [3], `auc` [2, bins + 1], `value` a scalar.
+    Args:
+        name: the finalizer, one of `placer.config.metrics`.
+        statistic: sums and counts: [2] or [3] for `ratio` and `root_ratio`,
+            [2, bins + 1] for `auc`, a scalar for `value`.
     """
     sums = np.asarray(statistic, np.float64)
     match name:
@@ -30,13 +33,13 @@ def final(name: Final, statistic: Array) -> float:
 
 
 def _ratio(sums: Array) -> float:
-    part, whole, *meaningless = sums.tolist()
-    return part / whole if whole and not any(meaningless) else math.nan
+    part, whole, *invalid = sums.tolist()
+    return part / whole if whole and not any(invalid) else math.nan
 
 
 def _auc(sums: Array) -> float:
-    """The share of pairs of a negative and a positive in the right order, those of one
-    bin counted by half. Counts are exact below 2**53 pairs."""
+    """Return the share of pairs of a negative and a positive row in the right order
+    (Mann and Whitney 1947); a pair in one bin counts half. Exact below 2**53 pairs."""
     negatives, positives = sums[:, :-1]
     pairs = negatives.sum() * positives.sum()
     if not pairs or sums[:, -1].any():

@@ -1,4 +1,4 @@
-"""The lines of a run on the control node: written as its history, and reported."""
+"""The history of a run on the control node: written to a file and reported, by step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,32 @@ from typing import Any, TextIO
 
 from placer.build.plan import Plan
 from placer.errors import RunError
-from placer.runtime.metrics.statistics import Statistics, add, finals, numbers, weighted
-from placer.runtime.metrics.stream import Line
-from placer.runtime.run.events import Report, finite
+from placer.runtime.metrics.statistics import (
+    Statistics,
+    add_statistics,
+    finalize_all,
+    finalizers_of,
+    weight_by_rows,
+)
+from placer.runtime.metrics.stream import StepMetrics
+from placer.runtime.run.events import Report, null_if_not_finite
 
 
-class Lines:
-    """Takes a run's lines in their order, as `Metrics` gives them.
+class HistoryWriter:
+    """Receives the metrics of every step, in order, from `MetricsStream`.
 
-    `history` is the file that they are written to, opened here; `rate` tells the rows
-    per second so far. RunError where the file cannot be written.
+    Args:
+        plan: the plan.
+        history: the file to write a line of JSON per step to; None for no file.
+        report: receives an event per step.
+        rate: returns the rows per second so far.
+
+    Attributes:
+        steps: the number of the last step.
+        eval: the metrics of the last evaluation.
+
+    Raises:
+        RunError: if the file cannot be written.
     """
 
     def __init__(
@@ -29,8 +45,8 @@ class Lines:
         report: Report,
         rate: Callable[[], float],
     ) -> None:
-        of = finals(plan)
-        self._finals = {name: of[name] for name in plan.metrics}
+        by_name = finalizers_of(plan)
+        self._finalizers = {name: by_name[name] for name in plan.metrics}
         self._report, self._rate = report, rate
         self._epoch = self._rows = 0
         self._sums: Statistics = {}
@@ -42,9 +58,9 @@ class Lines:
             try:
                 self._file = history.open("w", encoding="utf-8")
             except OSError as error:
-                raise self._unwritten(error) from error
+                raise self._write_error(error) from error
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> HistoryWriter:
         return self
 
     def __exit__(
@@ -56,51 +72,58 @@ class Lines:
         try:
             self.close()
         except RunError:
-            if failed is None:  # else the first failure is the one to report
+            if failed is None:  # otherwise the first failure is the one to report
                 raise
 
     def close(self) -> None:
-        """Close the history; RunError where what it still held cannot be written."""
+        """Close the history; RunError if its last lines cannot be written."""
         if self._file is None:
             return
         try:
             self._file.close()
         except OSError as error:
-            raise self._unwritten(error) from error
+            raise self._write_error(error) from error
 
-    def __call__(self, line: Line) -> None:
-        """Take the next line."""
+    def __call__(self, line: StepMetrics) -> None:
+        """Add the metrics of the next step."""
         if line.epoch != self._epoch:
             self._epoch, self._rows, self._sums = line.epoch, 0, {}
         self._rows += line.rows
         self.steps = line.step
-        add(self._sums, weighted(line.statistics, self._finals, line.rows))
-        said: dict[str, Any] = {
+        add_statistics(
+            self._sums, weight_by_rows(line.statistics, self._finalizers, line.rows)
+        )
+        record: dict[str, Any] = {
             "step": line.step,
             "epoch": line.epoch,
             "metrics": line.metrics,
         }
         if line.eval is not None:
-            said["eval"] = self.eval = line.eval
-        self._write(said)
-        self._report({"event": "step", **said, "samples_per_second": self._rate()})
+            record["eval"] = self.eval = line.eval
+        self._write(record)
+        self._report({"event": "step", **record, "samples_per_second": self._rate()})
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What the last epoch, or the part of it that ran, comes to."""
-        return numbers(self._sums, self._finals, self._rows) if self._rows else {}
+        """The metrics of the last epoch, or of the part of it that ran."""
+        return (
+            finalize_all(self._sums, self._finalizers, self._rows) if self._rows else {}
+        )
 
-    def _write(self, said: dict[str, Any]) -> None:
+    def _write(self, record: dict[str, Any]) -> None:
         if self._file is None:
             return
-        plain = {k: finite(v) if isinstance(v, dict) else v for k, v in said.items()}
+        plain = {
+            k: null_if_not_finite(v) if isinstance(v, dict) else v
+            for k, v in record.items()
+        }
         try:
             self._file.write(json.dumps(plain, allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
-            raise self._unwritten(error) from error
+            raise self._write_error(error) from error
 
-    def _unwritten(self, error: OSError) -> RunError:
+    def _write_error(self, error: OSError) -> RunError:
         return RunError(
             f"the history cannot be written to {self._history}: {error.strerror}",
             hint="name a file in a folder that exists and has room",

@@ -1,6 +1,6 @@
-"""Adding up what is recorded: over batches, nodes and steps, then the numbers of it.
+"""Add recorded statistics over batches, nodes and steps, and finalize them.
 
-Counts are added as int64, all else as float64, in the order in which they come.
+Counts are added as int64, everything else as float64, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -12,56 +12,60 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.build.plan import Plan
-from placer.config.metrics import Final
-from placer.runtime.metrics.finals import final
+from placer.config.metrics import Finalizer
+from placer.runtime.metrics.finals import finalize
 
 Array = npt.NDArray[Any]
 Statistics = dict[str, Array]
-"""What has been recorded, by the names of the metrics."""
+"""Statistics by the name of the metric."""
 
 
-def finals(plan: Plan) -> dict[str, Final]:
-    """The final of every metric in the spec's order, then that of the minimized loss."""
-    found = {
+def finalizers_of(plan: Plan) -> dict[str, Finalizer]:
+    """Return the finalizer of every metric by name: the metrics in the spec's order,
+    then the minimized loss."""
+    recorded = {
         name: metric.final
         for node in plan.nodes
         for name, metric in node.step.metrics.items()
     }
     names = dict.fromkeys((*plan.metrics, plan.minimize))
-    return {name: found[name] for name in names}
+    return {name: recorded[name] for name in names}
 
 
-def weighted(
-    values: Mapping[str, Any], of: Mapping[str, Final], rows: int
+def weight_by_rows(
+    values: Mapping[str, Any], finalizers: Mapping[str, Finalizer], rows: int
 ) -> Statistics:
-    """Values of a batch as what may be added up: a plain number counts by its rows.
+    """Convert the values of a batch so that they can be added: a plain number is
+    multiplied by the batch's number of rows.
 
     Waits for arrays that are still being computed.
     """
     return {
-        name: np.asarray(float(value) * rows if of[name] == "value" else value)
+        name: np.asarray(float(value) * rows if finalizers[name] == "value" else value)
         for name, value in values.items()
     }
 
 
-def add(to: Statistics, statistics: Mapping[str, Array]) -> None:
-    """Add statistics up in place; what was taken first is not changed."""
+def add_statistics(to: Statistics, statistics: Mapping[str, Array]) -> None:
+    """Add `statistics` to those of `to`. Arrays are replaced, not changed."""
     for name, value in statistics.items():
-        held = to.get(name)
-        to[name] = value if held is None else np.add(held, value, dtype=_wide(value))
+        total = to.get(name)
+        to[name] = (
+            value if total is None else np.add(total, value, dtype=_sum_dtype(value))
+        )
 
 
-def numbers(
-    statistics: Mapping[str, Array], of: Mapping[str, Final], rows: int
+def finalize_all(
+    statistics: Mapping[str, Array], finalizers: Mapping[str, Finalizer], rows: int
 ) -> dict[str, float]:
-    """What is told of statistics that `rows` rows went into."""
+    """Return the reported number of each metric, from statistics over `rows` rows."""
     return {
         name: float(statistics[name]) / rows
-        if how == "value"
-        else final(how, statistics[name])
-        for name, how in of.items()
+        if finalizer == "value"
+        else finalize(finalizer, statistics[name])
+        for name, finalizer in finalizers.items()
     }
 
 
-def _wide(value: Array) -> type[np.number[Any]]:
+def _sum_dtype(value: Array) -> type[np.number[Any]]:
     return np.int64 if value.dtype.kind in "iu" else np.float64

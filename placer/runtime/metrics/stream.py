@@ -1,9 +1,10 @@
-"""Metrics on their way from every node to the control node, off the compute thread.
+"""The stream of metrics from every node to the control node, off the compute thread.
 
-What a program records goes into a queue as it is, computed or not. A thread waits for
-the numbers, adds them up, and sends them to the control node; there another puts those
-of all nodes together, in the order of the nodes. Nothing that a step does waits for
-it, unless it has fallen `BEHIND`.
+What a program records goes into a queue, whether it is already computed or not. A
+thread of each node waits for the values, adds them, and sends them to the control node.
+The thread of the control node adds the values of all nodes, in the order of the nodes,
+and reports a line per step. The compute thread waits for none of this, unless
+`MAX_PENDING` records are in the queue.
 """
 
 from __future__ import annotations
@@ -20,18 +21,30 @@ import numpy as np
 
 from placer.build.plan import Plan
 from placer.channel.protocol import Channel, Key
-from placer.runtime.metrics.statistics import Statistics, add, finals, numbers, weighted
+from placer.runtime.metrics.statistics import (
+    Statistics,
+    add_statistics,
+    finalize_all,
+    finalizers_of,
+    weight_by_rows,
+)
 from placer.runtime.run.barrier import EVALUATION, STEP
 
-BEHIND: Final = 1024
-"""Records that may wait for their numbers, or to be listened to; then a step waits."""
+MAX_PENDING: Final = 1024
+"""The most records that may be in the queue of a node; then its steps wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One training step's numbers, and the evaluation's that ran after it.
+class StepMetrics:
+    """The metrics of one training step, and of the evaluation after it, if any.
 
-    `statistics` is what the step's numbers are made of: to be added up over an epoch.
+    Attributes:
+        step: the number of the step, from 1.
+        epoch: the number of the epoch, from 1.
+        rows: the number of rows of the global batch.
+        metrics: the metrics of the step.
+        statistics: the statistics of the step, to be added over an epoch.
+        eval: the metrics of the evaluation after the step.
     """
 
     step: int
@@ -43,14 +56,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class _Record:
     values: Mapping[str, Any]
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
-    """A step (or the evaluation after it) that has recorded all it will."""
+class _PhaseEnd:
+    """The end of a step, or of the evaluation after it: no more records follow for
+    it."""
 
     edge: int
     step: int
@@ -58,37 +72,43 @@ class _Ended:
     rows: int
 
 
-class Metrics:
-    """One node's metrics; the control node calls `listen` with every step's line, and
-    before that, as soon as it is known, `watch` with the step and its minimized loss.
+class MetricsStream:
+    """The metrics of one node, as a context manager around its steps.
 
-    To be entered around the steps. Leaving waits until all lines have been listened to
-    and raises what went wrong; after a failure it waits for nothing.
+    Leaving the context waits until the metrics of all steps have been processed, and
+    raises what went wrong with them. After a failure of the steps it does not wait.
+
+    Args:
+        plan: the plan.
+        channel: the node's channel.
+        on_step: called on the control node with the metrics of every step.
+        on_loss: called on the control node before that, as soon as the minimized loss
+            of a step is known, with the step and the loss.
     """
 
     def __init__(
         self,
         plan: Plan,
         channel: Channel,
-        listen: Callable[[Line], None],
-        watch: Callable[[int, float], None],
+        on_step: Callable[[StepMetrics], None],
+        on_loss: Callable[[int, float], None],
     ) -> None:
         self._plan, self._channel = plan, channel
-        self._listen, self._watch = listen, watch
-        self._finals = finals(plan)
-        self._told = {name: self._finals[name] for name in plan.metrics}
-        self._queue: queue.Queue[_Recorded | _Ended | None] = queue.Queue(BEHIND)
-        self._mine: Statistics = {}
-        self._line: Line | None = None
+        self._on_step, self._on_loss = on_step, on_loss
+        self._finalizers = finalizers_of(plan)
+        self._reported = {name: self._finalizers[name] for name in plan.metrics}
+        self._queue: queue.Queue[_Record | _PhaseEnd | None] = queue.Queue(MAX_PENDING)
+        self._own: Statistics = {}
+        self._pending: StepMetrics | None = None
         self._error: BaseException | None = None
-        self._left = False
+        self._failed = False
         control = channel.node == plan.control
-        self._end = self._together if control else self._send
+        self._finish = self._combine if control else self._send
         self._thread = threading.Thread(
             target=self._run, name=f"placer metrics of {channel.node}", daemon=True
         )
 
-    def __enter__(self) -> Metrics:
+    def __enter__(self) -> MetricsStream:
         self._thread.start()
         return self
 
@@ -98,8 +118,10 @@ class Metrics:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._left = kind is not None
-        if self._left:  # the thread may be stuck until the channel is told
+        self._failed = kind is not None
+        if self._failed:
+            # The thread may be waiting in the channel, which is aborted only after
+            # this: do not join it, and do not wait for room in a full queue either.
             with suppress(queue.Full):
                 self._queue.put_nowait(None)
             return
@@ -109,77 +131,95 @@ class Metrics:
             raise self._error
 
     def record(self, values: Mapping[str, Any], rows: int) -> None:
-        """Take this node's part of metrics of a batch of `rows` rows.
+        """Record this node's part of metrics of a batch.
 
-        A plain number counts by them; a step, which has one batch, gives 1.
+        A plain number counts by `rows` rows; a training step, which has one batch,
+        passes 1.
         """
-        self._queue.put(_Recorded(values, rows))
+        self._queue.put(_Record(values, rows))
 
-    def step(self, step: int, epoch: int, rows: int) -> None:
-        """A training step over `rows` rows has recorded all of its metrics."""
-        self._put(_Ended(STEP, step, epoch, rows))
+    def end_step(self, step: int, epoch: int, rows: int) -> None:
+        """Note that a training step over `rows` rows has recorded all of its
+        metrics."""
+        self._put_end(_PhaseEnd(STEP, step, epoch, rows))
 
-    def evaluation(self, step: int, rows: int) -> None:
-        """So has the evaluation after a step, over `rows` rows."""
-        self._put(_Ended(EVALUATION, step, 0, rows))
+    def end_evaluation(self, step: int, rows: int) -> None:
+        """Note that the evaluation after a step, over `rows` rows, has recorded all of
+        its metrics."""
+        self._put_end(_PhaseEnd(EVALUATION, step, 0, rows))
 
-    def _put(self, item: _Ended) -> None:
-        """What went wrong is told between batches: no line of the program is to blame."""
+    def _put_end(self, item: _PhaseEnd) -> None:
+        # An error of the thread is raised here, between the batches, and not in
+        # `record`: there it would be attributed to a line of the program.
         if self._error is not None:
             raise self._error
         self._queue.put(item)
 
     def _run(self) -> None:
         try:
-            while (item := self._queue.get()) is not None and not self._left:
-                if isinstance(item, _Ended):
-                    self._end(item)
-                    self._mine = {}
+            while (item := self._queue.get()) is not None and not self._failed:
+                if isinstance(item, _PhaseEnd):
+                    self._finish(item)
+                    self._own = {}
                 else:
-                    add(self._mine, weighted(item.values, self._finals, item.rows))
-            if self._line is not None and not self._left:
-                self._listen(self._line)
+                    add_statistics(
+                        self._own,
+                        weight_by_rows(item.values, self._finalizers, item.rows),
+                    )
+            if self._pending is not None and not self._failed:
+                self._on_step(self._pending)
         except BaseException as error:
             self._error = error
-            while not self._left and self._queue.get() is not None:
-                pass  # nobody is to wait for room
+            while not self._failed and self._queue.get() is not None:
+                pass  # drain the queue, so that the compute thread never waits for room
 
-    def _send(self, ended: _Ended) -> None:
-        if self._mine:
-            values = [np.asarray(self._mine[name]) for name in sorted(self._mine)]
+    def _send(self, ended: _PhaseEnd) -> None:
+        if self._own:
+            values = [np.asarray(self._own[name]) for name in sorted(self._own)]
             self._channel.send(self._plan.control, Key(ended.edge, ended.step), values)
 
-    def _together(self, ended: _Ended) -> None:
-        """Put together what the nodes recorded; a line goes when the next step's is
-        here, with the evaluation between them."""
-        whole = self._whole(ended)
+    def _combine(self, ended: _PhaseEnd) -> None:
+        """Combine what the nodes recorded.
+
+        The metrics of a step are passed on when the next step ends, because an
+        evaluation between the two belongs to them.
+        """
+        totals = self._sum_over_nodes(ended)
         if ended.edge == STEP:
-            if self._line is not None:
-                self._listen(self._line)
-            self._watch(ended.step, float(whole[self._plan.minimize]))
-            whole = {name: whole[name] for name in self._told}
-            told = numbers(whole, self._told, 1)
-            self._line = Line(ended.step, ended.epoch, ended.rows, told, whole)
-        elif (line := self._line) is not None:
-            told = numbers(whole, self._told, ended.rows)
-            self._line = Line(
-                line.step, line.epoch, line.rows, line.metrics, line.statistics, told
+            if self._pending is not None:
+                self._on_step(self._pending)
+            self._on_loss(ended.step, float(totals[self._plan.minimize]))
+            totals = {name: totals[name] for name in self._reported}
+            numbers = finalize_all(totals, self._reported, 1)
+            self._pending = StepMetrics(
+                ended.step, ended.epoch, ended.rows, numbers, totals
+            )
+        elif (pending := self._pending) is not None:
+            numbers = finalize_all(totals, self._reported, ended.rows)
+            self._pending = StepMetrics(
+                pending.step,
+                pending.epoch,
+                pending.rows,
+                pending.metrics,
+                pending.statistics,
+                numbers,
             )
 
-    def _whole(self, ended: _Ended) -> Statistics:
-        """The sum of partial metrics over the nodes; of any other the first node's."""
-        whole: Statistics = {}
+    def _sum_over_nodes(self, ended: _PhaseEnd) -> Statistics:
+        """Return the sum over the nodes of partial statistics, and the first node's
+        value of all others."""
+        totals: Statistics = {}
         for node in self._plan.nodes:
             phase = node.step if ended.edge == STEP else node.evaluation
             if phase is None or not phase.metrics:
                 continue
             if node.name == self._channel.node:
-                found = self._mine
+                statistics = self._own
             else:
                 key = Key(ended.edge, ended.step)
                 arrays = self._channel.receive(node.name, key)
-                found = dict(zip(sorted(phase.metrics), arrays, strict=True))
+                statistics = dict(zip(sorted(phase.metrics), arrays, strict=True))
             for name, metric in phase.metrics.items():
-                if name not in whole or metric.layout == "P":
-                    add(whole, {name: found[name]})
-        return whole
+                if name not in totals or metric.layout == "P":
+                    add_statistics(totals, {name: statistics[name]})
+        return totals

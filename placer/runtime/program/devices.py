@@ -1,4 +1,4 @@
-"""The devices that a node computes on, and what is copied between them and its memory."""
+"""The devices of a node, and copies between them and host memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placer.build.plan import MEMORY, Node, Plan
+from placer.build.plan import MEMORY, NodePlan, Plan
 from placer.errors import RunError
 from placer.place import CPU, Place
 
@@ -20,51 +20,62 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Devices:
-    """JAX's devices by their names in the plan (`gpu:0`), those that are emulated too.
+    """JAX devices by their names in the plan (`gpu:0`), emulated devices included.
 
-    `to` says devices as places do, `gpu:0-7`. What goes to several is on each of them,
-    but for the first `rows` arrays, which are split by their rows; a short batch that
-    cannot be split evenly goes to each as it is. Copies are made while the program goes
-    on.
+    Copies run in the background while the program continues.
+
+    In all methods `to` names devices as places do: `gpu:0-7`.
     """
 
-    known: Mapping[str, jax.Device]
+    by_name: Mapping[str, jax.Device]
     _shardings: dict[tuple[str, bool], Sharding] = field(default_factory=dict)
 
-    def take(self, values: tuple[Any, ...], wait: bool) -> tuple[Any, ...]:
-        """Copies in the node's memory. With `wait` they are numpy's, for a function on
-        the CPU to take; else who takes an array waits for it."""
+    def copy_to_host(self, values: tuple[Any, ...], wait: bool) -> tuple[Any, ...]:
+        """Copy arrays to host memory.
+
+        With `wait` the copies are complete, for a function on the CPU; otherwise
+        whoever reads an array waits for it.
+        """
+        # Emulated devices are CPU devices, and numpy would see their own memory: copy
+        # from one CPU device to another instead.
         if all(device.platform == CPU for device in _devices_of(values)):
-            return self.put(values, MEMORY)
+            return self.copy_to_devices(values, MEMORY)
         for value in values:
             value.copy_to_host_async()
         return tuple(map(np.asarray, values)) if wait else values
 
-    def put(
+    def copy_to_devices(
         self, values: Sequence[Any], to: str, rows: int = 0
     ) -> tuple[jax.Array, ...]:
-        """Copies on these devices."""
+        """Copy arrays to devices.
+
+        On several devices each one gets every array, except for the first `rows`
+        arrays, which are split by their rows. An array whose rows cannot be split
+        evenly (a short batch) is copied to each device.
+        """
         import jax
 
         if not values:
             return ()
-        where = [
+        shardings = [
             self.sharding(to, i < rows and self._is_even(to, value))
             for i, value in enumerate(values)
         ]
-        here = list(values)
-        first: Any = self.known[named(to)[0]]
+        arrays = list(values)
+        first: Any = self.by_name[device_names(to)[0]]
         if first.platform == CPU:
-            # It looks into memory itself, and a copy is to be one: from device to device.
-            here = jax.device_put(here, self.known[MEMORY])
-        return tuple(jax.device_put(here, where))
+            # A CPU device may alias numpy memory. A copy from one CPU device to another
+            # is a real copy, so the arrays go to the first one before.
+            arrays = jax.device_put(arrays, self.by_name[MEMORY])
+        return tuple(jax.device_put(arrays, shardings))
 
     def _is_even(self, to: str, value: Any) -> bool:
         count: int = value.shape[0]
-        return count % len(named(to)) == 0
+        return count % len(device_names(to)) == 0
 
     def sharding(self, to: str, rows: bool = False) -> Sharding:
-        """How an array lies on these devices: whole on each, or split by rows."""
+        """Return the sharding of an array on these devices: whole on each, or split by
+        rows."""
         key = to, rows
         if key not in self._shardings:
             self._shardings[key] = self._new_sharding(to, rows)
@@ -78,7 +89,7 @@ class Devices:
             SingleDeviceSharding,
         )
 
-        devices = [self.known[name] for name in named(to)]
+        devices = [self.by_name[name] for name in device_names(to)]
         if len(devices) == 1:
             return SingleDeviceSharding(devices[0])
         mesh = Mesh(np.array(devices), ("rows",))
@@ -86,8 +97,8 @@ class Devices:
         return NamedSharding(mesh, split("rows") if rows else split())
 
 
-def named(text: str) -> tuple[str, ...]:
-    """Every device of `gpu:0-7` by name: `gpu:0`, `gpu:1`, …"""
+def device_names(text: str) -> tuple[str, ...]:
+    """Return the name of every device of `gpu:0-7`: `gpu:0`, `gpu:1`, …"""
     place = Place.parse(f"/{text}")
     assert isinstance(place.device_ids, tuple), text
     return tuple(f"{place.device}:{number}" for number in place.device_ids)
@@ -98,11 +109,15 @@ def _devices_of(values: Sequence[jax.Array]) -> set[Any]:
 
 
 @contextmanager
-def opened(me: Node, emulate: bool) -> Iterator[Devices]:
-    """The devices that the plan says, of which the first CPU is where functions run that
-    are given nothing of another; RunError where one is not there.
+def open_devices(me: NodePlan, emulate: bool) -> Iterator[Devices]:
+    """Open the devices that the plan names for a node.
 
-    A node that computes nothing does without JAX.
+    Within the context the first CPU is JAX's default device. Raises RunError if the
+    machine does not have a device. A node that computes nothing does not import JAX.
+
+    Args:
+        me: the node in the plan.
+        emulate: whether CPU devices take the place of all devices.
     """
     if not me.computes:
         yield Devices({})
@@ -110,27 +125,35 @@ def opened(me: Node, emulate: bool) -> Iterator[Devices]:
     import jax
 
     needed = dict.fromkeys(
-        [MEMORY, *(name for group in me.computes for name in named(group))]
+        [MEMORY, *(name for group in me.computes for name in device_names(group))]
     )
-    find = _emulated if emulate else _found
-    known = {name: find(me, name) for name in needed}
+    find_device = _find_emulated if emulate else _find_device
+    known = {name: find_device(me, name) for name in needed}
     with jax.default_device(known[MEMORY]):
         yield Devices(known)
 
 
-def reserve(nodes: Sequence[Node], emulate: bool, *, alone: bool) -> None:
-    """Let JAX have as many CPU devices as these nodes take, each by itself, unless it
-    has begun already.
+def reserve_cpu_devices(
+    nodes: Sequence[NodePlan], emulate: bool, *, alone: bool
+) -> None:
+    """Configure JAX with as many CPU devices as the node with the most of them needs.
 
-    `alone` says that the process is the nodes': where devices are emulated, no other
-    platform is looked for.
+    This has no effect once JAX has initialized its devices.
+
+    Args:
+        nodes: the nodes that run in this process; they share the devices.
+        emulate: whether CPU devices take the place of all devices.
+        alone: whether the process only runs these nodes. Then JAX does not look for
+            other platforms if devices are emulated.
     """
-    most = max((_cpus(node, emulate) for node in nodes if node.computes), default=0)
+    most = max(
+        (_cpu_count(node, emulate) for node in nodes if node.computes), default=0
+    )
     if most == 0 or (most == 1 and not emulate):
         return
     import jax
 
-    # Too late is told by name, when a device is missing.
+    # If JAX is already initialized, a missing device is reported when it is looked up.
     with suppress(RuntimeError):
         config: Any = jax.config
         config.update("jax_num_cpu_devices", most)
@@ -138,13 +161,13 @@ def reserve(nodes: Sequence[Node], emulate: bool, *, alone: bool) -> None:
             config.update("jax_platforms", "cpu")
 
 
-def _cpus(node: Node, emulate: bool) -> int:
-    """How many CPU devices a node takes."""
+def _cpu_count(node: NodePlan, emulate: bool) -> int:
+    """Return how many CPU devices a node needs."""
     counts = {CPU: 1, **node.devices}
     return sum(counts.values()) if emulate else counts[CPU]
 
 
-def _found(me: Node, name: str) -> jax.Device:
+def _find_device(me: NodePlan, name: str) -> jax.Device:
     import jax
 
     kind, _, number = name.partition(":")
@@ -156,41 +179,42 @@ def _found(me: Node, name: str) -> jax.Device:
         return devices[int(number)]
     if kind == CPU and int(number) < me.devices.get(CPU, 1):
         raise _too_late(int(number) + 1, len(devices))
-    found = dict.fromkeys(device.platform for device in jax.devices())
+    platforms = dict.fromkeys(device.platform for device in jax.devices())
     raise RunError(
-        f"there is no {name} here, only {', '.join(found)}",
-        hint="run the node on a machine that has it, place its ops elsewhere, or try it "
-        "out with --emulate",
+        f"there is no {name} on this machine, only {', '.join(platforms)}",
+        hint="run the node on a machine that has it, place its ops elsewhere, or try it"
+        " out with --emulate",
     )
 
 
-def _emulated(me: Node, name: str) -> jax.Device:
-    """A CPU device for each of a node's devices: its CPUs first."""
+def _find_emulated(me: NodePlan, name: str) -> jax.Device:
+    """Return the CPU device that emulates a device: a node's CPUs come first, then its
+    other devices."""
     import jax
 
     kind, _, number = name.partition(":")
-    at = int(number)
+    index = int(number)
     for other, count in {CPU: 1, **me.devices}.items():
         if other == kind:
             break
-        at += count
+        index += count
     devices = jax.devices(CPU)
-    if at >= len(devices):
-        raise _too_late(_cpus(me, emulate=True), len(devices))
-    return devices[at]
+    if index >= len(devices):
+        raise _too_late(_cpu_count(me, emulate=True), len(devices))
+    return devices[index]
 
 
-def _too_late(needed: int, found: int) -> RunError:
+def _too_late(needed: int, existing: int) -> RunError:
     return RunError(
-        f"JAX has begun in this process with {found} CPU devices, and {needed} are "
-        "needed",
+        f"JAX was initialized in this process with {existing} CPU devices, but {needed}"
+        " are needed",
         hint=f"set JAX_NUM_CPU_DEVICES={needed}, or run the nodes as processes",
     )
 
 
 @contextmanager
-def in_precision(plan: Plan, me: Node) -> Iterator[None]:
-    """With 64-bit types where the plan is of float64."""
+def in_precision(plan: Plan, me: NodePlan) -> Iterator[None]:
+    """Enable JAX's 64-bit types if the plan's precision is float64."""
     if me.computes and plan.precision == "float64":
         import jax
 

@@ -1,4 +1,5 @@
-"""Sending and receiving the edges of a plan: values become messages and values again."""
+"""Send and receive the edges of a plan: cut values into messages, and join them
+again."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Edge, Moved
+from placer.build.plan import Edge, EdgeValue
 from placer.channel.protocol import Channel, Key
 from placer.errors import RunError
-from placer.layouts.conversions import Piece, pieces
+from placer.layouts.conversions import Piece, pieces_for
 from placer.memory.arena import Arena
 from placer.tables.half_sums import is_half
 
@@ -24,9 +25,14 @@ Array = npt.NDArray[Any]
 class Exchange:
     """One node's end of all edges.
 
-    What a node sends to itself never meets the channel. Blocks of a parameter that is
-    used whole are received side by side into one buffer, so that putting them together
-    copies nothing: `_wholes` are these buffers by name, `_wholes_at` by address.
+    What a node sends to itself does not pass through the channel.
+
+    Args:
+        node: the name of the node.
+        channel: its channel.
+        edges: the edges of the plan, by number.
+        workers: the number of workers in the plan, which rows are divided among.
+        arena: the memory of received values.
     """
 
     node: str
@@ -34,139 +40,170 @@ class Exchange:
     edges: Mapping[int, Edge]
     workers: int
     arena: Arena = field(default_factory=Arena)
-    _own: dict[tuple[Key, int], list[Array]] = field(default_factory=dict)
-    _wholes: dict[str, Array] = field(default_factory=dict)
-    _wholes_at: dict[int, Array] = field(default_factory=dict)
-    _known: dict[tuple[int, str, int], tuple[Piece, ...]] = field(default_factory=dict)
+    _own_pieces: dict[tuple[Key, int], list[Array]] = field(default_factory=dict)
+    """What this node sent to itself, by edge and index of the value."""
+    # The blocks of a parameter that is used whole are received into adjacent parts of
+    # one buffer per step, so that `assemble` copies nothing. The blocks that a program
+    # passes to `assemble` have no name, so the buffers are also found by address.
+    _buffers: dict[str, Array] = field(default_factory=dict)
+    _buffers_by_address: dict[int, Array] = field(default_factory=dict)
+    _piece_cache: dict[tuple[int, str, int], tuple[Piece, ...]] = field(
+        default_factory=dict
+    )
 
     def send(self, key: Key, values: Sequence[Any], count: int) -> None:
         """Send an edge's values to every target that needs a piece of them.
 
-        `values` are arrays, or None where this node has no part; `count` is the number
-        of rows of the global batch.
+        Args:
+            key: the edge, step and microbatch.
+            values: one array per value of the edge, or None if this node has no part.
+            count: the number of rows that pass through the edge, on all nodes together.
         """
         edge = self.edges[key.edge]
         arrays = [None if value is None else np.asarray(value) for value in values]
         for target in edge.targets:
             message: list[Array] = []
-            for i, (moved, array) in enumerate(zip(edge.values, arrays, strict=True)):
-                for piece in self._pieces(edge, moved, target, count):
+            for index, (edge_value, array) in enumerate(
+                zip(edge.values, arrays, strict=True)
+            ):
+                for piece in self._pieces(edge, edge_value, target, count):
                     if piece.source != self.node:
                         continue
-                    assert array is not None, (moved.operand, self.node)
-                    cut = _cut(array, moved, piece)
+                    assert array is not None, (edge_value.operand, self.node)
+                    part = _cut(array, edge_value, piece)
                     if target == self.node:
-                        self._own.setdefault((key, i), []).append(cut)
+                        self._own_pieces.setdefault((key, index), []).append(part)
                     else:
-                        message.append(cut)
+                        message.append(part)
             if message:
                 self.channel.send(target, key, message)
 
     def receive(self, key: Key, count: int) -> tuple[Array, ...]:
-        """Wait for an edge's values and put their pieces together."""
+        """Wait for an edge's values and join their pieces.
+
+        Returns one array per value of the edge. Arguments are those of `send`. Raises
+        RunError if a message does not fit the plan, and what the channel raises.
+        """
         edge = self.edges[key.edge]
-        needed = [self._pieces(edge, moved, self.node, count) for moved in edge.values]
-        targets = [
-            self._target(moved, found, count)
-            for moved, found in zip(edge.values, needed, strict=True)
+        needed = [
+            self._pieces(edge, edge_value, self.node, count)
+            for edge_value in edge.values
         ]
-        parts: dict[tuple[int, int], Array] = {}  # by value, and piece of it
+        targets = [
+            self._target(edge_value, pieces, count)
+            for edge_value, pieces in zip(edge.values, needed, strict=True)
+        ]
+        # By the index of the value, and the index of its piece.
+        parts: dict[tuple[int, int], Array] = {}
         for source in edge.sources:
             wanted = [
                 (i, j, piece)
-                for i, found in enumerate(needed)
-                for j, piece in enumerate(found)
+                for i, pieces in enumerate(needed)
+                for j, piece in enumerate(pieces)
                 if piece.source == source
             ]
             if source == self.node:
                 arrays = [
-                    cut
+                    part
                     for i in dict.fromkeys(i for i, _, _ in wanted)
-                    for cut in self._own.pop((key, i))
+                    for part in self._own_pieces.pop((key, i))
                 ]
             elif wanted:
-                out = [_space(targets[i], edge.values[i], p) for i, _, p in wanted]
-                arrays = list(self.channel.receive(source, key, out=out))
+                spaces = [_space(targets[i], edge.values[i], p) for i, _, p in wanted]
+                arrays = list(self.channel.receive(source, key, out=spaces))
                 if len(arrays) != len(wanted):
-                    raise _unlike(key, source)
+                    raise _mismatch(key, source)
             else:
                 continue
             for (i, j, _), array in zip(wanted, arrays, strict=True):
                 parts[i, j] = array
         return tuple(
-            _joined(target, moved, [(p, parts[i, j]) for j, p in enumerate(found)])
-            for i, (moved, found, target) in enumerate(
+            _join(target, edge_value, [(p, parts[i, j]) for j, p in enumerate(pieces)])
+            for i, (edge_value, pieces, target) in enumerate(
                 zip(edge.values, needed, targets, strict=True)
             )
         )
 
-    def chunks(self, key: Key) -> Iterator[tuple[str, int, list[Array]]]:
-        """An edge's values as they come, put together by nobody: the value's name, the
-        first element, and a flat view of the elements from there on for each source, in
-        the order of the sources. A view is valid until the next ones are asked for."""
+    def receive_chunks(self, key: Key) -> Iterator[tuple[str, int, list[Array]]]:
+        """Receive an edge's values in chunks as they arrive, without joining them.
+
+        Yields, for each chunk, the name of the value, the index of the chunk's first
+        element, and a flat view of the chunk's elements from each source, in the order
+        of the edge's sources. The views are valid until the next chunk is requested.
+        Raises RunError if messages do not fit the plan or do not match one another.
+        """
         edge = self.edges[key.edge]
         streams = [self.channel.pieces(source, key) for source in edge.sources]
         for parts in zip_longest(*streams):
             index, start = parts[0][:2] if parts[0] else (len(edge.values), 0)
             for source, part in zip(edge.sources, parts, strict=True):
                 if index >= len(edge.values) or not part or part[:2] != (index, start):
-                    raise _unlike(key, source)
+                    raise _mismatch(key, source)
             yield edge.values[index].result, start, [view for _, _, view in parts]
 
     def assemble(self, blocks: Sequence[Array], shape: tuple[int, ...]) -> Array:
-        """The parameter that these blocks, in order, are the flat pieces of."""
-        ends = start = _address(blocks[0])
-        whole = self._wholes_at.get(start)
+        """Return the parameter of this shape whose consecutive flat parts are `blocks`.
+
+        This copies nothing if the blocks are all parts of one receive buffer, in order.
+        """
+        end = start = _address(blocks[0])
+        whole = self._buffers_by_address.get(start)
         if whole is not None:
             for block in blocks:
-                if _address(block) != ends:
+                if _address(block) != end:
                     break
-                ends += block.nbytes
+                end += block.nbytes
             else:
-                if ends == start + whole.nbytes:
+                if end == start + whole.nbytes:
                     return whole.reshape(shape)
         return np.concatenate([block.reshape(-1) for block in blocks]).reshape(shape)
 
     def new_step(self) -> None:
-        """Forget the buffers of the last step; arrays in use keep theirs alive."""
-        self._wholes.clear()
-        self._wholes_at.clear()
+        """Forget the buffers of the last step.
+
+        The arena reuses their memory once no array refers to it, so values that a
+        program still holds stay valid.
+        """
+        self._buffers.clear()
+        self._buffers_by_address.clear()
 
     def _pieces(
-        self, edge: Edge, moved: Moved, target: str, count: int
+        self, edge: Edge, edge_value: EdgeValue, target: str, count: int
     ) -> tuple[Piece, ...]:
-        # By identity: the plan keeps what it holds.
-        key = id(moved), target, count
-        found = self._known.get(key)
-        if found is None:
-            ways = moved.layouts, edge.sources, edge.targets
-            found = pieces(*ways, target, count, self.workers)
-            self._known[key] = found
-        return found
+        # `id` is a valid key because the plan keeps its objects alive.
+        key = id(edge_value), target, count
+        pieces = self._piece_cache.get(key)
+        if pieces is None:
+            conversion = edge_value.layouts, edge.sources, edge.targets
+            pieces = pieces_for(*conversion, target, count, self.workers)
+            self._piece_cache[key] = pieces
+        return pieces
 
-    def _target(self, moved: Moved, found: Sequence[Piece], count: int) -> Array | None:
-        """The buffer that pieces are put into; None where one piece is the value."""
-        if moved.whole is not None and len(found) == 1:
-            whole = self._wholes.get(moved.whole)
+    def _target(
+        self, edge_value: EdgeValue, pieces: Sequence[Piece], count: int
+    ) -> Array | None:
+        """Return the array to join pieces in; None if one piece is the whole value."""
+        if edge_value.whole is not None and len(pieces) == 1:
+            whole = self._buffers.get(edge_value.whole)
             if whole is None:
-                whole = self.arena.take(moved.dtype, (moved.numel,))
-                self._wholes[moved.whole] = whole
-                self._wholes_at[_address(whole)] = whole
-            (numel,) = moved.shape
-            return whole[moved.at : moved.at + int(numel)]
-        if len(found) == 1 and found[0].whole:
+                whole = self.arena.allocate(edge_value.dtype, (edge_value.numel,))
+                self._buffers[edge_value.whole] = whole
+                self._buffers_by_address[_address(whole)] = whole
+            (numel,) = edge_value.shape
+            return whole[edge_value.at : edge_value.at + int(numel)]
+        if len(pieces) == 1 and pieces[0].is_whole:
             return None
-        shape = _local_shape(moved, found, count)
-        array = self.arena.take(moved.dtype, shape)
-        if not found or moved.layouts[1] == "P":
+        shape = _local_shape(edge_value, pieces, count)
+        array = self.arena.allocate(edge_value.dtype, shape)
+        if not pieces or edge_value.layouts[1] == "P":
             array[...] = 0
         return array
 
 
-def _unlike(key: Key, source: str) -> RunError:
-    """What a node sent is not what the plan says that an edge carries."""
+def _mismatch(key: Key, source: str) -> RunError:
+    """Return the error for a message that does not fit its edge in the plan."""
     return RunError(
-        f"what {source} sent on {key} is not what the build says",
+        f"what {source} sent on {key} does not fit the build",
         hint="give every node of a run the same build",
     )
 
@@ -176,67 +213,77 @@ def _address(array: Array) -> int:
     return address
 
 
-def _local_shape(moved: Moved, found: Sequence[Piece], count: int) -> tuple[int, ...]:
-    sizes = [count if d == "batch" else int(d) for d in moved.shape]
-    if moved.layouts[1] == "S":
-        sizes[0] = max((p.into + p.high - p.low for p in found), default=0)
+def _local_shape(
+    edge_value: EdgeValue, pieces: Sequence[Piece], count: int
+) -> tuple[int, ...]:
+    sizes = [count if d == "batch" else int(d) for d in edge_value.shape]
+    if edge_value.layouts[1] == "S":
+        sizes[0] = max((p.target_offset + p.high - p.low for p in pieces), default=0)
     return tuple(sizes)
 
 
-def _cut(array: Array, moved: Moved, piece: Piece) -> Array:
-    """The part of the sender's array that a piece is: a view."""
-    if moved.start is not None:
-        return array.reshape(-1)[moved.start : moved.stop]
-    if piece.whole:
+def _cut(array: Array, edge_value: EdgeValue, piece: Piece) -> Array:
+    """Return the piece of the sender's array, as a view."""
+    if edge_value.start is not None:
+        return array.reshape(-1)[edge_value.start : edge_value.stop]
+    if piece.is_whole:
         return array
-    return array[piece.offset : piece.offset + piece.high - piece.low]
+    return array[piece.source_offset : piece.source_offset + piece.high - piece.low]
 
 
-def _adds(moved: Moved) -> bool:
-    return moved.layouts[0] == "P"
+def _is_sum(edge_value: EdgeValue) -> bool:
+    return edge_value.layouts[0] == "P"
 
 
-def _space(target: Array | None, moved: Moved, piece: Piece) -> Array | None:
-    """Where a received piece may be written at once: its own rows of the target."""
-    if target is None or _adds(moved):
+def _space(target: Array | None, edge_value: EdgeValue, piece: Piece) -> Array | None:
+    """Return the part of the target that a piece can be received into directly: its own
+    rows. None if pieces are added, or there is no target."""
+    if target is None or _is_sum(edge_value):
         return None
-    if piece.whole:
+    if piece.is_whole:
         return target
-    return target[piece.into : piece.into + piece.high - piece.low]
+    return target[piece.target_offset : piece.target_offset + piece.high - piece.low]
 
 
-def _joined(
-    target: Array | None, moved: Moved, parts: Sequence[tuple[Piece, Array]]
+def _join(
+    target: Array | None, edge_value: EdgeValue, parts: Sequence[tuple[Piece, Array]]
 ) -> Array:
-    """The pieces put together in their order, which is the plan's (R2).
+    """Join or add the pieces of a value.
 
-    Sums of halves are made in float32 and rounded once.
+    Pieces are added in the order of the plan, so that a sum has the same bits in every
+    run. Half floats are added in float32, and the sum is rounded once.
     """
     if target is None:
         return parts[0][1]
-    if _adds(moved) and len(parts) > 1 and is_half(target.dtype):
-        wide = np.empty(target.shape, np.float32)
-        # Where floats overflow nothing is said, as in an update: the loss shows it.
+    if _is_sum(edge_value) and len(parts) > 1 and is_half(target.dtype):
+        total = np.empty(target.shape, np.float32)
+        # No warning for an overflow, as in an update: the loss shows it.
         with np.errstate(over="ignore", invalid="ignore"):
-            target[...] = _put(wide, moved, parts)
+            target[...] = _write_pieces(total, edge_value, parts)
         return target
-    return _put(target, moved, parts)
+    return _write_pieces(target, edge_value, parts)
 
 
-def _put(target: Array, moved: Moved, parts: Sequence[tuple[Piece, Array]]) -> Array:
-    """Write the first of what is added up, add the others; other pieces lie apart."""
-    begun: set[int] = set()
+def _write_pieces(
+    target: Array, edge_value: EdgeValue, parts: Sequence[tuple[Piece, Array]]
+) -> Array:
+    """Write pieces into `target`. The pieces of a sum share a range: the first is
+    written, the others are added."""
+    written: set[int] = set()
     for piece, array in parts:
         space = target
-        if not piece.whole:
-            space = target[piece.into : piece.into + piece.high - piece.low]
-        if _adds(moved) and piece.into in begun:
+        if not piece.is_whole:
+            space = target[
+                piece.target_offset : piece.target_offset + piece.high - piece.low
+            ]
+        if _is_sum(edge_value) and piece.target_offset in written:
             np.add(space, array, out=space)
-        elif not (space is array or _same(space, array)):
+        elif not (space is array or _is_same_memory(space, array)):
             space[...] = array
-        begun.add(piece.into)
+        written.add(piece.target_offset)
     return target
 
 
-def _same(a: Array, b: Array) -> bool:
+def _is_same_memory(a: Array, b: Array) -> bool:
+    # Empty arrays may have any address.
     return a.shape == b.shape and a.size > 0 and _address(a) == _address(b)

@@ -1,4 +1,4 @@
-"""Loading a node program from its file."""
+"""Load a node program from its file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from placer.build.folder import read_file
-from placer.build.modules import modules_of
-from placer.build.plan import Node, Plan
+from placer.build.modules import modules_in
+from placer.build.plan import NodePlan, Plan
 from placer.errors import BuildError
 
 Hook = Callable[[Any], None]
@@ -19,11 +19,11 @@ Hooks = tuple[Hook, Hook | None]
 """A program's `step` and, where the build evaluates, its `evaluate`."""
 
 
-def load_program(folder: Path, plan: Plan, node: Node) -> Hooks:
-    """The hooks of the program that the node runs.
+def load_program(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
+    """Run a node's program and return its hooks.
 
-    What runs is the source that has the plan's hash, and no bytecode that lies beside
-    it. Raises BuildError for a program that is not as it was compiled, and what the
+    Only source with the hash in the plan is run; bytecode beside it is ignored. Raises
+    BuildError for a program that has changed since it was compiled, and whatever the
     program raises.
     """
     if node.program not in plan.files:
@@ -32,7 +32,7 @@ def load_program(folder: Path, plan: Plan, node: Node) -> Hooks:
     file = str((folder / node.program).absolute())
     module = ModuleType("placer_program")
     module.__file__ = file
-    # The file's name is what tracebacks, and the report of a failed op, go by.
-    with modules_of(folder):  # what the spec calls stands in the build
+    # Tracebacks, and the report of a failed op, refer to the file by this name.
+    with modules_in(folder):  # the build has the modules that the spec calls
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
     return module.step, getattr(module, "evaluate", None)

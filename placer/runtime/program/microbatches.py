@@ -1,4 +1,5 @@
-"""The microbatches of a step: whose turn it is, and what is kept from one to the next."""
+"""The microbatches of a step: their turns, and values that are stored between
+blocks."""
 
 from __future__ import annotations
 
@@ -9,106 +10,141 @@ from typing import Any
 
 import numpy as np
 
-from placer.layouts.conversions import Range, Share, part
-from placer.tables.half_sums import is_half, rounded, wide_sum
+from placer.layouts.partition import RowRange, RowShard, part_range
+from placer.tables.half_sums import add_in_float32, is_half, round_to
 
 
 @dataclass(slots=True)
 class Microbatches:
-    """A step in so many parts, gone through in these turns (`forward.0`; a block that is
-    run once has no number). Without turns a step is one part.
+    """The microbatches of a step and the values that are stored between their tasks.
 
-    `number` is the microbatch that is run now, None between them.
+    Attributes:
+        parts: the number of microbatches.
+        turns: the tasks of a step in order: `forward.0` is the task `forward` of
+            microbatch 0, and a task that runs once per step has no number. Empty
+            without microbatches.
+        number: the microbatch that runs now; None outside a microbatch.
     """
 
     parts: int = 1
     turns: Sequence[str] = ()
     number: int | None = None
-    _kept: dict[tuple[int, str], Any] = field(default_factory=dict)
+    _stored: dict[tuple[int, str], Any] = field(default_factory=dict)
+    """Values of one microbatch, by its number and the value's name."""
     _sums: dict[str, Any] = field(default_factory=dict)
-    _own: set[str] = field(default_factory=set)
-    """Sums that nobody else has seen."""
-    _halves: dict[str, Any] = field(default_factory=dict)
-    """The dtypes of values that are halves: their sums are float32 until taken."""
-    _lists: dict[str, list[Any]] = field(default_factory=dict)
+    _donatable: set[str] = field(default_factory=set)
+    """The sums that only this object refers to, so that their memory may be donated."""
+    _half_dtypes: dict[str, Any] = field(default_factory=dict)
+    """The dtypes of half floats, whose sums are float32 until `totals`."""
+    _row_parts: dict[str, list[Any]] = field(default_factory=dict)
+    """Rows to concatenate, each with the number of its microbatch."""
 
-    def go(self) -> Iterator[str]:
-        """The blocks, in turn, of a step that begins."""
+    def run_tasks(self) -> Iterator[str]:
+        """Yield the name of each task of a step, and set `number` to its microbatch."""
         for turn in self.turns:
-            block, _, number = turn.partition(".")
+            task, _, number = turn.partition(".")
             self.number = int(number) if number else None
-            yield block
+            yield task
         self.number = None
-        assert not self._kept, list(self._kept)
+        assert not self._stored, list(self._stored)
 
-    def range(self, count: int) -> Range:
-        """Which of the rows of a global batch go through now."""
+    def range(self, count: int) -> RowRange:
+        """Return which rows of a batch of `count` rows belong to this microbatch; all
+        rows outside a microbatch."""
         if self.number is None:
             return 0, count
-        return part(count, self.number, self.parts)
+        return part_range(count, self.number, self.parts)
 
     def keep(self, values: dict[str, Any]) -> None:
+        """Store values of this microbatch."""
         assert self.number is not None
-        self._kept.update(((self.number, name), v) for name, v in values.items())
+        self._stored.update(((self.number, name), v) for name, v in values.items())
 
-    def kept(self, names: Sequence[str], *, last: bool) -> tuple[Any, ...]:
+    def load(self, names: Sequence[str], *, last: bool) -> tuple[Any, ...]:
+        """Return stored values of this microbatch, and remove them if `last`."""
         assert self.number is not None
         keys = [(self.number, name) for name in names]
-        find = self._kept.pop if last else self._kept.__getitem__
-        return tuple(find(key) for key in keys)
+        get = self._stored.pop if last else self._stored.__getitem__
+        return tuple(get(key) for key in keys)
 
     def sum(self, values: dict[str, Any]) -> None:
-        """Add what this microbatch has to what those before it had."""
+        """Add values of this microbatch to the sums over the microbatches."""
         for name, value in values.items():
             if name not in self._sums:
                 self._sums[name] = value
                 continue
             if is_half(value.dtype):
-                self._halves[name] = value.dtype
+                self._half_dtypes[name] = value.dtype
             if isinstance(value, np.ndarray):
-                add = wide_sum
+                add = add_in_float32
             else:
-                add = _added_to() if name in self._own else _added()
-                self._own.add(name)
+                # The first sum is the program's own array, which must not be donated.
+                add = _add_donating() if name in self._donatable else _add()
+                self._donatable.add(name)
             self._sums[name] = add(self._sums[name], value)
 
     def join(self, values: dict[str, Any]) -> None:
-        """Put the rows of this microbatch behind those before it."""
+        """Store the rows of this microbatch, to be concatenated by `totals`."""
         for name, value in values.items():
-            self._lists.setdefault(name, []).append((self.number, value))
+            self._row_parts.setdefault(name, []).append((self.number, value))
 
-    def one(self, values: dict[str, Any]) -> None:
-        """Take what is the same in all from the first that comes."""
+    def keep_first(self, values: dict[str, Any]) -> None:
+        """Store values that are the same in all microbatches: the first ones are
+        kept."""
         for name, value in values.items():
             self._sums.setdefault(name, value)
 
     def totals(self, names: Sequence[str]) -> tuple[Any, ...]:
-        """What all microbatches have made together of these."""
-        found = []
+        """Return the sum, the concatenated rows or the common value of each name, and
+        remove them. Rows are in the order of the microbatches."""
+        totals = []
         for name in names:
-            self._own.discard(name)
+            self._donatable.discard(name)
             if name in self._sums:
                 total = self._sums.pop(name)
-                half = self._halves.pop(name, None)
-                found.append(total if half is None else rounded(total, half))
+                half = self._half_dtypes.pop(name, None)
+                totals.append(total if half is None else round_to(total, half))
             else:
-                parts = sorted(self._lists.pop(name), key=lambda each: each[0])
-                found.append(_joined([value for _, value in parts]))
-        return tuple(found)
+                parts = sorted(self._row_parts.pop(name), key=lambda part: part[0])
+                totals.append(_concatenate([value for _, value in parts]))
+        return tuple(totals)
 
     def split(self, value: Any, count: int) -> Any:
-        """This microbatch's rows of a value that is made once."""
+        """Return the rows of this microbatch of a value of `count` rows."""
         low, high = self.range(count)
         return value[low:high]
 
     def first(self, value: Any) -> Any:
-        """The value, in the first microbatch; zeros in the others."""
+        """Return the value in the first microbatch, and zeros in the others."""
         return value if self.number == 0 else _zeros_like(value)
 
 
 class MicrobatchCalls:
-    """What a program calls for its microbatches, of a node that has `micro` and the
-    `count` of rows of the global batch."""
+    """The calls of a node program that concern its microbatches.
+
+    A step with microbatches is a loop over tasks, such as `forward` and `backward`.
+    Each task runs once per microbatch; values that a later task needs are stored by
+    name.
+
+    Example:
+        for block in node.microbatches():
+            if block == "forward":
+                x, label = node.read("x", "label")
+                loss, h1_res = forward(h1_w, x, label)
+                node.keep(h1_res=h1_res)
+                node.sum(loss=loss)
+            elif block == "backward":
+                (h1_res,) = node.taken("h1_res")
+                node.sum(h1_w_grad=backward(h1_res))
+            elif block == "last":
+                loss, h1_w_grad = node.totals("loss", "h1_w_grad")
+                node.send(1, h1_w_grad)
+                node.record(loss=loss)
+
+    Attributes:
+        micro: the microbatches of the step.
+        count: the number of rows of the current global batch.
+    """
 
     __slots__ = ()
     micro: Microbatches
@@ -116,71 +152,178 @@ class MicrobatchCalls:
 
     @property
     def rows(self) -> int:
-        """How many rows of the global batch go through now."""
+        """The number of rows of the global batch that belong to the current microbatch,
+        on all nodes together; those of the whole batch outside a microbatch."""
         low, high = self.micro.range(self.count)
         return high - low
 
-    def own_ranges(self, share: Share) -> Sequence[Range]:
-        """Of those rows, which are this node's."""
-        begin, end = self.micro.range(self.count)
-        return [(begin + low, begin + high) for low, high in share.ranges(end - begin)]
+    def own_ranges(self, shard: RowShard) -> Sequence[RowRange]:
+        """Return which rows of the current microbatch belong to this node.
+
+        Args:
+            shard: the node's part of a batch, from the plan.
+
+        Returns:
+            Ranges (start, stop) of rows of the global batch.
+        """
+        start, stop = self.micro.range(self.count)
+        return [(start + low, start + high) for low, high in shard.ranges(stop - start)]
 
     def microbatches(self) -> Iterator[str]:
-        """Go through the blocks of a step, each for the microbatch whose turn it is."""
-        return self.micro.go()
+        """Run the tasks of a step in the order of the schedule.
+
+        Returns:
+            An iterator over names of tasks. During each one the other calls refer to
+            its microbatch.
+
+        Example:
+            for block in node.microbatches():
+        """
+        return self.micro.run_tasks()
 
     def keep(self, **values: Any) -> None:
-        """Keep values of this microbatch for a later block."""
+        """Store values of this microbatch for a later task.
+
+        Args:
+            values: arrays, or trees of them, by name.
+
+        Example:
+            node.keep(h1=h1, h1_res=h1_res)
+        """
         self.micro.keep(values)
 
     def kept(self, *names: str) -> tuple[Any, ...]:
-        """What an earlier block has kept of this microbatch."""
-        return self.micro.kept(names, last=False)
+        """Return values that an earlier task of this microbatch stored by `keep`.
+
+        Args:
+            names: the names of the values.
+
+        Returns:
+            A tuple of the values, in the order of the names.
+
+        Raises:
+            KeyError: for a value that was not stored.
+
+        Example:
+            (h1,) = node.kept("h1")
+        """
+        return self.micro.load(names, last=False)
 
     def taken(self, *names: str) -> tuple[Any, ...]:
-        """The same, for the last time."""
-        return self.micro.kept(names, last=True)
+        """Return stored values like `kept`, and free them: for their last use.
+
+        Args:
+            names: the names of the values.
+
+        Returns:
+            A tuple of the values, in the order of the names.
+
+        Raises:
+            KeyError: for a value that was not stored.
+
+        Example:
+            (h1_res,) = node.taken("h1_res")
+        """
+        return self.micro.load(names, last=True)
 
     def sum(self, **values: Any) -> None:
-        """Add up values over the microbatches."""
+        """Add values to their sums over the microbatches, which `totals` returns.
+
+        Args:
+            values: arrays by name, of the same shape and dtype in every microbatch.
+                Half floats are added in float32, and the sum is rounded once.
+
+        Example:
+            node.sum(w_grad=w_grad)
+        """
         self.micro.sum(values)
 
     def join(self, **values: Any) -> None:
-        """Put the rows of all microbatches together."""
+        """Store rows of this microbatch; `totals` returns the rows of all,
+        concatenated.
+
+        Args:
+            values: arrays by name, whose first dimension is the rows.
+
+        Example:
+            node.join(x_grad=x_grad)
+        """
         self.micro.join(values)
 
     def one(self, **values: Any) -> None:
-        """Keep what is the same in all microbatches."""
-        self.micro.one(values)
+        """Store values that are the same in all microbatches; `totals` returns them.
+
+        Args:
+            values: arrays by name.
+
+        Example:
+            node.one(norm=norm)
+        """
+        self.micro.keep_first(values)
 
     def totals(self, *names: str) -> tuple[Any, ...]:
-        """What the microbatches have made together."""
+        """Return the results of all microbatches, and free them.
+
+        Args:
+            names: names that were passed to `sum`, `join` or `one`.
+
+        Returns:
+            A tuple in the order of the names: sums, concatenated rows in the order of
+            the microbatches, and common values.
+
+        Raises:
+            KeyError: for a name that no microbatch has stored.
+
+        Example:
+            w_grad, x_grad = node.totals("w_grad", "x_grad")
+        """
         return self.micro.totals(names)
 
     def split(self, value: Any) -> Any:
-        """The rows of this microbatch of a value that is made once a step."""
+        """Return this microbatch's rows of a value that is computed once per step.
+
+        Args:
+            value: an array whose first dimension is the rows of the global batch.
+
+        Returns:
+            A view of its rows, or a JAX array.
+
+        Example:
+            mask = node.split(mask)
+        """
         return self.micro.split(value, self.count)
 
     def first(self, value: Any) -> Any:
-        """The value in the first microbatch, zeros in the others: it counts once."""
+        """Return the value in the first microbatch, and zeros in the others, so that a
+        sum over the microbatches counts it once.
+
+        Args:
+            value: an array.
+
+        Returns:
+            The array itself, or zeros of its shape and dtype.
+
+        Example:
+            decay = node.first(decay)
+        """
         return self.micro.first(value)
 
 
 @cache
-def _added() -> Any:
+def _add() -> Any:
     import jax
 
-    return jax.jit(wide_sum)
+    return jax.jit(add_in_float32)
 
 
 @cache
-def _added_to() -> Any:
+def _add_donating() -> Any:
     import jax
 
-    return jax.jit(wide_sum, donate_argnums=0)
+    return jax.jit(add_in_float32, donate_argnums=0)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
+def _concatenate(parts: Sequence[Any]) -> Any:
     if isinstance(parts[0], np.ndarray):
         return np.concatenate(parts)
     import jax.numpy as jnp

@@ -1,4 +1,18 @@
-"""What a node program runs on: the few calls that its `step` is written in."""
+"""`Node`: the calls that node programs consist of.
+
+A node program is a Python module with jitted functions and a function `step(node)`, and
+`evaluate(node)` if the spec has an evaluation:
+
+    def step(node):
+        image, label = node.read("image", "label")
+        h1_w, h1_b = node.receive(1)
+        h1_w_grad, h1_b_grad, loss = forward_backward(h1_w, h1_b, image, label)
+        node.send(2, h1_w_grad, h1_b_grad)
+        node.record(loss=loss)
+
+The numbers of edges and the names of tables are those of the plan. Every call may raise
+`Aborted` once the run has failed on another node.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +23,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Phase
+from placer.build.plan import NodePhase
 from placer.channel.protocol import Key
 from placer.config.sources import POSITION
-from placer.layouts.conversions import Share
+from placer.layouts.partition import RowShard
 from placer.runtime.program.devices import Devices
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.microbatches import MicrobatchCalls, Microbatches
 from placer.runtime.run.batches import Batches
-from placer.runtime.run.tables import AnyTable
+from placer.runtime.run.tables import NodeTable
 from placer.tables.dense import Table
 from placer.tables.learning_rate import Schedule
 
@@ -26,21 +40,36 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Node(MicrobatchCalls):
-    """One node in a run, as its program sees it.
+    """One node of a run, as its program sees it.
 
-    `count` is the number of rows of the current global batch. Arrays are numpy; a
-    jitted function takes them without a copy. `watch` takes what is recorded, and how
-    many rows a plain number of it counts by.
+    Arrays that the calls return are numpy arrays in host memory, which jitted functions
+    on the CPU read without a copy, or JAX arrays on the node's devices. Programs must
+    not write to them.
+
+    Attributes:
+        name: the name of the node, such as `worker:0`.
+        exchange: the node's end of all edges.
+        tables: the tables of the node, by name.
+        schedules: the learning-rate schedule of each table.
+        training: the global batches of training.
+        evaluating: the global batches of the evaluation, if there is one.
+        phases: what the plan says about the node in training steps and in evaluations.
+        on_record: receives recorded values, and the number of rows that a plain number
+            among them counts by.
+        devices: the devices of the node.
+        micro: the microbatches of a step.
+        where: what the node does now, for messages: `step 3`.
+        count: the number of rows of the current global batch.
     """
 
     name: str
     exchange: Exchange
-    tables: Mapping[str, AnyTable]
+    tables: Mapping[str, NodeTable]
     schedules: Mapping[str, Schedule]
     training: Batches
     evaluating: Batches | None
-    phases: tuple[Phase, Phase | None]
-    watch: Callable[[Mapping[str, Any], int], None]
+    phases: tuple[NodePhase, NodePhase | None]
+    on_record: Callable[[Mapping[str, Any], int], None]
     devices: Devices
     micro: Microbatches = field(default_factory=Microbatches)
     where: str = ""
@@ -51,151 +80,367 @@ class Node(MicrobatchCalls):
     _batch: int = 0
     _evaluation: bool = False
 
-    # What a program calls.
+    # The calls of node programs.
 
     def read(self, *values: str) -> Any:
-        """This node's rows of the current global batch, one array per value."""
+        """Read this node's rows of the current global batch, or of the microbatch.
+
+        Args:
+            values: names of inputs, as in the spec's `inputs`.
+
+        Returns:
+            One array per name, [rows, *shape] and of the input's dtype; a tuple if
+            there are several names. The input `batch.position` is uint32[rows, 2]: the
+            step and each row's number in the global batch.
+
+        Raises:
+            RunError: if the code of a `python:` source raises.
+            DataError: for a row of a `python:` source that does not fit its input.
+
+        Example:
+            image, label = node.read("image", "label")
+        """
         batches, phase = self._batches, self._phase
         indices = batches.order.indices(*self._position)
-        taken: dict[Share, dict[str, Array]] = {}
-        found = []
+        rows_by_shard: dict[RowShard, dict[str, Array]] = {}
+        arrays = []
         reads = {read.value: read for read in phase.reads}
         for value in values:
             read = reads[value]
-            own = self.own_ranges(read.share)
+            ranges = self.own_ranges(read.shard)
             if read.input == POSITION:
-                rows = [np.arange(low, high) for low, high in own]
-                found.append(_positions(self._step, _joined(rows)))
+                rows = [np.arange(low, high) for low, high in ranges]
+                arrays.append(_positions(self._step, _concatenate(rows)))
                 continue
-            if read.share not in taken:
+            if read.shard not in rows_by_shard:
                 assert batches.rows is not None
-                rows = [indices[low:high] for low, high in own]
-                taken[read.share] = batches.rows.take(_joined(rows))
-            found.append(taken[read.share][read.input])
-        return found[0] if len(found) == 1 else tuple(found)
+                rows = [indices[low:high] for low, high in ranges]
+                rows_by_shard[read.shard] = batches.rows.take(_concatenate(rows))
+            arrays.append(rows_by_shard[read.shard][read.input])
+        return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
     def values(self, table: str) -> tuple[Any, ...]:
-        """The current values of a table's blocks, in its order."""
+        """Return the current values of a table's blocks.
+
+        Args:
+            table: the name of the table.
+
+        Returns:
+            One read-only array per block, of its shape and of the table's dtype. In a
+            table that is updated in place, the next update overwrites them.
+
+        Raises:
+            RunError: after an update that was interrupted.
+
+        Example:
+            h1_w, h1_b = node.values("dense")
+        """
         return self.tables[table].values()
 
     def memcpy_h2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
-        """Copy from this node's memory to devices; the first `rows` arrays are split
-        over them by their rows."""
-        return self.devices.put(values, to, rows)
+        """Copy arrays from host memory to devices, in the background.
+
+        Args:
+            values: arrays of any shape and dtype.
+            to: the devices, such as `gpu:0` or `gpu:0-7`.
+            rows: how many of the first arrays are split over the devices by their rows;
+                every device gets a copy of the others.
+
+        Returns:
+            One JAX array per value.
+
+        Example:
+            image_h2d, scale_h2d = node.memcpy_h2d(image, scale, to="gpu:0-7", rows=1)
+        """
+        return self.devices.copy_to_devices(values, to, rows)
 
     def memcpy_d2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
-        """Copy from devices to others, as `memcpy_h2d` does."""
-        return self.devices.put(values, to, rows)
+        """Copy arrays from devices to other devices, in the background.
+
+        Args:
+            values: JAX arrays of any shape and dtype.
+            to: the devices, such as `gpu:0` or `gpu:0-7`.
+            rows: how many of the first arrays are split over the devices by their rows;
+                every device gets a copy of the others.
+
+        Returns:
+            One JAX array per value.
+
+        Example:
+            (h2_d2d,) = node.memcpy_d2d(h2, to="gpu:1")
+        """
+        return self.devices.copy_to_devices(values, to, rows)
 
     def memcpy_d2h(self, *values: Any, wait: bool = False) -> tuple[Any, ...]:
-        """Copy to this node's memory. With `wait` the copies are there when this
-        returns, for a function on the CPU to take."""
-        return self.devices.take(values, wait)
+        """Copy arrays from devices to host memory, in the background.
+
+        Args:
+            values: JAX arrays of any shape and dtype.
+            wait: whether to wait for the copies, because a function on the CPU uses
+                them. Other calls of the node wait by themselves.
+
+        Returns:
+            One array per value.
+
+        Example:
+            loss_d2h, accuracy_d2h = node.memcpy_d2h(loss, accuracy)
+        """
+        return self.devices.copy_to_host(values, wait)
 
     def update(self, table: str, *gradients: Any, scale: Any = None) -> None:
-        """Apply one gradient per block, by the optimizer's rule at this step's rate."""
+        """Update a table by the optimizer's rule, at this step's learning rate.
+
+        Args:
+            table: the name of the table.
+            gradients: one array per block, of its shape and of the table's dtype.
+            scale: a factor of the gradients, such as that of clipping: one for all, or
+                a tuple with one per block; None for 1.
+
+        Raises:
+            RunError: for gradients that do not fit the blocks.
+
+        Example:
+            node.update("dense", h1_w_grad, h1_b_grad, scale=clip_scale)
+        """
         rate = self.schedules[table](self._step - 1)
         self.tables[table].update(gradients, learning_rate=rate, scale=scale)
 
     def apply(self, table: str, *edges: int) -> None:
-        """Wait for the gradients that edges bring, sum those of all sources in their
-        order, and apply them by the optimizer's rule, piece by piece as they come."""
-        held = self.tables[table]
-        assert isinstance(held, Table), f"{table} is not in memory"
+        """Update a table by the gradients of edges, chunk by chunk as they arrive.
+
+        The gradients of all sources of an edge are summed in the order of the sources.
+        They are never joined in a buffer of their own.
+
+        Args:
+            table: the name of the table, which is in host memory.
+            edges: the numbers of the edges; together they carry one gradient per block.
+
+        Raises:
+            RunError: for messages that do not fit the plan or the blocks, for a lost
+                peer, and for a passed deadline.
+
+        Example:
+            node.apply("dense", 2, 3)
+        """
+        target = self.tables[table]
+        assert isinstance(target, Table), f"{table} is not in host memory"
         rate = self.schedules[table](self._step - 1)
-        with held.updating(learning_rate=rate) as update:
+        with target.update_in_chunks(learning_rate=rate) as update:
             for edge in edges:
-                for name, start, views in self.exchange.chunks(self._key(edge)):
-                    update.apply(held.takes[name], start, views)
+                for name, start, views in self.exchange.receive_chunks(self._key(edge)):
+                    update.apply(target.block_of_gradient[name], start, views)
 
     def direct(self, table: str, *gradients: Any, scale: Any = None) -> tuple[Any, ...]:
-        """Which way each block goes: the first half of an optimizer that then needs
-        the norms of whole parameters."""
-        return self.tables[table].direct(gradients, scale=scale)
+        """Compute update directions: the first phase of a two-phase rule.
+
+        The norms of whole parameters and directions then give the trust ratios for
+        `update_by`.
+
+        Args:
+            table: the name of the table.
+            gradients: one array per block, of its shape and of the table's dtype.
+            scale: a factor of the gradients, as in `update`.
+
+        Returns:
+            The update direction of each block, of the block's shape.
+
+        Raises:
+            RunError: for gradients that do not fit the blocks.
+
+        Example:
+            (h1_w_direction,) = node.direct("dense", h1_w_grad)
+        """
+        return self.tables[table].compute_directions(gradients, scale=scale)
 
     def update_by(self, table: str, *ratios: Any) -> None:
-        """Go the way that `direct` has found, by one ratio a block."""
+        """Apply the update directions of `direct`: the second phase of a two-phase
+        rule.
+
+        Args:
+            table: the name of the table.
+            ratios: the trust ratio of each block's parameter, a scalar each.
+
+        Example:
+            node.update_by("dense", h1_w_ratio)
+        """
         rate = self.schedules[table](self._step - 1)
-        self.tables[table].update_by(ratios, learning_rate=rate)
+        self.tables[table].apply_directions(ratios, learning_rate=rate)
 
     def store(self, table: str, *values: Any) -> None:
-        """Take the new values of a table's blocks, which no optimizer makes."""
+        """Replace the values of a table by values that the program computed, such as
+        the running statistics of batch normalization.
+
+        Args:
+            table: the name of the table.
+            values: one array per block, of its shape and of the table's dtype.
+
+        Raises:
+            RunError: for values that do not fit the blocks.
+
+        Example:
+            node.store("state", bn_mean_new, bn_variance_new)
+        """
         self.tables[table].load([np.asarray(value) for value in values])
 
     def send(self, edge: int, *values: Any) -> None:
-        """Send an edge's values to the nodes that need them."""
+        """Send the values of an edge to the nodes that need them.
+
+        This waits only if a peer is so far behind that it has no credit left. The
+        arrays must not change until the message has been received.
+
+        Args:
+            edge: the number of the edge.
+            values: one array per value of the edge, in its order; None for a value that
+                this node has no part of.
+
+        Raises:
+            RunError: for a lost peer, and for a passed deadline.
+
+        Example:
+            node.send(2, h1_w_grad, h1_b_grad)
+        """
         self.exchange.send(self._key(edge), values, self.rows)
 
     def receive(self, edge: int) -> tuple[Array, ...]:
-        """Wait for an edge's values, put together as the plan says."""
+        """Wait for the values of an edge.
+
+        The parts that several nodes send are concatenated or added, as the plan says.
+
+        Args:
+            edge: the number of the edge.
+
+        Returns:
+            One array per value of the edge, of the shape and dtype in the plan.
+
+        Raises:
+            RunError: for messages that do not fit the plan, for a lost peer, and for a
+                passed deadline.
+
+        Example:
+            h1_w, h1_b = node.receive(1)
+        """
         return self.exchange.receive(self._key(edge), self.rows)
 
     def send_and_recv(self, edge: int, *values: Any, back: int) -> tuple[Array, ...]:
-        """Have a heter node run a block on these values; wait for what comes back of it
-        by the other edge."""
+        """Send values to a heter worker, and wait for the results of its task.
+
+        Args:
+            edge: the number of the edge to the heter worker.
+            values: one array per value of the edge.
+            back: the number of the edge that returns the results.
+
+        Returns:
+            One array per value of the edge `back`.
+
+        Raises:
+            RunError: as in `send` and `receive`.
+
+        Example:
+            (deep,) = node.send_and_recv(3, embedded, back=4)
+        """
         self.send(edge, *values)
         return self.receive(back)
 
     def cut(self, gradient: Any, start: int, stop: int) -> Array:
-        """Elements [start, stop) of a value, flattened in C order: a view."""
+        """Cut a block out of a value.
+
+        Args:
+            gradient: an array of any shape.
+            start, stop: the range of elements of the array, flattened in C order.
+
+        Returns:
+            A flat array of shape [stop - start], a view if possible.
+
+        Example:
+            h1_w_block1_grad = node.cut(h1_w_grad, 16384, 32768)
+        """
         return np.asarray(gradient).reshape(-1)[start:stop]
 
     def assemble(self, *blocks: Any, shape: tuple[int, ...]) -> Array:
-        """A parameter of this shape from its blocks."""
+        """Join the blocks of a parameter.
+
+        Args:
+            blocks: the blocks in order, flat.
+            shape: the shape of the parameter.
+
+        Returns:
+            The parameter. If the blocks were received, this copies nothing.
+
+        Example:
+            h1_w = node.assemble(h1_w_block0, h1_w_block1, shape=(64, 512))
+        """
         return self.exchange.assemble([np.asarray(block) for block in blocks], shape)
 
     def record(self, /, **metrics: Any) -> None:
-        """Give this node's part of metrics, of a step or of an evaluation's batch.
+        """Record this node's part of metrics, of a step or of a batch of an evaluation.
 
-        They need not be computed yet: nobody waits for them here.
+        This does not wait for values that are still being computed.
+
+        Args:
+            metrics: the statistic of each metric, by name.
+
+        Raises:
+            FloatingPointError: with `--debug-nans`, for a loss that is not finite.
+
+        Example:
+            node.record(loss=loss, accuracy=accuracy)
         """
-        # A parameter's memory is written to again; what JAX computed is not.
-        kept = {
+        # numpy arrays may be parameters, which the next update overwrites, so they are
+        # copied. JAX arrays never change.
+        values = {
             name: value.copy() if isinstance(value, np.ndarray) else value
             for name, value in metrics.items()
         }
         if self._evaluation:
-            self._recorded += tuple(kept.values())
-        self.watch(kept, self.count if self._evaluation else 1)
+            self._recorded += tuple(values.values())
+        self.on_record(values, self.count if self._evaluation else 1)
 
     def batches(self) -> Iterator[int]:
-        """Go through the batches of an evaluation.
+        """Run the batches of an evaluation.
 
-        Each is computed when the next one is over, and all of them in the end: then
-        nobody looks at the parameters any more.
+        Returns:
+            An iterator over the numbers of the batches, from 0. During each one the
+            other calls refer to its rows.
+
+        Example:
+            for _ in node.batches():
         """
+        # Wait for the metrics of a batch only after the next one was started, so that
+        # JAX always has work; and for all of them at the end: after that nothing reads
+        # the parameters, so the next update may overwrite them in place.
         order = self._batches.order
-        before: tuple[Any, ...] = ()
+        previous: tuple[Any, ...] = ()
         for batch in range(order.steps_per_epoch):
             self._batch = batch
             self._position = (1, batch)
-            self.count = self._batches.count(batch)
+            self.count = self._batches.batch_size(batch)
             yield batch
-            for value in before:
+            for value in previous:
                 np.asarray(value)
-            before, self._recorded = self._recorded, ()
-        for value in before:
+            previous, self._recorded = self._recorded, ()
+        for value in previous:
             np.asarray(value)
 
-    # What the executor calls.
+    # The calls of the executor.
 
     def enter_step(self, step: int, epoch: int, index: int) -> None:
-        """Begin training step `step` (from 1), the epoch's `index`-th (from 0)."""
+        """Start training step `step` (from 1), which is batch `index` (from 0) of an
+        epoch."""
         self.where = f"step {step}"
         self._step, self._position, self._evaluation = step, (epoch, index), False
         self._batch = 0
-        self.count = self.training.count(index)
+        self.count = self.training.batch_size(index)
         self.exchange.new_step()
 
     def enter_evaluation(self, step: int) -> None:
-        """Begin the evaluation that follows a training step."""
+        """Start the evaluation after a training step."""
         self.where = f"evaluation after step {step}"
         self._evaluation, self._batch = True, 0
         self.count = 0
         self.exchange.new_step()
 
     @property
-    def _phase(self) -> Phase:
+    def _phase(self) -> NodePhase:
         phase = self.phases[self._evaluation]
         assert phase is not None
         return phase
@@ -208,21 +453,24 @@ class Node(MicrobatchCalls):
         return self.evaluating
 
     def _key(self, edge: int) -> Key:
+        # An edge outside the loop over microbatches has one message per step. Training
+        # has microbatches and one batch, an evaluation has batches and no microbatches.
         if self.exchange.edges[edge].once:
             return Key(edge, self._step)
         return Key(edge, self._step, self.micro.number or self._batch)
 
 
 def _positions(step: int, rows: Array) -> Array:
-    """The step, and each row's number in the global batch."""
-    found = np.empty((len(rows), 2), np.uint32)
-    found[:, 0] = step
-    found[:, 1] = rows
-    return found
+    """Return the step and the number in the global batch of each row: uint32[rows,
+    2]."""
+    positions = np.empty((len(rows), 2), np.uint32)
+    positions[:, 0] = step
+    positions[:, 1] = rows
+    return positions
 
 
-def _joined(parts: Sequence[Array]) -> Array:
-    """Numbers of rows, one range after the other."""
+def _concatenate(parts: Sequence[Array]) -> Array:
+    """Concatenate the numbers of the rows of several ranges."""
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)

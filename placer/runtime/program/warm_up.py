@@ -1,6 +1,7 @@
-"""A step that only compiles: every node runs its program on zeros before the first step.
+"""The warm-up: every node runs its program on zeros before the first step.
 
-So all compile at the same time, and none in the midst of a step that others wait for.
+So all nodes compile at the same time, instead of one after the other while they wait
+for messages in the first step.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Column, Edge, Moved, Node, Phase, Plan
+from placer.build.plan import Column, Edge, EdgeValue, NodePhase, NodePlan, Plan
 from placer.config.sources import POSITION
-from placer.layouts.conversions import pieces
+from placer.layouts.conversions import pieces_for
 from placer.memory import aligned
 from placer.runtime.program.devices import Devices
 from placer.runtime.program.microbatches import MicrobatchCalls, Microbatches
 from placer.runtime.program.node import Node as RunningNode
-from placer.runtime.run.tables import AnyTable
+from placer.runtime.run.tables import NodeTable
 from placer.tables.dense import Table
 
 Array = npt.NDArray[Any]
@@ -27,21 +28,32 @@ Hook = Callable[[Any], None]
 
 
 @dataclass(slots=True)
-class Rehearsal(MicrobatchCalls):
-    """What a program calls, without anybody else: every array that would come is zeros
-    of its type, and nothing is sent, updated or recorded.
+class WarmUpNode(MicrobatchCalls):
+    """A stand-in for `placer.runtime.program.node.Node` that has no peers and no rows.
 
-    The calls are those of `placer.runtime.program.node.Node`, and arrays lie as they will, so
-    that what XLA compiles for them is what the steps run. `sizes` are the rows of the
-    global batches to go through: the full one, and the short tail where there is one.
+    Arrays that would be read or received are zeros of their type; nothing is sent,
+    updated or recorded. Arrays have the dtype, the shape, the alignment and the devices
+    of real ones, so that XLA compiles the same functions that the steps run.
+
+    Attributes:
+        name: the name of the node.
+        edges: the edges of the plan, by number.
+        tables: the tables of the node, whose values are not changed.
+        devices: the devices of the node.
+        columns: the inputs, by name.
+        phase: what the plan says about the node in this phase.
+        sizes: the numbers of rows of the global batches to run.
+        workers: the number of workers in the plan.
+        micro: the microbatches of a step.
+        count: the number of rows of the current global batch.
     """
 
     name: str
     edges: Mapping[int, Edge]
-    tables: Mapping[str, AnyTable]
+    tables: Mapping[str, NodeTable]
     devices: Devices
     columns: Mapping[str, Column]
-    phase: Phase
+    phase: NodePhase
     sizes: Sequence[int]
     workers: int
     micro: Microbatches = field(default_factory=Microbatches)
@@ -52,41 +64,44 @@ class Rehearsal(MicrobatchCalls):
 
     def read(self, *values: str) -> Any:
         reads = {read.value: read for read in self.phase.reads}
-        found = []
+        arrays = []
         for value in values:
             read = reads[value]
-            rows = sum(high - low for low, high in self.own_ranges(read.share))
+            rows = sum(high - low for low, high in self.own_ranges(read.shard))
             if read.input == POSITION:
-                found.append(_zeros("uint32", (rows, 2)))
+                arrays.append(_zeros("uint32", (rows, 2)))
             else:
                 column = self.columns[read.input]
-                found.append(_zeros(column.dtype, (rows, *column.shape)))
-        return found[0] if len(found) == 1 else tuple(found)
+                arrays.append(_zeros(column.dtype, (rows, *column.shape)))
+        return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
     def values(self, table: str) -> tuple[Any, ...]:
         return self.tables[table].values()
 
     def memcpy_h2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
-        return self.devices.put(values, to, rows)
+        return self.devices.copy_to_devices(values, to, rows)
 
     def memcpy_d2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
-        return self.devices.put(values, to, rows)
+        return self.devices.copy_to_devices(values, to, rows)
 
     def memcpy_d2h(self, *values: Any, wait: bool = False) -> tuple[Any, ...]:
-        return self.devices.take(values, wait)
+        return self.devices.copy_to_host(values, wait)
 
     def receive(self, edge: int) -> tuple[Array, ...]:
-        moved = self.edges[edge]
+        edge_plan = self.edges[edge]
         return tuple(
-            _zeros(value.dtype, self._shape(moved, value)) for value in moved.values
+            _zeros(value.dtype, self._shape(edge_plan, value))
+            for value in edge_plan.values
         )
 
-    def _shape(self, edge: Edge, moved: Moved) -> tuple[int, ...]:
-        sizes = [self.rows if d == "batch" else int(d) for d in moved.shape]
-        if moved.layouts[1] == "S":
-            ways = moved.layouts, edge.sources, edge.targets
-            found = pieces(*ways, self.name, self.rows, self.workers)
-            sizes[0] = max((p.into + p.high - p.low for p in found), default=0)
+    def _shape(self, edge: Edge, edge_value: EdgeValue) -> tuple[int, ...]:
+        sizes = [self.rows if d == "batch" else int(d) for d in edge_value.shape]
+        if edge_value.layouts[1] == "S":
+            conversion = edge_value.layouts, edge.sources, edge.targets
+            own_pieces = pieces_for(*conversion, self.name, self.rows, self.workers)
+            sizes[0] = max(
+                (p.target_offset + p.high - p.low for p in own_pieces), default=0
+            )
         return tuple(sizes)
 
     def cut(self, gradient: Any, start: int, stop: int) -> Array:
@@ -96,33 +111,33 @@ class Rehearsal(MicrobatchCalls):
         return _zeros(blocks[0].dtype, shape)
 
     def direct(self, table: str, *gradients: Any, scale: Any = None) -> tuple[Any, ...]:
-        _settle(gradients)
+        _wait_for(gradients)
         values = self.tables[table].values()
         if not isinstance(self.tables[table], Table):
-            return values  # which are where directions would be
+            return values  # of the same shapes and on the same devices as directions
         return tuple(_zeros(value.dtype, value.shape) for value in values)
 
     def send(self, edge: int, *values: Any) -> None:
-        _settle(values)
+        _wait_for(values)
 
     def send_and_recv(self, edge: int, *values: Any, back: int) -> tuple[Array, ...]:
         self.send(edge, *values)
         return self.receive(back)
 
     def update(self, table: str, *gradients: Any, scale: Any = None) -> None:
-        _settle((*gradients, scale))
+        _wait_for((*gradients, scale))
 
     def update_by(self, table: str, *ratios: Any) -> None:
-        _settle(ratios)
+        _wait_for(ratios)
 
     def apply(self, table: str, *edges: int) -> None:
         pass
 
     def store(self, table: str, *values: Any) -> None:
-        _settle(values)
+        _wait_for(values)
 
     def record(self, /, **metrics: Any) -> None:
-        _settle(metrics.values())
+        _wait_for(metrics.values())
 
     def batches(self) -> Iterator[int]:
         for batch, rows in enumerate(self.sizes):
@@ -130,27 +145,32 @@ class Rehearsal(MicrobatchCalls):
             yield batch
 
 
-def rehearse(
+def run_warm_up(
     plan: Plan,
-    me: Node,
+    me: NodePlan,
     running: RunningNode,
     hooks: tuple[Hook, Hook | None],
     sizes: tuple[Sequence[int], Sequence[int]],
 ) -> None:
-    """Run a node's `step` and `evaluate` until all that they compute is there.
+    """Run a node's `step` and `evaluate` on zeros, and wait for their results.
 
-    `sizes` are those of the batches of both.
+    Args:
+        plan: the plan.
+        me: the node in the plan.
+        running: the node that will run the steps.
+        hooks: the program's `step` and `evaluate`.
+        sizes: the numbers of rows that a batch may have, in training and in evaluation.
     """
     tables, devices = running.tables, running.devices
     edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
     columns = {column.name: column for column in plan.columns}
     step, evaluate = hooks
     for size in sizes[0]:
-        rows = columns, me.step, (size,), plan.workers
-        step(Rehearsal(me.name, edges, tables, devices, *rows, running.micro))
+        of_step = columns, me.step, (size,), plan.workers
+        step(WarmUpNode(me.name, edges, tables, devices, *of_step, running.micro))
     if evaluate is not None and me.evaluation is not None:
-        whole = me.evaluation, sizes[1], plan.workers
-        evaluate(Rehearsal(me.name, edges, tables, devices, columns, *whole))
+        of_evaluation = me.evaluation, sizes[1], plan.workers
+        evaluate(WarmUpNode(me.name, edges, tables, devices, columns, *of_evaluation))
 
 
 def _zeros(dtype: npt.DTypeLike, shape: Sequence[int]) -> Array:
@@ -159,8 +179,8 @@ def _zeros(dtype: npt.DTypeLike, shape: Sequence[int]) -> Array:
     return array
 
 
-def _settle(values: Any) -> None:
-    """Wait until they are computed: what fails is to fail here."""
+def _wait_for(values: Any) -> None:
+    """Wait until the values are computed, so that an error is raised here."""
     for value in values:
         if value is not None:
             np.asarray(value)

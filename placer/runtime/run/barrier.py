@@ -1,6 +1,6 @@
-"""The barrier: the first node, the control node, keeps the run in step.
+"""Barriers between the nodes, and the runtime's own messages.
 
-The messages of the runtime itself are the channel's, on edges below 0.
+These messages have edges below 0; edges of the plan are positive.
 """
 
 from __future__ import annotations
@@ -18,64 +18,77 @@ from placer.errors import RunError
 
 T = TypeVar("T")
 
-AGREE, READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6, -7
-"""The edges of barriers, of metrics, and of saving."""
+HANDSHAKE, READY, GO, STEP, EVALUATION, DONE, SAVE = -1, -2, -3, -4, -5, -6, -7
+"""The edges of barriers (the handshake, before the first step, the release, at the
+end), of metrics, and of saving."""
 STOP, LAST = -8, -9
-"""Those of a stop: the control node asks for the step that a node has begun and gets it;
-then it tells the last step of the run."""
+"""The edges of the stop protocol: the control node's question and the answers, then the
+last step of the run."""
 ROWS = -10
-"""That of the digests of rows."""
+"""The edge of the digests of rows."""
 
 
 def barrier(
     plan: Plan,
     channel: Channel,
-    told: dict[str, Any],
+    report: dict[str, Any],
     at: int,
     check: Callable[[list[Any]], None] | None = None,
 ) -> list[Any]:
-    """Wait until every node has come to the same point; all get what all told.
+    """Wait until every node has reached the barrier, and exchange a report of each
+    node.
 
-    `told` is any JSON. The result is in the order of the plan's nodes. The control node
-    checks it before it lets the others go on: one node fails, and not all. RunError for
-    a node of another version.
+    Args:
+        plan: the plan.
+        channel: the node's channel.
+        report: this node's report, any JSON object.
+        at: the edge of the barrier.
+        check: called on the control node with all reports before the other nodes are
+            released, so that an error is raised on one node only.
+
+    Returns:
+        The reports of all nodes, in the order of the plan's nodes.
+
+    Raises:
+        RunError: for a message that no node of this version sends.
     """
     names = [node.name for node in plan.nodes]
     if channel.node == plan.control:
-        heard = [
-            told if name == channel.node
-            else heard_of(channel, name, Key(at, 0), dict)
+        reports = [
+            report if name == channel.node
+            else receive_json(channel, name, Key(at, 0), dict)
             for name in names
         ]  # fmt: skip
         if check is not None:
-            check(heard)
+            check(reports)
         for name in names:
             if name != channel.node:
-                channel.send(name, Key(GO, at), [dump(heard)])
-        return heard
-    channel.send(plan.control, Key(at, 0), [dump(told)])
-    everything: list[Any] = heard_of(channel, plan.control, Key(GO, at), list)
-    if len(everything) != len(names):
-        raise _unknown(plan.control)
-    return everything
+                channel.send(name, Key(GO, at), [encode_json(reports)])
+        return reports
+    channel.send(plan.control, Key(at, 0), [encode_json(report)])
+    all_reports: list[Any] = receive_json(channel, plan.control, Key(GO, at), list)
+    if len(all_reports) != len(names):
+        raise _version_error(plan.control)
+    return all_reports
 
 
-def heard_of(channel: Channel, source: str, key: Key, kind: type[T]) -> T:
-    """What a node tells in JSON; RunError for what no node of this version does."""
+def receive_json(channel: Channel, source: str, key: Key, kind: type[T]) -> T:
+    """Receive a JSON value of type `kind` from a node; RunError for anything else."""
     arrays = channel.receive(source, key)
     try:
         return msgspec.convert(json.loads(arrays[0].tobytes()), kind)
-    except (IndexError, ValueError, RecursionError) as error:  # msgspec's own, too
-        raise _unknown(source) from error
+    # msgspec's errors are ValueErrors too.
+    except (IndexError, ValueError, RecursionError) as error:
+        raise _version_error(source) from error
 
 
-def _unknown(source: str) -> RunError:
+def _version_error(source: str) -> RunError:
     return RunError(
-        f"{source} does not speak as this node does",
+        f"{source} sent a message that this version of placer does not send",
         hint="run the same version of placer on every node",
     )
 
 
-def dump(value: Any) -> np.ndarray:
-    """Any JSON as what a channel carries."""
+def encode_json(value: Any) -> np.ndarray:
+    """Encode a JSON value as the array of a message: uint8[bytes]."""
     return np.frombuffer(json.dumps(value).encode(), np.uint8)

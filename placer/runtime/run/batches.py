@@ -1,4 +1,4 @@
-"""The global batches that a node reads its rows of."""
+"""The global batches of a source, of which a node reads its own rows."""
 
 from __future__ import annotations
 
@@ -6,47 +6,53 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placer.build.plan import Data, Phase, Plan, Range
+from placer.build.plan import Data, NodePhase, Plan, Range
 from placer.config.sources import POSITION
-from placer.readers import Column, Limits, Order, Reading, Rows, open_source
-from placer.readers.arguments import nobody
-from placer.readers.memory_limit import available
+from placer.readers import Column, Limits, Order, ReadOptions, Rows, open_source
+from placer.readers.arguments import ignore_progress
+from placer.readers.memory_limit import available_nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The global batches of a source. `rows` is None on a node that reads nothing."""
+    """The global batches of a source.
+
+    Attributes:
+        order: the order of the rows.
+        rows: the opened source; None on a node that reads nothing.
+    """
 
     order: Order
     rows: Rows | None
 
-    def count(self, index: int) -> int:
-        """How many rows the `index`-th batch of an epoch has, from 0."""
+    def batch_size(self, index: int) -> int:
+        """Return the number of rows of batch `index` (from 0) of an epoch."""
         return min(self.order.batch, self.order.rows - index * self.order.batch)
 
     @property
-    def all_rows(self) -> int:
-        """How many rows an epoch goes through, on all nodes together."""
+    def epoch_rows(self) -> int:
+        """The number of rows of an epoch, on all nodes together."""
         return min(self.order.rows, self.order.steps_per_epoch * self.order.batch)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many rows a batch of an epoch may have: all but the last are full."""
+        """The numbers of rows that a batch may have: all but the last of an epoch are
+        full."""
         last = self.order.steps_per_epoch - 1
-        return tuple(dict.fromkeys((self.count(0), self.count(last))))
+        return tuple(dict.fromkeys((self.batch_size(0), self.batch_size(last))))
 
     @property
-    def own_rows(self) -> int | None:
-        """How many rows the source has here; None where nothing is read."""
+    def source_rows(self) -> int | None:
+        """The number of rows of the source on this node; None if it reads nothing."""
         return self.rows.rows if self.rows is not None else None
 
-    def of(self, rows: int) -> Batches:
-        """The same of a source with this number of rows."""
+    def with_rows(self, rows: int) -> Batches:
+        """Return the batches of a source with this number of rows."""
         return replace(self, order=replace(self.order, rows=rows))
 
 
-def inputs_of(phase: Phase | None) -> frozenset[str]:
-    """The inputs that a node reads in a phase."""
+def inputs_of(phase: NodePhase | None) -> frozenset[str]:
+    """Return the inputs that a node reads from a source in a phase."""
     reads = phase.reads if phase is not None else ()
     return frozenset(read.input for read in reads) - {POSITION}
 
@@ -54,17 +60,24 @@ def inputs_of(phase: Phase | None) -> frozenset[str]:
 def open_batches(
     plan: Plan,
     data: Data,
-    phases: Mapping[str, Phase | None],
+    phases: Mapping[str, NodePhase | None],
     node: str,
     build: Path,
     spec: Path,
-    report: Callable[[int], None] = nobody,
+    report: Callable[[int], None] = ignore_progress,
 ) -> Batches:
-    """The source as `node` reads it in a phase; all agree on its rows later.
+    """Open a source as `node` reads it in a phase.
 
-    `phases` are those of all nodes, `build` is the folder of the build, where a spec's
-    modules are, and `spec` that of the spec, where its files are. `report` is called
-    with the number of rows read so far.
+    The number of rows is that of this node; the handshake makes it the same on all.
+
+    Args:
+        plan: the plan.
+        data: the source and its batches.
+        phases: the phase of each node, by the node's name.
+        node: the name of this node.
+        build: the folder of the build, which has the spec's modules.
+        spec: the folder of the spec, which has its files.
+        report: called with the number of rows read so far.
     """
     inputs = inputs_of(phases[node])
     rows: Rows | None = None
@@ -72,13 +85,13 @@ def open_batches(
         readers = [name for name, phase in phases.items() if inputs_of(phase)]
         used = frozenset[str]().union(*map(inputs_of, phases.values()))
         mapping = {k: v for k, v in (data.columns or {}).items() if k in used}
-        every = [
+        used_columns = [
             Column(c.name, c.dtype, c.shape, _limits(data.ranges.get(c.name)))
             for c in plan.columns
             if c.name in used
         ]
-        columns = [column for column in every if column.name in inputs]
-        others = tuple(column for column in every if column.name not in inputs)
+        columns = [column for column in used_columns if column.name in inputs]
+        others = tuple(column for column in used_columns if column.name not in inputs)
         rows = open_source(
             data.source,
             columns,
@@ -86,13 +99,14 @@ def open_batches(
             split=data.split,
             folder=build if data.source.startswith("python:") else spec,
             csv=data.csv,
-            reading=Reading(
-                others=others,
-                compared=len(readers) > 1,
+            options=ReadOptions(
+                other_columns=others,
+                with_digests=len(readers) > 1,
                 seed=plan.seed,
                 report=report,
-                # All nodes are on this machine, and a column is copied once.
-                nbytes=available() // 2 // len(readers),
+                # Half of the memory is for the copy that joins chunks of a column. All
+                # nodes may be on this machine, so each gets an equal part.
+                nbytes=available_nbytes() // 2 // len(readers),
             ),
         )
     count = rows.rows if rows is not None else data.batch

@@ -1,4 +1,4 @@
-"""Watching the minimized loss: what happens when it is not finite."""
+"""Watch the minimized loss, and stop the run when it is not finite."""
 
 from __future__ import annotations
 
@@ -11,42 +11,50 @@ from placer.runtime.run.events import Report
 
 
 class DivergedError(RunError):
-    """The minimized loss was not finite, and the run was stopped for it."""
+    """The run was stopped because the minimized loss was not finite."""
 
 
 class LossWatch:
-    """Sees the minimized loss of every step, on the control node.
+    """Checks the minimized loss of every step, on the control node.
 
-    The first that is not finite calls `stop`, or with `nan: warn` reports a warning.
+    The first loss that is not finite calls `stop`, or reports a warning if the spec has
+    `nan: warn`.
+
+    Args:
+        plan: the plan.
+        stop: requests that the run stops.
+        report: receives the warning.
     """
 
     def __init__(self, plan: Plan, stop: Callable[[], None], report: Report) -> None:
         self._plan, self._stop, self._report = plan, stop, report
-        self._found = ""
+        self._message = ""
 
     def __call__(self, step: int, loss: float) -> None:
-        """Look at the loss of a step; any thread, steps in their order."""
-        if math.isfinite(loss) or self._found:
+        """Check the loss of a step. Steps come in order, from any one thread."""
+        if math.isfinite(loss) or self._message:
             return
-        self._found = f"the loss '{self._plan.minimize}' is {loss} after step {step}"
+        self._message = f"the loss '{self._plan.minimize}' is {loss} after step {step}"
         if self._plan.nan == "stop":
             self._stop()
         else:
-            message = f"{self._found}; the run goes on, as train.nan: warn says"
+            message = f"{self._message}; the run continues because of train.nan: warn"
             self._report({"event": "warning", "message": message})
 
     def check(self, last: int, *, saves: bool) -> None:
-        """DivergedError if the run was stopped for its loss; `last` is its last step.
+        """Raise DivergedError if the run was stopped because of its loss.
 
-        `saves` says that the parameters were to be saved.
+        Args:
+            last: the last step of the run.
+            saves: whether the parameters would have been saved.
         """
-        if not self._found or self._plan.nan == "warn":
+        if not self._message or self._plan.nan == "warn":
             return
-        message = f"{self._found}; all nodes stopped after step {last}"
+        message = f"{self._message}; all nodes stopped after step {last}"
         if saves:
             message += ", and no parameters were saved"
         raise DivergedError(
             message,
             hint="--debug-nans names the op that it comes from; a lower learning rate or"
-            " train.clip may avoid it; with train.nan: warn the run goes on",
+            " train.clip may avoid it; with train.nan: warn the run continues",
         )

@@ -1,4 +1,4 @@
-"""Runs one node's program: start, steps, evaluations, saving, end."""
+"""Run the program of one node: preparation, steps, evaluations, saving, end."""
 
 from __future__ import annotations
 
@@ -7,102 +7,117 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from placer.build.plan import Data, Phase, read_sources
-from placer.build.plan import Node as NodePlan
+from placer.build.plan import Data, NodePhase, NodePlan, read_sources
 from placer.channel.protocol import Aborted
-from placer.runtime.metrics.history import Lines
-from placer.runtime.metrics.stream import Metrics
-from placer.runtime.program.devices import Devices, in_precision, opened
+from placer.runtime.metrics.history import HistoryWriter
+from placer.runtime.metrics.stream import MetricsStream
+from placer.runtime.program.devices import Devices, in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.microbatches import Microbatches
 from placer.runtime.program.nans import NanCheck
 from placer.runtime.program.node import Node
-from placer.runtime.program.warm_up import rehearse
+from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
 from placer.runtime.run.batches import Batches, open_batches
 from placer.runtime.run.divergence import LossWatch
 from placer.runtime.run.events import READING
-from placer.runtime.run.handshake import Told, agree
+from placer.runtime.run.handshake import NodeReport, run_handshake
 from placer.runtime.run.parameter_files import save
 from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
-from placer.runtime.run.saving import gather
+from placer.runtime.run.saving import gather_parameters
 from placer.runtime.run.state import Execution, Hook, Result
 from placer.runtime.run.tables import make_tables
-from placer.tables.learning_rate import schedule
+from placer.tables.learning_rate import build_schedule
 
 
 def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result | None:
     """Run a node's program from the first barrier to the last.
 
-    The control node returns the Result, the others None.
+    Args:
+        execution: the node's run.
+        step: the program's `step`.
+        evaluate: the program's `evaluate`, if it has one.
+
+    Returns:
+        The result of the run on the control node, None on the others.
     """
     plan, channel, options = execution.plan, execution.channel, execution.options
-    with ExitStack() as entered:
-        devices = entered.enter_context(opened(execution.me, execution.emulates))
-        entered.enter_context(in_precision(plan, execution.me))
-        history = options.history if execution.is_control else None
-        lines = entered.enter_context(
-            Lines(plan, history, execution.report, lambda: execution.timing.rate)
+    with ExitStack() as contexts:
+        devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
+        contexts.enter_context(in_precision(plan, execution.me))
+        history_file = options.history if execution.is_control else None
+        history = contexts.enter_context(
+            HistoryWriter(
+                plan, history_file, execution.report, lambda: execution.timing.rate
+            )
         )
         loss = LossWatch(plan, execution.stopping.request, execution.report)
-        metrics = Metrics(plan, channel, lines, loss)
-        execution.tell("joining")
+        metrics = MetricsStream(plan, channel, history, loss)
+        execution.report_state("joining")
         channel.join()
         node = execution.node = _prepare(execution, metrics, devices)
-        _agree(execution, node)
-        sizes = [b.sizes if b else () for b in (node.training, node.evaluating)]
+        _run_handshake(execution, node)
+        sizes = [
+            batches.sizes if batches else ()
+            for batches in (node.training, node.evaluating)
+        ]
         node.where = "compiling"
-        if not options.debug_nans:  # which compiles nothing
-            rehearse(plan, execution.me, node, (step, evaluate), (sizes[0], sizes[1]))
+        if not options.debug_nans:  # nothing is compiled with debug_nans
+            run_warm_up(
+                plan, execution.me, node, (step, evaluate), (sizes[0], sizes[1])
+            )
         node.where = ""
         barrier(plan, channel, {}, READY)
         if options.debug_nans:
-            step = _checked(execution, node, step)
+            step = _with_nan_check(execution, node, step)
         with metrics:
             _train(execution, node, metrics, step, evaluate)
         node.where = "after the last step"
-        execution.stopping.end()
+        execution.stopping.end_steps()
         loss.check(execution.step, saves=options.save_params is not None)
-        whole = {}
+        parameters = {}
         if options.save_params is not None:
-            execution.tell("saving")
-            whole = gather(plan, channel, node.tables)
-        told = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
-        # From here on no node needs another: the loss of one is no failure of the run.
-        execution.settle()
+            execution.report_state("saving")
+            parameters = gather_parameters(plan, channel, node.tables)
+        reports = barrier(plan, channel, {"bytes_sent": channel.bytes_sent}, DONE)
+        # From here on no node needs another, so losing one no longer fails the run.
+        execution.on_settled()
         if not execution.is_control:
-            execution.tell("done")
+            execution.report_state("done")
             return None
-        execution.tell("writing")
+        execution.report_state("writing")
         if options.save_params is not None:
-            save(options.save_params, whole)
-        lines.close()
+            save(options.save_params, parameters)
+        history.close()
         result = Result(
-            steps=lines.steps,
-            metrics=lines.metrics,
-            eval=lines.eval,
+            steps=history.steps,
+            metrics=history.metrics,
+            eval=history.eval,
             samples_per_second=execution.timing.rate,
             bytes_sent={
-                n.name: t["bytes_sent"] for n, t in zip(plan.nodes, told, strict=True)
+                node_plan.name: report["bytes_sent"]
+                for node_plan, report in zip(plan.nodes, reports, strict=True)
             },
         )
         execution.report({"event": "result", **asdict(result)})
-        execution.tell("done")
+        execution.report_state("done")
         return result
 
 
-def _prepare(execution: Execution, metrics: Metrics, devices: Devices) -> Node:
-    """Everything a program needs, but for what the nodes agree on."""
+def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> Node:
+    """Create everything that a program needs, except for what the handshake decides."""
     plan, me = execution.plan, execution.me
-    given, share = execution.options.init_params, execution.channel.share
+    init_params, share = execution.options.init_params, execution.channel.share
     build = execution.folder
-    tables = make_tables(plan, me, build, given, share, devices)
+    tables = make_tables(plan, me, build, init_params, share, devices)
     spec = (build / read_sources(build).spec).parent
-    execution.tell(READING)
+    execution.report_state(READING)
 
-    def batches(data: Data, of: Callable[[NodePlan], Phase | None]) -> Batches:
+    def batches(
+        data: Data, phase_of: Callable[[NodePlan], NodePhase | None]
+    ) -> Batches:
         execution.rows_read = 0
-        phases = {node.name: of(node) for node in plan.nodes}
+        phases = {node.name: phase_of(node) for node in plan.nodes}
         report = execution.report_rows
         return open_batches(plan, data, phases, me.name, build, spec, report)
 
@@ -110,13 +125,13 @@ def _prepare(execution: Execution, metrics: Metrics, devices: Devices) -> Node:
     evaluating = None
     if plan.evaluation is not None:
         evaluating = batches(plan.evaluation, lambda node: node.evaluation)
-    execution.tell("compiling")
-    edges = {e.id: e for e in (*plan.step_edges, *plan.evaluation_edges)}
+    execution.report_state("compiling")
+    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
     return Node(
         me.name,
         Exchange(me.name, execution.channel, edges, plan.workers),
         tables,
-        {table.name: schedule(table.learning_rate) for table in me.tables},
+        {table.name: build_schedule(table.learning_rate) for table in me.tables},
         training,
         evaluating,
         (me.step, me.evaluation),
@@ -126,45 +141,45 @@ def _prepare(execution: Execution, metrics: Metrics, devices: Devices) -> Node:
     )
 
 
-def _agree(execution: Execution, node: Node) -> None:
-    """Hear how many rows there are from those that read them."""
+def _run_handshake(execution: Execution, node: Node) -> None:
+    """Run the handshake, and set the number of rows that all nodes agree on."""
     options = execution.options
-    told = Told(
-        training_rows=node.training.own_rows,
-        evaluation_rows=node.evaluating.own_rows if node.evaluating else None,
+    report = NodeReport(
+        training_rows=node.training.source_rows,
+        evaluation_rows=node.evaluating.source_rows if node.evaluating else None,
         steps=options.steps,
         save_params=options.save_params is not None,
         init_params=options.init_params,
     )
-    training, evaluation = agree(execution.plan, execution.channel, told)
+    training, evaluation = run_handshake(execution.plan, execution.channel, report)
     if training is not None:
-        node.training = node.training.of(training)
+        node.training = node.training.with_rows(training)
     compare_rows(execution.plan, execution.channel, TRAINING, node.training.rows)
     if node.evaluating is not None:
         if evaluation is not None:
-            node.evaluating = node.evaluating.of(evaluation)
+            node.evaluating = node.evaluating.with_rows(evaluation)
         compare_rows(
             execution.plan, execution.channel, EVALUATION, node.evaluating.rows
         )
 
 
-def _checked(execution: Execution, node: Node, step: Hook) -> Hook:
-    """The step, each of whose ops is checked."""
+def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:
+    """Return a `step` that checks the result of each op."""
     plan, me = execution.plan, execution.me
     check = NanCheck(execution.folder, me.program, plan.minimize)
-    node.watch = check.watching(node.watch)
+    node.on_record = check.checking_loss(node.on_record)
 
-    def checked(node: Node) -> None:
-        with check.step():
+    def checked_step(node: Node) -> None:
+        with check.checked_step():
             step(node)
 
-    return checked
+    return checked_step
 
 
 def _train(
     execution: Execution,
     node: Node,
-    metrics: Metrics,
+    metrics: MetricsStream,
     step: Hook,
     evaluate: Hook | None,
 ) -> None:
@@ -172,23 +187,23 @@ def _train(
     total = execution.options.steps
     if total is None:
         total = execution.plan.epochs * per_epoch
-    execution.tell("running")
+    execution.report_state("running")
     for number in range(1, total + 1):
         if execution.channel.aborted is not None:
             raise Aborted(execution.channel.aborted)
-        if not execution.stopping.begin(number):
+        if not execution.stopping.begin_step(number):
             break
         epoch, index = divmod(number - 1, per_epoch)
         node.enter_step(number, epoch + 1, index)
         execution.step = number
-        begin = time.perf_counter()
+        start = time.perf_counter()
         step(node)
-        execution.timing.add(time.perf_counter() - begin, node.count)
-        metrics.step(number, epoch + 1, node.count)
+        execution.timing.add(time.perf_counter() - start, node.count)
+        metrics.end_step(number, epoch + 1, node.count)
         if evaluate and (index + 1 == per_epoch or number == total):
             assert node.evaluating is not None
-            execution.tell("evaluating")
+            execution.report_state("evaluating")
             node.enter_evaluation(number)
             evaluate(node)
-            metrics.evaluation(number, node.evaluating.all_rows)
-            execution.tell("running")
+            metrics.end_evaluation(number, node.evaluating.epoch_rows)
+            execution.report_state("running")

@@ -1,4 +1,5 @@
-"""What all nodes must agree on before the first step, told to each other at a barrier."""
+"""The handshake: before the first step, nodes check that they run the same build and
+options and read the same number of rows."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from placer.build.plan import Plan
 from placer.channel.protocol import Channel
 from placer.errors import DataError, RunError
 from placer.files.regular import open_regular
-from placer.runtime.run.barrier import AGREE, barrier
+from placer.runtime.run.barrier import HANDSHAKE, barrier
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one node says of itself. Rows are None where it reads none."""
+class NodeReport:
+    """What one node reports about itself. Numbers of rows are None if it reads none."""
 
     training_rows: int | None
     evaluation_rows: int | None
@@ -26,66 +27,74 @@ class Told:
     init_params: Path | None
 
 
-def agree(plan: Plan, channel: Channel, told: Told) -> tuple[int | None, int | None]:
-    """Wait for all nodes; the number of training rows and of evaluation rows, so that
-    all count the same steps. None where no node reads any.
+def run_handshake(
+    plan: Plan, channel: Channel, report: NodeReport
+) -> tuple[int | None, int | None]:
+    """Exchange the reports of all nodes.
 
-    RunError where nodes do not read the same rows or were not asked to run the same
-    way: on the control node, which the others hear it from.
+    Returns:
+        The number of training rows and of evaluation rows, so that all nodes run the
+        same steps. None if no node reads any.
+
+    Raises:
+        RunError: on the control node, if the nodes do not read the same number of rows
+            or have different builds or options. It aborts the run on the other nodes.
     """
-    said: dict[str, Any] = {
-        "training rows": told.training_rows,
-        "evaluation rows": told.evaluation_rows,
+    facts: dict[str, Any] = {
+        "training rows": report.training_rows,
+        "evaluation rows": report.evaluation_rows,
         "build": plan.digest,
-        "--steps": told.steps or 0,
-        "--save-params": told.save_params,
-        "--init-params": _fingerprint(told.init_params),
+        "--steps": report.steps or 0,
+        "--save-params": report.save_params,
+        "--init-params": _fingerprint(report.init_params),
     }
 
-    def check(heard: list[Any]) -> None:
-        for node, entry in zip(plan.nodes, heard, strict=True):
-            if entry.keys() != said.keys():
+    def check(reports: list[Any]) -> None:
+        for node, node_report in zip(plan.nodes, reports, strict=True):
+            if node_report.keys() != facts.keys():
                 raise RunError(
-                    f"{node.name} is of another version of placer",
+                    f"{node.name} runs another version of placer",
                     hint="run the same version on every node",
                 )
-        for what in said:
-            _common(plan, heard, what)
+        for fact in facts:
+            _common(plan, reports, fact)
 
-    heard = barrier(plan, channel, said, AGREE, check)
+    reports = barrier(plan, channel, facts, HANDSHAKE, check)
     training, evaluation = (
-        _common(plan, heard, what) for what in ("training rows", "evaluation rows")
+        _common(plan, reports, fact) for fact in ("training rows", "evaluation rows")
     )
     return training, evaluation
 
 
 def _fingerprint(file: Path | None) -> str:
-    """What nodes compare to know that they begin with the same parameters."""
+    """Return a digest of a parameter file, to compare between nodes; "" for no file."""
     if file is None:
         return ""
     try:
-        with open_regular(file) as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+        with open_regular(file) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
     except OSError as error:
         raise DataError(f"{file} cannot be read as parameters: {error}") from error
 
 
-def _common(plan: Plan, told: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """The one value of `what` that all nodes that know it told; RunError otherwise."""
-    found: dict[str, Any] = {
-        node.name: entry[what]
-        for node, entry in zip(plan.nodes, told, strict=True)
-        if entry[what] is not None
+def _common(plan: Plan, reports: Sequence[Mapping[str, Any]], fact: str) -> Any:
+    """Return the value of a fact that all nodes have in common; RunError otherwise.
+    Nodes whose report has None for it are left out."""
+    values: dict[str, Any] = {
+        node.name: entry[fact]
+        for node, entry in zip(plan.nodes, reports, strict=True)
+        if entry[fact] is not None
     }
-    if len(set(found.values())) > 1:
-        listed = ", ".join(f"{name}: {value}" for name, value in found.items())
-        if what.endswith("rows"):
+    if len(set(values.values())) > 1:
+        listed = ", ".join(f"{name}: {value}" for name, value in values.items())
+        if fact.endswith("rows"):
             raise RunError(
-                f"the nodes do not read the same data: {what} differ: {listed}",
-                hint="a source must give the same rows on every node",
+                f"the nodes do not read the same data: {fact} differ: {listed}",
+                hint="a source must return the same rows on every node",
             )
         raise RunError(
-            f"the nodes were not started alike: {what}: {listed}",
+            f"the nodes were not started with the same build and options: {fact}:"
+            f" {listed}",
             hint="give every node of a run the same build and options",
         )
-    return next(iter(found.values()), None)
+    return next(iter(values.values()), None)

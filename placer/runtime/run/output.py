@@ -1,4 +1,5 @@
-"""What Python code prints in a node: into the node's log, and line by line to its launcher."""
+"""Text that Python code prints in a node: to the node's log, and line by line to its
+launcher."""
 
 from __future__ import annotations
 
@@ -10,40 +11,43 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-LONGEST = 4000
-"""Characters of a line that the launcher is given; the log has all of them."""
+MAX_LINE = 4000
+"""The most characters of a line that the launcher receives; the log has all of them."""
 
 
 @contextmanager
-def reported(report: Callable[[str], None]) -> Iterator[None]:
-    """Call `report` with each line that is printed meanwhile, on standard output and on
-    standard error, without its end. What is written to the descriptors themselves, and
-    what JAX logs, goes to the log alone."""
-    before = sys.stdout, sys.stderr
+def report_output(report: Callable[[str], None]) -> Iterator[None]:
+    """Call `report` with each line that is printed within the context, without its end.
+
+    This covers `sys.stdout` and `sys.stderr`. Text that is written to the file
+    descriptors directly, and what JAX logs, only goes to the log.
+    """
+    previous = sys.stdout, sys.stderr
     handler, logger = logging.StreamHandler(sys.stderr), logging.getLogger("jax")
     propagates = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False
-    streams = [_Reporting(stream, report) for stream in before]
+    streams = [_ReportingStream(stream, report) for stream in previous]
     sys.stdout, sys.stderr = streams
     try:
         yield
     finally:
         for stream in streams:
             stream.end()
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = previous
         logger.propagate = propagates
         logger.removeHandler(handler)
 
 
-class _Reporting:
-    """A stream of text that also reports its lines."""
+class _ReportingStream:
+    """A text stream that also reports its lines."""
 
     def __init__(self, stream: TextIO, report: Callable[[str], None]) -> None:
         self._stream = stream
         self._report = report
         self._line = ""
-        # A finalizer may print while this thread holds it.
+        # Reentrant, because a finalizer of an object may print while this thread holds
+        # the lock.
         self._lock = threading.RLock()
         self._process = os.getpid()
 
@@ -52,13 +56,15 @@ class _Reporting:
 
     def write(self, text: str) -> int:
         self._stream.write(text)
-        if os.getpid() == self._process:  # a forked one has nobody who sends reports
+        if os.getpid() == self._process:  # a forked process has no thread for reports
             with self._lock:
                 *lines, rest = (self._line + text).split("\n")
+                # Keep a final carriage return: more text may follow and replace the
+                # line.
                 returns = "\r" if rest.endswith("\r") else ""
-                self._line = _visible(rest)[: LONGEST + 1] + returns
+                self._line = _visible(rest)[: MAX_LINE + 1] + returns
                 for line in lines:
-                    self._tell(line)
+                    self._report_line(line)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -66,17 +72,18 @@ class _Reporting:
             self.write(line)
 
     def end(self) -> None:
-        """Report the last line, if nothing ended it."""
+        """Report the last line if it has no end."""
         with self._lock:
             line, self._line = self._line, ""
             if line and os.getpid() == self._process:
-                self._tell(line)
+                self._report_line(line)
 
-    def _tell(self, line: str) -> None:
+    def _report_line(self, line: str) -> None:
         line = _visible(line)
-        self._report(line if len(line) <= LONGEST else line[:LONGEST] + " …")
+        self._report(line if len(line) <= MAX_LINE else line[:MAX_LINE] + " …")
 
 
 def _visible(line: str) -> str:
-    """What is left of a line that goes back to its beginning, as a bar of progress."""
+    """Return what is visible of a line with carriage returns, such as a progress bar:
+    the text after the last one."""
     return line.rstrip("\r").rpartition("\r")[2]

@@ -1,4 +1,4 @@
-"""Files of whole parameters by name, in safetensors."""
+"""Files of whole parameters by name, in the safetensors format."""
 
 from __future__ import annotations
 
@@ -14,23 +14,29 @@ from safetensors.numpy import load_file
 
 from placer.config.safetensors import DTYPES, read_tensors
 from placer.errors import DataError, did_you_mean
-from placer.files.atomic import whole_file
+from placer.files.atomic import atomic_file
 
-_WORDS = {dtype: word for word, dtype in DTYPES.items()}
+_DTYPE_WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
 def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
-    """Write the parameters, all or nothing: a reader never sees half a file.
+    """Write parameters to a file, atomically: a reader never sees a part of a file.
 
-    The same parameters give the same bytes. A file that is there keeps its mode, and one
-    that a link leads to is written. DataError where the file cannot be written, or what
-    is there is no file.
+    The same parameters result in the same bytes. An existing file keeps its mode, and a
+    link is followed.
+
+    Args:
+        path: the file.
+        parameters: whole parameters, by name.
+
+    Raises:
+        DataError: if the file cannot be written, or `path` is not a regular file.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
         raise DataError(f"parameters cannot be written to {path}: it is not a file")
     try:
-        with whole_file(path, _mode(path)) as file:
+        with atomic_file(path, _mode(path)) as file:
             _write(file, parameters)
     except OSError as error:
         raise DataError(
@@ -40,15 +46,15 @@ def save(path: Path, parameters: Mapping[str, np.ndarray]) -> None:
 
 
 def _write(file: BinaryIO, parameters: Mapping[str, np.ndarray]) -> None:
-    """The safetensors format: the header's length, the header in JSON, all bytes.
+    """Write the safetensors format: the header's length, the header in JSON, all bytes.
 
-    (`safetensors.numpy.save_file` writes through a temporary file of its own, which
-    stays when the process is killed.)
+    `safetensors.numpy.save_file` is not used because its temporary file is left behind
+    if the process is killed.
     """
 
     def order(name: str) -> tuple[int, str, str]:
         dtype = parameters[name].dtype
-        return -dtype.itemsize, _WORDS[str(dtype)], name
+        return -dtype.itemsize, _DTYPE_WORDS[str(dtype)], name
 
     ordered = {
         name: np.ascontiguousarray(parameters[name]).reshape(-1)
@@ -57,7 +63,7 @@ def _write(file: BinaryIO, parameters: Mapping[str, np.ndarray]) -> None:
     header, at = {}, 0
     for name, flat in ordered.items():
         header[name] = {
-            "dtype": _WORDS[str(flat.dtype)],
+            "dtype": _DTYPE_WORDS[str(flat.dtype)],
             "shape": parameters[name].shape,
             "data_offsets": [at, at + flat.nbytes],
         }
@@ -70,7 +76,7 @@ def _write(file: BinaryIO, parameters: Mapping[str, np.ndarray]) -> None:
 
 
 def _mode(path: Path) -> int:
-    """The mode of a file that is there, else that of any new file."""
+    """Return the mode of an existing file, or that of a new file."""
     if path.exists():
         return path.stat().st_mode & 0o777
     mask = os.umask(0o077)
@@ -79,9 +85,9 @@ def _mode(path: Path) -> int:
 
 
 def load(path: Path) -> dict[str, np.ndarray]:
-    """The parameters of a file by name; DataError where it cannot be read."""
+    """Return the parameters of a file by name; DataError if it cannot be read."""
     try:
-        read_tensors(path)  # which knows the dtypes that there are
+        read_tensors(path)  # raises for dtypes that no model has
         return dict(load_file(path))
     except FileNotFoundError:
         raise DataError(
@@ -96,23 +102,28 @@ def load(path: Path) -> dict[str, np.ndarray]:
 
 
 def check(
-    found: Mapping[str, np.ndarray],
+    parameters: Mapping[str, np.ndarray],
     declared: Mapping[str, tuple[tuple[int, ...], str]],
 ) -> None:
-    """DataError unless a file's parameters are just those declared.
+    """Check that the parameters of a file are those of the model.
 
-    `declared` gives each parameter's shape and dtype. The message names every
-    parameter that is missing, not declared, or of another shape or dtype.
+    Args:
+        parameters: the parameters of the file, by name.
+        declared: the shape and dtype of each parameter of the model.
+
+    Raises:
+        DataError: naming every parameter that is missing, that is not in the model, or
+            that has another shape or dtype.
     """
     problems = []
-    for name in sorted({*found, *declared}):
-        if name not in found:
+    for name in sorted({*parameters, *declared}):
+        if name not in parameters:
             problems.append(f"parameter {name} is missing")
         elif name not in declared:
-            hint = did_you_mean(name, set(declared) - set(found) or declared)
+            hint = did_you_mean(name, set(declared) - set(parameters) or declared)
             problems.append(f"parameter {name} is not in the model; {hint}")
         else:
-            array, (shape, dtype) = found[name], declared[name]
+            array, (shape, dtype) = parameters[name], declared[name]
             if (array.shape, str(array.dtype)) != (tuple(shape), dtype):
                 problems.append(
                     f"parameter {name} is {array.dtype}{list(array.shape)},"

@@ -1,4 +1,4 @@
-"""Whether the nodes that read a source read the same rows of it."""
+"""Check that all nodes that read a source read the same rows of it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,32 @@ from placer.build.plan import Data, Plan
 from placer.channel.protocol import Channel, Key
 from placer.errors import RunError
 from placer.readers import Digests, Rows
-from placer.runtime.run.barrier import ROWS, dump, heard_of
+from placer.runtime.run.barrier import ROWS, encode_json, receive_json
 from placer.runtime.run.batches import inputs_of
 
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
 
 _HINT = (
-    "a source must give the same rows in every process: sort what comes from a set or a"
-    " folder, and seed what is random by the row's number"
+    "a source must return the same rows in every process: sort the items of a set or a"
+    " folder, and seed random numbers with the row's number"
 )
 
 
 def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) -> None:
-    """Let the control node compare what each node has read for `phase`, TRAINING or
-    EVALUATION. All nodes have agreed on the number of rows. RunError on the control
-    node, which the others hear it from."""
+    """Let the control node compare the rows of all nodes.
+
+    The handshake comes first, so all nodes have the same number of rows.
+
+    Args:
+        plan: the plan.
+        channel: the node's channel.
+        phase: TRAINING or EVALUATION.
+        rows: the rows that this node reads in the phase, if any.
+
+    Raises:
+        RunError: on the control node, if rows differ. It aborts the run on the others.
+    """
     training = phase == TRAINING
     readers = [
         node.name
@@ -38,61 +48,81 @@ def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) ->
     own = None if rows is None else rows.digests()
     if channel.node != plan.control:
         if own is not None:
-            channel.send(plan.control, key, [dump(asdict(own))])
+            channel.send(plan.control, key, [encode_json(asdict(own))])
         return
-    found = {
+    digests = {
         name: own
         if name == channel.node and own is not None
-        else heard_of(channel, name, key, Digests)
+        else receive_json(channel, name, key, Digests)
         for name in readers
     }
     data = plan.train if training else plan.evaluation
     assert data is not None
-    check_same(data, phase, found)
+    check_same_rows(data, phase, digests)
 
 
-def check_same(data: Data, phase: str, found: Mapping[str, Digests]) -> None:
-    """RunError where digests differ, which are given by node; it names the first row
-    and its column, where one of the rows that are compared one by one differs."""
-    for where, column, values in _compared(found):
+def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> None:
+    """Raise RunError if digests differ between nodes.
+
+    The message names the first row and its column if a row that is compared on its own
+    differs, and otherwise the column.
+
+    Args:
+        data: the source.
+        phase: TRAINING or EVALUATION.
+        digests: the digests of each node.
+    """
+    for where, column, values in _comparisons(digests):
         nodes: dict[int, list[str]] = {}
         for node, value in values.items():
             nodes.setdefault(value, []).append(node)
         if len(nodes) > 1:
-            named = (data.columns or {}).get(column, column)
-            listed = named if isinstance(named, str) else ", ".join(named)
-            one, *others = (_few(each) for each in nodes.values())
+            source_column = (data.columns or {}).get(column, column)
+            column_text = (
+                source_column
+                if isinstance(source_column, str)
+                else ", ".join(source_column)
+            )
+            first_group, *other_groups = (_list_some(group) for group in nodes.values())
             raise RunError(
                 f"the nodes do not read the same {phase} data: {data.source}: {where}"
-                f" column '{listed}' is not on {' nor on '.join(others)} what it is on"
-                f" {one}",
+                f" column '{column_text}' on {' and on '.join(other_groups)} differs"
+                f" from that on {first_group}",
                 hint=_HINT,
             )
 
 
-def _compared(
-    found: Mapping[str, Digests],
+def _comparisons(
+    digests: Mapping[str, Digests],
 ) -> Iterator[tuple[str, str, dict[str, int]]]:
-    """What is compared: where in the source, the input, and the digest on each node.
-    The first rows come first, and whole columns last."""
-    inputs = {name: None for each in found.values() for name in each.columns}
-    for at, row in enumerate(next(iter(found.values())).rows):
+    """Yield what is compared: the position in the source, the input, and the digest of
+    each node. Single rows come first, in order, and whole columns last."""
+    inputs = {
+        name: None for node_digests in digests.values() for name in node_digests.columns
+    }
+    for index, row in enumerate(next(iter(digests.values())).rows):
         for name in inputs:
             yield (
                 f"row {row} of",
                 name,
-                {n: d.columns[name][at] for n, d in found.items() if name in d.columns},
+                {
+                    n: d.columns[name][index]
+                    for n, d in digests.items()
+                    if name in d.columns
+                },
             )
-    for name in {name: None for each in found.values() for name in each.whole}:
-        # The rows that were compared one by one are the same, or are on one node alone.
+    for name in {
+        name: None for node_digests in digests.values() for name in node_digests.whole
+    }:
+        # The rows above are the same on all nodes, or only one node has the input.
         yield (
             "some row of",
             name,
-            {n: d.whole[name] for n, d in found.items() if name in d.whole},
+            {n: d.whole[name] for n, d in digests.items() if name in d.whole},
         )
 
 
-def _few(nodes: list[str]) -> str:
-    """Some of the nodes, by name."""
+def _list_some(nodes: list[str]) -> str:
+    """Return the names of at most four nodes as text, and the number of the others."""
     more = f" and {len(nodes) - 3} more" if len(nodes) > 4 else ""
     return ", ".join(nodes[:3] if more else nodes) + more

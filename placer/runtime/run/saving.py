@@ -1,4 +1,4 @@
-"""Gathering the parameters of a run: blocks of all nodes become whole parameters."""
+"""Gather the parameters of a run: join the blocks of all nodes on the control node."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import numpy as np
 from placer.build.plan import Plan
 from placer.channel.protocol import Channel, Key
 from placer.runtime.run.barrier import SAVE
-from placer.runtime.run.tables import AnyTable
+from placer.runtime.run.tables import NodeTable
 
-PART: Final = 64 << 20
-"""Elements of a block that go in one message: a block may have more bytes than a message
-may carry."""
+CHUNK: Final = 64 << 20
+"""The most elements of a block in one message, since a block may be larger than the
+largest message."""
 
 
-def gather(
-    plan: Plan, channel: Channel, tables: Mapping[str, AnyTable]
+def gather_parameters(
+    plan: Plan, channel: Channel, tables: Mapping[str, NodeTable]
 ) -> dict[str, np.ndarray]:
-    """Every node sends its blocks to the control node, which returns the whole
-    parameters by name; the others return none."""
-    control = channel.node == plan.control
+    """Send this node's blocks to the control node.
+
+    The control node returns the whole parameters by name, the other nodes return {}.
+    Raises RunError for a lost peer and for a passed deadline.
+    """
+    is_control = channel.node == plan.control
     sizes = {
         (node.name, table.name, i): block.stop - block.start
         for node in plan.nodes
@@ -31,24 +34,24 @@ def gather(
     }
     whole: dict[str, np.ndarray] = {}
     for i, parameter in enumerate(plan.parameters):
-        found = []
-        for j, held in enumerate(parameter.holders):
-            holder, table, index = held
+        parts = []
+        for j, location in enumerate(parameter.holders):
+            holder, table, index = location
             key = Key(SAVE, i, j)
             if holder == channel.node:
                 flat = np.asarray(tables[table].values()[index]).reshape(-1)
-                if not control:
-                    for part in _parts(sizes[held]):
-                        channel.send(plan.control, key, [flat[part]])
-                found.append(flat)
-            elif control:
-                for _ in _parts(sizes[held]):
-                    found += channel.receive(holder, key)
-        if control:
-            whole[parameter.name] = np.concatenate(found).reshape(parameter.shape)
+                if not is_control:
+                    for chunk in _chunks(sizes[location]):
+                        channel.send(plan.control, key, [flat[chunk]])
+                parts.append(flat)
+            elif is_control:
+                for _ in _chunks(sizes[location]):
+                    parts += channel.receive(holder, key)
+        if is_control:
+            whole[parameter.name] = np.concatenate(parts).reshape(parameter.shape)
     return whole
 
 
-def _parts(size: int) -> list[slice]:
-    """The ranges of elements that go one by one, at least one."""
-    return [slice(low, low + PART) for low in range(0, max(1, size), PART)]
+def _chunks(size: int) -> list[slice]:
+    """Return the ranges of elements of each message; an empty block has one message."""
+    return [slice(low, low + CHUNK) for low in range(0, max(1, size), CHUNK)]

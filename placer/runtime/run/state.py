@@ -1,4 +1,4 @@
-"""A run as one node sees it: how it is to go, how far it is, and what came of it."""
+"""A run as one node sees it: its options, its progress and its result."""
 
 from __future__ import annotations
 
@@ -7,23 +7,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from placer.build.plan import Node as NodePlan
-from placer.build.plan import Plan
+from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel
 from placer.runtime.program.node import Node
 from placer.runtime.run.events import READING, Report
-from placer.runtime.run.stopping import Stopping
+from placer.runtime.run.stopping import StopProtocol
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a run goes, beside what the build says.
+    """The options of a run, besides what the build specifies.
 
-    `steps` runs exactly that many whatever `epochs` says; the files are written or
-    read by the nodes themselves; `join_timeout` and `deadline` are seconds; `carrier`
-    is "shared", "zeromq" or "auto", the same on all nodes (`channel/carrier.py`).
-    With `emulate` every device that is no CPU is a CPU device of its own. With
-    `debug_nans` ops run one by one, and the first that gives NaN ends the run.
+    Attributes:
+        steps: the number of training steps; None for the epochs of the spec.
+        history: the file that the control node writes a line of JSON per step to.
+        save_params: the file that the control node saves the parameters to.
+        init_params: a file of parameters to start from, which every node reads.
+        join_timeout: the longest that a node waits for the others to join, in seconds.
+        deadline: the longest that a node waits for a message from a live peer, in
+            seconds.
+        carrier: the transport between processes: `shared`, `zeromq` or `auto`. It must
+            be the same on all nodes.
+        emulate: whether CPU devices take the place of devices of other kinds.
+        debug_nans: whether ops run one by one, and the first that returns NaN ends the
+            run.
+
+    Example:
+        placer.run("build", "worker:0", options=placer.Options(steps=100))
     """
 
     steps: int | None = None
@@ -39,12 +49,20 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run.
+    """The result of a run.
 
-    `metrics` are those of the last epoch, or of the part of it that ran, and `eval`
-    those of the last evaluation: over all of their rows. `samples_per_second` counts
-    global rows without the first step; `bytes_sent` are payload bytes by node.
-    `warnings` tell of processes that failed when the run already had this result.
+    Attributes:
+        steps: the number of training steps.
+        metrics: the metrics over all rows of the last epoch, or of the part of it that
+            ran.
+        eval: the metrics over all rows of the last evaluation.
+        samples_per_second: rows of the global batch per second, without the first step.
+        bytes_sent: the payload bytes that each node sent.
+        warnings: messages about processes that failed after the run had this result.
+
+    Example:
+        result = placer.launch("build")
+        print(result.eval["accuracy"])
     """
 
     steps: int
@@ -60,7 +78,7 @@ Hook = Callable[[Node], None]
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds and rows of the steps after the first, in which caches are cold."""
+    """The seconds and rows of all steps but the first, whose caches are cold."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -79,9 +97,23 @@ class Timing:
 
 @dataclass(slots=True)
 class Execution:
-    """One node's run in progress; `state` is what its launcher is shown.
+    """The run of one node in progress.
 
-    `settle` is called once this node needs no other any more.
+    Attributes:
+        plan: the plan.
+        folder: the build folder.
+        me: the node in the plan.
+        channel: the node's channel.
+        options: the options of the run.
+        report: receives the node's events.
+        on_settled: called once this node needs no other node any more.
+        state: what the node does, for its launcher.
+        step: the number of the last training step that was started.
+        rows_read: the number of rows that the current source has read.
+        node: the node as its program sees it, once it exists.
+        timing: the duration of the steps.
+        state_lock: held while a state is reported.
+        stopping: the node's part in stopping the run early.
     """
 
     plan: Plan
@@ -90,25 +122,26 @@ class Execution:
     channel: Channel
     options: Options
     report: Report
-    settle: Callable[[], None] = lambda: None
+    on_settled: Callable[[], None] = lambda: None
     state: str = "joining"
     step: int = 0
     rows_read: int = 0
     node: Node | None = None
     timing: Timing = field(default_factory=Timing)
-    telling: threading.Lock = field(default_factory=threading.Lock)
-    stopping: Stopping = field(init=False)
+    state_lock: threading.Lock = field(default_factory=threading.Lock)
+    stopping: StopProtocol = field(init=False)
 
     def __post_init__(self) -> None:
-        self.stopping = Stopping(self.plan, self.channel)
+        self.stopping = StopProtocol(self.plan, self.channel)
 
     def report_rows(self, rows: int) -> None:
-        """Note how many rows have been read; the next report of the state has it."""
+        """Store how many rows have been read, for the next report of the state."""
         self.rows_read = rows
 
-    def tell(self, state: str | None = None) -> None:
-        """Report a new state, or the present one once more. From any thread."""
-        with self.telling:
+    def report_state(self, state: str | None = None) -> None:
+        """Report a new state, or the current one again. May be called from any
+        thread."""
+        with self.state_lock:
             if state is not None:
                 self.state = state
             self.report(

@@ -1,17 +1,22 @@
-"""Stopping a run early: every node stops after the same step.
+"""The stop protocol: to stop a run early, every node stops after the same step.
 
-The control node finds out which. It asks every node; a node answers with the last step
-that it has begun, and begins no later one until it is told the last step of the run,
-which is the largest answer. Nodes that are behind go on up to it, so that whoever waits
-in a step for another node gets its message. The run ends as if it had been started with
-that many steps, except that there is no evaluation after the last.
+1. The control node asks every other node which step it has started.
+2. A node answers with the last step that it has started. It starts no later step until
+   it knows the last step of the run.
+3. The control node sends the last step of the run: the largest of the answers.
+4. Nodes that are behind continue up to that step. So a node that waits for a message in
+   a step that it has started gets it.
 
-A node answers from a thread of its own, since its compute thread may be in the middle
-of a step and wait for a node that is already held. A held node waits in the channel,
-which goes on acknowledging messages meanwhile: what others have sent it for the next
-step must not keep the control node's message from coming.
+The run then ends as if it had been started with that number of steps, except that no
+evaluation follows the last step.
 
-Nothing is sent in a run that is not stopped; a step then costs one uncontended lock.
+A node answers from a thread of its own: its compute thread may be in the middle of a
+step, waiting for a node that has already been stopped. A stopped node waits in the
+channel, which continues to acknowledge messages. Otherwise messages of other nodes for
+the next step could use up the credit and block the control node's message.
+
+A run that is not stopped sends none of these messages. A step then costs one
+uncontended lock.
 """
 
 from __future__ import annotations
@@ -21,16 +26,19 @@ from typing import Final
 
 from placer.build.plan import Plan
 from placer.channel.protocol import Aborted, Array, Cause, Channel, Key
-from placer.runtime.run.barrier import LAST, STOP, dump, heard_of
+from placer.runtime.run.barrier import LAST, STOP, encode_json, receive_json
 
 _ASK: Final = Key(STOP, 0)
-_TELL: Final = Key(LAST, 0)
+_LAST_STEP: Final = Key(LAST, 0)
 
 
-class Stopping:
-    """One node's part in stopping early. To be made before any node begins a step.
+class StopProtocol:
+    """One node's part in the stop protocol.
 
-    `last` is the last step of the run once that is known here, None before.
+    It must be created before any node starts a step, so that no question is missed.
+
+    Attributes:
+        last_step: the last step of the run once this node knows it, else None.
     """
 
     def __init__(self, plan: Plan, channel: Channel) -> None:
@@ -38,12 +46,12 @@ class Stopping:
         self._control = plan.control
         self._others = [n.name for n in plan.nodes if n.name != channel.node]
         self._lock = threading.Lock()
-        self._begun = 0
-        self._asked = False
+        self._started = 0
+        self._stopping = False
         self._ended = False
         self._decided = threading.Event()
         self._error: BaseException | None = None
-        self.last: int | None = None
+        self.last_step: int | None = None
         if not self._is_control:
             channel.listen(STOP, self._on_ask)
 
@@ -51,85 +59,92 @@ class Stopping:
     def _is_control(self) -> bool:
         return self._channel.node == self._control
 
-    def begin(self, step: int) -> bool:
-        """Whether the run has this step, which the compute thread is about to begin.
+    def begin_step(self, step: int) -> bool:
+        """Return whether the compute thread should run this step.
 
-        Waits while the last step is being found out. Raises what went wrong with that:
-        `Aborted` once the run has failed, RunError for a passed deadline.
+        If the run is being stopped, this waits until the last step is known. Raises
+        `Aborted` once the run has failed, and RunError for a passed deadline.
         """
+        # Under the lock, a step is either started before the question is answered, and
+        # part of the answer, or it is not started.
         with self._lock:
-            if not self._asked:
-                self._begun = step
+            if not self._stopping:
+                self._started = step
                 return True
-            early = self._is_control and self._begun == 0
-        if self.last is None:
-            if early:  # requested before there was anybody to ask
+            is_before_first_step = self._is_control and self._started == 0
+        if self.last_step is None:
+            # Before their first step, other nodes may not listen yet. `request` has
+            # left it to this thread to start the protocol, which comes after the
+            # barrier.
+            if is_before_first_step:
                 self._start()
-            self.last = self._heard()
-        return step <= self.last
+            self.last_step = self._wait_for_last_step()
+        return step <= self.last_step
 
     def request(self) -> None:
-        """Have all nodes stop after the same step, as soon as they can.
+        """Request that all nodes stop after the same step, as soon as possible.
 
-        On the control node, from any thread; returns at once. Before the first step it
-        holds from then on: a run has at least one. Does nothing once a stop was
-        requested, or after the last step.
+        This is called on the control node, from any thread, and returns at once. A
+        request before the first step takes effect after it: a run has at least one
+        step. Further requests, and requests after the last step, have no effect.
         """
         assert self._is_control
         with self._lock:
-            if self._asked or self._ended:
+            if self._stopping or self._ended:
                 return
-            self._asked = True
-            begun = self._begun > 0
-        if begun:
+            self._stopping = True
+            has_started = self._started > 0
+        if has_started:
             self._start()
 
-    def end(self) -> None:
-        """The node has run its last step: from now on a request does nothing.
+    def end_steps(self) -> None:
+        """Note that the node has run its last step: later requests have no effect.
 
-        The control node waits here until every node knows the last step.
+        If the run is being stopped, the control node waits until every node knows the
+        last step.
         """
         with self._lock:
             self._ended = True
-            requested = self._asked and self._is_control
+            requested = self._stopping and self._is_control
         if requested:
-            self._heard()
+            self._wait_for_last_step()
 
     def _start(self) -> None:
         threading.Thread(target=self._decide, name="placer stop", daemon=True).start()
 
-    def _heard(self) -> int:
-        """Wait for the last step of the run."""
+    def _wait_for_last_step(self) -> int:
+        """Wait until the last step of the run is known, and return it."""
         if not self._is_control:
-            return heard_of(self._channel, self._control, _TELL, int)
+            return receive_json(self._channel, self._control, _LAST_STEP, int)
         self._decided.wait()
         if self._error is not None:
             raise self._error
-        assert self.last is not None
-        return self.last
+        assert self.last_step is not None
+        return self.last_step
 
     def _decide(self) -> None:
-        """Ask all nodes and tell them the last step. In a thread of the control node."""
+        """Run the protocol, in a thread of the control node."""
         try:
             for node in self._others:
                 self._channel.send(node, _ASK, _message(0))
             answers = [
-                heard_of(self._channel, node, _ASK, int) for node in self._others
+                receive_json(self._channel, node, _ASK, int) for node in self._others
             ]
             # A run has at least one step.
-            last = max(1, self._begun, *answers)
+            last = max(1, self._started, *answers)
             for node in self._others:
-                self._channel.send(node, _TELL, _message(last))
-            self.last = last
+                self._channel.send(node, _LAST_STEP, _message(last))
+            self.last_step = last
         except BaseException as error:
             self._error = error
         finally:
             self._decided.set()
 
     def _on_ask(self, source: str) -> None:
-        """Begin no later step, and have the answer sent: nothing may wait here."""
+        """Start no later step, and answer in another thread: this is called in a thread
+        of the channel, which must not wait."""
         with self._lock:
-            self._asked = True
+            self._stopping = True
         threading.Thread(
             target=self._answer,
             name=f"placer stop of {self._channel.node}",
@@ -139,12 +154,14 @@ class Stopping:
     def _answer(self) -> None:
         try:
             self._channel.receive(self._control, _ASK)
-            self._channel.send(self._control, _ASK, _message(self._begun))
+            # No lock: `_started` does not change once `_stopping` is set.
+            self._channel.send(self._control, _ASK, _message(self._started))
         except Aborted:
-            pass  # the compute thread learns of it by itself
-        except Exception as error:  # else the control node would wait for the answer
+            pass  # the channel reports it to the compute thread too
+        # Any other failure must end the run: the control node waits for the answer.
+        except Exception as error:
             self._channel.abort(Cause(self._channel.node, "stopping", str(error)))
 
 
 def _message(number: int) -> list[Array]:
-    return [dump(number)]
+    return [encode_json(number)]

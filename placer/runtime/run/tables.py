@@ -1,4 +1,4 @@
-"""The tables of a node as its plan says, with their initial values or a file's."""
+"""Create the tables of a node, with initial values or those of a parameter file."""
 
 from __future__ import annotations
 
@@ -6,71 +6,88 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from placer.build.plan import MEMORY, Node, Plan
+from placer.build.plan import MEMORY, NodePlan, Plan
 from placer.build.plan import Table as TablePlan
 from placer.config.initializers import file_of
 from placer.runtime.program.devices import Devices
 from placer.runtime.run import parameter_files as files
-from placer.tables.block import Block
+from placer.tables.block import ParameterBlock
 from placer.tables.buffers import Allocate
 from placer.tables.dense import Table
 
 if TYPE_CHECKING:
     from placer.tables.device import DeviceTable
 
-AnyTable: TypeAlias = "Table | DeviceTable"
-"""A table in a node's memory, or on its devices."""
+NodeTable: TypeAlias = "Table | DeviceTable"
+"""A table in host memory, or on devices."""
 
 
 def make_tables(
     plan: Plan,
-    me: Node,
+    me: NodePlan,
     build: Path,
-    given: Path | None,
+    init_params: Path | None,
     allocate: Allocate,
     devices: Devices,
-) -> dict[str, AnyTable]:
-    """A node's tables by name, ready to be updated.
+) -> dict[str, NodeTable]:
+    """Create a node's tables and compile their updates.
 
-    Those that change in place have their values in `allocate`'s memory; those on devices
-    are JAX's arrays. `given` is a file of whole parameters to begin with, and the folder
-    `build` holds those that parameters name; DataError where one does not fit.
+    Args:
+        plan: the plan.
+        me: the node in the plan.
+        build: the build folder, which has the files that initializers name.
+        init_params: a file of whole parameters to start from, if any.
+        allocate: returns memory for the values of tables that are updated in place.
+        devices: the devices of the node.
+
+    Returns:
+        The tables by name.
+
+    Raises:
+        DataError: for a file that cannot be read or does not fit the model.
     """
-    wholes = {parameter.name: parameter for parameter in plan.parameters}
+    parameters = {parameter.name: parameter for parameter in plan.parameters}
     values = None
-    if given is not None and me.tables:
-        values = files.load(given)
+    if init_params is not None and me.tables:
+        values = files.load(init_params)
         files.check(values, {p.name: (p.shape, p.dtype) for p in plan.parameters})
-    tables: dict[str, AnyTable] = {}
-    for held in me.tables:
+    tables: dict[str, NodeTable] = {}
+    for table_plan in me.tables:
         blocks = [
-            Block(
+            ParameterBlock(
                 b.parameter,
                 b.name,
                 b.shape,
                 b.start,
                 b.stop,
-                wholes[b.parameter].shape,
+                parameters[b.parameter].shape,
                 b.gradient,
                 b.decays,
             )
-            for b in held.blocks
+            for b in table_plan.blocks
         ]
-        of = held.name, blocks, held.rule or "sgd", held.hyper
-        begin: dict[str, Any] = {
-            "dtype": wholes[blocks[0].parameter].dtype,
+        identity = table_plan.name, blocks, table_plan.rule or "sgd", table_plan.hyper
+        initial: dict[str, Any] = {
+            "dtype": parameters[blocks[0].parameter].dtype,
             "seed": plan.seed,
-            "inits": {
-                b.parameter: _found(wholes[b.parameter].init, build) for b in blocks
+            "initializers": {
+                b.parameter: _resolve_file(parameters[b.parameter].init, build)
+                for b in blocks
             },
         }
-        table: AnyTable
-        if held.devices == MEMORY:
-            table = Table(*of, **begin, allocate=allocate, in_place=held.in_place)
+        table: NodeTable
+        if table_plan.devices == MEMORY:
+            table = Table(
+                *identity, **initial, allocate=allocate, in_place=table_plan.in_place
+            )
         else:
             from placer.tables.device import DeviceTable
 
-            table = DeviceTable(*of, **begin, put=partial(devices.put, to=held.devices))
+            table = DeviceTable(
+                *identity,
+                **initial,
+                put=partial(devices.copy_to_devices, to=table_plan.devices),
+            )
         if values is not None:
             table.load(
                 [
@@ -78,24 +95,25 @@ def make_tables(
                     for b in blocks
                 ]
             )
-        if held.rule is not None:
-            for sources in _sources(plan, held):
-                table.warm(sources)
-        tables[held.name] = table
+        if table_plan.rule is not None:
+            for sources in _source_counts(plan, table_plan):
+                table.warm_up(sources)
+        tables[table_plan.name] = table
     return tables
 
 
-def _found(init: Any, build: Path) -> Any:
-    """The initialiser, with the path of its file where it has one."""
+def _resolve_file(init: Any, build: Path) -> Any:
+    """Return the initializer, with the path of its file in the build if it has one."""
     file = file_of(init)
     return init if file is None else {"file": str(build / file)}
 
 
-def _sources(plan: Plan, held: TablePlan) -> set[int]:
-    """From how many workers gradients come at once: 1 where they are put together."""
-    takes = {block.gradient for block in held.blocks}
+def _source_counts(plan: Plan, table_plan: TablePlan) -> set[int]:
+    """Return from how many sources an update's gradients may arrive: 1 if they are
+    joined before."""
+    gradients = {block.gradient for block in table_plan.blocks}
     return {1} | {
         len(edge.sources)
         for edge in plan.step_edges
-        if takes & {moved.result for moved in edge.values}
+        if gradients & {value.result for value in edge.values}
     }

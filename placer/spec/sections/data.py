@@ -1,37 +1,39 @@
-"""The sections `inputs` and `data`: what a row is, and where rows come from."""
+"""Reads the sections `inputs` and `data`: types of inputs, and sources of rows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping as Types
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from placer.config import sources
-from placer.config.checks import shown
+from placer.config.checks import describe_value
 from placer.errors import DataError, Span, did_you_mean, nearest
 from placer.graph.model import Source
 from placer.spec.csv_options import check_columns, read_csv
 from placer.spec.decode import decode
-from placer.spec.module_imports import defined, neighbours
-from placer.spec.names import Names, is_name, why_not
+from placer.spec.module_imports import defined_names, local_imports
+from placer.spec.names import Names, explain_invalid_name, is_name
 from placer.spec.problems import Problems
 from placer.spec.schema import Data, DataSection
-from placer.spec.tree import Mapping, Node, Scalar
-from placer.types import BATCH, ITEM_BYTES, LARGEST, TensorType
+from placer.spec.tree import MappingNode, ScalarNode, SpecNode
+from placer.types import BATCH, ITEM_BYTES, MAX_DIM, TensorType
 
 _DTYPES = tuple(name for name in ITEM_BYTES if name != "key")
 
 
 def read_inputs(
-    section: Node | None, wide: bool, names: Names, problems: Problems
+    section: SpecNode | None, wide: bool, names: Names, problems: Problems
 ) -> dict[str, TensorType | None]:
-    """The type of each input, as written; None where it is wrong. `wide` is whether
-    the precision is float64."""
-    if not isinstance(section, Mapping):
+    """Return the type of each input as written, or None for an input with an error.
+
+    `wide` is whether the precision is float64.
+    """
+    if not isinstance(section, MappingNode):
         if section is not None:
-            message = f"'inputs' must be a mapping, not {shown(section.value)}"
+            message = f"'inputs' must be a mapping, not {describe_value(section.value)}"
             problems.add(message, section.span, "write image: float32[batch, 64]")
         return {}
     types: dict[str, TensorType | None] = {}
@@ -39,79 +41,89 @@ def read_inputs(
         key = section.keys[name]
         if names.check(name, key):
             names.define(name, key.span)
-        found = types[name] = _input_type(name, node, problems)
-        if found is not None and found.dtype == "float64" and not wide:
+        type_ = types[name] = _input_type(name, node, problems)
+        if type_ is not None and type_.dtype == "float64" and not wide:
             message = f"input '{name}' is float64, and the precision is float32"
-            hint = f"declare it {replace(found, dtype='float32')}, or write precision: float64"
+            narrow = replace(type_, dtype="float32")
+            hint = f"declare it {narrow}, or write precision: float64"
             problems.add(message, node.span, hint)
             types[name] = None
     return types
 
 
-def _input_type(name: str, node: Node, problems: Problems) -> TensorType | None:
-    if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        message = f"input '{name}' must be a type, not {shown(node.value)}"
+def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | None:
+    if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+        message = f"input '{name}' must be a type, not {describe_value(node.value)}"
         problems.add(message, node.span, "write for example float32[batch, 64]")
         return None
-    return parse_type(node, problems, input_name=name)
+    return parse_input_type(node, problems, input_name=name)
 
 
-def parse_type(
-    node: Scalar, problems: Problems, *, input_name: str
+def parse_input_type(
+    node: ScalarNode, problems: Problems, *, input_name: str
 ) -> TensorType | None:
-    """The type of an input; its first dimension, and no other, is the batch."""
+    """Parse the type of an input, of which only the first dimension must be `batch`.
+
+    Reports errors and returns None.
+    """
     try:
-        found = TensorType.parse(node.text, LARGEST)
+        type_ = TensorType.parse(node.text, MAX_DIM)
     except ValueError as error:
         word = re.match(r"\w*", node.text.strip())
         dtype = word.group() if word else ""
         known = dtype in _DTYPES or "[" not in node.text
         hint = None if known else did_you_mean(dtype, _DTYPES)
-        problems.add(str(error), node.inside, hint)
+        problems.add(str(error), node.inner_span, hint)
         return None
-    if found.dtype == "key":
-        problems.add("'key' is not a dtype", node.inside)
+    if type_.dtype == "key":
+        problems.add("'key' is not a dtype", node.inner_span)
         return None
-    if not found.has_rows or BATCH in found.shape[1:]:
-        message = f"'batch' is the first dimension of an input, and only that: {found}"
-        shape = ", ".join([BATCH, *(str(d) for d in found.shape if d != BATCH)])
-        problems.add(message, node.inside, f"write {found.dtype}[{shape}]")
+    if not type_.has_rows or BATCH in type_.shape[1:]:
+        message = (
+            f"the first dimension of an input, and no other, must be 'batch': {type_}"
+        )
+        shape = ", ".join([BATCH, *(str(d) for d in type_.shape if d != BATCH)])
+        problems.add(message, node.inner_span, f"write {type_.dtype}[{shape}]")
         return None
-    if 0 in found.shape:
-        problems.add(f"a dimension of {found} is 0", node.inside)
+    if 0 in type_.shape:
+        problems.add(f"a dimension of {type_} is 0", node.inner_span)
         return None
-    return found
+    return type_
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """The section `data`, read."""
+class RowSources:
+    """The content of the section `data`.
+
+    `train` and `eval` are None if they are missing or have an error; `has_eval` is
+    whether the section has `eval`. `modules` are the Python modules of the sources.
+    """
 
     train: Source | None
     eval: Source | None
-    eval_given: bool
+    has_eval: bool
     modules: tuple[str, ...]
 
 
 def read_data(
-    section: Node | None,
-    inputs: Types[str, TensorType | None],
+    section: SpecNode | None,
+    inputs: Mapping[str, TensorType | None],
     folder: Path,
     problems: Problems,
-) -> Rows:
-    """The rows to train on and to evaluate on."""
+) -> RowSources:
+    """Read the section `data`. `inputs` are all inputs of the model."""
     good = decode(section, DataSection, "data", problems)
     reader = _Reader(inputs, folder, problems)
     train = reader.read(good.get("train"), "train", None)
-    given = good.get("eval")
-    evaluation = reader.read(given, "eval", train)
-    return Rows(train, evaluation, given is not None, tuple(reader.modules))
+    eval_node = good.get("eval")
+    evaluation = reader.read(eval_node, "eval", train)
+    return RowSources(train, evaluation, eval_node is not None, tuple(reader.modules))
 
 
 class _Reader:
     def __init__(
         self,
-        inputs: Types[str, TensorType | None],
+        inputs: Mapping[str, TensorType | None],
         folder: Path,
         problems: Problems,
     ) -> None:
@@ -121,114 +133,117 @@ class _Reader:
         self.modules: dict[str, None] = {}
 
     def read(
-        self, node: Node | None, which: str, train: Source | None
+        self, node: SpecNode | None, which: str, train: Source | None
     ) -> Source | None:
-        """One entry; what `eval` does not say it takes from `train`, where it can."""
+        """Read `train` or `eval`. `eval` uses settings of `train` where it has none."""
         if node is None:
             return None
         good = decode(node, Data, f"data.{which}", self.problems)
-        if not isinstance(node, Mapping):
+        if not isinstance(node, MappingNode):
             return None
-        whole = len(good) == len(Data.__struct_fields__)
+        valid = len(good) == len(Data.__struct_fields__)
         columns = None
-        if "source" in good and (found := self._source(node.entries["source"])):
-            whole &= self._check_split(found, good.get("split"), node)
-            if found.kind == "csv" and which == "eval":
+        if "source" in good and (source := self._source(node.entries["source"])):
+            valid &= self._check_split(source, good.get("split"), node)
+            if source.kind == "csv" and which == "eval":
                 if train is None:
-                    return None  # what eval takes from it is not known
+                    return None  # the options of train, which eval uses, are not known
                 if train.source.startswith("csv:"):
                     good["csv"] = good.get("csv") or train.csv
                     good["columns"] = good.get("columns") or train.columns
-            columns = self._columns(found, good.get("columns"), node)
-            whole &= self._csv(found, good, columns, node, f"data.{which}.csv")
+            columns = self._columns(source, good.get("columns"), node)
+            valid &= self._csv(source, good, columns, node, f"data.{which}.csv")
         if "batch" in good and good["batch"] is None:
             if which == "train":
                 self.problems.add("'batch' is missing in data.train", node.span)
             good["batch"] = train.batch if train else None
-        if not whole or columns is None or good["batch"] is None:
+        if not valid or columns is None or good["batch"] is None:
             return None
         remainder = good["remainder"] or ("drop" if which == "train" else "keep")
         return Source(**{**good, "columns": columns, "remainder": remainder})
 
-    def _source(self, node: Node) -> sources.Source | None:
-        """The source that a text names; its module must stand beside the spec."""
-        assert isinstance(node, Scalar)
-        span = node.inside
+    def _source(self, node: SpecNode) -> sources.Source | None:
+        """Parse a source. The module of a `python:` source must be beside the spec."""
+        assert isinstance(node, ScalarNode)
+        span = node.inner_span
         try:
-            found = sources.Source.parse(node.text)
+            source = sources.Source.parse(node.text)
         except DataError as error:
-            self.problems.take(error, span=span)
+            self.problems.add_error(error, span=span)
             return None
-        if found.kind == "python":
-            module, _, function = found.path.partition(":")
+        if source.kind == "python":
+            module, _, function = source.path.partition(":")
             for name in (module, function):
                 if not is_name(name):
-                    message, hint = why_not(name)
+                    message, hint = explain_invalid_name(name)
                     self.problems.add(message, span, hint)
                     return None
             if not (self.folder / f"{module}.py").is_file():
                 beside = [path.stem for path in self.folder.glob("*.py")]
                 message = f"there is no {module}.py beside the spec"
-                near = nearest(module, beside)
+                close = nearest(module, beside)
                 name = "rows" if module == "__main__" else module
                 hint = (
-                    f"did you mean '{near}'?"
-                    if near
+                    f"did you mean '{close}'?"
+                    if close
                     else f"nodes import it: write the function to {name}.py; in a"
-                    f" notebook, %%writefile {name}.py at the top of its cell does"
+                    f" notebook, put %%writefile {name}.py at the top of its cell"
                 )
                 self.problems.add(message, span, hint)
                 return None
             try:
-                needed = (module, *neighbours(self.folder, module))
-                there = defined(self.folder, module)
+                needed = (module, *local_imports(self.folder, module))
+                names = defined_names(self.folder, module)
             except DataError as error:
-                self.problems.take(error, span=span)
+                self.problems.add_error(error, span=span)
                 return None
-            if there is not None and function not in there:
+            if names is not None and function not in names:
                 message = f"{module}.py has no function '{function}'"
-                close = nearest(function, there)
+                close = nearest(function, names)
                 self.problems.add(message, span, close and f"did you mean '{close}'?")
                 return None
             self.modules.update(dict.fromkeys(needed))
-        return found
+        return source
 
     def _check_split(
-        self, source: sources.Source, split: str | None, entry: Mapping
+        self, source: sources.Source, split: str | None, entry: MappingNode
     ) -> bool:
         try:
             sources.check_split(source, split)
         except DataError as error:
-            self.problems.take(error, span=entry.keys["split"].span)
+            self.problems.add_error(error, span=entry.keys["split"].span)
             return False
         return True
 
     def _columns(
-        self, source: sources.Source, given: sources.Feeds | None, entry: Mapping
-    ) -> sources.Feeds | None:
-        """The column of each input, those that are not written among them."""
+        self,
+        source: sources.Source,
+        columns: sources.ColumnMap | None,
+        entry: MappingNode,
+    ) -> sources.ColumnMap | None:
+        """Return the column of each input, also of those not in the spec."""
         if None in self.inputs.values():
             return None
         dtypes = {name: type_.dtype for name, type_ in self.inputs.items() if type_}
         try:
-            return sources.assign(source, dtypes, given)
+            return sources.assign_columns(source, dtypes, columns)
         except DataError as error:
-            section = entry.get("columns" if given else "source")
-            span = section.inside if isinstance(section, Scalar) else entry.span
-            if isinstance(section, Mapping):
-                span = _blamed(section, given or {}, dtypes, source)
-            self.problems.take(error, span=span)
+            section = entry.get("columns" if columns else "source")
+            span = section.inner_span if isinstance(section, ScalarNode) else entry.span
+            if isinstance(section, MappingNode):
+                span = _error_span(section, columns or {}, dtypes, source)
+            self.problems.add_error(error, span=span)
             return None
 
     def _csv(
         self,
         source: sources.Source,
         good: dict[str, Any],
-        columns: sources.Feeds | None,
-        entry: Mapping,
+        columns: sources.ColumnMap | None,
+        entry: MappingNode,
         where: str,
     ) -> bool:
-        """Whether the file's text can be read as the spec says, which goes to `good`."""
+        """Read the options of a `csv:` source into `good`; return False on errors."""
         node = good.get("csv")
         if source.kind != "csv":
             if node is None:
@@ -236,28 +251,28 @@ class _Reader:
             message = f"'csv' is for csv: sources, not for {source.text}"
             self.problems.add(message, entry.keys["csv"].span)
             return False
-        if isinstance(node, Node):
+        if isinstance(node, SpecNode):
             good["csv"] = read_csv(node, source, where, self.problems)
             if good["csv"] is None:
                 return False
         types = {name: type_ for name, type_ in self.inputs.items() if type_}
         section = entry.get("columns")
-        given = section.entries if isinstance(section, Mapping) else {}
-        spans = {name: given.get(name, entry.entries["source"]).span for name in types}
+        nodes = section.entries if isinstance(section, MappingNode) else {}
+        spans = {name: nodes.get(name, entry.entries["source"]).span for name in types}
         header = good["csv"].header if good["csv"] else None
         return columns is not None and check_columns(
             source, columns, types, header, spans, self.problems
         )
 
 
-def _blamed(
-    section: Mapping,
-    given: sources.Feeds,
+def _error_span(
+    section: MappingNode,
+    columns: sources.ColumnMap,
     dtypes: dict[str, str],
     source: sources.Source,
 ) -> Span:
-    """Where `columns` is wrong: at an unknown input, at an unknown column, or whole."""
-    for name, column in given.items():
+    """Return the span of the error in `columns`: an input, a column, or all of it."""
+    for name, column in columns.items():
         if name not in dtypes:
             return section.keys[name].span
         if isinstance(column, list) and source.kind != "csv":

@@ -1,32 +1,36 @@
-"""The section `nodes`: the cluster, and how many of each kind the caller wants."""
+"""Reads the section `nodes`: the cluster, and counts that the caller overrides."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping as Counts
+from collections.abc import Mapping
 
-from placer.config.checks import shown, whole
+from placer.config.checks import check_whole, describe_value
 from placer.errors import PlaceError, SpecError, did_you_mean
 from placer.graph.model import Memory
 from placer.place import Cluster, NodeKind
-from placer.spec.decode import decode, fields, problem_free
-from placer.spec.names import quoted
+from placer.spec.decode import check_type, decode, fields_of
+from placer.spec.names import quote
 from placer.spec.problems import Problems
 from placer.spec.schema import Device, Nodes
-from placer.spec.tree import Mapping, Node, Scalar
+from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 
 _KIND = re.compile(r"[a-z][a-z0-9_]*")
 _MEMORY = re.compile(r"[1-9][0-9]{0,8}(KiB|MiB|GiB|TiB)")
-_KIND_RULE = "lower case letters, digits and _, beginning with a letter"
+_KIND_RULE = "use lower case letters, digits and _, and start with a letter"
 
 
 def read_nodes(
-    section: Node | None, counts: Counts[str, int] | None, problems: Problems
+    section: SpecNode | None, counts: Mapping[str, int] | None, problems: Problems
 ) -> Cluster | None:
-    """The cluster, or None when a part of it is wrong."""
-    if not isinstance(section, Mapping):
+    """Read the cluster; report errors and return None.
+
+    `counts` are numbers of nodes by kind, which replace those of the spec. Raises
+    SpecError if they are wrong.
+    """
+    if not isinstance(section, MappingNode):
         if section is not None:
-            message = f"'nodes' must be a mapping, not {shown(section.value)}"
+            message = f"'nodes' must be a mapping, not {describe_value(section.value)}"
             problems.add(message, section.span, "write for example worker: {count: 2}")
         return None
     if not section.entries:
@@ -49,24 +53,26 @@ def read_nodes(
     return _with_counts(cluster, counts) if counts else cluster
 
 
-def read_memory(section: Node | None) -> dict[tuple[str, str], Memory]:
-    """What one device of a node kind holds, by (node, device), where the spec says.
+def read_memory(section: SpecNode | None) -> dict[tuple[str, str], Memory]:
+    """Return the memory of a device by (node kind, device kind), where the spec has it.
 
-    The section has been read without a mistake.
+    The section has passed `read_nodes` without errors.
     """
-    found: dict[tuple[str, str], Memory] = {}
-    if not isinstance(section, Mapping):
-        return found
+    memory: dict[tuple[str, str], Memory] = {}
+    if not isinstance(section, MappingNode):
+        return memory
     for name, node in section:
-        devices = node.entries.get("devices") if isinstance(node, Mapping) else None
-        if isinstance(devices, Mapping):
+        devices = node.entries.get("devices") if isinstance(node, MappingNode) else None
+        if isinstance(devices, MappingNode):
             for device, entry in devices:
                 size = (
-                    entry.entries.get("memory") if isinstance(entry, Mapping) else None
+                    entry.entries.get("memory")
+                    if isinstance(entry, MappingNode)
+                    else None
                 )
-                if isinstance(size, Scalar):
-                    found[name, device] = Memory(_bytes(size.text), size.span)
-    return found
+                if isinstance(size, ScalarNode):
+                    memory[name, device] = Memory(_bytes(size.text), size.span)
+    return memory
 
 
 def _bytes(size: str) -> int:
@@ -74,22 +80,24 @@ def _bytes(size: str) -> int:
     return int(number) << {"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}[unit]
 
 
-def one_process(cluster: Cluster) -> Cluster:
-    """One worker with one device, of the first kind where ops stand by default."""
+def to_single_process(cluster: Cluster) -> Cluster:
+    """Return a cluster of one worker with one device of the default kind."""
     (device, _), *_ = cluster.default.devices
     return Cluster((NodeKind("worker", 1, ((device, 1),)),))
 
 
-def _kind(name: str, key: Scalar, node: Node, problems: Problems) -> NodeKind | None:
+def _kind(
+    name: str, key: ScalarNode, node: SpecNode, problems: Problems
+) -> NodeKind | None:
     if not _KIND.fullmatch(name):
-        problems.add(f"{quoted(name)} cannot name nodes", key.span, _KIND_RULE)
+        problems.add(f"{quote(name)} is not a valid node kind", key.span, _KIND_RULE)
         return None
     where = f"nodes.{name}"
-    if isinstance(node, Scalar) and isinstance(node.value, int):
-        message = f"{where} must be a mapping, not {shown(node.value)}"
+    if isinstance(node, ScalarNode) and isinstance(node.value, int):
+        message = f"{where} must be a mapping, not {describe_value(node.value)}"
         problems.add(message, node.span, f"write {{count: {node.text}}}")
         return None
-    if isinstance(node, Scalar) and node.value is None:
+    if isinstance(node, ScalarNode) and node.value is None:
         return NodeKind(name, 1)
     good = decode(node, Nodes, where, problems)
     if "count" not in good:
@@ -105,19 +113,19 @@ def _kind(name: str, key: Scalar, node: Node, problems: Problems) -> NodeKind | 
 
 
 def _devices(
-    node: Node | None, where: str, problems: Problems
+    node: SpecNode | None, where: str, problems: Problems
 ) -> tuple[tuple[str, int], ...] | None:
     if node is None:
         return (("cpu", 1),)
-    if not isinstance(node, Mapping) or not node.entries:
-        what = "empty" if isinstance(node, Mapping) else shown(node.value)
+    if not isinstance(node, MappingNode) or not node.entries:
+        what = "empty" if isinstance(node, MappingNode) else describe_value(node.value)
         message = f"'devices' in {where} must be a mapping, not {what}"
         problems.add(message, node.span, "write for example {cpu: 1, gpu: 8}")
         return None
     counted: list[tuple[str, int]] = []
     for name, value in node:
         if not _KIND.fullmatch(name):
-            message = f"{quoted(name)} cannot name devices"
+            message = f"{quote(name)} is not a valid device kind"
             problems.add(message, node.keys[name].span, _KIND_RULE)
             continue
         count = _device_count(name, value, f"{where}.devices.{name}", problems)
@@ -126,35 +134,37 @@ def _devices(
     return tuple(counted) if len(counted) == len(node.entries) else None
 
 
-def _device_count(name: str, node: Node, where: str, problems: Problems) -> int | None:
-    if not isinstance(node, Mapping):
-        field = fields(Device)["count"]
-        whole = problem_free(name, node, field.type, field.info, problems)
-        return int(node.value) if whole and isinstance(node.value, int) else None
+def _device_count(
+    name: str, node: SpecNode, where: str, problems: Problems
+) -> int | None:
+    if not isinstance(node, MappingNode):
+        field = fields_of(Device)["count"]
+        valid = check_type(name, node, field.type, field.info, problems)
+        return int(node.value) if valid and isinstance(node.value, int) else None
     good = decode(node, Device, where, problems)
     memory = good.get("memory")
     if memory is not None and not _MEMORY.fullmatch(memory):
         span = node.entries["memory"].span
-        message = f"'memory' must be a size, not {shown(memory)}"
+        message = f"'memory' must be a size, not {describe_value(memory)}"
         problems.add(message, span, "write for example 80GiB")
         return None
     return good.get("count") if "memory" in good else None
 
 
-def _check_counts(counts: Counts[str, int], section: Mapping) -> None:
-    """The caller's own mistakes have no place in the file and are raised at once."""
+def _check_counts(counts: Mapping[str, int], section: MappingNode) -> None:
+    """Check the caller's counts; raise their errors at once, without a position."""
     for name, count in counts.items():
         if name not in section.entries:
             raise SpecError(
-                f"no node '{name}' in this spec, to have {count} of",
+                f"no node kind '{name}' in this spec, so there cannot be {count}",
                 hint=did_you_mean(name, section.entries),
             )
-        problem = whole(count, least=1)
+        problem = check_whole(count, minimum=1)
         if problem:
-            raise SpecError(f"the number of nodes '{name}' {problem}")
+            raise SpecError(f"the number of nodes of kind '{name}' {problem}")
 
 
-def _with_counts(cluster: Cluster, counts: Counts[str, int]) -> Cluster:
+def _with_counts(cluster: Cluster, counts: Mapping[str, int]) -> Cluster:
     try:
         return Cluster(
             tuple(

@@ -1,4 +1,4 @@
-"""The section `parameters` and the optimizers' patterns: what holds for which one."""
+"""Reads the section `parameters`, and matches patterns against parameter names."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ from fnmatch import translate
 from typing import Any
 
 from placer.config import initializers
-from placer.config.checks import shown
+from placer.config.checks import describe_value
 from placer.errors import did_you_mean
 from placer.spec.decode import decode
-from placer.spec.names import quoted
+from placer.spec.names import quote
 from placer.spec.problems import Problems
 from placer.spec.schema import ParameterRule
-from placer.spec.tree import Node, Scalar, Sequence
+from placer.spec.tree import ScalarNode, SequenceNode, SpecNode
 
 
 class Pattern:
-    """A glob over parameter names, and whether it has taken one."""
+    """A glob over parameter names. `is_used` is whether it applies to a parameter."""
 
-    __slots__ = ("_fits", "node", "taken", "text")
+    __slots__ = ("_matches", "is_used", "node", "text")
 
-    def __init__(self, text: str, node: Node) -> None:
+    def __init__(self, text: str, node: SpecNode) -> None:
         self.text = text
         self.node = node
-        self.taken = False
-        self._fits = re.compile(translate(text)).match
+        self.is_used = False
+        self._matches = re.compile(translate(text)).match
 
-    def fits(self, name: str) -> bool:
-        return self._fits(name) is not None
+    def matches(self, name: str) -> bool:
+        """Return whether a parameter name matches the glob."""
+        return self._matches(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An entry of `parameters`; `init` is None where the op's own stands."""
+    """An entry of `parameters`. If `init` is None, the op's own initializer applies."""
 
     pattern: Pattern
     init: Any
@@ -42,12 +43,12 @@ class Rule:
     decay: bool
 
 
-def read_rules(section: Node | None, problems: Problems) -> list[Rule]:
-    """The entries that can be read, in order."""
+def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
+    """Return the entries without errors, in order; report errors."""
     if section is None:
         return []
-    if not isinstance(section, Sequence):
-        message = f"'parameters' must be a list, not {shown(section.value)}"
+    if not isinstance(section, SequenceNode):
+        message = f"'parameters' must be a list, not {describe_value(section.value)}"
         hint = 'write - {match: "h1.*", init: zeros}'
         problems.add(message, section.span, hint)
         return []
@@ -60,44 +61,46 @@ def read_rules(section: Node | None, problems: Problems) -> list[Rule]:
             init = None
         if {"match", "trainable", "decay"} <= good.keys():
             pattern = Pattern(good["match"], node.entries["match"])  # type: ignore[union-attr]
-            init = initializers.canonical(frozen(init))
+            init = initializers.canonicalize(freeze(init))
             rules.append(Rule(pattern, init, good["trainable"], good["decay"]))
     return rules
 
 
-def rule_of(name: str, rules: list[Rule]) -> Rule | None:
-    """The first rule that fits a parameter."""
+def find_rule(name: str, rules: list[Rule]) -> Rule | None:
+    """Return the first rule that matches a parameter, and mark its pattern as used."""
     for rule in rules:
-        if rule.pattern.fits(name):
-            rule.pattern.taken = True
+        if rule.pattern.matches(name):
+            rule.pattern.is_used = True
             return rule
     return None
 
 
-def unfit(patterns: list[Pattern], parameters: list[str], problems: Problems) -> None:
-    """Tell of every pattern that took no parameter, and why."""
+def report_unused_patterns(
+    patterns: list[Pattern], parameters: list[str], problems: Problems
+) -> None:
+    """Report every pattern that applies to no parameter, and why."""
     for pattern in patterns:
-        if pattern.taken:
+        if pattern.is_used:
             continue
-        shadowed = next((n for n in parameters if pattern.fits(n)), None)
-        span = pattern.node.inside if isinstance(pattern.node, Scalar) else None
+        shadowed = next((n for n in parameters if pattern.matches(n)), None)
+        span = pattern.node.inner_span if isinstance(pattern.node, ScalarNode) else None
         if shadowed is None:
-            message = f"no parameter fits {quoted(pattern.text)}"
+            message = f"no parameter matches {quote(pattern.text)}"
             problems.add(message, span, did_you_mean(pattern.text, parameters))
         else:
-            message = f"{quoted(pattern.text)} takes no parameter"
-            hint = f"'{shadowed}' is taken by an entry before it, or not trained"
+            message = f"{quote(pattern.text)} applies to no parameter"
+            hint = f"an earlier entry applies to '{shadowed}', or it is not trained"
             problems.add(message, span, hint)
 
 
-def frozen(node: Node | None) -> Any:
-    """A node's value with tuples for lists: what an attribute of an op may be."""
-    return None if node is None else _frozen(node.value)
+def freeze(node: SpecNode | None) -> Any:
+    """Return the value of a node with tuples for lists, as in attributes of ops."""
+    return None if node is None else _freeze(node.value)
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(map(_frozen, value))
+        return tuple(map(_freeze, value))
     if isinstance(value, dict):
-        return {key: _frozen(item) for key, item in value.items()}
+        return {key: _freeze(item) for key, item in value.items()}
     return value

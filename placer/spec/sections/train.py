@@ -1,4 +1,4 @@
-"""The section `train`: what is minimised, by which optimizers, and what is watched."""
+"""Reads the section `train`: the loss, the optimizers and the metrics."""
 
 from __future__ import annotations
 
@@ -7,35 +7,38 @@ from dataclasses import field as default
 from typing import Any, Literal
 
 from placer.config import optimizers, schedules
-from placer.config.checks import shown
+from placer.config.checks import describe_value
 from placer.errors import Span, did_you_mean
 from placer.place import Place
-from placer.spec.decode import decode, fields
+from placer.spec.decode import decode, fields_of
 from placer.spec.places import Places
 from placer.spec.problems import Problems
 from placer.spec.schema import Clip, Eval, Optimizer, Slicing, Train
-from placer.spec.sections.data import Rows
-from placer.spec.sections.parameters import Pattern, frozen
-from placer.spec.tree import Mapping, Node, Scalar, Sequence
+from placer.spec.sections.data import RowSources
+from placer.spec.sections.parameters import Pattern, freeze
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 
 
 @dataclass(slots=True)
 class Group:
-    """One entry of `optimizer`; a pattern of None takes all that is left."""
+    """One entry of `optimizer`. A pattern of None matches all remaining parameters.
+
+    `is_used` is whether it applies to a parameter.
+    """
 
     span: Span
     pattern: Pattern | None
     attrs: dict[str, Any]
     place: Place | None
-    taken: bool = False
+    is_used: bool = False
 
 
 @dataclass(slots=True)
 class Training:
-    """The section, read as far as it is good."""
+    """The content of the section, with defaults for keys that have errors."""
 
-    minimize: Scalar | None = None
-    metrics: list[Scalar] = default(default_factory=list)
+    minimize: ScalarNode | None = None
+    metrics: list[ScalarNode] = default(default_factory=list)
     groups: list[Group] = default(default_factory=list)
     clip: dict[str, float] | None = None
     epochs: int = 1
@@ -46,13 +49,13 @@ class Training:
 
 
 def read_train(
-    section: Node | None, places: Places, rows: Rows, problems: Problems
+    section: SpecNode | None, places: Places, rows: RowSources, problems: Problems
 ) -> Training:
-    """Read the section, for these rows to train and to evaluate on."""
+    """Read the section `train`; `rows` are the sources of the section `data`."""
     good = decode(section, Train, "train", problems)
-    how = ("epochs", "microbatches", "schedule", "nan")
-    training = Training(**{key: good[key] for key in how if key in good})
-    if not isinstance(section, Mapping):
+    plain = ("epochs", "microbatches", "schedule", "nan")
+    training = Training(**{key: good[key] for key in plain if key in good})
+    if not isinstance(section, MappingNode):
         return training
     if "minimize" in good:
         training.minimize = _scalar(section.get("minimize"))
@@ -61,19 +64,21 @@ def read_train(
             training.metrics = [training.minimize]
     else:
         node = section.entries["metrics"]
-        assert isinstance(node, Sequence)
+        assert isinstance(node, SequenceNode)
         training.metrics = _distinct(node, problems)
     if good.get("backward") is not None:
         training.backward = places.merge(None, section.get("backward"))
     training.clip = _clip(good.get("clip"), "train.clip", problems)
     slicing = decode(good.get("slicing"), Slicing, "train.slicing", problems)
     if not slicing:
-        slicing = {key: field.default for key, field in fields(Slicing).items()}
+        slicing = {key: field.default for key, field in fields_of(Slicing).items()}
     if (when := good.get("eval")) is not None:
         decode(when, Eval, "train.eval", problems)
-        if not rows.eval_given:
-            message = "'eval' in train has no rows to evaluate on"
-            problems.add(message, section.keys["eval"].span, "give data.eval a source")
+        if not rows.has_eval:
+            message = "'eval' in train needs rows to evaluate on"
+            problems.add(
+                message, section.keys["eval"].span, "add a source as data.eval"
+            )
     entries = good.get("optimizer")
     if entries is not None:
         training.groups = _groups(entries, slicing, places, problems)
@@ -81,68 +86,73 @@ def read_train(
             rate = group.attrs["learning_rate"]
             if rows.train is not None and not schedules.check(rate):
                 batch = rows.train.batch
-                group.attrs["learning_rate"] = schedules.of_batch(rate, batch)
+                group.attrs["learning_rate"] = schedules.fill_batch(rate, batch)
     return training
 
 
-def _scalar(node: Node | None) -> Scalar | None:
-    return node if isinstance(node, Scalar) else None
+def _scalar(node: SpecNode | None) -> ScalarNode | None:
+    return node if isinstance(node, ScalarNode) else None
 
 
-def _distinct(node: Sequence, problems: Problems) -> list[Scalar]:
-    found: dict[str, Scalar] = {}
+def _distinct(node: SequenceNode, problems: Problems) -> list[ScalarNode]:
+    metrics: dict[str, ScalarNode] = {}
     for item in node.items:
-        assert isinstance(item, Scalar)
-        if item.text in found:
+        assert isinstance(item, ScalarNode)
+        if item.text in metrics:
             problems.add(f"the metric '{item.text}' is listed twice", item.span)
-        found.setdefault(item.text, item)
-    return list(found.values())
+        metrics.setdefault(item.text, item)
+    return list(metrics.values())
 
 
-def _clip(node: Node | None, where: str, problems: Problems) -> dict[str, float] | None:
+def _clip(
+    node: SpecNode | None, where: str, problems: Problems
+) -> dict[str, float] | None:
     if node is None:
         return None
     good = decode(node, Clip, where, problems)
-    given = {key: float(bound) for key, bound in good.items() if bound is not None}
-    if len(given) == 1:
-        return given
-    if isinstance(node, Mapping) and node.entries.keys() <= good.keys():
-        message = f"{where} needs one of global_norm, norm and value"
+    bounds = {key: float(bound) for key, bound in good.items() if bound is not None}
+    if len(bounds) == 1:
+        return bounds
+    if isinstance(node, MappingNode) and node.entries.keys() <= good.keys():
+        message = f"{where} needs exactly one of global_norm, norm and value"
         problems.add(message, node.span, "write {global_norm: 1.0}")
     return None
 
 
 def _groups(
-    node: Node, slicing: dict[str, Any], places: Places, problems: Problems
+    node: SpecNode, slicing: dict[str, Any], places: Places, problems: Problems
 ) -> list[Group]:
-    entries = node.items if isinstance(node, Sequence) else [node]
+    entries = node.items if isinstance(node, SequenceNode) else [node]
     if not entries:
-        problems.add("'optimizer' lists no entry", node.span)
+        problems.add("'optimizer' is an empty list", node.span)
     groups = []
     for number, entry in enumerate(entries):
-        one = isinstance(node, Mapping)
+        one = isinstance(node, MappingNode)
         where = "train.optimizer" if one else f"train.optimizer[{number}]"
         group = read_group(entry, number, where, slicing, places, problems)
         if group is None:
             continue
         if group.pattern is None and entry is not entries[-1]:
-            message = f"without 'match', {where} takes every parameter that is left"
-            problems.add(message, group.span, "put it last, or give it a 'match'")
+            message = f"without 'match', {where} matches all remaining parameters"
+            problems.add(message, group.span, "put it last, or add a 'match'")
         groups.append(group)
     return groups
 
 
 def read_group(
-    entry: Node,
+    entry: SpecNode,
     number: int,
     where: str,
     slicing: dict[str, Any],
     places: Places,
     problems: Problems,
 ) -> Group | None:
-    """One entry of `optimizer`, the one of that number; None where it is wrong."""
-    if not isinstance(entry, Mapping):
-        message = f"{where} must be a mapping, not {shown(entry.value)}"
+    """Read entry `number` of `optimizer`; report errors and return None.
+
+    `where` is its name in messages; `slicing` are the fields of `train.slicing`.
+    """
+    if not isinstance(entry, MappingNode):
+        message = f"{where} must be a mapping, not {describe_value(entry.value)}"
         problems.add(message, entry.span, "write {op: sgd, learning_rate: 0.1}")
         return None
     name = _rule_name(entry, problems)
@@ -173,25 +183,25 @@ def read_group(
     return Group(span, pattern, attrs, place)
 
 
-def _rate(node: Node | None) -> Any:
-    rate = frozen(node)
+def _rate(node: SpecNode | None) -> Any:
+    rate = freeze(node)
     return float(rate) if isinstance(rate, int) else rate
 
 
-def _rule_name(entry: Mapping, problems: Problems) -> str | None:
+def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
     node = entry.get("op")
-    if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        return None  # decode tells it
+    if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
+        return None  # decode reports it
     if node.value in optimizers.names():
         return node.value
     hint = did_you_mean(node.value, optimizers.names())
-    problems.add(f"unknown optimizer '{node.value}'", node.inside, hint)
+    problems.add(f"unknown optimizer '{node.value}'", node.inner_span, hint)
     return None
 
 
-def _hyper(name: str, entry: Mapping, problems: Problems) -> dict[str, float]:
-    """The hyperparameters that are given and are not the default."""
-    found = {}
+def _hyper(name: str, entry: MappingNode, problems: Problems) -> dict[str, float]:
+    """Return the hyperparameters in an entry that differ from their defaults."""
+    hyper = {}
     for key, declared in optimizers.find(name).hyper.items():
         node = entry.get(key)
         if node is None:
@@ -200,5 +210,5 @@ def _hyper(name: str, entry: Mapping, problems: Problems) -> dict[str, float]:
         if problem:
             problems.add(problem, node.span)
         elif (value := declared.type(node.value)) != declared.default:
-            found[key] = value
-    return found
+            hyper[key] = value
+    return hyper

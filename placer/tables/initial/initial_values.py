@@ -1,7 +1,7 @@
-"""Initial values of parameters: the same bits for a slice, a row and the whole.
+"""Initial values of parameters, with the same bits for a slice, a row and the whole.
 
-Random ones are drawn element by element (`placer.tables.initial.draws`), those of an
-orthogonal matrix made of such elements.
+Random values are drawn element by element (`placer.tables.initial.draws`); an
+orthogonal matrix is computed from normal elements that are drawn in the same way.
 """
 
 from __future__ import annotations
@@ -16,21 +16,28 @@ import numpy as np
 from placer.config.initializers import (
     DEFAULT_NORMAL,
     DEFAULT_UNIFORM,
-    canonical,
+    canonicalize,
     check,
     check_shape,
     file_of,
 )
 from placer.errors import PlacerError
-from placer.tables.initial.draws import DRAWS, Floats, Key, fill, key_of, normal
+from placer.tables.initial.draws import (
+    DISTRIBUTIONS,
+    Floats,
+    Key,
+    fill_random,
+    normal,
+    parameter_key,
+)
 from placer.tables.initial.orthogonal import orthonormal_rows
-from placer.tables.initial.weight_file import flat_range
+from placer.tables.initial.weight_file import read_flat_range
 
-Init = str | Mapping[str, Any]
+Initializer = str | Mapping[str, Any]
 
-_TWO_STD = 0.87962566103423978  # deviation of a normal of deviation 1, cut at ± 2
+_TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated at ± 2
 
-_SCALED = {
+_SCALINGS = {
     "xavier_uniform": (1.0, "fan_avg", "uniform"),
     "xavier_normal": (1.0, "fan_avg", "normal"),
     "he_uniform": (2.0, "fan_in", "uniform"),
@@ -38,11 +45,11 @@ _SCALED = {
     "lecun_uniform": (1.0, "fan_in", "uniform"),
     "lecun_normal": (1.0, "fan_in", "normal"),
 }
-"""What each of these is of variance scaling: scale, mode and distribution."""
+"""Scale, mode and distribution of each initializer as a case of variance scaling."""
 
 
-def values(
-    init: Init,
+def compute_values(
+    init: Initializer,
     *,
     seed: int,
     name: str,
@@ -51,21 +58,34 @@ def values(
     stop: int,
     dtype: str,
 ) -> np.ndarray:
-    """Elements [start, stop) of a parameter flattened in C order: [stop - start].
+    """Return elements [start, stop) of a parameter flattened in C order.
 
-    Computed in float64 and then cast to `dtype`, so float32 and float64 agree to
-    rounding; those of a file (`{"file": path}`) are cast. PlacerError for an initialiser
-    that is none, or that fills no such shape.
+    Args:
+        init: an initializer as a spec writes it.
+        seed: the seed of the model.
+        name: the name of the parameter, which its random values depend on.
+        shape: the shape of the whole parameter.
+        start, stop: the range of elements.
+        dtype: the dtype of the result.
+
+    Returns:
+        An array of shape [stop - start]. It is computed in float64 and cast, so float32
+        and float64 values agree up to rounding. Values of a file (`{"file": path}`) are
+        cast from the file's dtype.
+
+    Raises:
+        PlacerError: for an unknown or malformed initializer, or one that cannot fill
+            this shape.
     """
     if (file := file_of(init)) is not None:
-        return flat_range(Path(file), name, shape, start, stop).astype(dtype)
+        return read_flat_range(Path(file), name, shape, start, stop).astype(dtype)
     if problem := check(init) or check_shape(init, shape):
         raise PlacerError(f"parameter {name}: {problem}")
     assert 0 <= start <= stop <= prod(shape), (name, start, stop, shape)
     out = np.empty(stop - start, dtype)
     if start == stop:
         return out
-    form, argument = _parse(canonical(init), shape)
+    form, argument = _parse(canonicalize(init), shape)
     match form:
         case "constant":
             out.fill(argument)
@@ -73,15 +93,18 @@ def values(
             row, column = divmod(np.arange(start, stop), shape[1])
             out[:] = np.where(row == column, argument, 0.0)
         case "orthogonal":
-            out[:] = argument * _orthogonal(key_of(seed, name), shape, start, stop)
+            out[:] = argument * _orthogonal(
+                parameter_key(seed, name), shape, start, stop
+            )
         case _:
-            draw = DRAWS[form](*argument)
-            fill(out, draw, key_of(seed, name), start, prod(shape[1:]))
+            draw = DISTRIBUTIONS[form](*argument)
+            fill_random(out, draw, parameter_key(seed, name), start, prod(shape[1:]))
     return out
 
 
-def _parse(init: Init, shape: tuple[int, ...]) -> tuple[str, Any]:
-    """The form reduced to one that is made below, with its argument."""
+def _parse(init: Initializer, shape: tuple[int, ...]) -> tuple[str, Any]:
+    """Reduce an initializer to a form that `compute_values` handles, and its
+    argument."""
     form: str
     argument: Any = None
     if isinstance(init, str):
@@ -104,18 +127,19 @@ def _parse(init: Init, shape: tuple[int, ...]) -> tuple[str, Any]:
                 return form, (argument.get("mean", 0.0), argument["std"])
             return form, (0.0, argument or DEFAULT_NORMAL)
         case "variance_scaling":
-            return _scaled(shape, **argument)
-    return _scaled(shape, *_SCALED[form])
+            return _variance_scaling(shape, **argument)
+    return _variance_scaling(shape, *_SCALINGS[form])
 
 
-def _scaled(
+def _variance_scaling(
     shape: tuple[int, ...],
     scale: float = 1.0,
     mode: str = "fan_in",
     distribution: str = "truncated_normal",
 ) -> tuple[str, tuple[float, float]]:
-    """The distribution of mean 0 and variance scale / fan, as Keras and JAX have it."""
-    fan_in, fan_out = fans(shape)
+    """Return the distribution with mean 0 and variance scale / fan, as Keras and JAX
+    define variance scaling."""
+    fan_in, fan_out = fan_in_out(shape)
     by_mode = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
     fan = by_mode[mode]
     match distribution:
@@ -124,14 +148,15 @@ def _scaled(
             return "uniform", (-limit, limit)
         case "normal":
             return "normal", (0.0, sqrt(scale / fan))
-    return "truncated_normal", (0.0, sqrt(scale / fan) / _TWO_STD)
+    return "truncated_normal", (0.0, sqrt(scale / fan) / _TRUNCATED_STD)
 
 
-def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """(fan_in, fan_out) of a parameter: [in, out], or [height, width, …, in, out].
+def fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return (fan_in, fan_out) of a parameter of shape [in, out], or [height, width, …,
+    in, out].
 
-    `in` is what one output sees: 1 in the kernel of a depthwise convolution. A
-    vector's fans are its length; a scalar's are 1.
+    `in` is the number of channels that one output sees: 1 in the kernel of a depthwise
+    convolution. Both fans of a vector are its length, and those of a scalar are 1.
     """
     if len(shape) < 2:
         n = max(1, prod(shape))
@@ -141,16 +166,17 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _orthogonal(key: Key, shape: tuple[int, ...], start: int, stop: int) -> Floats:
-    """Elements of [rows, columns], all dimensions but the last as rows.
+    """Return elements [start, stop) of an orthogonal matrix.
 
-    The fewer of the two are orthonormal. Of a wide matrix the rows that are asked for
-    are made, of a tall one the whole.
+    All dimensions but the last are rows. Rows or columns are orthonormal, whichever are
+    fewer. Only the rows of the range are computed of a wide matrix, and all of a tall
+    one.
     """
     height, width = prod(shape[:-1]), shape[-1]
     wide = height <= width
     first, last = (start // width, -(-stop // width)) if wide else (0, width)
     normals = np.empty((last, max(height, width)))
-    fill(normals.reshape(-1), normal(0.0, 1.0), key, 0, normals.shape[1])
+    fill_random(normals.reshape(-1), normal(0.0, 1.0), key, 0, normals.shape[1])
     rows = orthonormal_rows(normals, first)
     whole = rows if wide else rows.T
     return whole.reshape(-1)[start - first * width : stop - first * width]

@@ -1,10 +1,12 @@
-"""Random orthogonal matrices, row by row, with sums in one order on every machine.
+"""Random orthogonal matrices, row by row, summed in the same order on every machine.
 
-A Householder reflection for each of n normal vectors, of n, n - 1, … elements, make
-together what the QR decomposition of a normal matrix gives, with R's diagonal positive:
-an orthogonal matrix of the uniform (Haar) distribution (Stewart 1980; Mezzadri 2007).
-LAPACK's own sums depend on its threads and the processor; those here do not, and rows
-are made one by one, so that a slice costs no more than its own and has the same bits.
+The product of Householder reflections of n normal vectors with n, n - 1, … elements is
+the orthogonal factor of the QR decomposition of a normal matrix, with a positive
+diagonal of R. Its distribution is uniform (Haar measure; Stewart 1980, Mezzadri 2007).
+
+LAPACK is not used because the order of its sums depends on threads and the processor.
+Rows are computed independently of later rows, so a slice has the same bits as in the
+whole matrix, and its cost does not include later rows.
 """
 
 from __future__ import annotations
@@ -14,41 +16,45 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_CACHED = 1 << 16  # elements worked on at once: two such arrays stay in the L2 cache
+_CACHED = 1 << 16  # elements computed at a time: two such arrays stay in the L2 cache
 
 
 def orthonormal_rows(normals: Floats, first: int) -> Floats:
-    """Rows [first, k) of k orthonormal ones, from normal numbers [k, n], k <= n.
+    """Return rows [first, k) of k orthonormal rows.
 
-    Row j depends on rows [0, j] of `normals`, from column j on, alone.
+    `normals` are normally distributed numbers of shape [k, n], k <= n; the result has
+    the shape [k - first, n]. Row j depends only on rows [0, j] of `normals`, each row i
+    from its column i on.
     """
     k, n = normals.shape
     rows = np.zeros((k - first, n))
-    mirrors = np.zeros((k, n))
+    reflections = np.zeros((k, n))
     for j in range(k):
         x = normals[j, j:]
         length = np.sqrt((x * x).sum())
         if j >= first:
             rows[j - first, j:] = x / length
         # The reflection I - v vᵀ takes x to a multiple of the first axis.
-        v = mirrors[j, j:]
+        v = reflections[j, j:]
         v[:] = x
         v[0] += np.copysign(length, x[0])
         v *= 1.0 / np.sqrt(length * (length + abs(x[0])))
-    together = max(1, _CACHED // n)
-    spare = np.empty((together, n))
-    for low in range(first, k, together):
-        _reflect(rows[low - first : low - first + together], low, mirrors, spare)
+    rows_at_once = max(1, _CACHED // n)
+    spare = np.empty((rows_at_once, n))
+    for low in range(first, k, rows_at_once):
+        _reflect(
+            rows[low - first : low - first + rows_at_once], low, reflections, spare
+        )
     return rows
 
 
-def _reflect(rows: Floats, low: int, mirrors: Floats, spare: Floats) -> None:
-    """Reflect rows, numbered from `low`, by every mirror before each one's own."""
+def _reflect(rows: Floats, low: int, reflections: Floats, spare: Floats) -> None:
+    """Apply to each row, numbered from `low`, the reflections of all rows before it."""
     for j in reversed(range(low + len(rows) - 1)):
-        v = mirrors[j, j:]
+        v = reflections[j, j:]
         later = rows[max(0, j + 1 - low) :, j:]
         products = spare[: len(later), j:]
         np.multiply(later, v, out=products)
-        # `sum` adds along a row in pairs, in an order that its length alone fixes.
+        # `sum` adds pairwise along a row, in an order that depends only on its length.
         np.multiply(products.sum(axis=1, keepdims=True), v, out=products)
         later -= products

@@ -1,8 +1,7 @@
-"""Threefry-2x32: a random number is a function of a key and a counter, no state.
+"""Threefry-2x32: random numbers as a function of a key and a counter, without state.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), 20 rounds; the
-same function as `jax.random`'s threefry2x32, so JAX and compiled code can make the same
-bits.
+Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), with 20 rounds.
+It is the same function as threefry2x32 of `jax.random`, so JAX computes the same bits.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ _PARITY = 0x1BD11BDA
 def threefry2x32(
     key: tuple[Words, Words], counter: tuple[Words, Words]
 ) -> tuple[Words, Words]:
-    """Encrypt counters under keys: two uint32 words each, arrays that broadcast.
+    """Encrypt counters with keys.
 
+    A key and a counter are two uint32 arrays each; all four are broadcast together.
     Returns two new uint32 arrays of the broadcast shape.
     """
     k0, k1 = (np.asarray(k, np.uint32) for k in key)

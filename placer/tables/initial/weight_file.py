@@ -1,4 +1,4 @@
-"""Elements of a parameter from a safetensors file: no more of it is read than these."""
+"""Read a range of a parameter's elements from a safetensors file, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from placer.config.safetensors import read_tensors
 from placer.errors import DataError
 
 
-def flat_range(
+def read_flat_range(
     path: Path, name: str, shape: tuple[int, ...], start: int, stop: int
 ) -> npt.NDArray[Any]:
-    """Elements [start, stop) of the tensor of that name, flattened in C order, in the
-    file's dtype. DataError where the file has no such tensor of that shape."""
+    """Return elements [start, stop) of the tensor `name`, flattened in C order.
+
+    The result has the shape [stop - start] and the file's dtype. Raises DataError if
+    the file cannot be read, or has no tensor of that name and shape.
+    """
     try:
         tensor = read_tensors(path).get(name)
         if tensor is None or tensor.shape != shape:
-            there = "no such tensor" if tensor is None else f"{list(tensor.shape)}"
-            raise DataError(f"{path} has {there} for '{name}', which is {list(shape)}")
+            actual = "no such tensor" if tensor is None else f"{list(tensor.shape)}"
+            raise DataError(f"{path} has {actual} for '{name}', which is {list(shape)}")
         dtype = np.dtype(tensor.dtype)
-        at = tensor.at + start * dtype.itemsize
-        found = np.fromfile(path, dtype, stop - start, offset=at)
+        offset = tensor.offset + start * dtype.itemsize
+        elements = np.fromfile(path, dtype, stop - start, offset=offset)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as safetensors: {error}") from error
-    if found.size != stop - start:
+    if elements.size != stop - start:
         raise DataError(f"{path} ends within '{name}'")
-    return found
+    return elements

@@ -1,4 +1,4 @@
-"""An evaluation is over on a node when all that it recorded is computed."""
+"""An evaluation ends on a node when everything that it recorded is computed."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from placer.runtime.run.batches import Batches
 
 
 class Late:
-    """A value that is computed when it is asked for."""
+    """A value that is computed when it is read."""
 
     computed = False
 
@@ -20,8 +20,8 @@ class Late:
         return np.zeros(1, np.float32)
 
 
-def test_all_that_was_recorded_is_there_in_the_end():
-    """However often a batch records."""
+def test_all_recorded_values_are_computed_at_the_end():
+    """A batch may record several times."""
     order = Order(5, 2, False, 0, "keep")
     exchange = SimpleNamespace(new_step=lambda: None)
     batches = Batches(order, None)

@@ -1,5 +1,5 @@
-"""Metrics of a run: of every step, an epoch and an evaluation, scikit-learn's over the
-same rows, and the same bits however many nodes there are."""
+"""Metrics of steps, epochs and evaluations: they equal scikit-learn's over the same
+rows, and have the same bits for any number of nodes."""
 
 import json
 import math
@@ -32,8 +32,9 @@ SUMMED = {
 PLAIN = ["loss", "weight"]
 
 
-def drawn(rows, seed):
-    """Rows of which each batch has positives and negatives; chances on auc's grid."""
+def draw_rows(rows, seed):
+    """Draw rows with positives and negatives in each batch, and chances on auc's
+    grid."""
     rng = np.random.default_rng(seed)
     return {
         "scores": rng.normal(size=(rows, 4)).astype(np.float32),
@@ -73,8 +74,8 @@ def spec_of(workers):
 
 
 def by_scikit_learn(rows):
-    """Every metric of these rows."""
-    click, said = rows["click"], rows["chance"] > 0.5
+    """Return every metric of these rows."""
+    click, predicted = rows["click"], rows["chance"] > 0.5
     best = rows["scores"].argmax(1)
     guess, target = rows["guess"].ravel(), rows["target"].ravel()
     return {
@@ -83,9 +84,9 @@ def by_scikit_learn(rows):
             rows["kind"], rows["scores"], k=2, labels=range(4)
         ),
         "precision": metrics.precision_score(click, rows["chance"] > np.float32(0.4)),
-        "recall": metrics.recall_score(click, said),
+        "recall": metrics.recall_score(click, predicted),
         "recall_of_1": metrics.recall_score(rows["kind"] == 1, best == 1),
-        "f1": metrics.f1_score(click, said),
+        "f1": metrics.f1_score(click, predicted),
         "auc": metrics.roc_auc_score(click, rows["chance"]),
         "mae": metrics.mean_absolute_error(target, guess),
         "rmse": metrics.root_mean_squared_error(target, guess),
@@ -95,11 +96,11 @@ def by_scikit_learn(rows):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """By the number of workers: the run's result, and the lines of its history."""
+    """The result of a run and the lines of its history, by the number of workers."""
     folder = tmp_path_factory.mktemp("metrics")
     for which, rows, seed in (("train", TRAIN, 1), ("eval", EVAL, 2)):
-        np.savez(folder / f"{which}.npz", **drawn(rows, seed))
-    found = {}
+        np.savez(folder / f"{which}.npz", **draw_rows(rows, seed))
+    runs_by_workers = {}
     for workers in (0, 1, 2, 3):  # 0: as one process
         file = folder / f"of_{workers}.yaml"
         file.write_text(yaml.safe_dump(spec_of(max(workers, 1))))
@@ -107,68 +108,72 @@ def runs(tmp_path_factory):
         compile(file, build, single_process=workers == 0)
         result = run_in_threads(build, Options(steps=STEPS, history=history))
         lines = [json.loads(line) for line in history.read_text().splitlines()]
-        found[workers] = result, lines
-    return found
+        runs_by_workers[workers] = result, lines
+    return runs_by_workers
 
 
-def check(found, rows, where):
-    for name, wanted in by_scikit_learn(rows).items():
+def check_metrics(numbers, rows, where):
+    for name, expected in by_scikit_learn(rows).items():
         close = {"rel": 1e-6, "abs": 1e-7} if name in SUMMED else {"rel": 1e-15}
-        assert found[name] == pytest.approx(wanted, **close), (where, name)
+        assert numbers[name] == pytest.approx(expected, **close), (where, name)
 
 
-def taken(rows, numbers):
+def select(rows, numbers):
     return {name: column[numbers] for name, column in rows.items()}
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
-def test_every_number_is_scikit_learn_s_over_all_rows_of_it(workers, runs):
+def test_every_metric_equals_that_of_scikit_learn(workers, runs):
     result, lines = runs[workers]
-    train, order = drawn(TRAIN, 1), Order(TRAIN, BATCH, False, 0, "keep")
+    train, order = draw_rows(TRAIN, 1), Order(TRAIN, BATCH, False, 0, "keep")
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     for number, line in enumerate(lines):
         epoch, index = divmod(number, order.steps_per_epoch)
-        check(line["metrics"], taken(train, order.indices(epoch + 1, index)), line)
-    check(result.metrics, taken(train, slice(2 * BATCH)), "the part of the last epoch")
+        check_metrics(
+            line["metrics"], select(train, order.indices(epoch + 1, index)), line
+        )
+    check_metrics(
+        result.metrics, select(train, slice(2 * BATCH)), "the part of the last epoch"
+    )
     evaluated = {line["step"]: line["eval"] for line in lines if "eval" in line}
     assert list(evaluated) == [3, STEPS]
     for found in evaluated.values():
-        check(found, drawn(EVAL, 2), "an evaluation")
+        check_metrics(found, draw_rows(EVAL, 2), "an evaluation")
     assert evaluated[STEPS] == result.eval
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_counts_have_the_same_bits_as_one_process(workers, runs):
     def counted(result, lines):
-        told = [result.metrics, result.eval, *(line["metrics"] for line in lines)]
-        told += [line["eval"] for line in lines if "eval" in line]
-        return [[numbers[name] for name in COUNTED] for numbers in told]
+        reports = [result.metrics, result.eval, *(line["metrics"] for line in lines)]
+        reports += [line["eval"] for line in lines if "eval" in line]
+        return [[numbers[name] for name in COUNTED] for numbers in reports]
 
     assert counted(*runs[workers]) == counted(*runs[0])
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
-def test_a_plain_number_is_told_as_it_is_and_averaged_by_rows(workers, runs):
+def test_a_plain_number_is_reported_and_averaged_by_rows(workers, runs):
     result, lines = runs[workers]
     for name in PLAIN:
-        told = [line["metrics"][name] for line in lines]
+        numbers = [line["metrics"][name] for line in lines]
         rows = (12, 12)  # of the two steps of the last epoch that were made
-        mean = math.fsum(n * v for n, v in zip(rows, told[3:], strict=True)) / 24
+        mean = math.fsum(n * v for n, v in zip(rows, numbers[3:], strict=True)) / 24
         assert result.metrics[name] == pytest.approx(mean, rel=1e-15)
-        assert len(set(told)) == STEPS
+        assert len(set(numbers)) == STEPS
     assert lines[0]["metrics"]["weight"] == 1.0
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_a_short_tail_counts_by_its_rows(workers, runs, tmp_path):
     folder = tmp_path
-    np.savez(folder / "train.npz", **drawn(TRAIN, 1))
-    np.savez(folder / "eval.npz", **drawn(EVAL, 2))
+    np.savez(folder / "train.npz", **draw_rows(TRAIN, 1))
+    np.savez(folder / "eval.npz", **draw_rows(EVAL, 2))
     (folder / "model.yaml").write_text(yaml.safe_dump(spec_of(workers)))
     compile(folder / "model.yaml", folder / "build")
     result = run_in_threads(folder / "build", Options(steps=3))
     _, lines = runs[workers]
-    told = [line["metrics"]["loss"] for line in lines[:3]]
-    mean = math.fsum(n * v for n, v in zip((12, 12, 5), told, strict=True)) / TRAIN
+    numbers = [line["metrics"]["loss"] for line in lines[:3]]
+    mean = math.fsum(n * v for n, v in zip((12, 12, 5), numbers, strict=True)) / TRAIN
     assert result.metrics["loss"] == pytest.approx(mean, rel=1e-15)
-    check(result.metrics, drawn(TRAIN, 1), "an epoch")
+    check_metrics(result.metrics, draw_rows(TRAIN, 1), "an epoch")

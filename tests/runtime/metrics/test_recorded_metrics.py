@@ -1,4 +1,4 @@
-"""Recording a metric waits for nothing, and what goes wrong with it is not lost."""
+"""Recording a metric does not wait, and its errors are not lost."""
 
 import threading
 
@@ -9,41 +9,41 @@ from placer import RunError, compile
 from placer.build.plan import read_plan
 from placer.channel.memory import MemoryHub
 from placer.channel.protocol import Cause
-from placer.resources import find
-from placer.runtime.metrics.stream import BEHIND, Metrics
+from placer.resources import find_file
+from placer.runtime.metrics.stream import MAX_PENDING, MetricsStream
 
 RIGHT = np.array([3, 4, 0], np.int32)
 
 
-def unwatched(step, loss):
+def ignore_loss(step, loss):
     pass
 
 
 class Late:
-    """A value that is being computed until it is `ready`."""
+    """A value whose computation takes until `ready` is set."""
 
     def __init__(self):
-        self.asked = threading.Event()
+        self.requested = threading.Event()
         self.ready = threading.Event()
 
     def __float__(self):
-        self.asked.set()
+        self.requested.set()
         assert self.ready.wait(60)
         return 0.5
 
 
 @pytest.fixture
 def plan(tmp_path):
-    """One worker that trains two_workers' model."""
-    spec = find("specs/two_workers.yaml")
+    """The plan of two_workers for one process."""
+    spec = find_file("specs/two_workers.yaml")
     compile(spec, tmp_path / "build", single_process=True)
     return read_plan(tmp_path / "build")
 
 
 @pytest.fixture
 def two(tmp_path):
-    """Both workers, of which the second records."""
-    compile(find("specs/two_workers.yaml"), tmp_path / "build")
+    """The plan of two_workers, whose second worker records."""
+    compile(find_file("specs/two_workers.yaml"), tmp_path / "build")
     return read_plan(tmp_path / "build")
 
 
@@ -52,46 +52,48 @@ def channel_of(plan, node="worker:0"):
     return hub.channel(node)
 
 
-def test_a_step_does_not_wait_for_its_numbers(plan):
+def test_a_step_does_not_wait_for_its_metrics(plan):
     lines, late = [], Late()
-    with Metrics(plan, channel_of(plan), lines.append, unwatched) as metrics:
+    with MetricsStream(plan, channel_of(plan), lines.append, ignore_loss) as metrics:
         for step in (1, 2, 3):
             metrics.record({"loss": late, "accuracy": RIGHT}, 1)
-            metrics.step(step, 1, 4)
-        assert late.asked.wait(60)
+            metrics.end_step(step, 1, 4)
+        assert late.requested.wait(60)
         assert lines == []
         late.ready.set()
     assert [line.step for line in lines] == [1, 2, 3]
     assert lines[0].metrics == {"loss": 0.5, "accuracy": 0.75}
 
 
-def test_nor_does_a_node_that_sends_them(two):
+def test_a_node_that_sends_metrics_does_not_wait_for_them(two):
     hub = MemoryHub([n.name for n in two.nodes], deadline=60)
     (recorder,) = (n for n in two.nodes if n.step.metrics)
     assert recorder.name != two.control
     lines, late = [], Late()
-    with Metrics(two, hub.channel(two.control), lines.append, unwatched) as control:
-        control.step(1, 1, 4)
-        with Metrics(
-            two, hub.channel(recorder.name), lines.append, unwatched
+    with MetricsStream(
+        two, hub.channel(two.control), lines.append, ignore_loss
+    ) as control:
+        control.end_step(1, 1, 4)
+        with MetricsStream(
+            two, hub.channel(recorder.name), lines.append, ignore_loss
         ) as metrics:
             metrics.record({"loss": late, "accuracy": RIGHT}, 1)
-            metrics.step(1, 1, 4)
-            assert late.asked.wait(60)
+            metrics.end_step(1, 1, 4)
+            assert late.requested.wait(60)
             late.ready.set()
     assert [line.metrics for line in lines] == [{"loss": 0.5, "accuracy": 0.75}]
 
 
-def test_an_evaluation_is_added_up_and_goes_with_the_step_before_it(plan):
+def test_an_evaluation_is_reported_with_the_step_before_it(plan):
     lines = []
-    with Metrics(plan, channel_of(plan), lines.append, unwatched) as metrics:
+    with MetricsStream(plan, channel_of(plan), lines.append, ignore_loss) as metrics:
         metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
-        metrics.step(1, 1, 4)
+        metrics.end_step(1, 1, 4)
         metrics.record({"loss": 2.0, "accuracy": RIGHT}, 4)
         metrics.record({"loss": 5.0, "accuracy": np.array([0, 2, 0], np.int32)}, 2)
-        metrics.evaluation(1, 6)
+        metrics.end_evaluation(1, 6)
         metrics.record({"loss": 3.0, "accuracy": RIGHT}, 1)
-        metrics.step(2, 1, 4)
+        metrics.end_step(2, 1, 4)
     first, second = lines
     assert first.eval == {"loss": 3.0, "accuracy": 0.5}
     assert first.metrics == {"loss": 1.0, "accuracy": 0.75}
@@ -101,26 +103,26 @@ def test_an_evaluation_is_added_up_and_goes_with_the_step_before_it(plan):
 def test_counts_beyond_32_bits_are_exact(plan):
     lines = []
     many = np.array([2**31 - 1, 2**31 - 1, 0], np.int32)
-    with Metrics(plan, channel_of(plan), lines.append, unwatched) as metrics:
+    with MetricsStream(plan, channel_of(plan), lines.append, ignore_loss) as metrics:
         metrics.record({"loss": 0.0, "accuracy": many}, 1)
-        metrics.step(1, 1, 4)
+        metrics.end_step(1, 1, 4)
         for _ in range(3):
             metrics.record({"loss": 0.0, "accuracy": many}, 4)
         metrics.record({"loss": 0.0, "accuracy": np.array([0, 3, 0], np.int32)}, 4)
-        metrics.evaluation(1, 16)
+        metrics.end_evaluation(1, 16)
     whole = 3 * (2**31 - 1)
     assert lines[0].eval["accuracy"] == whole / (whole + 3)
 
 
-def test_what_goes_wrong_with_a_line_is_raised_and_nobody_waits_for_room(plan):
+def test_an_error_of_the_stream_is_raised_and_the_queue_is_drained(plan):
     def full(line):
         raise RunError("the disk is full")
 
     def record_many():
-        with Metrics(plan, channel_of(plan), full, unwatched) as metrics:
-            for step in range(1, 3 * BEHIND):
+        with MetricsStream(plan, channel_of(plan), full, ignore_loss) as metrics:
+            for step in range(1, 3 * MAX_PENDING):
                 metrics.record({"loss": 1.0, "accuracy": RIGHT}, 1)
-                metrics.step(step, 1, 4)
+                metrics.end_step(step, 1, 4)
 
     with pytest.raises(RunError, match="the disk is full"):
         record_many()
@@ -130,9 +132,11 @@ def test_a_failed_step_does_not_wait_for_metrics(plan):
     late = Late()
 
     def fail():
-        with Metrics(plan, channel_of(plan), lambda line: None, unwatched) as metrics:
+        with MetricsStream(
+            plan, channel_of(plan), lambda line: None, ignore_loss
+        ) as metrics:
             metrics.record({"loss": late, "accuracy": RIGHT}, 1)
-            assert late.asked.wait(60)
+            assert late.requested.wait(60)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -141,14 +145,14 @@ def test_a_failed_step_does_not_wait_for_metrics(plan):
     late.ready.set()
 
 
-def test_the_run_s_end_ends_the_wait_for_other_nodes(two):
+def test_an_aborted_run_ends_the_wait_for_other_nodes(two):
     hub = MemoryHub([n.name for n in two.nodes], deadline=60)
     channel = hub.channel(two.control)
-    metrics = Metrics(two, channel, lambda line: None, unwatched)
+    metrics = MetricsStream(two, channel, lambda line: None, ignore_loss)
 
     def wait_for_the_other():
         with metrics:
-            metrics.step(1, 1, 4)
+            metrics.end_step(1, 1, 4)
             hub.channel("worker:1").abort(Cause("worker:1", "step 1", "it is out"))
 
     with pytest.raises(RunError, match="it is out"):

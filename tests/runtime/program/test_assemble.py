@@ -1,8 +1,8 @@
-"""A parameter put together from blocks that came side by side, and from others."""
+"""Parameters assembled from received blocks, and from other blocks."""
 
 import numpy as np
 
-from placer.build.plan import Edge, Moved
+from placer.build.plan import Edge, EdgeValue
 from placer.channel.memory import MemoryHub
 from placer.channel.protocol import Key
 from placer.runtime.program.exchange import Exchange
@@ -11,10 +11,10 @@ NODES = ["ps:0", "worker:0"]
 KEY = Key(1, 1)
 
 
-def received():
-    """A worker's end, and the two blocks of `w` that it has received."""
+def receive_blocks():
+    """Return a worker's exchange, and the two blocks of `w` that it has received."""
     moved = [
-        Moved(
+        EdgeValue(
             f"w.block{i}", f"w.block{i}.copy", "float32", (4,), ("R", "R"),
             whole="w", at=4 * i, numel=8,
         )
@@ -27,15 +27,15 @@ def received():
     return worker, worker.receive(KEY, 1)
 
 
-def test_blocks_that_lie_side_by_side_are_not_copied():
-    worker, blocks = received()
+def test_adjacent_blocks_are_not_copied():
+    worker, blocks = receive_blocks()
     whole = worker.assemble(blocks, (2, 4))
     np.testing.assert_array_equal(whole, np.arange(8).reshape(2, 4))
     assert np.shares_memory(whole, blocks[0])
 
 
-def test_blocks_from_elsewhere_are_put_together():
-    worker, (first, second) = received()
+def test_other_blocks_are_concatenated():
+    worker, (first, second) = receive_blocks()
     other = np.full(4, 9, np.float32)
     for blocks in ((second, first), (first, other), (first, second, other)):
         whole = worker.assemble(blocks, (len(blocks), 4))

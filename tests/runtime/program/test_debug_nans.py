@@ -1,4 +1,4 @@
-"""`debug_nans` names the op that a loss which is not finite comes from."""
+"""`debug_nans` names the op that causes a loss that is not finite."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ MASKED = """\
 
 @pytest.fixture
 def run(tmp_path, quick_compilation):
-    def launched(ops, x, rate=0.1):
+    def launch(ops, x, rate=0.1):
         np.savez(tmp_path / "rows.npz", x=np.asarray(x, np.float32))
         text = SPEC.replace("OPS", ops).replace("RATE", str(rate))
         (tmp_path / "model.yaml").write_text(text)
         placer.compile(tmp_path / "model.yaml", tmp_path / "build")
         return placer.launch(tmp_path / "build", debug_nans=True, in_process=True)
 
-    return launched
+    return launch
 
 
 def failure(run, *args, **kwargs):
-    """What the run ends with; where in which program is `at N`."""
+    """Return the message of the run's error; its position in the program is `at N`."""
     with pytest.raises(RunError) as error:
         run(*args, **kwargs)
     return re.sub(r"at [\w-]+/program.py:\d+, \w+", "at N", str(error.value))
 
 
-def test_nan_in_the_data_is_seen_where_it_is_used(run):
+def test_nan_in_the_data_is_found_where_it_is_used(run):
     x = np.ones((12, 2))
     x[5, 1] = np.nan
     ops = """\
@@ -56,36 +56,39 @@ def test_nan_in_the_data_is_seen_where_it_is_used(run):
     ops: [{name: loss, op: reduce_mean, in: h}]"""
     assert failure(run, ops, x) == (
         "worker:0: step 2: FloatingPointError: fc gives nan in 1 of 4 values; its"
-        " operand 1 is not finite already\n  at N: op h at model.yaml:6:18"
+        " operand 1 is already not finite\n  at N: op h at model.yaml:6:18"
     )
 
 
-def test_what_a_gradient_gives_is_seen_before_a_parameter_has_it(run):
-    """The root of 0 is 0, its slope is not finite: the loss of step 1 is."""
+def test_nan_of_a_gradient_is_found_before_the_update(run):
+    """The square root of 0 is 0, so the loss of step 1 is finite; its gradient is
+    not."""
     ops = """\
   - {name: h, op: fc, in: x, size: 1}
   - {name: none, op: scale, in: h, factor: 0.0}
   - {name: root, op: sqrt, in: none}
   - {name: loss, op: reduce_mean, in: root}"""
-    said = failure(run, ops, np.ones((4, 2)))
-    assert "step 1: FloatingPointError: scale.backward gives nan" in said
-    assert "first in this step: sqrt.backward gives inf in 2 of 2 values" in said
-    assert said.endswith("at N: op none at model.yaml:6:12")
+    message = failure(run, ops, np.ones((4, 2)))
+    assert "step 1: FloatingPointError: scale.backward gives nan" in message
+    assert "first in this step: sqrt.backward gives inf in 2 of 2 values" in message
+    assert message.endswith("at N: op none at model.yaml:6:12")
 
 
-def test_an_infinite_loss_names_the_op_that_was_infinite_first(run):
+def test_an_infinite_loss_names_the_first_infinite_op(run):
     ops = """\
   - {name: h, op: fc, in: x, size: 1}
   - {name: huge, op: exp, in: x, place: /node:worker}
   - {name: both, op: mul, in: [huge, h]}
   - {name: loss, op: reduce_mean, in: both}"""
-    said = failure(run, ops, np.full((4, 2), 1000.0))
-    assert "step 1: FloatingPointError: " in said
-    assert re.search(r"first in this step: exp gives inf in \d of \d values at N", said)
-    assert "op huge at model.yaml:6:12" in said
+    message = failure(run, ops, np.full((4, 2), 1000.0))
+    assert "step 1: FloatingPointError: " in message
+    assert re.search(
+        r"first in this step: exp gives inf in \d of \d values at N", message
+    )
+    assert "op huge at model.yaml:6:12" in message
 
 
-def test_infinity_that_is_masked_stops_nothing(run):
+def test_masked_infinity_does_not_stop_the_run(run):
     x = np.ones((8, 2))
     x[2, 0] = 0
     assert np.isfinite(run(MASKED, x).metrics["loss"])

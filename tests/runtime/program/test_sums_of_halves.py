@@ -1,10 +1,10 @@
-"""What several nodes send in halves is summed in float32 and rounded once."""
+"""Half floats that several nodes send are added in float32 and rounded once."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from placer.build.plan import Edge, Moved
+from placer.build.plan import Edge, EdgeValue
 from placer.channel.memory import MemoryHub
 from placer.channel.protocol import Key
 from placer.runtime.program.exchange import Exchange
@@ -12,12 +12,13 @@ from placer.runtime.program.exchange import Exchange
 NODES = ["worker:0", "worker:1", "worker:2"]
 KEY = Key(1, 1)
 LITTLE = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
-"""What is lost when it is added to 1; twice as much is not."""
+"""A number that is lost when it is added to 1; twice that number is not."""
 
 
-def summed(dtype, layout):
-    """What each node has of the sum of 1, a little and a little in 6 elements."""
-    moved = Moved("g", "sum", dtype, (6,), ("P", layout))
+def sum_over_nodes(dtype, layout):
+    """Return what each node receives of the sum of 1, LITTLE and LITTLE in 6
+    elements."""
+    moved = EdgeValue("g", "sum", dtype, (6,), ("P", layout))
     edge = Edge(1, tuple(NODES), tuple(NODES), (moved,), nbytes=0)
     hub = MemoryHub(NODES, deadline=10)
     ends = [Exchange(node, hub.channel(node), {1: edge}, 2) for node in NODES]
@@ -30,8 +31,8 @@ def summed(dtype, layout):
 
 @pytest.mark.parametrize("layout", ["R", "S"])
 @pytest.mark.parametrize("dtype", LITTLE)
-def test_sums_of_halves_are_rounded_once(dtype, layout):
-    for found in summed(dtype, layout):
+def test_sums_of_half_floats_are_rounded_once(dtype, layout):
+    for found in sum_over_nodes(dtype, layout):
         assert found.dtype.name == dtype
         assert found.shape == ((6,) if layout == "R" else (2,))
         assert (found.astype(np.float32) == 1 + 2 * LITTLE[dtype]).all()

@@ -1,4 +1,4 @@
-"""Sums over nodes whose parts leave the range of their dtype although the whole does not."""
+"""Sums over nodes whose parts overflow their dtype although the whole sum does not."""
 
 import numpy as np
 import pytest
@@ -33,8 +33,8 @@ train:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("single_process", [True, False])
-def test_a_sum_is_whole_before_it_overflows(tmp_path, dtype, single_process):
-    # Twice the 40,000 of worker 0 is no float16, and 0 / 0 on worker 1 is NaN.
+def test_only_the_whole_sum_can_overflow(tmp_path, dtype, single_process):
+    # Twice the 40,000 of worker 0 overflows float16, and 0 / 0 on worker 1 is NaN.
     x = np.array([[20000], [20000], [-19000], [-19000]], np.float32)
     z = np.array([[1], [0], [0], [0]], np.float32)
     np.savez(tmp_path / "rows.npz", x=x, z=z)
@@ -42,6 +42,6 @@ def test_a_sum_is_whole_before_it_overflows(tmp_path, dtype, single_process):
     compile_model(
         tmp_path / "parts.yaml", tmp_path / "build", single_process=single_process
     )
-    found = run_in_threads(tmp_path / "build", Options(steps=1)).metrics
-    assert found["scaled"] == pytest.approx(4000, rel=0.1)
-    assert found["inverse"] == 0
+    metrics = run_in_threads(tmp_path / "build", Options(steps=1)).metrics
+    assert metrics["scaled"] == pytest.approx(4000, rel=0.1)
+    assert metrics["inverse"] == 0

@@ -1,4 +1,5 @@
-"""What a node does before the nodes meet: it compiles, and keeps memory and programs."""
+"""What a node does before the first step: it compiles, and caches memory and
+programs."""
 
 import os
 import subprocess
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 
 from placer.compiler import compile as compile_model
-from placer.memory.allocator import FROM
-from placer.resources import find
+from placer.memory.allocator import MIN_STEP_BYTES
+from placer.resources import find_file
 from placer.runtime.run import process
 from placer.runtime.run.state import Options
 from placer.spec import load, load_text
@@ -17,24 +18,24 @@ from placer.spec import load, load_text
 
 @pytest.fixture
 def programs(monkeypatch):
-    """The jitted functions of the programs that are loaded, by name."""
-    found = {}
+    """The jitted functions of all loaded programs, by node and name."""
+    functions = {}
     load_program = process.load_program
 
-    def watched(folder, plan, node):
+    def load_and_record(folder, plan, node):
         hooks = load_program(folder, plan, node)
         for name, value in hooks[0].__globals__.items():
             if hasattr(value, "_cache_size"):
-                found[node.name, name] = value
+                functions[node.name, name] = value
         return hooks
 
-    monkeypatch.setattr(process, "load_program", watched)
-    return found
+    monkeypatch.setattr(process, "load_program", load_and_record)
+    return functions
 
 
 @pytest.mark.parametrize("spec", ["digits", "two_workers", "diabetes"])
-def test_no_step_compiles_what_the_rehearsal_did_not(tmp_path, programs, spec):
-    compile_model(load(find(f"specs/{spec}.yaml")), tmp_path / "build")
+def test_steps_compile_nothing_after_the_warm_up(tmp_path, programs, spec):
+    compile_model(load(find_file(f"specs/{spec}.yaml")), tmp_path / "build")
     check_compiled_ahead(tmp_path / "build", programs, steps=3)
 
 
@@ -52,7 +53,7 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
 """
 
 
-def test_a_node_that_reads_no_rows_compiles_the_short_last_batch_ahead(
+def test_a_node_without_rows_compiles_the_short_batch_in_the_warm_up(
     tmp_path, programs
 ):
     np.savez(tmp_path / "rows.npz", x=np.ones((10, 4)), y=np.ones((10, 1)))
@@ -64,45 +65,45 @@ def test_a_node_that_reads_no_rows_compiles_the_short_last_batch_ahead(
 
 def check_compiled_ahead(build, programs, steps):
     sizes = []
-    rehearse = process.execute.__globals__["rehearse"]
+    run_warm_up = process.execute.__globals__["run_warm_up"]
 
-    def counted(*args):
-        rehearse(*args)
+    def warm_up_and_count(*args):
+        run_warm_up(*args)
         sizes.append({key: fn._cache_size() for key, fn in programs.items()})
 
-    process.execute.__globals__["rehearse"] = counted
+    process.execute.__globals__["run_warm_up"] = warm_up_and_count
     try:
         process.run_in_threads(build, Options(steps=steps))
     finally:
-        process.execute.__globals__["rehearse"] = rehearse
+        process.execute.__globals__["run_warm_up"] = run_warm_up
     assert programs
     assert sizes
     after = {key: fn._cache_size() for key, fn in programs.items()}
     readers = {key: size for key, size in after.items() if key[0].startswith("worker")}
-    # Threads share nothing here: the last of them has seen what each has compiled.
+    # The last thread's count includes everything that any of them has compiled.
     for key, size in readers.items():
         assert size == max(seen.get(key, 0) for seen in sizes), key
 
 
-def test_a_large_step_keeps_its_memory():
+def test_the_memory_of_a_large_step_is_kept():
     code = f"""
 import resource
 from placer.memory.allocator import keep_memory
 import numpy as np
-assert not keep_memory({FROM} - 1)
+assert not keep_memory({MIN_STEP_BYTES} - 1)
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.empty(64 << 20, np.uint8).fill(1)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 before = min(faults(), faults())
-assert keep_memory({FROM})
+assert keep_memory({MIN_STEP_BYTES})
 faults()
 assert faults() < before / 4, "the second time the same pages are there"
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_compiled_programs_are_kept_where_the_user_says(tmp_path):
+def test_compiled_programs_are_cached_in_placer_cache(tmp_path):
     code = """
 import jax, sys
 from placer.memory.compilation import cache_folder, keep_compiled
@@ -116,7 +117,7 @@ assert folder.is_dir()
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env=env)
 
 
-def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path):
+def test_nothing_is_cached_in_a_folder_that_cannot_be_written(tmp_path):
     code = """
 import jax
 from placer.memory.compilation import keep_compiled
@@ -129,7 +130,7 @@ assert jax.config.jax_compilation_cache_dir == before
     subprocess.run([sys.executable, "-c", code], check=True, env=env)
 
 
-def test_a_user_without_a_home_keeps_nothing():
+def test_nothing_is_cached_for_a_user_without_a_home():
     code = """
 import jax
 from placer.memory.compilation import keep_compiled
@@ -148,7 +149,7 @@ assert jax.config.jax_compilation_cache_dir is None
     assert done.returncode == 0, done.stderr
 
 
-def test_a_folder_that_jax_was_told_of_stays(tmp_path):
+def test_jax_keeps_a_configured_cache_folder(tmp_path):
     code = """
 import jax, sys
 from placer.memory.compilation import keep_compiled
@@ -161,27 +162,27 @@ assert jax.config.jax_compilation_cache_dir == sys.argv[1]
     subprocess.run([sys.executable, "-c", code, own], check=True, env=env)
 
 
-def test_a_server_that_computes_nothing_does_without_jax(tmp_path):
+def test_a_server_that_computes_nothing_does_not_import_jax(tmp_path):
     build = tmp_path / "build"
-    model = load(find("specs/seed_ctr.yaml"), nodes={"worker": 1, "ps": 1})
+    model = load(find_file("specs/seed_ctr.yaml"), nodes={"worker": 1, "ps": 1})
     plan = compile_model(model, build)
     assert [node.computes for node in plan.nodes] == [("cpu:0",), ()]
     code = """
 import sys
 from pathlib import Path
 from placer.build.plan import read_plan
-from placer.runtime.program.devices import in_precision, opened
+from placer.runtime.program.devices import in_precision, open_devices
 plan = read_plan(Path(sys.argv[1]))
 server = plan.nodes[1]
 import placer.runtime.run.executor, placer.runtime.run.tables
-with opened(server, False), in_precision(plan, server):
+with open_devices(server, False), in_precision(plan, server):
     assert "jax" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, str(build)], check=True)
 
 
-def test_threads_leave_what_jax_keeps_to_their_process(tmp_path):
-    compile_model(load(find("specs/two_workers.yaml")), tmp_path / "build")
+def test_threads_do_not_configure_the_cache_of_jax(tmp_path):
+    compile_model(load(find_file("specs/two_workers.yaml")), tmp_path / "build")
     code = """
 import sys, jax
 import placer

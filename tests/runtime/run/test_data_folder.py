@@ -1,4 +1,4 @@
-"""Modules of a spec find the files beside it, wherever the build is."""
+"""Modules of a spec find the files beside the spec, wherever the build is."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def text():
 """
 
 
-def compiled(folder: Path, **files: str) -> Path:
-    """The build of a spec with these files beside it, in another folder."""
+def compile_with(folder: Path, **files: str) -> Path:
+    """Compile a spec with these files beside it, into another folder."""
     (folder / "spec").mkdir()
     for name, text in {"model.yaml": SPEC, "scaled.py": SCALED, **files}.items():
         (folder / "spec" / name).write_text(text)
@@ -51,17 +51,17 @@ def compiled(folder: Path, **files: str) -> Path:
     return folder / "builds/one"
 
 
-def test_a_reader_its_neighbour_and_a_call_find_their_files(tmp_path, monkeypatch):
+def test_a_reader_its_imports_and_a_call_find_their_files(tmp_path, monkeypatch):
     files = {"rows.py": ROWS, "near.py": NEAR, "rows.txt": "1 2 3 4"}
-    build = compiled(tmp_path, **files)
+    build = compile_with(tmp_path, **files)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert placer.launch(build, in_process=True).steps == 1
 
 
-def test_the_folder_of_a_spec_that_is_a_link_is_where_the_link_is(tmp_path):
+def test_the_data_folder_of_a_linked_spec_is_that_of_the_link(tmp_path):
     files = {"rows.py": ROWS, "near.py": NEAR, "rows.txt": "1 2 3 4"}
-    build = compiled(tmp_path, **files)
+    build = compile_with(tmp_path, **files)
     spec = tmp_path / "spec/model.yaml"
     (tmp_path / "other").mkdir()
     spec.rename(tmp_path / "other/model.yaml")
@@ -69,9 +69,9 @@ def test_the_folder_of_a_spec_that_is_a_link_is_where_the_link_is(tmp_path):
     assert placer.launch(build, in_process=True).steps == 1
 
 
-def test_the_error_of_a_file_that_is_not_there_names_the_folder_of_the_spec(tmp_path):
+def test_the_error_for_a_missing_file_mentions_the_data_folder(tmp_path):
     rows = 'def rows():\n    yield {"x": [len(open("rows.txt").read())]}\n'
-    build = compiled(tmp_path, **{"rows.py": rows})
+    build = compile_with(tmp_path, **{"rows.py": rows})
     with pytest.raises(placer.RunError) as caught:
         placer.launch(build, in_process=True)
     assert "FileNotFoundError" in caught.value.message
@@ -80,13 +80,11 @@ def test_the_error_of_a_file_that_is_not_there_names_the_folder_of_the_spec(tmp_
     )
 
 
-def test_outside_of_a_run_the_data_folder_is_that_of_the_file_that_asks():
+def test_outside_a_run_the_data_folder_is_that_of_the_calling_file():
     assert placer.data_folder() == Path(__file__).resolve().parent
 
 
-def test_in_a_cell_of_a_notebook_the_data_folder_is_the_notebook_s(
-    tmp_path, monkeypatch
-):
+def test_in_a_notebook_the_data_folder_is_that_of_the_notebook(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"placer": placer}
     text = "found = placer.data_folder()"

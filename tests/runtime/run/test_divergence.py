@@ -1,4 +1,4 @@
-"""A minimized loss that is not finite stops the run, whichever node has it."""
+"""A minimized loss that is not finite stops the run, whichever node computes it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ train:
   optimizer: {{op: sgd, learning_rate: {rate}}}
 """
 STEPS = 12
-"""Of an epoch."""
+"""The number of steps of an epoch."""
 
 
 @pytest.fixture
 def build(tmp_path, quick_compilation):
-    def made(
+    def build_spec(
         *,
         first="/node:worker",
         second="/node:worker",
@@ -67,7 +67,7 @@ def build(tmp_path, quick_compilation):
         placer.compile(tmp_path / "model.yaml", tmp_path / "build")
         return tmp_path / "build"
 
-    return made
+    return build_spec
 
 
 PLACED = {
@@ -82,7 +82,7 @@ PLACED = {
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
 @pytest.mark.parametrize("placed", PLACED.values(), ids=PLACED)
-def test_data_that_is_not_finite_stops_all_nodes(build, tmp_path, placed, value):
+def test_non_finite_data_stops_all_nodes(build, tmp_path, placed, value):
     folder = build(bad=6, value=float(value), **placed)
     history, saved = tmp_path / "history", tmp_path / "saved.safetensors"
     with pytest.raises(DivergedError) as error:
@@ -93,30 +93,30 @@ def test_data_that_is_not_finite_stops_all_nodes(build, tmp_path, placed, value)
         f"the loss 'loss' is {value} after step 2; all nodes stopped after step {last},"
         " and no parameters were saved",
         "  hint: --debug-nans names the op that it comes from; a lower learning rate or"
-        " train.clip may avoid it; with train.nan: warn the run goes on",
+        " train.clip may avoid it; with train.nan: warn the run continues",
     ]
     assert [line["step"] for line in lines] == list(range(1, last + 1))
-    assert lines[0]["metrics"].keys() == {"other"}  # the loss is watched, not told
+    assert lines[0]["metrics"].keys() == {"other"}  # the loss is watched, not reported
     assert not saved.exists()
 
 
-def test_a_loss_that_grows_without_bound_is_seen_as_infinite_or_nan(build):
+def test_a_loss_that_grows_without_bound_stops_the_run(build):
     with pytest.raises(
         DivergedError, match=r"the loss 'loss' is (inf|nan) after step "
     ):
         placer.launch(build(rate="1e20", metrics="loss"), in_process=True)
 
 
-def test_with_warn_the_run_goes_on_and_says_so_once(build, capsys):
+def test_with_warn_the_run_continues_with_one_warning(build, capsys):
     result = placer.launch(build(bad=6, nan="warn"), in_process=True)
     assert result.steps == STEPS
     assert capsys.readouterr().err.splitlines() == [
-        "warning: the loss 'loss' is nan after step 2; the run goes on, as"
-        " train.nan: warn says"
+        "warning: the loss 'loss' is nan after step 2; the run continues"
+        " because of train.nan: warn"
     ]
 
 
-def test_a_metric_that_is_nan_stops_nothing(build, tmp_path):
+def test_a_metric_that_is_nan_does_not_stop_the_run(build, tmp_path):
     folder = build()
     spec = tmp_path / "model.yaml"
     undefined = "{name: nothing, op: div, in: [zero, zero]}"

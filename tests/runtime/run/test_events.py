@@ -1,4 +1,5 @@
-"""What a node tells its launcher: nothing that matters is lost, and nobody waits."""
+"""Events of a node to its launcher: none that matters is lost, and the node never
+waits."""
 
 import fcntl
 import json
@@ -8,12 +9,12 @@ from contextlib import suppress
 
 import pytest
 
-from placer.runtime.run.events import BEHIND, Pipe
+from placer.runtime.run.events import MAX_PENDING, EventPipe
 
 
 @pytest.fixture
 def ends():
-    """A pipe that holds one page."""
+    """A pipe with a buffer of one page."""
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     yield reading, writing
@@ -22,7 +23,7 @@ def ends():
             os.close(end)
 
 
-def unwanted():
+def fail_if_broken():
     raise AssertionError("the pipe is whole")
 
 
@@ -39,11 +40,11 @@ def read_all(reading):
         return [json.loads(text) for text in stream]
 
 
-def test_a_launcher_that_does_not_read_holds_no_step_up(ends):
+def test_a_launcher_that_does_not_read_delays_no_step(ends):
     reading, writing = ends
-    pipe = Pipe(writing, unwanted)
-    steps = BEHIND - 1
-    for step in range(steps):  # far more than the pipe holds, and nobody reads
+    pipe = EventPipe(writing, fail_if_broken)
+    steps = MAX_PENDING - 1
+    for step in range(steps):  # far more than the pipe's buffer, and nobody reads
         pipe(line(step))
         pipe(state(step))
     seen = []
@@ -56,26 +57,26 @@ def test_a_launcher_that_does_not_read_holds_no_step_up(ends):
     states = [e["step"] for e in seen if e["event"] == "state"]
     assert states == sorted(states)
     assert states[-1] == steps - 1
-    assert len(states) < 100  # those that waited gave way to newer ones
+    assert len(states) < 100  # newer states replace queued ones
     assert seen[-1] == state(steps - 1)
 
 
-def test_closing_waits_until_all_is_written(ends):
+def test_close_waits_until_all_events_are_written(ends):
     reading, writing = ends
-    pipe = Pipe(writing, unwanted)
+    pipe = EventPipe(writing, fail_if_broken)
     for step in range(20):
         pipe(line(step))
     pipe({"event": "failed", "message": "no"})
     pipe.close(60)
     os.close(writing)
     assert [e["event"] for e in read_all(reading)] == ["step"] * 20 + ["failed"]
-    pipe(line(21))  # to nobody
+    pipe(line(21))  # dropped
 
 
-def test_closing_does_not_wait_for_ever(ends):
+def test_close_does_not_wait_forever(ends):
     reading, writing = ends
     gone = threading.Event()
-    pipe = Pipe(writing, gone.set)
+    pipe = EventPipe(writing, gone.set)
     for step in range(200):
         pipe(line(step))
     pipe.close(0.01)
@@ -83,11 +84,11 @@ def test_closing_does_not_wait_for_ever(ends):
     assert gone.wait(60)
 
 
-def test_a_last_word_waits_for_no_room(ends):
+def test_the_last_event_does_not_wait_for_room(ends):
     reading, writing = ends
-    pipe = Pipe(writing, unwanted)
+    pipe = EventPipe(writing, fail_if_broken)
     seen = []
-    for step in range(BEHIND):  # one more would wait for the launcher
+    for step in range(MAX_PENDING):  # one more would wait for the launcher
         pipe(line(step))
     pipe.close(0.01, {"event": "failed", "message": "no"})
     reader = threading.Thread(target=lambda: seen.extend(read_all(reading)))
@@ -95,29 +96,29 @@ def test_a_last_word_waits_for_no_room(ends):
     pipe.close(60)
     os.close(writing)
     reader.join()
-    assert [e["event"] for e in seen] == ["step"] * BEHIND + ["failed"]
+    assert [e["event"] for e in seen] == ["step"] * MAX_PENDING + ["failed"]
 
 
-def test_a_launcher_that_is_gone_is_told_once(ends):
+def test_a_broken_pipe_is_reported_once(ends):
     reading, writing = ends
     os.close(reading)
-    calls, told = [], threading.Event()
+    calls, called = [], threading.Event()
 
     def gone():
         calls.append(threading.current_thread().name)
-        told.set()
+        called.set()
 
-    pipe = Pipe(writing, gone)
+    pipe = EventPipe(writing, gone)
     pipe(state(1))
-    assert told.wait(60)
-    for step in range(3 * BEHIND):
+    assert called.wait(60)
+    for step in range(3 * MAX_PENDING):
         pipe(line(step))
     pipe.close(60)
     assert calls == ["placer pipe"]
 
 
-def test_an_event_that_is_no_json_is_the_caller_s_mistake(ends):
-    pipe = Pipe(ends[1], unwanted)
+def test_an_event_that_is_not_json_raises(ends):
+    pipe = EventPipe(ends[1], fail_if_broken)
     with pytest.raises(TypeError):
         pipe({"event": "step", "metrics": {"loss": object()}})
     pipe.close(60)

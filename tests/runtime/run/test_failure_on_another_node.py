@@ -1,5 +1,4 @@
-"""A node that has heard of a failure elsewhere ends; the process it runs in is its
-caller's."""
+"""A node ends after a failure elsewhere, but never the process of its caller."""
 
 import threading
 
@@ -11,29 +10,29 @@ from placer.build.plan import read_plan
 from placer.channel.protocol import Aborted, Cause
 from placer.channel.transport import open_channel
 from placer.launcher.ports import free_endpoints
-from placer.resources import find
+from placer.resources import find_file
 from placer.runtime.run import process
 from placer.runtime.run.state import Options
 
 
 @pytest.fixture
 def build(tmp_path):
-    placer.compile(find("specs/two_workers.yaml"), tmp_path / "build")
+    placer.compile(find_file("specs/two_workers.yaml"), tmp_path / "build")
     return tmp_path / "build"
 
 
 @pytest.mark.parametrize("carrier", ["shared", "zeromq"])
-def test_a_run_that_failed_elsewhere_leaves_its_callers_process_alone(
+def test_a_failure_elsewhere_does_not_end_the_callers_process(
     build, monkeypatch, carrier
 ):
-    monkeypatch.setattr(process, "STUCK", 1000.0)
+    monkeypatch.setattr(process, "EXIT_TIMEOUT", 1000.0)
     plan = read_plan(build)
     endpoints = free_endpoints([node.name for node in plan.nodes])
     me, *others = endpoints
     cause = Cause(others[0], "step 1", "no such file")
 
     def fail(node):
-        channel = open_channel(node, endpoints, "job", carrier=carrier)
+        channel = open_channel(node, endpoints, "job", transport=carrier)
         channel.join()
         channel.abort(cause)
         channel.close()
@@ -52,8 +51,8 @@ def test_a_run_that_failed_elsewhere_leaves_its_callers_process_alone(
     assert all(timer.finished.is_set() for timer in timers)
 
 
-def test_a_node_that_comes_after_a_failure_hears_its_cause(build):
-    """The other is lost before anybody has come: its program cannot be loaded."""
+def test_a_node_that_joins_after_a_failure_raises_its_cause(build):
+    """The other node fails before it joins: its program cannot be loaded."""
     plan = read_plan(build)
     endpoints = free_endpoints([node.name for node in plan.nodes])
     me, other = endpoints

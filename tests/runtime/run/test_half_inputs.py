@@ -1,4 +1,4 @@
-"""A model whose input is a half learns from rows that its source has as other floats."""
+"""A model with a half-float input trains on rows whose source has other floats."""
 
 import numpy as np
 import pytest
@@ -21,12 +21,12 @@ train: {minimize: target, metrics: [loss], optimizer: {op: sgd, learning_rate: 0
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_halves_are_read_and_split_over_workers(tmp_path, dtype):
+def test_half_floats_are_read_and_split_over_workers(tmp_path, dtype):
     x = np.linspace(0.1, 3, 8).reshape(4, 2)
     np.savez(tmp_path / "rows.npz", x=x)
     (tmp_path / "model.yaml").write_text(SPEC.replace("DTYPE", dtype))
     placer.compile(tmp_path / "model.yaml", tmp_path / "build")
     result = placer.launch(tmp_path / "build", in_process=True)
-    wanted = x.astype(np.dtype(dtype)).astype(np.float64).mean()
-    assert result.metrics["loss"] == pytest.approx(wanted, rel=1e-6)
+    expected = x.astype(np.dtype(dtype)).astype(np.float64).mean()
+    assert result.metrics["loss"] == pytest.approx(expected, rel=1e-6)
     assert result.metrics["loss"] != pytest.approx(x.mean(), rel=1e-6)

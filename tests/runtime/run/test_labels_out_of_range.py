@@ -1,4 +1,4 @@
-"""A run whose labels are outside of the classes ends before its first step."""
+"""A run whose labels are outside the classes ends before its first step."""
 
 import pytest
 
@@ -16,7 +16,7 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
 """
 
 
-def test_a_label_outside_the_classes_is_named_before_the_first_step(tmp_path):
+def test_a_label_outside_the_classes_raises_before_the_first_step(tmp_path):
     (tmp_path / "model.yaml").write_text(SPEC)
     placer.compile(tmp_path / "model.yaml", tmp_path / "build")
     with pytest.raises(DataError) as error:

@@ -1,4 +1,4 @@
-"""What a node's Python code prints is in its log, and its launcher hears of it."""
+"""Text that a node's Python code prints is logged, and reported to its launcher."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 import placer
-from placer.runtime.run.output import LONGEST, reported
+from placer.runtime.run.output import MAX_LINE, report_output
 
 
 @contextmanager
-def logged() -> Iterator[tuple[io.StringIO, list[str]]]:
-    """The log of a node meanwhile, and the lines that are reported."""
-    stream, told = io.StringIO(), list[str]()
-    with redirect_stdout(stream), redirect_stderr(stream), reported(told.append):
-        yield stream, told
+def capture() -> Iterator[tuple[io.StringIO, list[str]]]:
+    """Yield the log of a node within the context, and the lines that are reported."""
+    stream, lines = io.StringIO(), list[str]()
+    with redirect_stdout(stream), redirect_stderr(stream), report_output(lines.append):
+        yield stream, lines
 
 
-def test_lines_are_reported_once_they_end_and_the_log_has_all():
-    with logged() as (log, told):
+def test_lines_are_reported_when_they_end_and_all_text_is_logged():
+    with capture() as (log, lines):
         print("one\ntwo", end="")
-        assert told == ["one"]
+        assert lines == ["one"]
         print(" and a half", file=sys.stdout)
         sys.stderr.writelines(["a ", "b\n"])
         print("open", end="")
-        assert sys.stdout.getvalue() == log.getvalue()  # what else a stream has
-    assert told == ["one", "two and a half", "a b", "open"]
+        assert sys.stdout.getvalue() == log.getvalue()  # other methods are passed on
+    assert lines == ["one", "two and a half", "a b", "open"]
     assert log.getvalue() == "one\ntwo and a half\na b\nopen"
 
 
-def test_a_bar_of_progress_is_reported_as_it_ends():
-    with logged() as (_, told):
+def test_only_the_last_state_of_a_progress_bar_is_reported():
+    with capture() as (_, lines):
         for percent in range(101):
             print(f"\r{percent} %", end="")
         print("\rdone\r")
-    assert told == ["done"]
+    assert lines == ["done"]
 
 
-def test_a_line_without_end_is_neither_kept_nor_reported_whole():
-    with logged() as (log, told):
+def test_a_very_long_line_is_truncated():
+    with capture() as (log, lines):
         for _ in range(100):
-            sys.stdout.write("x" * LONGEST)
+            sys.stdout.write("x" * MAX_LINE)
         print()
-    assert told == ["x" * LONGEST + " …"]
-    assert len(log.getvalue()) == 100 * LONGEST + 1
+    assert lines == ["x" * MAX_LINE + " …"]
+    assert len(log.getvalue()) == 100 * MAX_LINE + 1
 
 
-def test_a_forked_process_writes_to_the_log_alone(monkeypatch):
-    with logged() as (log, told), monkeypatch.context() as child:
+def test_a_forked_process_only_writes_to_the_log(monkeypatch):
+    with capture() as (log, lines), monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: -1)
         print("from a child")
-    assert told == []
+    assert lines == []
     assert log.getvalue() == "from a child\n"
 
 
-def test_what_jax_logs_is_in_the_log_alone():
-    with logged() as (log, told):
+def test_what_jax_logs_is_only_in_the_log():
+    with capture() as (log, lines):
         logging.getLogger("jax.some").warning("no GPU is found")
         handler = logging.StreamHandler()
         handler.handle(logging.makeLogRecord({"msg": "a row is short"}))
-    assert told == ["a row is short"]
+    assert lines == ["a row is short"]
     assert log.getvalue() == "no GPU is found\na row is short\n"
 
 
@@ -87,8 +87,8 @@ def rows():
 """
 
 
-def test_a_reader_prints_to_its_launcher_and_finds_files_beside_the_spec(tmp_path):
-    """In a process of its own a node writes its events to a pipe; so does this one."""
+def test_lines_that_a_reader_prints_are_reported(tmp_path):
+    """A node writes its events to a pipe, as in a process of its own."""
     (tmp_path / "rows.py").write_text(ROWS)
     (tmp_path / "rows.txt").write_text("1 2 3 4")
     (tmp_path / "model.yaml").write_text(SPEC)

@@ -16,7 +16,7 @@ import safetensors.numpy
 from placer.errors import DataError
 from placer.runtime.run import parameter_files
 
-GIVEN = {
+PARAMETERS = {
     "h1.w": np.arange(6, dtype=np.float32).reshape(2, 3).T,
     "gain": np.array(2.5, np.float64),
     "a": np.zeros(0, np.float32),
@@ -28,27 +28,27 @@ DECLARED = {
 }
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_saved_parameters_are_loaded(tmp_path):
     path = tmp_path / "p.safetensors"
-    parameter_files.save(path, GIVEN)
-    found = parameter_files.load(path)
-    assert found.keys() == GIVEN.keys()
-    for name, array in GIVEN.items():
-        assert found[name].dtype == array.dtype
-        assert found[name].shape == array.shape
-        np.testing.assert_array_equal(found[name], array)
-    parameter_files.check(found, DECLARED)
+    parameter_files.save(path, PARAMETERS)
+    loaded = parameter_files.load(path)
+    assert loaded.keys() == PARAMETERS.keys()
+    for name, array in PARAMETERS.items():
+        assert loaded[name].dtype == array.dtype
+        assert loaded[name].shape == array.shape
+        np.testing.assert_array_equal(loaded[name], array)
+    parameter_files.check(loaded, DECLARED)
     assert [p.name for p in tmp_path.iterdir()] == ["p.safetensors"]
 
 
 def test_the_bytes_do_not_depend_on_the_order(tmp_path):
-    parameter_files.save(tmp_path / "a", GIVEN)
-    parameter_files.save(tmp_path / "b", dict(reversed(GIVEN.items())))
+    parameter_files.save(tmp_path / "a", PARAMETERS)
+    parameter_files.save(tmp_path / "b", dict(reversed(PARAMETERS.items())))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def test_the_bytes_are_those_of_the_safetensors_package(tmp_path):
-    mixed = GIVEN | {
+    mixed = PARAMETERS | {
         "wörter": np.ones((2, 1), ml_dtypes.bfloat16),
         "half": np.ones(3, np.float16),
         "b": np.ones((1, 2), np.float64),
@@ -61,10 +61,10 @@ def test_the_bytes_are_those_of_the_safetensors_package(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from placer.files.atomic import whole_file
+from placer.files.atomic import atomic_file
 if sys.argv[2] == "named":
-    os.O_TMPFILE = os.O_DIRECTORY  # as where the file system has no nameless files
-with whole_file(Path(sys.argv[1]), 0o644) as file:
+    os.O_TMPFILE = os.O_DIRECTORY  # as on a file system without nameless files
+with atomic_file(Path(sys.argv[1]), 0o644) as file:
     file.write(bytes(1 << 20))
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -72,32 +72,32 @@ with whole_file(Path(sys.argv[1]), 0o644) as file:
 
 
 @pytest.mark.parametrize("way", ["nameless", "named"])
-def test_a_killed_writer_leaves_nothing_that_stays(way, tmp_path):
+def test_a_killed_writer_leaves_no_files(way, tmp_path):
     path = tmp_path / "p[1]"
-    parameter_files.save(path, GIVEN)
+    parameter_files.save(path, PARAMETERS)
     before = path.read_bytes()
     killed = subprocess.run([sys.executable, "-c", KILLED, path, way])
     assert killed.returncode == -signal.SIGKILL
     assert path.read_bytes() == before
     if way == "named":
         assert len(list(tmp_path.iterdir())) == 2
-        parameter_files.save(path, GIVEN)
+        parameter_files.save(path, PARAMETERS)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == before
 
 
-def test_a_file_that_another_process_writes_is_left_to_it(tmp_path, monkeypatch):
+def test_a_file_of_another_writer_is_not_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
     other = tmp_path / ".p.1.tmp"
     with other.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        parameter_files.save(tmp_path / "p", GIVEN)
+        parameter_files.save(tmp_path / "p", PARAMETERS)
         assert other.exists()
 
 
-def test_a_file_too_large_leaves_the_old_one(tmp_path):
+def test_a_full_disk_leaves_the_old_file(tmp_path):
     path = tmp_path / "p"
-    parameter_files.save(path, GIVEN)
+    parameter_files.save(path, PARAMETERS)
     before = path.read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))
@@ -114,9 +114,9 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "p"
     path.mkdir()
     with pytest.raises(DataError, match="cannot be written"):
-        parameter_files.save(path, GIVEN)
+        parameter_files.save(path, PARAMETERS)
     with pytest.raises(DataError, match="cannot be written"):
-        parameter_files.save(tmp_path / "nowhere" / "p", GIVEN)
+        parameter_files.save(tmp_path / "nowhere" / "p", PARAMETERS)
     assert [p.name for p in tmp_path.iterdir()] == ["p"]
 
 
@@ -131,7 +131,7 @@ def test_files_that_cannot_be_read(tmp_path):
 @pytest.mark.parametrize(
     ("dtype", "shape"), [("F8_E4M3", [0]), ("C64", [0]), ("F16", [0, 2**63 - 1])]
 )
-def test_a_file_of_what_no_model_has_cannot_be_read(dtype, shape, tmp_path):
+def test_a_file_with_unsupported_tensors_cannot_be_read(dtype, shape, tmp_path):
     entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]}
     header = json.dumps({"w": entry}).encode()
     (tmp_path / "w").write_bytes(len(header).to_bytes(8, "little") + header)
@@ -140,13 +140,13 @@ def test_a_file_of_what_no_model_has_cannot_be_read(dtype, shape, tmp_path):
 
 
 def test_every_parameter_that_does_not_fit_is_named():
-    found = {
+    loaded = {
         "h1.W": np.zeros((3, 2), np.float32),
         "gain": np.zeros((), np.float32),
         "a": np.zeros(1, np.float32),
     }
     with pytest.raises(DataError) as caught:
-        parameter_files.check(found, DECLARED)
+        parameter_files.check(loaded, DECLARED)
     message = caught.value.message
     assert "parameter h1.w is missing" in message
     assert "parameter h1.W is not in the model; did you mean 'h1.w'?" in message

@@ -1,4 +1,4 @@
-"""Nodes that read different rows of one source are told so before the first step."""
+"""Nodes that read different rows of one source raise before the first step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 import placer
 from placer import RunError
 from placer.build.plan import Data
-from placer.launcher.node_command import environment
-from placer.readers import Column, Digests, Reading, open_source
-from placer.readers.digests import sampled
+from placer.launcher.node_command import node_environment
+from placer.readers import Column, Digests, ReadOptions, open_source
+from placer.readers.digests import sample_rows
 from placer.runtime.run.process import Options, run_in_threads
-from placer.runtime.run.same_rows import check_same
+from placer.runtime.run.same_rows import check_same_rows
 
 STAGES = """\
 nodes: {worker: {count: 2}}
@@ -54,36 +54,36 @@ DATASET = (
 )
 
 
-def told(folder: Path, spec: str, module: str) -> str:
+def run_message(folder: Path, spec: str, module: str) -> str:
     (folder / "rows.py").write_text(HEAD + FIXED + module)
     (folder / "model.yaml").write_text(spec)
     placer.compile(folder / "model.yaml", folder / "build")
     with pytest.raises(RunError) as caught:
         run_in_threads(folder / "build", Options(steps=1))
-    assert "seed what is random" in str(caught.value.hint)
+    assert "seed random numbers" in str(caught.value.hint)
     return caught.value.message
 
 
 @pytest.mark.parametrize("module", [AUGMENTED, DATASET])
-def test_a_random_augmentation_is_named_with_its_row_and_column(tmp_path, module):
+def test_a_random_augmentation_is_reported_with_row_and_column(tmp_path, module):
     row = 2 if module is AUGMENTED else 299
-    assert told(tmp_path, PARALLEL % "", module) == (
+    assert run_message(tmp_path, PARALLEL % "", module) == (
         "the nodes do not read the same training data: python:rows:rows: row"
-        f" {row} of column 'x' is not on worker:1 what it is on worker:0"
+        f" {row} of column 'x' on worker:1 differs from that on worker:0"
     )
 
 
-def test_stages_that_read_other_columns_of_a_source_read_the_same_rows(tmp_path):
-    """One reads x and one label: each digests both."""
-    message = told(tmp_path, STAGES % "", SHUFFLED)
+def test_stages_that_read_different_columns_compare_rows(tmp_path):
+    """One node reads x, the other label; each digests both."""
+    message = run_message(tmp_path, STAGES % "", SHUFFLED)
     assert message.startswith("the nodes do not read the same training data")
-    assert "is not on worker:1 what it is on worker:0" in message
+    assert "on worker:1 differs from that on worker:0" in message
 
 
-def test_rows_of_the_evaluation_are_compared_too(tmp_path):
+def test_rows_of_the_evaluation_are_compared(tmp_path):
     spec = STAGES % ', eval: {source: "python:rows:rows"}'
     spec = spec.replace('"python:rows:rows", batch', '"python:rows:fixed", batch')
-    message = told(tmp_path, spec, SHUFFLED)
+    message = run_message(tmp_path, spec, SHUFFLED)
     assert message.startswith("the nodes do not read the same evaluation data")
 
 
@@ -94,37 +94,34 @@ WORDS = (
 )
 
 
-def words(folder: Path) -> Path:
+def build_words(folder: Path) -> Path:
     (folder / "rows.py").write_text(WORDS)
     (folder / "model.yaml").write_text(STAGES % "")
     placer.compile(folder / "model.yaml", folder / "build")
     return folder / "build"
 
 
-def test_a_set_of_words_in_another_order_on_each_node_is_an_error(
-    tmp_path, monkeypatch
-):
-    """As processes: only they order a set each in its own way, where they are asked
-    to."""
+def test_a_set_in_another_order_on_each_node_raises(tmp_path, monkeypatch):
+    """Only processes, not threads, may order a set differently, if they are told to."""
     monkeypatch.setenv("PYTHONHASHSEED", "random")
     with pytest.raises(
         RunError, match=r"python:rows:rows: row 0 of column '(x|label)'"
     ):
-        placer.launch(words(tmp_path), steps=1)
+        placer.launch(build_words(tmp_path), steps=1)
 
 
 @pytest.mark.slow
-def test_launch_lets_all_nodes_order_a_set_of_words_alike(tmp_path, monkeypatch):
+def test_launched_nodes_order_a_set_alike(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    assert placer.launch(words(tmp_path), steps=1).steps == 1
+    assert placer.launch(build_words(tmp_path), steps=1).steps == 1
 
 
 def test_nodes_order_sets_alike_unless_the_user_says_otherwise(monkeypatch):
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    assert environment("job")["PYTHONHASHSEED"] == "0"
+    assert node_environment("job")["PYTHONHASHSEED"] == "0"
     assert "PYTHONHASHSEED" not in os.environ
     monkeypatch.setenv("PYTHONHASHSEED", "7")
-    assert environment("job")["PYTHONHASHSEED"] == "7"
+    assert node_environment("job")["PYTHONHASHSEED"] == "7"
 
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())
@@ -155,49 +152,52 @@ def digests(folder: Path, source: str, own: Column, other: Column) -> Digests:
     mapping: dict[str, str | list[str]] | None = None
     if source.startswith("csv"):
         mapping = {"x": ["a", "b"]}
-    reading = Reading(others=(other,), compared=True, seed=3)
+    reading = ReadOptions(other_columns=(other,), with_digests=True, seed=3)
     return open_source(
-        source, [own], mapping=mapping, split=None, folder=folder, reading=reading
+        source, [own], mapping=mapping, split=None, folder=folder, options=reading
     ).digests()
 
 
 @pytest.mark.parametrize("write", [write_npz, write_csv, write_python])
-def test_a_file_of_other_rows_differs_though_each_node_reads_another_column(
+def test_different_files_are_detected_across_columns(
     tmp_path: Path, write: Callable[[Path, np.ndarray], str]
 ) -> None:
     order = np.arange(500)
     source = write(tmp_path, order)
     first = digests(tmp_path, source, X, LABEL)
     data = Data(source, 8, None, None, False, 0, "drop")
-    found = {"worker:0": first, "worker:1": digests(tmp_path, source, LABEL, X)}
-    check_same(data, "training", found)
-    # Two rows that are in no sample.
-    one, two = [n for n in range(500) if n not in set(sampled(500, 3).tolist())][:2]
+    digests_by_node = {
+        "worker:0": first,
+        "worker:1": digests(tmp_path, source, LABEL, X),
+    }
+    check_same_rows(data, "training", digests_by_node)
+    # Two rows that are not in the sample.
+    one, two = [n for n in range(500) if n not in set(sample_rows(500, 3).tolist())][:2]
     order[[one, two]] = order[[two, one]]
     write(tmp_path, order)
-    found["worker:1"] = digests(tmp_path, source, LABEL, X)
-    with pytest.raises(RunError, match=r"some row of column '(x|label)' is not on"):
-        check_same(data, "training", found)
+    digests_by_node["worker:1"] = digests(tmp_path, source, LABEL, X)
+    with pytest.raises(RunError, match=r"some row of column '(x|label)' on"):
+        check_same_rows(data, "training", digests_by_node)
 
 
-def test_the_rows_that_are_compared_are_the_ends_and_some_that_the_seed_draws():
-    rows = sampled(1000, 5).tolist()
+def test_the_compared_rows_are_the_ends_and_a_random_sample():
+    rows = sample_rows(1000, 5).tolist()
     assert rows[:64] == list(range(64))
     assert rows[-64:] == list(range(936, 1000))
     assert len(set(rows)) == 256
-    assert rows == sorted(rows) == sampled(1000, 5).tolist()
-    assert rows != sampled(1000, 6).tolist()
-    assert sampled(200, 5).tolist() == list(range(200))
+    assert rows == sorted(rows) == sample_rows(1000, 5).tolist()
+    assert rows != sample_rows(1000, 6).tolist()
+    assert sample_rows(200, 5).tolist() == list(range(200))
 
 
-def test_of_many_nodes_a_difference_names_some():
+def test_a_difference_between_many_nodes_names_some_of_them():
     data = Data("npz:a.npz", 8, None, {"x": "data"}, False, 0, "drop")
-    found = {
+    digests_by_node = {
         f"worker:{i}": Digests((0,), {"x": (0 if i == 5 else 1,)}) for i in range(9)
     }
     with pytest.raises(RunError) as caught:
-        check_same(data, "training", found)
+        check_same_rows(data, "training", digests_by_node)
     assert caught.value.message.endswith(
-        "row 0 of column 'data' is not on worker:5 what it is on worker:0, worker:1,"
+        "row 0 of column 'data' on worker:5 differs from that on worker:0, worker:1,"
         " worker:2 and 5 more"
     )

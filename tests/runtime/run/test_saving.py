@@ -1,4 +1,4 @@
-"""Parameters larger than a message may be are gathered."""
+"""Parameters that are larger than the largest message are gathered."""
 
 import threading
 
@@ -7,26 +7,28 @@ import numpy as np
 import placer
 from placer.build.plan import read_plan
 from placer.channel.memory import MemoryHub
-from placer.resources import find
+from placer.resources import find_file
 from placer.runtime.program.devices import Devices
 from placer.runtime.run import saving
 from placer.runtime.run.tables import make_tables
-from placer.tables.buffers import private
+from placer.tables.buffers import allocate_private
 
 
-def test_a_block_that_no_message_may_carry_goes_in_several(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "PART", 100)
-    placer.compile(find("specs/digits.yaml"), tmp_path / "build")
+def test_a_block_larger_than_a_message_is_sent_in_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "CHUNK", 100)
+    placer.compile(find_file("specs/digits.yaml"), tmp_path / "build")
     plan = read_plan(tmp_path / "build")
     tables = {
-        n.name: make_tables(plan, n, tmp_path / "build", None, private, Devices({}))
+        n.name: make_tables(
+            plan, n, tmp_path / "build", None, allocate_private, Devices({})
+        )
         for n in plan.nodes
     }
     hub = MemoryHub(tables, max_message=4 * 100, deadline=60)
     gathered = {}
 
     def gather(node):
-        gathered[node] = saving.gather(plan, hub.channel(node), tables[node])
+        gathered[node] = saving.gather_parameters(plan, hub.channel(node), tables[node])
 
     threads = [threading.Thread(target=gather, args=(node,)) for node in tables]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""What nodes must agree on before they start, and how a run in threads ends."""
+"""The handshake of nodes with different options, and interrupts of a run in threads."""
 
 import os
 import signal
@@ -14,10 +14,10 @@ from placer import RunError
 from placer.build.plan import read_plan
 from placer.channel.memory import MemoryHub
 from placer.compiler import compile as compile_model
-from placer.resources import find
+from placer.resources import find_file
 from placer.runtime.program.load import load_program
-from placer.runtime.run.events import nobody
-from placer.runtime.run.process import _attempt, run_in_threads
+from placer.runtime.run.events import print_warnings
+from placer.runtime.run.process import _execute_program, run_in_threads
 from placer.runtime.run.state import Execution, Options
 
 STUCK = """\
@@ -33,47 +33,47 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
 
 @pytest.fixture
 def build(tmp_path: Path) -> Path:
-    placer.compile(find("specs/two_workers.yaml"), tmp_path / "build")
+    placer.compile(find_file("specs/two_workers.yaml"), tmp_path / "build")
     return tmp_path / "build"
 
 
-def test_nodes_that_were_started_unlike_are_told_so_and_do_not_wait(build, tmp_path):
+def test_nodes_with_different_options_raise_at_once(build, tmp_path):
     plan = read_plan(build)
     hub = MemoryHub([node.name for node in plan.nodes], deadline=30)
     saves = {"worker:0": tmp_path / "saved", "worker:1": None}
     errors: dict[str, BaseException] = {}
 
-    def one(name: str) -> None:
+    def run_node(name: str) -> None:
         options = Options(steps=2, save_params=saves[name])
         channel = hub.channel(name)
-        run = Execution(plan, build, plan.node(name), channel, options, nobody)
+        run = Execution(plan, build, plan.node(name), channel, options, print_warnings)
         try:
-            _attempt(run, load_program)
+            _execute_program(run, load_program)
         except RunError as error:
             errors[name] = error
 
-    threads = [threading.Thread(target=one, args=(name,)) for name in saves]
+    threads = [threading.Thread(target=run_node, args=(name,)) for name in saves]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert errors["worker:0"].args[0] == (
-        "the nodes were not started alike: --save-params: "
+        "the nodes were not started with the same build and options: --save-params: "
         "worker:0: True, worker:1: False"
     )
-    assert "not started alike" in str(errors["worker:1"])
+    assert "not started with the same build and options" in str(errors["worker:1"])
 
 
-def test_a_node_says_that_it_reads_and_how_many_rows_it_has(build):
+def test_the_state_has_the_number_of_rows_read(build):
     plan = read_plan(build)
     node = plan.nodes[0]
     channel = MemoryHub([each.name for each in plan.nodes]).channel(node.name)
     events: list[dict] = []
     run = Execution(plan, build, node, channel, Options(), events.append)
-    run.tell("reading rows")
+    run.report_state("reading rows")
     run.report_rows(1_200_000)
-    run.tell()
-    run.tell("compiling")
+    run.report_state()
+    run.report_state("compiling")
     assert [(event["state"], event["rows"]) for event in events] == [
         ("reading rows", 0),
         ("reading rows", 1_200_000),
@@ -83,7 +83,7 @@ def test_a_node_says_that_it_reads_and_how_many_rows_it_has(build):
 
 
 def test_an_interrupt_ends_a_run_in_threads(build, tmp_path):
-    """The history is a pipe: once a step was written, the main thread is interrupted."""
+    """The history is a pipe: after its first line the main thread is interrupted."""
     lines = tmp_path / "lines"
     os.mkfifo(lines)
 
@@ -101,8 +101,8 @@ def test_an_interrupt_ends_a_run_in_threads(build, tmp_path):
     reader.join()
 
 
-def test_an_interrupt_leaves_a_thread_that_is_stuck(tmp_path):
-    """A reader waits for what never comes, and says that it does by a file."""
+def test_an_interrupt_does_not_wait_for_a_stuck_thread(tmp_path):
+    """A reader waits forever, and opens a pipe before it does."""
     asked = tmp_path / "asked"
     os.mkfifo(asked)
     (tmp_path / "stuck.py").write_text(
@@ -124,8 +124,8 @@ def test_an_interrupt_leaves_a_thread_that_is_stuck(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", code, tmp_path / "build"], stderr=subprocess.PIPE
     )
-    with asked.open():  # until the reader has been asked
+    with asked.open():  # waits until the reader opens it
         process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
-    assert told.rstrip().endswith(b"KeyboardInterrupt")
+    assert stderr.rstrip().endswith(b"KeyboardInterrupt")

@@ -1,4 +1,4 @@
-"""Every node stops after the same step, however far ahead or behind it is."""
+"""The stop protocol: every node stops after the same step, ahead or behind."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from placer.channel.memory import MemoryHub
 from placer.channel.protocol import Aborted, Cause, Channel, Key
 from placer.errors import RunError
-from placer.runtime.run.stopping import Stopping
+from placer.runtime.run.stopping import StopProtocol
 
-ENOUGH = 10.0
+TIMEOUT = 10.0
 STEPS = 400
 
 
 class Plan:
-    """As much of a plan as a stop needs."""
+    """The part of a plan that the stop protocol uses."""
 
     def __init__(self, count: int) -> None:
-        self.nodes = [Named(f"worker:{i}") for i in range(count)]
+        self.nodes = [PlannedNode(f"worker:{i}") for i in range(count)]
         self.control = "worker:0"
 
 
-class Named:
+class PlannedNode:
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -36,14 +36,15 @@ Step = Callable[[Channel, int], None]
 
 
 def run(steps: list[Step], requests: dict[int, int], bound: int = 1 << 20) -> list[int]:
-    """Run nodes as threads, each doing its part of every step; how many each has done.
+    """Run nodes as threads; return how many steps each node has run.
 
-    Before the steps of `requests` (by node) a stop is requested.
+    `steps` are the nodes' parts of a step; before the steps of `requests` (by node) a
+    stop is requested.
     """
     plan = Plan(len(steps))
     names = [node.name for node in plan.nodes]
-    hub = MemoryHub(names, bound=bound, deadline=ENOUGH, beat=0.005)
-    parts = [Stopping(plan, hub.channel(name)) for name in names]  # type: ignore[arg-type]
+    hub = MemoryHub(names, bound=bound, deadline=TIMEOUT, beat=0.005)
+    parts = [StopProtocol(plan, hub.channel(name)) for name in names]  # type: ignore[arg-type]
     done = [0] * len(steps)
     errors: list[BaseException] = []
 
@@ -53,11 +54,11 @@ def run(steps: list[Step], requests: dict[int, int], bound: int = 1 << 20) -> li
             for step in range(1, STEPS + 1):
                 if requests.get(index) == step:
                     parts[0].request()
-                if not parts[index].begin(step):
+                if not parts[index].begin_step(step):
                     break
                 steps[index](channel, step)
                 done[index] = step
-            parts[index].end()
+            parts[index].end_steps()
         except BaseException as error:
             errors.append(error)
             channel.abort(Cause(channel.node, "", str(error)))
@@ -66,14 +67,14 @@ def run(steps: list[Step], requests: dict[int, int], bound: int = 1 << 20) -> li
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(ENOUGH)
+        thread.join(TIMEOUT)
         assert not thread.is_alive()
     if errors:
         raise errors[0]
     return done
 
 
-def message(channel: Channel, to: int, step: int, size: int) -> None:
+def send_message(channel: Channel, to: int, step: int, size: int) -> None:
     channel.send(f"worker:{to}", Key(1, step), [np.zeros(size, np.uint8)])
 
 
@@ -82,14 +83,14 @@ def await_message(channel: Channel, source: int, step: int) -> None:
 
 
 def chain(count: int, size: int) -> list[Step]:
-    """A pipeline: each node waits for the one before it, the first runs ahead."""
+    """A pipeline: each node waits for the one before it, and the first runs ahead."""
 
     def part(index: int) -> Step:
         def step(channel: Channel, number: int) -> None:
             if index > 0:
                 await_message(channel, index - 1, number)
             if index + 1 < count:
-                message(channel, index + 1, number, size)
+                send_message(channel, index + 1, number, size)
 
         return step
 
@@ -97,14 +98,14 @@ def chain(count: int, size: int) -> list[Step]:
 
 
 def ring(count: int, size: int) -> list[Step]:
-    """All wait for all: nobody is a step ahead."""
+    """Every node waits for all others, so no node is a step ahead."""
 
     def part(index: int) -> Step:
         others = [i for i in range(count) if i != index]
 
         def step(channel: Channel, number: int) -> None:
             for other in others:
-                message(channel, other, number, size)
+                send_message(channel, other, number, size)
             for other in others:
                 await_message(channel, other, number)
 
@@ -114,11 +115,11 @@ def ring(count: int, size: int) -> list[Step]:
 
 
 def alone(count: int, size: int) -> list[Step]:
-    """Nobody waits for anybody."""
+    """No node waits for another."""
     return [lambda channel, number: None for _ in range(count)]
 
 
-# Not made smaller: what fails may be that nodes wait for each other.
+# Failures are not shrunk: a failure may be a deadlock, which takes `TIMEOUT` each time.
 @settings(max_examples=60, deadline=None, phases=[Phase.generate])
 @given(
     kind=st.sampled_from([chain, ring, alone]),
@@ -127,14 +128,14 @@ def alone(count: int, size: int) -> list[Step]:
     size=st.sampled_from([0, 100]),
     requests=st.dictionaries(st.integers(0, 3), st.integers(1, STEPS), max_size=3),
 )
-def test_all_nodes_do_the_same_steps(kind, backwards, count, size, requests):
+def test_all_nodes_run_the_same_steps(kind, backwards, count, size, requests):
     steps = kind(count, size)
     if backwards and kind is chain:  # the control node is the last of the pipeline
         steps = [
             lambda channel, number, part=part: part(Mirrored(channel, count), number)
             for part in reversed(steps)
         ]
-    # The bound is that of two messages: a node that is held has to take them in.
+    # The bound is that of two messages, so a stopped node has to acknowledge messages.
     done = run(steps, requests, bound=2 * (size + 64))
     assert len(set(done)) == 1, done
     asked = [step for node, step in requests.items() if node < count]
@@ -144,7 +145,7 @@ def test_all_nodes_do_the_same_steps(kind, backwards, count, size, requests):
 
 
 class Mirrored:
-    """A channel of a pipeline that is numbered from its other end."""
+    """A channel of a pipeline whose nodes are numbered from its other end."""
 
     def __init__(self, channel: Channel, count: int) -> None:
         self.channel, self.count = channel, count
@@ -159,41 +160,41 @@ class Mirrored:
         self.channel.receive(self.name(source), key)
 
 
-def test_a_node_that_waits_in_a_step_gets_what_it_waits_for():
-    """The control node is held before step 1, which the other has begun."""
-    hub = MemoryHub(["worker:0", "worker:1"], deadline=ENOUGH)
+def test_a_node_that_waits_in_a_step_gets_its_message():
+    """The control node is asked to stop before step 1, which the other has started."""
+    hub = MemoryHub(["worker:0", "worker:1"], deadline=TIMEOUT)
     plan = Plan(2)
-    control, other = (Stopping(plan, hub.channel(n.name)) for n in plan.nodes)
-    assert other.begin(1)
+    control, other = (StopProtocol(plan, hub.channel(n.name)) for n in plan.nodes)
+    assert other.begin_step(1)
     control.request()
-    assert control.begin(1)
-    assert other.begin(1)
-    assert not control.begin(2)
-    assert not other.begin(2)
-    assert control.last == other.last == 1
+    assert control.begin_step(1)
+    assert other.begin_step(1)
+    assert not control.begin_step(2)
+    assert not other.begin_step(2)
+    assert control.last_step == other.last_step == 1
 
 
-def test_a_stop_after_the_last_step_changes_nothing():
-    hub = MemoryHub(["worker:0"], deadline=ENOUGH)
-    control = Stopping(Plan(1), hub.channel("worker:0"))
-    assert control.begin(1)
-    control.end()
+def test_a_request_after_the_last_step_has_no_effect():
+    hub = MemoryHub(["worker:0"], deadline=TIMEOUT)
+    control = StopProtocol(Plan(1), hub.channel("worker:0"))
+    assert control.begin_step(1)
+    control.end_steps()
     control.request()
-    assert control.last is None
+    assert control.last_step is None
 
 
-def test_a_failed_run_ends_the_wait_of_a_held_node():
-    hub = MemoryHub(["worker:0", "worker:1"], deadline=ENOUGH)
-    control = Stopping(Plan(2), hub.channel("worker:0"))
-    control.request()  # which worker:1 never answers: nobody listens there
+def test_a_failed_run_ends_the_wait_of_a_stopped_node():
+    hub = MemoryHub(["worker:0", "worker:1"], deadline=TIMEOUT)
+    control = StopProtocol(Plan(2), hub.channel("worker:0"))
+    control.request()  # worker:1 never answers: it has no stop protocol
     hub.channel("worker:1").abort(Cause("worker:1", "step 1", "it broke"))
     with pytest.raises(Aborted, match="it broke"):
-        control.begin(1)
+        control.begin_step(1)
 
 
-def test_a_node_that_never_answers_ends_the_stop_at_the_deadline():
+def test_a_node_that_never_answers_raises_at_the_deadline():
     hub = MemoryHub(["worker:0", "worker:1"], deadline=0.05)
-    control = Stopping(Plan(2), hub.channel("worker:0"))
+    control = StopProtocol(Plan(2), hub.channel("worker:0"))
     control.request()
     with pytest.raises(RunError, match=r"worker:0 waited 0.05 s .* from worker:1"):
-        control.begin(1)
+        control.begin_step(1)

@@ -1,4 +1,4 @@
-"""Drawn clusters: how many nodes, and which places a value may go between."""
+"""Random clusters, and the places that ops and optimizers can have on them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ Nodes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A cluster, and a batch whose microbatches every set of its workers can share
-    evenly, and all the GPUs of each set, which are emulated. Servers have as many."""
+class DrawnCluster:
+    """A cluster, and a batch size for it.
+
+    Every set of its workers can split a microbatch evenly, and so can the GPUs of each
+    set. GPUs are emulated; workers and servers have the same number of them.
+    """
 
     workers: int
     servers: int
-    third: str
-    thirds: int
+    third_kind: str
+    third_count: int
     gpus: int
     microbatches: int
     batch: int
@@ -33,26 +36,28 @@ class Layout:
             kinds["ps"] = {"count": self.servers}
             if self.gpus:
                 kinds["ps"]["devices"] = {"cpu": 1, "gpu": self.gpus}
-        if self.thirds:
-            kinds[self.third] = {"count": self.thirds, "devices": {"cpu": 1}}
+        if self.third_count:
+            kinds[self.third_kind] = {"count": self.third_count, "devices": {"cpu": 1}}
         return kinds
 
     @property
-    def everywhere(self) -> Nodes:
+    def all_workers(self) -> Nodes:
         return tuple(f"worker:{i}" for i in range(self.workers))
 
 
 @st.composite
-def clusters(draw: Any) -> Layout:
-    """One to four workers, none to three servers, now and then nodes of a third kind;
-    workers and servers with GPUs of their own in one of three."""
+def clusters(draw: Any) -> DrawnCluster:
+    """Draw a cluster: one to four workers, up to three servers, sometimes other nodes.
+
+    One in three clusters has GPUs on workers and servers.
+    """
     workers = draw(st.sampled_from((1, 2, 2, 3, 3, 4)))
     gpus = draw(st.sampled_from((0, 0, 0, 0, 1, 2))) if workers < 4 else 0
     batches = {1: (3, 5), 2: (4, 6), 3: (6, 12), 4: (12,)}[workers]
     if gpus == 2:
         batches = ({1: 4, 2: 8, 3: 12}[workers],)
     microbatches = draw(st.sampled_from((1, 1, 1, 2, 3)))
-    return Layout(
+    return DrawnCluster(
         workers,
         draw(st.sampled_from((0, 1, 2, 2, 3, 3))),
         draw(st.sampled_from(("heter", "front"))),
@@ -63,14 +68,16 @@ def clusters(draw: Any) -> Layout:
     )
 
 
-def places_of_ops(cluster: Layout) -> dict[str, Nodes]:
-    """Places of some nodes that a forward op can have, by their text: of all node
-    kinds, in numbers that share the batch evenly."""
-    found: dict[str, Nodes] = {}
+def op_places(cluster: DrawnCluster) -> dict[str, Nodes]:
+    """Return the places that a forward op can have, with their nodes.
+
+    They have nodes of any kind, in numbers that split the batch evenly.
+    """
+    places: dict[str, Nodes] = {}
     counts = {
         "worker": cluster.workers,
         "ps": cluster.servers,
-        cluster.third: cluster.thirds,
+        cluster.third_kind: cluster.third_count,
     }
     for kind, count in counts.items():
         for size in range(1, count + 1):
@@ -79,27 +86,30 @@ def places_of_ops(cluster: Layout) -> dict[str, Nodes]:
             for ids in combinations(range(count), size):
                 text = ",".join(map(str, ids))
                 nodes = tuple(f"{kind}:{i}" for i in ids)
-                for device in _devices(cluster, kind, size):
-                    found[f"/node:{kind}:{text}{device}"] = nodes
+                for device in _device_texts(cluster, kind, size):
+                    places[f"/node:{kind}:{text}{device}"] = nodes
     if cluster.servers:
-        found["/node:ps"] = ("ps",)  # one that the compiler chooses
-    return found
+        places["/node:ps"] = ("ps",)  # a server that the compiler chooses
+    return places
 
 
-def _devices(cluster: Layout, kind: str, nodes: int) -> list[str]:
-    """What a place of so many nodes may say of devices; nothing is the CPU of servers,
-    and of others the best kind, and all of it."""
-    if kind == cluster.third or not cluster.gpus:
+def _device_texts(cluster: DrawnCluster, kind: str, nodes: int) -> list[str]:
+    """Return the device parts that a place of `nodes` nodes can have.
+
+    An empty part means the CPU on servers, and on other nodes all devices of the best
+    kind.
+    """
+    if kind == cluster.third_kind or not cluster.gpus:
         return [""]
-    found = ["", "/cpu", *(f"/gpu:{i}" for i in range(cluster.gpus))]
+    texts = ["", "/cpu", *(f"/gpu:{i}" for i in range(cluster.gpus))]
     if cluster.batch % (nodes * cluster.gpus) == 0:
-        found.append("/gpu")
-    return found
+        texts.append("/gpu")
+    return texts
 
 
-def places_of_optimizers(cluster: Layout) -> list[str | None]:
-    """Places that an optimizer can have; None leaves it to the compiler."""
-    found: list[str | None] = [None]
+def optimizer_places(cluster: DrawnCluster) -> list[str | None]:
+    """Return the places that an optimizer can have; None is the compiler's choice."""
+    places: list[str | None] = [None]
     if cluster.servers:
-        found += ["/node:ps", "/node:ps/gpu" if cluster.gpus else "/node:ps/cpu"] * 5
-    return [*found, "/node:worker", *places_of_ops(cluster)]
+        places += ["/node:ps", "/node:ps/gpu" if cluster.gpus else "/node:ps/cpu"] * 5
+    return [*places, "/node:worker", *op_places(cluster)]

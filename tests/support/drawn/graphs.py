@@ -1,4 +1,5 @@
-"""Drawn models: graphs of every op, placed in every legal way, and how to train them."""
+"""Drawn models: graphs of every op, placed in every legal way, and how to train
+them."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from placer.types import TensorType
 from support.drawn.clusters import clusters
 from support.drawn.layers import LAYERS
-from support.drawn.losses import TERMS, error, joined
-from support.drawn.sketch import INPUTS, TOPS, VOCABULARY, Sketch
+from support.drawn.losses import TERMS, combine, data_loss
+from support.drawn.sketch import INPUTS, UPPER_BOUNDS, VOCABULARY, Sketch
 from support.drawn.training import training
 from support.drawn.values import VALUES
 
@@ -22,8 +23,8 @@ KINDS = (*LAYERS, *VALUES, *TERMS)
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A model: its spec, and what feeds it."""
+class DrawnModel:
+    """A model: its spec, the shapes of its parameters, and its numbers of rows."""
 
     spec: dict[str, Any]
     shapes: dict[str, tuple[int, ...]]
@@ -32,36 +33,36 @@ class Drawn:
     seed: int
 
     def rows(self, which: str) -> dict[str, np.ndarray]:
-        """A column for every input, drawn from the model's seed."""
+        """Return a column for every input, drawn from the seed of the model."""
         count = self.train_rows if which == "train" else self.eval_rows
         inputs = {n: TensorType.parse(t) for n, t in self.spec["inputs"].items()}
         return columns(inputs, count, [self.seed, which == "train"])
 
     def initial(self) -> dict[str, np.ndarray]:
-        """Values for all parameters."""
+        """Return initial values of all parameters."""
         return initial_values(self.shapes, [self.seed, 2])
 
 
 def columns(
     inputs: Mapping[str, TensorType], count: int, seed: list[int]
 ) -> dict[str, np.ndarray]:
-    """So many rows of each input."""
+    """Return `count` random rows of each input."""
     random = np.random.default_rng(seed)
-    found = {}
+    result = {}
     for name, kind in inputs.items():
         sizes = kind.sizes(count)
         if kind.is_float:
-            found[name] = random.uniform(-1, 1, sizes)
+            result[name] = random.uniform(-1, 1, sizes)
         else:
-            top = TOPS.get(name, VOCABULARY)
-            found[name] = random.integers(0, top, sizes).astype(kind.dtype)
-    return found
+            top = UPPER_BOUNDS.get(name, VOCABULARY)
+            result[name] = random.integers(0, top, sizes).astype(kind.dtype)
+    return result
 
 
 def initial_values(
     shapes: Mapping[str, tuple[int, ...]], seed: list[int]
 ) -> dict[str, np.ndarray]:
-    """Values for parameters; a running variance is positive."""
+    """Return random values of parameters; running variances are positive."""
     random = np.random.default_rng(seed)
     return {
         name: np.asarray(
@@ -74,17 +75,17 @@ def initial_values(
 
 
 @st.composite
-def models(draw: Any) -> Drawn:
-    """A model with a legal placement."""
+def models(draw: Any) -> DrawnModel:
+    """Draw a model with a legal placement."""
     cluster = draw(clusters())
-    sketch = Sketch(draw, cluster, block=draw(st.booleans()))
+    sketch = Sketch(draw, cluster, in_scope=draw(st.booleans()))
     for _ in range(draw(st.integers(2, 8))):
         sketch.pick(KINDS)(sketch)
-    loss, metrics = error(sketch)
+    loss, metrics = data_loss(sketch)
     unused = [v for v in sketch.values if v.name not in sketch.used]
     unused = [v for v in unused if v.name != loss.name]
     for term in unused[-draw(st.integers(1, 4)) :]:
-        loss = joined(sketch, loss, term)
+        loss = combine(sketch, loss, term)
     scalars = [v.name for v in sketch.values if v.shape == () and v.name != loss.name]
     scalars += [name for name, shape in sketch.shapes.items() if shape == ()]
     if scalars:
@@ -92,14 +93,14 @@ def models(draw: Any) -> Drawn:
     return _spec(sketch, loss.name, [loss.name, *dict.fromkeys(metrics)])
 
 
-def _spec(s: Sketch, loss: str, metrics: list[str]) -> Drawn:
+def _spec(s: Sketch, loss: str, metrics: list[str]) -> DrawnModel:
     batch, draw = s.cluster.batch, s.draw
     read = [
         name
         for name in INPUTS
-        if any(name in _listed(entry.get("in", [])) for entry in s.ops)
+        if any(name in _as_list(entry.get("in", [])) for entry in s.ops)
     ]
-    biases = [n for n in s.trained() if n.endswith(".b")]
+    biases = [n for n in s.trainable_shapes() if n.endswith(".b")]
     frozen = biases[: draw(st.sampled_from((0, 0, 1)))]
     tails = st.integers(0, batch - 1)
     eval_batch = draw(st.sampled_from((batch, 2 * batch)))
@@ -110,7 +111,7 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> Drawn:
         "seed": draw(st.integers(0, 9)),
         "remainder": draw(st.sampled_from(("drop", "keep"))),
     }
-    graph = _blocks(s)
+    graph = _with_remat_scopes(s)
     spec: dict[str, Any] = {
         "name": "drawn",
         "nodes": s.cluster.nodes,
@@ -122,16 +123,16 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> Drawn:
             "train": train,
             "eval": {"source": "npz:eval.npz", "batch": eval_batch},
         },
-        "graph": [{"place": "/node:worker/cpu", "ops": graph}] if s.block else graph,
+        "graph": [{"place": "/node:worker/cpu", "ops": graph}] if s.in_scope else graph,
     }
     rules = [{"match": name, "trainable": False} for name in frozen]
-    trained = [n for n in s.trained() if n not in frozen]
+    trained = [n for n in s.trainable_shapes() if n not in frozen]
     if draw(st.booleans()):
         rules.append({"match": draw(st.sampled_from(trained)), "decay": False})
     if rules:
         spec["parameters"] = rules
     spec["train"] = draw(training(s.cluster, trained, loss, metrics))
-    return Drawn(
+    return DrawnModel(
         spec,
         dict(s.shapes),
         train_rows=draw(st.sampled_from((1, 2))) * batch + draw(tails),
@@ -140,19 +141,19 @@ def _spec(s: Sketch, loss: str, metrics: list[str]) -> Drawn:
     )
 
 
-def _blocks(s: Sketch) -> list[dict[str, Any]]:
-    """The ops, now and then some of them in blocks that backward computes again."""
+def _with_remat_scopes(s: Sketch) -> list[dict[str, Any]]:
+    """Return the ops, sometimes with some of them in scopes with `remat`."""
     if not s.draw(st.sampled_from((True, False, False))):
         return s.ops
     inner = s.draw(st.lists(st.integers(0, len(s.ops)), max_size=4))
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for start, stop in pairwise(sorted({0, *inner, len(s.ops)})):
         if s.draw(st.sampled_from((True, True, False))):
-            found.append({"remat": True, "ops": s.ops[start:stop]})
+            entries.append({"remat": True, "ops": s.ops[start:stop]})
         else:
-            found += s.ops[start:stop]
-    return found
+            entries += s.ops[start:stop]
+    return entries
 
 
-def _listed(names: Any) -> list[str]:
+def _as_list(names: Any) -> list[str]:
     return [names] if isinstance(names, str) else names

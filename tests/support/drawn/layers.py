@@ -1,7 +1,7 @@
-"""Drawn layers: ops that make parameters, or take sequences and images.
+"""Random layers: ops that have parameters, or operate on sequences and images.
 
-One function for each kind, or for several alike; each gives a value, or None where it
-finds nothing.
+There is one function for each kind, or for several similar kinds. Each adds ops and
+returns a value, or None if no value in the graph fits.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ def fc(s: Sketch, x: Value | None = None, size: int = 0, act: str = "") -> Value
     attrs: dict[str, Any] = {"size": size, "activation": act}
     attrs["bias"] = s.pick((True, True, False))
     shared = {}
-    same = [n for n, shape in s.trained().items() if shape == (width, size)]
-    flipped = [n for n, shape in s.trained().items() if shape == (size, width)]
+    same = [n for n, shape in s.trainable_shapes().items() if shape == (width, size)]
+    flipped = [n for n, shape in s.trainable_shapes().items() if shape == (size, width)]
     if (same or flipped) and s.pick((True, False, False)):
         chosen = s.pick([*same, *flipped])
         if chosen in flipped and (chosen not in same or s.pick((True, False))):
             attrs["transpose_w"] = True
         shared = {"w": chosen}
-    apart = x.apart and act in SMOOTH
-    return s.op("fc", [x], bound=bound, apart=apart, shared=shared, **attrs)
+    separated = x.separated and act in SMOOTH
+    return s.add_op("fc", [x], bound=bound, separated=separated, shared=shared, **attrs)
 
 
-def spread(s: Sketch, x: Value) -> Value | None:
-    """A value like x whose elements are apart: x itself if they are."""
-    if x.apart:
+def separated_like(s: Sketch, x: Value) -> Value | None:
+    """Return a value of the shape of x whose elements are separated, x if possible."""
+    if x.separated:
         return x
     if x.shape[:1] != (BATCH,) or BATCH in x.shape[1:]:
         return None
-    like = [v for v in s.sources(lambda v: v.apart) if v.shape == x.shape]
+    like = [v for v in s.sources(lambda v: v.separated) if v.shape == x.shape]
     if like:
         return s.pick(like)
-    wide = [v for v in s.sources(lambda v: v.apart and has_width(v))
+    wide = [v for v in s.sources(lambda v: v.separated and has_width(v))
             if v.shape[:-1] == x.shape[:-1]]  # fmt: skip
     return fc(s, s.pick(wide), int(x.shape[-1]), "tanh") if wide else None
 
@@ -63,14 +63,16 @@ def embedding(s: Sketch) -> Value | None:
     name = s.pick(("ids", "pairs"))
     ids = Value(name, INPUTS[name])
     tables = {
-        n: shape for n, shape in s.trained().items() if shape[:1] == (VOCABULARY,)
+        n: shape
+        for n, shape in s.trainable_shapes().items()
+        if shape[:1] == (VOCABULARY,)
     }
     tables = {n: shape for n, shape in tables.items() if len(shape) == 2}
     width, shared = s.pick((2, 3)), {}
     if tables and s.pick((True, False)):
         shared = {"table": s.pick(tables)}
         width = tables[shared["table"]][1]
-    return s.op("embedding", [ids], shared=shared, size=[VOCABULARY, width])
+    return s.add_op("embedding", [ids], shared=shared, size=[VOCABULARY, width])
 
 
 def conv(s: Sketch) -> Value | None:
@@ -94,7 +96,7 @@ def conv(s: Sketch) -> Value | None:
     attrs["bias"] = s.pick((True, False))
     bound = 1.0 if act == "tanh" else attrs["kernel_size"] ** dims * channels * x.bound
     whole = all(int(d) <= 6 for d in x.shape[1:-1])
-    return s.op(kind, [x], bound=bound + 1, **attrs) if whole else None
+    return s.add_op(kind, [x], bound=bound + 1, **attrs) if whole else None
 
 
 def pool(s: Sketch) -> Value | None:
@@ -102,23 +104,25 @@ def pool(s: Sketch) -> Value | None:
     dims = len(x.shape) - 2
     which = s.pick(("max", "avg"))
     if which == "max":
-        made = spread(s, x)
-        if made is None:
+        separated_x = separated_like(s, x)
+        if separated_x is None:
             return None
-        x = made
+        x = separated_x
     if dims == 2 and s.pick((True, False)):
         size = s.pick((1, 2, [2, 1]))
-        return s.op(f"adaptive_{which}_pool2d", [x], bound=x.bound, output_size=size)
+        return s.add_op(
+            f"adaptive_{which}_pool2d", [x], bound=x.bound, output_size=size
+        )
     padding = s.pick(("valid", "same"))
     size = s.pick((1, 2))
     if any(int(d) < size for d in x.shape[1:-1]):
         padding = "same"
     attrs = {"pool_size": size, "padding": padding, "strides": s.pick((1, 2))}
-    return s.op(f"{which}_pool{dims}d", [x], bound=x.bound, **attrs)
+    return s.add_op(f"{which}_pool{dims}d", [x], bound=x.bound, **attrs)
 
 
 def norm(s: Sketch) -> Value | None:
-    """Within a row; a large epsilon keeps what hardly varies from running away."""
+    """Normalize each row; a large epsilon keeps nearly constant rows from diverging."""
     kind = s.pick(("layer_norm", "rms_norm", "group_norm"))
     x = s.pick(s.sources(lambda v: has_width(v) and v.shape[0] == BATCH))
     if BATCH in x.shape[1:]:
@@ -129,21 +133,21 @@ def norm(s: Sketch) -> Value | None:
     elif s.pick((True, False)):
         attrs["axis"] = s.pick(range(1, len(x.shape)))
     attrs["affine"] = s.pick((True, True, False))
-    return s.op(kind, [x], bound=4.0, **attrs)
+    return s.add_op(kind, [x], bound=4.0, **attrs)
 
 
 def batch_norm(s: Sketch) -> Value | None:
     x = s.pick(s.sources(lambda v: has_width(v) and v.shape[0] == BATCH))
     if BATCH in x.shape[1:]:
         return None
-    how = {"epsilon": s.pick((0.1, 0.01)), "momentum": s.pick((0.9, 0.5))}
-    return s.op("batch_norm", [x], bound=4.0, **how)
+    attrs = {"epsilon": s.pick((0.1, 0.01)), "momentum": s.pick((0.9, 0.5))}
+    return s.add_op("batch_norm", [x], bound=4.0, **attrs)
 
 
 def dropout(s: Sketch) -> Value | None:
     x = s.pick(s.sources(lambda v: v.shape[:1] == (BATCH,)))
     rate = s.pick((0.5, 0.25))
-    return s.op("dropout", [x], bound=x.bound / (1 - rate), rate=rate)
+    return s.add_op("dropout", [x], bound=x.bound / (1 - rate), rate=rate)
 
 
 def recurrent(s: Sketch) -> Value | None:
@@ -161,12 +165,12 @@ def recurrent(s: Sketch) -> Value | None:
         "bias": s.pick((True, False)),
         "reverse": s.pick((True, False)),
     }
-    found = s.several(kind, operands, bound=2.0, **attrs)
-    return s.pick(found) if found else None
+    results = s.add_multi_result_op(kind, operands, bound=2.0, **attrs)
+    return s.pick(results) if results else None
 
 
 def attention(s: Sketch) -> Value | None:
-    """Queries, keys and values of sequences, with projections or without."""
+    """Attention over sequences, with or without projections."""
     query = s.pick(s.sources(is_sequence))
     width = int(query.shape[-1])
     keys = [v for v in s.sources(is_sequence) if v.shape[-1] == width]
@@ -176,58 +180,64 @@ def attention(s: Sketch) -> Value | None:
         masks.append([Value("seen", INPUTS["seen"])])
     causal = {"causal": True} if s.pick((True, False)) else {}
     if s.pick((True, False)):
-        given = s.pick(([query], [query, key]))
-        if given == [query] and query.shape[1] != 2:
+        inputs = s.pick(([query], [query, key]))
+        if inputs == [query] and query.shape[1] != 2:
             masks = masks[:2]
         heads = {"heads": s.pick((1, 2)), "size": s.pick((2, 4))}
-        bound = 4 * width * max(v.bound for v in given) + 2
-        taken = [*given, *s.pick(masks)]
-        return s.op("multi_head_attention", taken, bound=bound, **heads, **causal)
+        bound = 4 * width * max(v.bound for v in inputs) + 2
+        operands = [*inputs, *s.pick(masks)]
+        return s.add_op(
+            "multi_head_attention", operands, bound=bound, **heads, **causal
+        )
     values = [v for v in s.sources(is_sequence) if v.shape[:2] == key.shape[:2]]
     value = s.pick(values)
     sizes = width, int(value.shape[-1])
     heads = {"heads": s.pick([h for h in (1, 2) if all(n % h == 0 for n in sizes)])}
-    taken = [query, key, value, *s.pick(masks)]
-    return s.op("attention", taken, bound=value.bound, **heads, **causal)
+    operands = [query, key, value, *s.pick(masks)]
+    return s.add_op("attention", operands, bound=value.bound, **heads, **causal)
 
 
 def position(s: Sketch) -> Value | None:
     x = s.pick(s.sources(is_sequence))
     kind = s.pick(("position_embedding", "positional_encoding"))
-    return s.op(kind, [x], bound=x.bound + 1)
+    return s.add_op(kind, [x], bound=x.bound + 1)
 
 
 def call(s: Sketch) -> Value | None:
-    """A function of the user's, row by row or of the whole batch."""
+    """A user-defined function, with the batch rule `rows` or `whole`."""
     x = s.pick(s.sources(is_rows))
     width = int(x.shape[1])
     name = f"h{len(s.ops)}"
     rows = s.pick((True, False))
     if rows:
         size = s.pick((1, 2))
-        made = {"w": (width, size)}
+        shapes = {"w": (width, size)}
         outs = {name: TensorType("float32", (BATCH, size))}
-        how: dict[str, Any] = {"fn": "called:noisy", "batch": "rows"}
-        how["out"] = str(outs[name])
+        entry: dict[str, Any] = {"fn": "called:noisy", "batch": "rows"}
+        entry["out"] = str(outs[name])
     else:
-        made = {"scale": (width,), "mean": (width,)}
+        shapes = {"scale": (width,), "mean": (width,)}
         outs = {
             f"{name}y": TensorType("float32", (BATCH, width)),
             f"{name}far": TensorType("float32", (BATCH,)),
         }
-        how = {"fn": "called:centred", "state": {"mean": _made((width,))}}
-        how["out"] = [{out: str(type_)} for out, type_ in outs.items()]
-    how["params"] = {key: _made(n) for key, n in made.items() if key != "mean"}
-    own = [
+        entry = {"fn": "called:centred", "state": {"mean": _zeros_entry((width,))}}
+        entry["out"] = [{out: str(type_)} for out, type_ in outs.items()]
+    entry["params"] = {
+        key: _zeros_entry(n) for key, n in shapes.items() if key != "mean"
+    }
+    parameters = [
         LayerParameter(key, TensorType("float32", shape), "zeros", key == "mean")
-        for key, shape in made.items()
+        for key, shape in shapes.items()
     ]
     bound = 1.0 if rows else 4 * width * x.bound**2
-    found = s.add({"op": "call", **how}, [x], outs, own, [], bound, False)
-    return found[0] if found else None
+    results = s.add_entry(
+        {"op": "call", **entry}, [x], outs, parameters, [], bound, False
+    )
+    return results[0] if results else None
 
 
-def _made(shape: tuple[int, ...]) -> dict[str, Any]:
+def _zeros_entry(shape: tuple[int, ...]) -> dict[str, Any]:
     return {"shape": list(shape), "init": "zeros"}
 
 
@@ -236,4 +246,4 @@ LAYERS = (
     *(batch_norm,) * 3, *(dropout,) * 2, *(recurrent,) * 3, *(attention,) * 3, position,
     *(call,) * 2,
 )  # fmt: skip
-"""How often each is drawn: oftener, the more kinds of ops it draws from."""
+"""All layers, repeated according to how often each is drawn."""

@@ -1,4 +1,4 @@
-"""A graph that is being drawn: its ops, where they stand, what they give."""
+"""A random graph under construction: its ops, their places and their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from placer.ops.attributes import complete, condense
 from placer.ops.composites import COMPOSITES
 from placer.ops.declaration import LayerParameter
 from placer.types import BATCH, Dim, TensorType
-from support.drawn.clusters import Layout, Nodes, places_of_ops
+from support.drawn.clusters import DrawnCluster, Nodes, op_places
 
 Shape = tuple[Dim, ...]
 INPUTS: dict[str, TensorType] = {
@@ -35,21 +35,27 @@ INPUTS: dict[str, TensorType] = {
 }
 VOCABULARY = 6
 CLASSES = 4
-TOPS = {"label": CLASSES, "click": 2, "length": 3, "seen": 2}
-"""Integers are below this, or else below VOCABULARY."""
+UPPER_BOUNDS = {"label": CLASSES, "click": 2, "length": 3, "seen": 2}
+"""The exclusive upper bounds of integer inputs; VOCABULARY for the others."""
 
 
 @dataclass
 class Value:
-    """A value: where it stands (None: it goes anywhere), a bound that keeps products
-    from running away, and whether its elements are apart from each other and from 0,
-    so that rounding changes neither their order nor their signs."""
+    """A value of the graph.
+
+    Attributes:
+        nodes: the nodes that compute it, None if it can be used anywhere.
+        bound: a bound of its elements, which keeps products from diverging.
+        separated: whether its elements differ from each other and from 0 by more than
+            rounding errors, so that rounding changes neither their order nor their
+            signs.
+    """
 
     name: str
     type: TensorType
     nodes: Nodes | None = None
     bound: float = 1.0
-    apart: bool = False
+    separated: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -58,11 +64,11 @@ class Value:
 
 @dataclass
 class Sketch:
-    """A graph that is being drawn."""
+    """A random graph under construction."""
 
     draw: Any
-    cluster: Layout
-    block: bool
+    cluster: DrawnCluster
+    in_scope: bool
     ops: list[dict[str, Any]] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
@@ -72,7 +78,7 @@ class Sketch:
     def pick(self, choices: Iterable[Any]) -> Any:
         return self.draw(st.sampled_from(list(choices)))
 
-    def rows(self, shape: Shape) -> int:
+    def size_of(self, shape: Shape) -> int:
         return prod(TensorType("float32", shape).sizes(self.cluster.batch))
 
     def input(self, name: str) -> Value:
@@ -80,85 +86,94 @@ class Sketch:
         return Value(name, kind, None, 1.0, kind.is_float)
 
     def sources(self, fits: Callable[[Value], bool] = lambda v: True) -> list[Value]:
-        """Float values that an op may take: inputs, and results so far, which stand
-        there several times so that most ops are on a way to the loss."""
+        """Return the float values that an op can use: inputs and results so far.
+
+        Unused results are repeated, so that most ops are on a path to the loss.
+        """
         inputs = [self.input(n) for n, kind in INPUTS.items() if kind.is_float]
         values = [v for v in self.values if v.name not in self.used]
         return [v for v in (*inputs, *self.values, *values, *values) if fits(v)]
 
-    def parameter(self, name: str, shape: tuple[int, ...]) -> Value:
+    def add_parameter(self, name: str, shape: tuple[int, ...]) -> Value:
         self.shapes[name] = shape
         return Value(name, TensorType("float32", shape))
 
-    def trained(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the parameters that are no state."""
+    def trainable_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the parameters that are not state."""
         return {n: s for n, s in self.shapes.items() if n not in self.states}
 
-    def declared(self, shape: tuple[int, ...]) -> Value:
-        """A parameter that no layer makes."""
+    def declare_parameter(self, shape: tuple[int, ...]) -> Value:
+        """Add an op `parameter`, and return its value."""
         name = f"p{len(self.ops)}"
         entry = {"name": name, "op": "parameter", "shape": list(shape)}
         self.ops.append({**entry, "init": "zeros"})
-        return self.parameter(name, shape)
+        return self.add_parameter(name, shape)
 
-    def place(self, operands: list[Value]) -> tuple[str | None, Nodes]:
-        """A place for an op: its text, or None, and its nodes."""
-        given = [v.nodes for v in operands if v.nodes is not None]
-        near = given[0] if given and not self.block else self.cluster.everywhere
+    def draw_place(self, operands: list[Value]) -> tuple[str | None, Nodes]:
+        """Draw a place for an op: its text, or None, and its nodes."""
+        operand_nodes = [v.nodes for v in operands if v.nodes is not None]
+        default = (
+            operand_nodes[0]
+            if operand_nodes and not self.in_scope
+            else self.cluster.all_workers
+        )
         everywhere = (
             self.pick(("/node:worker", "/node:worker/cpu", "/node:worker:*")),
         )
-        choices: list[tuple[str | None, Nodes]] = [(None, near)] * 4
-        choices += [(text, self.cluster.everywhere) for text in everywhere * 3]
-        choices += places_of_ops(self.cluster).items()
-        found: tuple[str | None, Nodes] = self.pick(choices)
-        return found
+        choices: list[tuple[str | None, Nodes]] = [(None, default)] * 4
+        choices += [(text, self.cluster.all_workers) for text in everywhere * 3]
+        choices += op_places(self.cluster).items()
+        choice: tuple[str | None, Nodes] = self.pick(choices)
+        return choice
 
-    def op(self, kind: str, operands: list[Value], **how: Any) -> Value:
-        """The result of an op that has one, or the first."""
-        return self.several(kind, operands, **how)[0]
+    def add_op(self, kind: str, operands: list[Value], **how: Any) -> Value:
+        """Add an op, and return its first result."""
+        return self.add_multi_result_op(kind, operands, **how)[0]
 
-    def several(
+    def add_multi_result_op(
         self,
         kind: str,
         operands: list[Value],
         *,
         bound: float = 1.0,
-        apart: bool = False,
+        separated: bool = False,
         shared: dict[str, str] | None = None,
         **attrs: Any,
     ) -> list[Value]:
-        """Add an op; its results, of at most `bound`, are typed as it declares them.
+        """Add an op, and return its results, with types from its declaration.
 
-        `shared` are parameters of other ops that it takes.
+        `bound` is the bound of the results; `shared` maps operands to parameters of
+        other ops.
         """
-        declaration = _DECLARED.get(kind) or ops.find(kind)
+        declaration = _COMPOSITES.get(kind) or ops.find(kind)
         types = [v.type for v in operands]
-        made: Sequence[LayerParameter] = ()
+        layer_parameters: Sequence[LayerParameter] = ()
         if declaration.parameters is not None:
-            made = declaration.parameters(
-                types, complete(declaration, attrs, build=True)
+            layer_parameters = declaration.parameters(
+                types, complete(declaration, attrs, for_parameters=True)
             )
-        types += [parameter.type for parameter in made]
-        held = complete(declaration, condense(declaration, attrs))
-        results = declaration.infer(types, held)
-        named = getattr(declaration, "named", lambda count: [""])(len(results))
+        types += [parameter.type for parameter in layer_parameters]
+        attributes = complete(declaration, condense(declaration, attrs))
+        results = declaration.infer(types, attributes)
+        result_names = getattr(declaration, "result_names", lambda count: [""])(
+            len(results)
+        )
         name = f"h{len(self.ops)}"
-        own = [p for p in made if p.operand not in (shared or {})]
-        return self.add(
+        own = [p for p in layer_parameters if p.operand not in (shared or {})]
+        return self.add_entry(
             {"op": kind, **attrs, **({"params": shared} if shared else {})},
             operands,
             {
                 name if len(results) == 1 else f"{name}.{result}": type_
-                for result, type_ in zip(named, results, strict=True)
+                for result, type_ in zip(result_names, results, strict=True)
             },
             own,
             list((shared or {}).values()),
             bound,
-            apart,
+            separated,
         )
 
-    def add(
+    def add_entry(
         self,
         written: dict[str, Any],
         operands: list[Value],
@@ -166,14 +181,14 @@ class Sketch:
         own: Sequence[LayerParameter],
         shared: list[str],
         bound: float,
-        apart: bool,
+        separated: bool,
     ) -> list[Value]:
-        """Add an op as it is written, with the parameters that it makes."""
+        """Add an entry with its own parameters, and return its results."""
         name = f"h{len(self.ops)}"
-        text, nodes = self.place(operands)
+        text, nodes = self.draw_place(operands)
         for parameter in own:
             full = f"{name}.{parameter.operand}"
-            self.parameter(full, parameter.type.sizes(1))
+            self.add_parameter(full, parameter.type.sizes(1))
             if parameter.state:
                 self.states.add(full)
         entry: dict[str, Any] = {"name": name, "op": written["op"]}
@@ -185,38 +200,40 @@ class Sketch:
             entry["place"] = text
         self.ops.append(entry)
         self.used |= {v.name for v in operands}
-        found = [Value(n, t, nodes, bound, apart) for n, t in results.items()]
+        values = [Value(n, t, nodes, bound, separated) for n, t in results.items()]
         if bound > 8:
-            return [self._smaller(value) for value in found]
-        self.values += [v for v in found if v.type.is_float]
-        return found
+            return [self._scale_down(value) for value in values]
+        self.values += [v for v in values if v.type.is_float]
+        return values
 
-    def _smaller(self, value: Value) -> Value:
+    def _scale_down(self, value: Value) -> Value:
         by = 2.0 / value.bound
-        return self.op("scale", [value], bound=2.0, apart=value.apart, factor=by)
+        return self.add_op(
+            "scale", [value], bound=2.0, separated=value.separated, factor=by
+        )
 
     def forget(self, value: Value) -> None:
-        """Nothing takes it any more."""
+        """Remove a value, so that no other op uses it."""
         self.values = [v for v in self.values if v is not value]
 
 
-_DECLARED = {composite.kind: composite for composite in COMPOSITES}
+_COMPOSITES = {composite.kind: composite for composite in COMPOSITES}
 
 
 def broadcast(a: Shape, b: Shape) -> Shape | None:
-    """The shape of two values put together, if they fit."""
+    """Return the broadcast shape of two shapes, or None if they do not fit."""
     rank = max(len(a), len(b))
     left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
-    found = []
+    dims = []
     for m, n in zip(left, right, strict=True):
         if m != n and 1 not in (m, n):
             return None
-        found.append(n if m == 1 else m)
-    return tuple(found)
+        dims.append(n if m == 1 else m)
+    return tuple(dims)
 
 
 def is_rows(v: Value) -> bool:
-    """Whether it is one vector a row."""
+    """Whether the value has one vector per row."""
     return len(v.shape) == 2 and v.shape[0] == BATCH != v.shape[1]
 
 

@@ -1,4 +1,5 @@
-"""Drawn recipes: optimizers and where they stand, schedules, clipping, slicing."""
+"""Random sections `train`: optimizers and their places, schedules, clipping,
+slicing."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from support.drawn.clusters import Layout, places_of_optimizers
+from support.drawn.clusters import DrawnCluster, optimizer_places
 
 _COSINE = {"cosine": {"init": 0.05, "steps": 4}}
 SCHEDULES: tuple[Any, ...] = (
@@ -31,7 +32,7 @@ SCHEDULES: tuple[Any, ...] = (
     {"linear_scaling": {"batch": 12, "base_batch": 8, "warmup": 2, "then": _COSINE}},
 )
 _SMALL = {"eps": 1e-6}
-"""Adam divides by the root of a square: a gradient that is all rounding stays small."""
+"""A larger epsilon: adam must not scale up a gradient that is only rounding errors."""
 RULES: tuple[dict[str, Any], ...] = (
     {"op": "sgd"},
     {"op": "momentum"},
@@ -67,9 +68,9 @@ CLIPS = (
 
 @st.composite
 def training(
-    draw: Any, cluster: Layout, trained: list[str], loss: str, metrics: list[str]
+    draw: Any, cluster: DrawnCluster, trained: list[str], loss: str, metrics: list[str]
 ) -> dict[str, Any]:
-    """The section `train` of a spec with these trainable parameters."""
+    """Draw the section `train` of a spec with these trainable parameters."""
     recipe: dict[str, Any] = {"minimize": loss, "epochs": 1, "metrics": metrics}
     if cluster.microbatches > 1:
         recipe["microbatches"] = cluster.microbatches
@@ -98,10 +99,10 @@ def training(
 
 
 @st.composite
-def _entry(draw: Any, cluster: Layout) -> dict[str, Any]:
+def _entry(draw: Any, cluster: DrawnCluster) -> dict[str, Any]:
     entry = dict(draw(st.sampled_from(RULES)))
     entry["learning_rate"] = draw(st.sampled_from(SCHEDULES))
-    place = draw(st.sampled_from(places_of_optimizers(cluster)))
+    place = draw(st.sampled_from(optimizer_places(cluster)))
     if place is not None:
         entry["place"] = place
     return entry

@@ -1,8 +1,8 @@
-"""Running drawn cases: which are drawn, how long one may take, what a failure prints.
+"""Runs random cases of a format within limits, and reports failures.
 
-PLACER_FUZZ_SEED is what cases are drawn by, `fresh` for others in each run;
-PLACER_FUZZ_SECONDS how long each slow test draws; PLACER_FUZZ_CASE the one case to run
-again, by the number that a failure names.
+Environment variables: PLACER_FUZZ_SEED is the seed of all cases (`fresh`: another one
+in each run), PLACER_FUZZ_SECONDS the time that each slow test takes, PLACER_FUZZ_CASE
+the number of a single case to run again, which a failure prints.
 """
 
 from __future__ import annotations
@@ -23,34 +23,37 @@ import pytest
 from placer.errors import PlacerError
 
 SECONDS = 20.0
-"""How long each format is drawn in the slow suite."""
-LONGEST = 30.0
-"""Seconds of this process's own time that a case may take before it counts as a hang."""
-LARGEST = 3 << 30
-"""Bytes of address space that a case may take beside what there is: more is a failure,
-as MemoryError, in place of the machine's memory."""
+"""The default time for each format in the slow tests, in seconds."""
+MAX_SECONDS = 30.0
+"""The CPU time that a case may take, in seconds, before it counts as a hang."""
+MAX_BYTES = 3 << 30
+"""The bytes of address space that a case may add. More raises MemoryError, a failure,
+before the machine runs out of memory."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """`draw` makes an input, in the folder of its name under `work`; `read` takes it as
-    users do. What `read` raises is a PlacerError, or the test fails."""
+    """A file format: `draw` makes an input in the folder `work`, `read` reads it.
+
+    `read` may raise PlacerError; any other exception fails the test.
+    """
 
     name: str
     draw: Callable[[Random, Path], Any]
     read: Callable[[Any, Path], None]
 
 
-class TooLong(BaseException):
-    """A case that does not end; no handler of exceptions catches it."""
+class CaseTimeout(BaseException):
+    """A case takes too long; a BaseException, so that the code under test passes it
+    on."""
 
 
 @contextmanager
-def limited(seconds: float, size: int) -> Iterator[None]:
-    """Seconds of processor time and bytes of memory that what is within may take."""
+def resource_limits(seconds: float, size: int) -> Iterator[None]:
+    """Limit the CPU seconds and the additional bytes of memory inside the context."""
 
     def stop(*_: object) -> None:
-        raise TooLong(f"{seconds:g} seconds of processor time")
+        raise CaseTimeout(f"{seconds:g} seconds of processor time")
 
     before = signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -67,42 +70,43 @@ def limited(seconds: float, size: int) -> Iterator[None]:
 
 
 def seed() -> str:
-    """What all cases of this run are drawn by."""
-    given = os.environ.get("PLACER_FUZZ_SEED", "1")
-    if given == "fresh":
-        given = os.environ["PLACER_FUZZ_SEED"] = os.urandom(6).hex()
-    return given
+    """Return the seed of all cases of this run."""
+    text = os.environ.get("PLACER_FUZZ_SEED", "1")
+    if text == "fresh":
+        text = os.environ["PLACER_FUZZ_SEED"] = os.urandom(6).hex()
+    return text
 
 
 def run_cases(format: Format, work: Path, *, count: int | None = None) -> int:
-    """Run so many cases, or as many as there is time for; how many that were."""
+    """Run `count` cases, or as many as there is time for; return the number of
+    cases."""
     only = os.environ.get("PLACER_FUZZ_CASE")
     if only is not None:
-        _run(format, work, int(only))
+        _run_case(format, work, int(only))
         return 1
     end = time.monotonic() + float(os.environ.get("PLACER_FUZZ_SECONDS", SECONDS))
     number = 0
     while number < count if count is not None else time.monotonic() < end:
-        _run(format, work, number)
+        _run_case(format, work, number)
         number += 1
     return number
 
 
-def _run(format: Format, work: Path, number: int) -> None:
+def _run_case(format: Format, work: Path, number: int) -> None:
     random = Random(f"{seed()}/{format.name}/{number}")
     drawn = None
     try:
-        with limited(LONGEST, LARGEST):
+        with resource_limits(MAX_SECONDS, MAX_BYTES):
             drawn = format.draw(random, work)
             with suppress(PlacerError):
                 format.read(drawn, work)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        kept = work / f"{format.name}-{number}.failed"
-        kept.write_bytes(drawn if isinstance(drawn, bytes) else repr(drawn).encode())
+        copy = work / f"{format.name}-{number}.failed"
+        copy.write_bytes(drawn if isinstance(drawn, bytes) else repr(drawn).encode())
         shown = repr(drawn)
-        shown = shown if len(shown) < 3000 else f"{shown[:3000]}… (see {kept})"
+        shown = shown if len(shown) < 3000 else f"{shown[:3000]}… (see {copy})"
         pytest.fail(
             f"{type(error).__name__}: {error}\nof {format.name} {shown}\nrun it again with"
             f" PLACER_FUZZ_SEED={seed()} PLACER_FUZZ_CASE={number} pytest"

@@ -1,4 +1,4 @@
-"""What is drawn of each format, and how a user's command reads it."""
+"""Each format: how to draw an input, and how placer reads it."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from safetensors.numpy import save
 
 import placer
 from placer.build.plan import Plan, read_plan, read_sources, sha256
-from placer.compiler import lowered
+from placer.compiler import lower_model
 from placer.config.csv import Csv
 from placer.errors import PlacerError
-from placer.graph.kinds import ENTRIES, EXITS, RECIPES
+from placer.graph.kinds import SINKS, SOURCES, TRAINING_DIRECTIVES
 from placer.graph.text import parse_graphs, print_graph
-from placer.passes.verify import Stage, verify
+from placer.passes.verify import GraphForm, verify
 from placer.place import Cluster, Place
 from placer.readers import Column, open_source
 from placer.report.console import console
-from placer.report.explanation import Build, all_choices, explanation
+from placer.report.explanation import BuildInfo, explain, list_choices
 from placer.report.server_tables import table_views
-from placer.resources import find
+from placer.resources import find_file
 from placer.runtime.run import parameter_files
-from placer.runtime.run.process import endpoints_of
+from placer.runtime.run.process import default_endpoints
 from placer.spec import load, load_text
-from placer.spec.module_imports import neighbours
-from placer.spec.op_kinds import kinds
-from placer.tables.initial.weight_file import flat_range
+from placer.spec.module_imports import local_imports
+from placer.spec.op_kinds import op_kinds
+from placer.tables.initial.weight_file import read_flat_range
 from support.fuzz.drawn_cases import Format
 from support.fuzz.mutator import (
     LEAVES,
     NUMBERS,
-    changed_bytes,
-    changed_tree,
-    collections,
+    containers,
+    mutate_bytes,
+    mutate_tree,
 )
 
 SPECS = [
     path
-    for path in sorted(find("specs").glob("*.yaml"))
-    if path.stem != "custom_op"  # whose function JAX traces
+    for path in sorted(find_file("specs").glob("*.yaml"))
+    if path.stem != "custom_op"  # JAX traces its function
 ]
-MOST_NODES = 64
-"""Specs of more nodes are read, and not compiled: that takes a while, as it may."""
+MAX_NODES = 64
+"""Specs with more nodes are read but not compiled, because that takes long."""
 
 
 # specs
@@ -73,38 +73,38 @@ def spec_trees() -> list[Any]:
 
 
 def add_op(random: Random, tree: Any) -> None:
-    """Put an op of any kind somewhere, with attributes that it may not have."""
-    lists = [each for each in collections(tree) if isinstance(each, list)]
-    entries = [each for each in collections(tree) if isinstance(each, dict)]
+    """Insert an op of any kind somewhere, with attributes that may be wrong."""
+    lists = [each for each in containers(tree) if isinstance(each, list)]
+    entries = [each for each in containers(tree) if isinstance(each, dict)]
     names = [e["name"] for e in entries if isinstance(e.get("name"), str)]
-    kind = random.choice(list(kinds()))
+    kind = random.choice(list(op_kinds()))
     op = {"name": random.choice(("z", "loss", *names)), "op": kind}
-    declaration = kinds()[kind].declaration
+    declaration = op_kinds()[kind].declaration
     for attr in declaration.attrs:
         if attr.required or random.random() < 0.3:
             value = random.choice((*LEAVES, *attr.choices, attr.default, 1, [1], 0.5))
-            op[attr.name] = copy.deepcopy(value)  # which is changed further
+            op[attr.name] = copy.deepcopy(value)  # later mutations change the copy
     some = [random.choice(names) for _ in range(random.randrange(4))] if names else []
     if some or random.random() < 0.5:
         op["in"] = some[0] if len(some) == 1 else some
     if lists:
-        found = random.choice(lists)
-        found.insert(random.randrange(len(found) + 1), op)
+        target = random.choice(lists)
+        target.insert(random.randrange(len(target) + 1), op)
 
 
 def draw_spec(random: Random, work: Path) -> bytes:
     if random.random() < 0.4:
-        return changed_bytes(random, spec_texts())
-    tree = changed_tree(random, random.choice(spec_trees()), add_op)
+        return mutate_bytes(random, spec_texts())
+    tree = mutate_tree(random, random.choice(spec_trees()), add_op)
     text = yaml.safe_dump(tree, allow_unicode=True, sort_keys=False)
     return text.encode("utf-8", "surrogatepass")
 
 
 def read_spec(content: bytes, work: Path) -> None:
     text = text_of(content)
-    model = load_text(text, "model.yaml", find("specs"))
+    model = load_text(text, "model.yaml", find_file("specs"))
     cluster = model.graph.cluster
-    if len(cluster.all_nodes()) > MOST_NODES or model.graph.of_kind("call"):
+    if len(cluster.all_nodes()) > MAX_NODES or model.graph.of_kind("call"):
         return
     out = work / "compiled"
     plan = placer.compile(model, out)
@@ -116,8 +116,8 @@ def read_spec(content: bytes, work: Path) -> None:
 
 @cache
 def build_of(name: str, work: Path) -> Path:
-    """The build of a spec, to be spoiled."""
-    placer.compile(find(f"specs/{name}.yaml"), work / f"build-{name}")
+    """Return a build of a spec, which cases then damage."""
+    placer.compile(find_file(f"specs/{name}.yaml"), work / f"build-{name}")
     return work / f"build-{name}"
 
 
@@ -134,15 +134,16 @@ def draw_plan(random: Random, work: Path) -> tuple[str, bytes]:
     whole = plan_tree(build)
     if random.random() < 0.2:
         text = json.dumps(whole, indent=1).encode()
-        return build.name, changed_bytes(random, [text])
-    # Much of a plan is numbers alike: draw the section first, so that each is changed.
+        return build.name, mutate_bytes(random, [text])
+    # Draw the section first: otherwise the large ones would get nearly all mutations.
     keys = random.choices(list(whole), k=random.choice((1, 1, 2)))
-    tree = {**whole, **changed_tree(random, {key: whole[key] for key in keys})}
-    return build.name, resealed(tree)
+    tree = {**whole, **mutate_tree(random, {key: whole[key] for key in keys})}
+    return build.name, with_valid_digest(tree)
 
 
-def resealed(tree: Any) -> bytes:
-    """A plan with the digest that it asks for, whether it is one or not."""
+def with_valid_digest(tree: Any) -> bytes:
+    """Return a plan with a valid digest, or the bytes as they are if it is not a
+    plan."""
     bare = json.dumps({**tree, "digest": ""}).encode("utf-8", "surrogatepass")
     try:
         plan = msgspec.json.decode(bare, type=Plan)
@@ -153,33 +154,35 @@ def resealed(tree: Any) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(plan, digest=sha256(text)))
 
 
-def read_spoiled(drawn: tuple[str, bytes], work: Path, file: str) -> None:
+def read_damaged(drawn: tuple[str, bytes], work: Path, file: str) -> None:
     name, content = drawn
     build = work / name
-    kept = (build / file).read_bytes()
+    original = (build / file).read_bytes()
     (build / file).write_bytes(content)
     try:
         plan = read_plan(build)
         written = read_sources(build).ops
     finally:
-        (build / file).write_bytes(kept)
+        (build / file).write_bytes(original)
     screen = console(io.StringIO())
     for view in table_views(plan):
         screen.print(view)
-    assert list(all_choices(plan)) is not None
+    assert list(list_choices(plan)) is not None
     graphs = parse_graphs((build / "graph.txt").read_text(), "graph.txt")
-    drawn_build = Build(plan, graphs, {name: str(at) for name, at in written.items()})
+    drawn_build = BuildInfo(
+        plan, graphs, {name: str(at) for name, at in written.items()}
+    )
     for parameter in plan.parameters[:2]:
-        assert list(explanation(drawn_build, parameter.name))
-    assert len(endpoints_of(plan)) == len(plan.nodes)
+        assert list(explain(drawn_build, parameter.name))
+    assert len(default_endpoints(plan)) == len(plan.nodes)
 
 
 def draw_sources(random: Random, work: Path) -> tuple[str, bytes]:
     build = build_of(random.choice(BUILDS), work)
     text = (build / "sources.json").read_bytes()
     if random.random() < 0.5:
-        return build.name, changed_bytes(random, [text])
-    tree = changed_tree(random, json.loads(text))
+        return build.name, mutate_bytes(random, [text])
+    tree = mutate_tree(random, json.loads(text))
     return build.name, json.dumps(tree).encode("utf-8", "surrogatepass")
 
 
@@ -203,11 +206,11 @@ def draw_weights(random: Random, work: Path) -> bytes:
     header, rest = content[8 : 8 + length], content[8 + length :]
     match random.randrange(3):
         case 0:
-            return changed_bytes(random, weights())
+            return mutate_bytes(random, weights())
         case 1:
-            header = changed_bytes(random, [header])
+            header = mutate_bytes(random, [header])
         case _:
-            tree = changed_tree(random, json.loads(header), other_dtype)
+            tree = mutate_tree(random, json.loads(header), change_dtype)
             header = json.dumps(tree).encode("utf-8", "surrogatepass")
             if random.random() < 0.3:
                 new = random.choice(NUMBERS).encode()
@@ -215,8 +218,8 @@ def draw_weights(random: Random, work: Path) -> bytes:
     return len(header).to_bytes(8, "little") + header + rest
 
 
-def other_dtype(random: Random, tree: Any) -> None:
-    """Give a tensor another dtype that the format has, and perhaps no elements."""
+def change_dtype(random: Random, tree: Any) -> None:
+    """Change a tensor to another dtype of the format, and perhaps to no elements."""
     name = random.choice(list(tree) or ["w"])
     words = ("F8_E4M3", "F4", "C64", "BOOL", "I8", "U64", "BF16", "F64")
     shape = random.choice(([0], [2, 3], [], [0, 2**63 - 1], [-1, -1]))
@@ -239,24 +242,24 @@ train: {minimize: loss, optimizer: {op: sgd, learning_rate: 0.1}}
 
 
 def read_weights(content: bytes, work: Path) -> None:
-    """As the compiler reads an init file, as a node does, and as --init-params."""
+    """Read the file like the compiler, like a node, and like --init-params."""
     folder = work / "weights"
     folder.mkdir(exist_ok=True)
     file = folder / "w.safetensors"
     file.write_bytes(content)
     every: list[Callable[[], object]] = [
         lambda: load_text(WEIGHTS_SPEC, "begun.yaml", folder),
-        lambda: flat_range(file, "w", (2, 3), 1, 5),
+        lambda: read_flat_range(file, "w", (2, 3), 1, 5),
         lambda: parameter_files.check(
             parameter_files.load(file),
             {"w": ((2, 3), "float32"), "b": ((3,), "bfloat16")},
         ),
     ]
     for each in every:
-        refused(each)
+        ignore_placer_error(each)
 
 
-def refused(call: Callable[[], object]) -> None:
+def ignore_placer_error(call: Callable[[], object]) -> None:
     with suppress(PlacerError):
         call()
 
@@ -275,7 +278,7 @@ def archives() -> list[bytes]:
         "n": np.arange(4, dtype=np.int64),
         "b": np.array([True, False, True, True]),
     }
-    made = []
+    contents = []
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, 12, 14):  # and bz2, lzma
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w", method) as archive:
@@ -283,22 +286,22 @@ def archives() -> list[bytes]:
                 member = io.BytesIO()
                 np.save(member, array)
                 archive.writestr(f"{name}.npy", member.getvalue())
-        made.append(file.getvalue())
+        contents.append(file.getvalue())
     objects = io.BytesIO()
     np.savez(objects, x=np.array([print, 1], object), n=np.arange(2))
     single = io.BytesIO()
     np.save(single, rows["x"])
-    return [*made, objects.getvalue(), single.getvalue()]
+    return [*contents, objects.getvalue(), single.getvalue()]
 
 
 def draw_npz(random: Random, work: Path) -> bytes:
     if random.random() < 0.5:
-        return changed_bytes(random, archives())
+        return mutate_bytes(random, archives())
     file = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archives()[0])) as good:
         members = {name: good.read(name) for name in good.namelist()}
     changed = random.choice(list(members))
-    members[changed] = changed_bytes(random, list(members.values()))
+    members[changed] = mutate_bytes(random, list(members.values()))
     with zipfile.ZipFile(file, "w", random.choice((0, 8, 12, 14))) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
@@ -313,8 +316,8 @@ def read_npz(content: bytes, work: Path) -> None:
 def read_rows(source: str, work: Path, csv: Csv | None = None) -> None:
     mapping = {"x": ["x0", "x1", "x2"]} if csv is not None else None
     rows = open_source(source, ROWS, mapping=mapping, split=None, folder=work, csv=csv)
-    taken = rows.take(np.arange(min(rows.rows, 8)))
-    assert taken["x"].dtype == np.float32
+    batch = rows.take(np.arange(min(rows.rows, 8)))
+    assert batch["x"].dtype == np.float32
 
 
 TABLES = [
@@ -332,12 +335,12 @@ FORMS = [
 
 def draw_csv(random: Random, work: Path) -> tuple[str, int, bytes]:
     form = random.randrange(len(FORMS))
-    content = changed_bytes(random, TABLES)
+    content = mutate_bytes(random, TABLES)
     if random.random() < 0.5:
         return "rows.csv", form, content
     packed = gzip.compress(content if random.random() < 0.5 else TABLES[0], mtime=0)
     if random.random() < 0.7:
-        packed = changed_bytes(random, [packed])
+        packed = mutate_bytes(random, [packed])
     return "rows.csv.gz", form, packed
 
 
@@ -352,18 +355,18 @@ def read_csv(drawn: tuple[str, int, bytes], work: Path) -> None:
 
 @cache
 def modules() -> list[bytes]:
-    return [path.read_bytes() for path in sorted(find("specs").glob("*_rows.py"))]
+    return [path.read_bytes() for path in sorted(find_file("specs").glob("*_rows.py"))]
 
 
 def draw_module(random: Random, work: Path) -> bytes:
-    return changed_bytes(random, modules())
+    return mutate_bytes(random, modules())
 
 
 def read_module(content: bytes, work: Path) -> None:
     (work / "drawn.py").write_bytes(content)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Python, about odd literals
-        neighbours(work, "drawn")
+        warnings.simplefilter("ignore")  # Python warns about odd literals
+        local_imports(work, "drawn")
 
 
 PLACES = [
@@ -373,7 +376,7 @@ PLACES = [
 
 
 def draw_place(random: Random, work: Path) -> bytes:
-    return changed_bytes(random, PLACES)
+    return mutate_bytes(random, PLACES)
 
 
 def read_place(content: bytes, work: Path) -> None:
@@ -385,46 +388,48 @@ def read_place(content: bytes, work: Path) -> None:
 
 
 def text_of(content: bytes) -> str:
-    """The text, with lone surrogates where there are any."""
+    """Decode UTF-8 with lone surrogates if possible."""
     try:
         return content.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return content.decode("utf-8", "replace")
 
 
-UNCOMPUTED = ENTRIES | EXITS | RECIPES
-"""Kinds that a front end writes and no declaration knows."""
+UNCOMPUTED = SOURCES | SINKS | TRAINING_DIRECTIVES
+"""Kinds that a front end writes and that have no declaration."""
 
 
 @cache
 def graph_texts() -> list[bytes]:
-    """Of small models, as written, and after every pass of one of them."""
-    models = [load(find(f"specs/{name}.yaml")) for name in ("lamb", "lstm", "diabetes")]
+    """Return the graphs of small models as written, and one after every pass."""
+    models = [
+        load(find_file(f"specs/{name}.yaml")) for name in ("lamb", "lstm", "diabetes")
+    ]
     texts = [print_graph(model.graph).encode() for model in models] * 4
-    lowered(models[-1], lambda _, graph: texts.append(print_graph(graph).encode()))
+    lower_model(models[-1], lambda _, graph: texts.append(print_graph(graph).encode()))
     return texts
 
 
 def draw_graph(random: Random, work: Path) -> bytes:
-    return changed_bytes(random, graph_texts())
+    return mutate_bytes(random, graph_texts())
 
 
 def read_graph(content: bytes, work: Path) -> None:
     for graph in parse_graphs(text_of(content)):
         assert parse_graphs(print_graph(graph)) == (graph,)
-        if all(op.kind in kinds() for op in graph.ops if op.kind not in UNCOMPUTED):
-            verify(graph, Stage.WRITTEN)
+        if all(op.kind in op_kinds() for op in graph.ops if op.kind not in UNCOMPUTED):
+            verify(graph, GraphForm.WRITTEN)
 
 
 FORMATS = [
     Format("spec", draw_spec, read_spec),
     Format(
-        "plan", draw_plan, lambda drawn, work: read_spoiled(drawn, work, "plan.json")
+        "plan", draw_plan, lambda drawn, work: read_damaged(drawn, work, "plan.json")
     ),
     Format(
         "sources",
         draw_sources,
-        lambda drawn, work: read_spoiled(drawn, work, "sources.json"),
+        lambda drawn, work: read_damaged(drawn, work, "sources.json"),
     ),
     Format("safetensors", draw_weights, read_weights),
     Format("npz", draw_npz, read_npz),

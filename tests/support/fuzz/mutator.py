@@ -1,4 +1,4 @@
-"""Changed copies of good inputs: of their bytes, their lines, their words, their trees."""
+"""Mutates valid inputs: their bytes, lines, tokens and trees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NUMBERS = (
     *("18446744073709551616", "1" + "0" * 400, "1e308", "1e999", "-1e999", "1e-999"),
     *("NaN", "Infinity", ".nan", ".inf", "0.5", "-0.0", "00", "0x10", "1_000", "+1"),
 )
-"""Numbers where something ends: ranges of dtypes, what JSON, YAML and Python allow."""
+"""Numbers at limits: of dtypes, and of what JSON, YAML and Python allow."""
 
 WORDS = (
     *("", " ", "null", "~", "true", "false", "..", "../x", "/etc/passwd", "a.b", "é"),
@@ -31,41 +31,41 @@ _TOKEN = re.compile(rb"[A-Za-z_][\w.]*|[0-9][\w.+-]*|\s+|.", re.DOTALL)
 _NUMBER = re.compile(rb"-?[0-9][0-9.]*(e[-+]?[0-9]+)?")
 
 
-def changed_bytes(random: Random, seeds: Sequence[bytes]) -> bytes:
-    """One of the seeds with one to four changes."""
+def mutate_bytes(random: Random, seeds: Sequence[bytes]) -> bytes:
+    """Return one of the seeds with one to four mutations."""
     content = random.choice(seeds)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         content = random.choice(_CHANGES)(random, content, seeds)
     return content
 
 
-def changed_tree(random: Random, seed: Any, change_more: Change | None = None) -> Any:
-    """A copy of a tree of lists and mappings with one to four changes."""
+def mutate_tree(random: Random, seed: Any, change_more: Change | None = None) -> Any:
+    """Return a copy of a tree of lists and mappings with one to four mutations."""
     tree = copy.deepcopy(seed)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         if change_more is not None and random.random() < 0.4:
             change_more(random, tree)
         else:
-            _change_tree(random, tree)
+            _mutate_tree_once(random, tree)
     return tree
 
 
 Change = Callable[[Random, Any], None]
 
 
-def collections(tree: Any) -> list[Any]:
-    """Every list and mapping of a tree that holds something, itself included."""
-    found, left = [], [tree]
-    while left:
-        each = left.pop()
+def containers(tree: Any) -> list[Any]:
+    """Return all non-empty lists and mappings of a tree, including the tree itself."""
+    result, pending = [], [tree]
+    while pending:
+        each = pending.pop()
         if isinstance(each, dict | list) and each:
-            found.append(each)
-            left += each.values() if isinstance(each, dict) else each
-    return found
+            result.append(each)
+            pending += each.values() if isinstance(each, dict) else each
+    return result
 
 
-def _change_tree(random: Random, tree: Any) -> None:
-    every = collections(tree)
+def _mutate_tree_once(random: Random, tree: Any) -> None:
+    every = containers(tree)
     if not every:
         return
     at = random.choice(every)
@@ -91,7 +91,7 @@ def _change_tree(random: Random, tree: Any) -> None:
             at[key] += random.choice((-1, 1, 0.5, 100, -at[key]))
         case 6 if isinstance(at[key], str) and at[key]:
             text = at[key].encode("utf-8", "surrogatepass")
-            at[key] = changed_bytes(random, [text]).decode("utf-8", "replace")
+            at[key] = mutate_bytes(random, [text]).decode("utf-8", "replace")
         case _:
             at[key] = copy.deepcopy(random.choice(LEAVES))
 
@@ -156,10 +156,10 @@ def _lines(random: Random, content: bytes, seeds: Sequence[bytes]) -> bytes:
 
 
 def _number(random: Random, content: bytes, seeds: Sequence[bytes]) -> bytes:
-    found = [*_NUMBER.finditer(content)]
-    if not found:
+    matches = [*_NUMBER.finditer(content)]
+    if not matches:
         return content
-    start, stop = random.choice(found).span()
+    start, stop = random.choice(matches).span()
     return content[:start] + random.choice(NUMBERS).encode() + content[stop:]
 
 

@@ -1,1 +1,1 @@
-"""Uses of every op, and plain formulas for them: one module a family of ops."""
+"""Uses of all ops, and plain formulas for them, in a module for each family of ops."""

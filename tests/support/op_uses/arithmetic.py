@@ -6,7 +6,7 @@ from support.op_use import Use
 
 
 def pairs(kind: str) -> list[Use]:
-    """An op of two operands in every way that they broadcast."""
+    """Return uses of a binary op for all ways of broadcasting."""
     return [
         Use(kind, ("float32[batch, 4]", "float32[batch, 4]")),
         Use(kind, ("float32[batch, 4]", "float32[4]")),

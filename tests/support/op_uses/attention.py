@@ -1,4 +1,4 @@
-"""attention, one head after the other."""
+"""attention. The plain formula computes one head after the other."""
 
 import jax.numpy as jnp
 
@@ -8,8 +8,8 @@ from support.op_uses.activation import plain_softmax
 Q, K, V = "float32[batch, 3, 4]", "float32[batch, 5, 4]", "float32[batch, 5, 6]"
 
 
-def seen_by(mask, shape):
-    """The mask as a table of who sees whom, [rows, time, keys]."""
+def broadcast_mask(mask, shape):
+    """Broadcast a mask to `shape`, [rows, time, keys]."""
     if mask.ndim == 1:
         mask = jnp.arange(shape[-1])[None] < mask[:, None]
     if mask.ndim == 2:
@@ -19,11 +19,11 @@ def seen_by(mask, shape):
 
 def plain_attention(query, key, value, mask=None, heads=1, causal=False, scale=None):
     time, keys = query.shape[1], key.shape[1]
-    seen = jnp.ones((len(query), time, keys), bool)
+    visible = jnp.ones((len(query), time, keys), bool)
     if mask is not None:
-        seen = seen_by(mask, seen.shape)
+        visible = broadcast_mask(mask, visible.shape)
     if causal:
-        seen = seen & (jnp.arange(keys)[None] <= jnp.arange(time)[:, None])
+        visible = visible & (jnp.arange(keys)[None] <= jnp.arange(time)[:, None])
     parts = []
     for head in range(heads):
         q, k, v = (
@@ -31,8 +31,10 @@ def plain_attention(query, key, value, mask=None, heads=1, causal=False, scale=N
             for x in (query, key, value)
         )
         factor = q.shape[-1] ** -0.5 if scale is None else scale
-        weights = plain_softmax(jnp.where(seen, factor * q @ k.swapaxes(1, 2), -1e30))
-        parts.append(jnp.where(seen, weights, 0.0) @ v)
+        weights = plain_softmax(
+            jnp.where(visible, factor * q @ k.swapaxes(1, 2), -1e30)
+        )
+        parts.append(jnp.where(visible, weights, 0.0) @ v)
     return jnp.concatenate(parts, axis=-1)
 
 

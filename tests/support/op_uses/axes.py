@@ -1,4 +1,4 @@
-"""Dimensions in another order, fewer and more of them."""
+"""transpose, squeeze and expand_dims."""
 
 import jax.numpy as jnp
 
@@ -12,15 +12,15 @@ def plain_transpose(x, perm=None):
 
 
 def plain_squeeze(x, axis):
-    gone = [a % x.ndim for a in ([axis] if isinstance(axis, int) else axis)]
-    return x[tuple(0 if a in gone else slice(None) for a in range(x.ndim))]
+    removed = [a % x.ndim for a in ([axis] if isinstance(axis, int) else axis)]
+    return x[tuple(0 if a in removed else slice(None) for a in range(x.ndim))]
 
 
 def plain_expand_dims(x, axis):
     new = [axis] if isinstance(axis, int) else axis
     rank = x.ndim + len(new)
-    put = [a % rank for a in new]
-    return x[tuple(None if a in put else slice(None) for a in range(rank))]
+    added = [a % rank for a in new]
+    return x[tuple(None if a in added else slice(None) for a in range(rank))]
 
 
 DIFFERENTIABLE = [

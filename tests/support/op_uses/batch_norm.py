@@ -1,4 +1,4 @@
-"""What batch_norm is put together from."""
+"""The ops that batch_norm expands to."""
 
 from jax.lax import stop_gradient
 

@@ -1,4 +1,4 @@
-"""A user's function: see tests/passes and tests/oracle for what specs make of it."""
+"""call, which has no uses here: tests/passes and tests/oracle test it."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Comparisons, and what chooses by them."""
+"""Comparisons, where, maximum, minimum and clip."""
 
 import jax.numpy as jnp
 

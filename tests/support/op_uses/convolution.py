@@ -1,7 +1,7 @@
-"""Convolutions and their transposes.
+"""Convolutions and transposed convolutions.
 
-The plain formula is a product with a table for each dimension that says which element
-each tap of each output is.
+The plain formula is a product with a table for each dimension, which maps the taps of
+each output to elements.
 """
 
 import jax.numpy as jnp
@@ -11,12 +11,12 @@ from support.op_use import Use
 from support.op_uses.activation import PLAIN as PLAIN_ACTIVATIONS
 
 
-def many(value, dims):
+def per_dimension(value, dims):
     return [value] * dims if isinstance(value, int) else list(value)
 
 
-def ends(padding, at, size, window, stride, dilation):
-    """The padding before and after dimension `at` of `size` elements."""
+def padding_of(padding, at, size, window, stride, dilation):
+    """Return the padding before and after dimension `at`, which has `size` elements."""
     if padding == "valid":
         return 0, 0
     if padding == "same":
@@ -26,35 +26,44 @@ def ends(padding, at, size, window, stride, dilation):
     return (padding, padding) if isinstance(padding, int) else padding[at]
 
 
-def table(size, window, stride, dilation, before, after):
-    """[tap, output, element]: 1 where the tap of the output is that element."""
+def tap_table(size, window, stride, dilation, before, after):
+    """Return [tap, output, element]: 1 where the tap of the output is the element."""
     last = size + before + after - (window - 1) * dilation - 1
     outputs = last // stride + 1
-    found = np.zeros((window, outputs, size))
+    result = np.zeros((window, outputs, size))
     for tap in range(window):
         for output in range(outputs):
             element = output * stride + tap * dilation - before
             if 0 <= element < size:
-                found[tap, output, element] = 1
-    return found
+                result[tap, output, element] = 1
+    return result
 
 
-def tables(image, window, strides, padding, dilation):
+def tap_tables(image, window, strides, padding, dilation):
     dims = len(image)
     if dims == 1:
         image, window = (1, *image), (1, *window)
         padding = [[0, 0], *padding] if isinstance(padding, list) else padding
-        strides, dilation = [1, *many(strides, 1)], [1, *many(dilation, 1)]
-    found = []
+        strides, dilation = (
+            [1, *per_dimension(strides, 1)],
+            [1, *per_dimension(dilation, 1)],
+        )
+    result = []
     for at, (n, k, s, d) in enumerate(
-        zip(image, window, many(strides, 2), many(dilation, 2), strict=True)
+        zip(
+            image,
+            window,
+            per_dimension(strides, 2),
+            per_dimension(dilation, 2),
+            strict=True,
+        )
     ):
-        pair = (0, 0) if dims < 2 and at == 0 else ends(padding, at, n, k, s, d)
-        found.append(table(n, k, s, d, *pair))
-    return found
+        pair = (0, 0) if dims < 2 and at == 0 else padding_of(padding, at, n, k, s, d)
+        result.append(tap_table(n, k, s, d, *pair))
+    return result
 
 
-def finish(y, b, activation):
+def add_bias_and_activate(y, b, activation):
     y = y + b
     return y if activation == "none" else PLAIN_ACTIVATIONS[activation](y)
 
@@ -70,22 +79,24 @@ def plain_conv(
     activation="none",
 ):
     dims = x.ndim - 2
-    rows, columns = tables(x.shape[1:-1], w.shape[:dims], strides, padding, dilation)
+    rows, columns = tap_tables(
+        x.shape[1:-1], w.shape[:dims], strides, padding, dilation
+    )
     x = x if dims == 2 else x[:, None]
     w = w if dims == 2 else w[None]
     x = x.reshape(*x.shape[:-1], groups, -1)
     w = w.reshape(*w.shape[:-1], groups, -1)
     y = jnp.einsum("khp,lwq,npqgc,klcgo->nhwgo", rows, columns, x, w)
     y = y.reshape(*y.shape[:3], -1)
-    return finish(y if dims == 2 else y[:, 0], b, activation)
+    return add_bias_and_activate(y if dims == 2 else y[:, 0], b, activation)
 
 
 def plain_depthwise(
     x, w, b=0.0, strides=1, padding="valid", dilation=1, activation="none"
 ):
-    rows, columns = tables(x.shape[1:-1], w.shape[:2], strides, padding, dilation)
+    rows, columns = tap_tables(x.shape[1:-1], w.shape[:2], strides, padding, dilation)
     y = jnp.einsum("khp,lwq,npqc,klcm->nhwcm", rows, columns, x, w)
-    return finish(y.reshape(*y.shape[:3], -1), b, activation)
+    return add_bias_and_activate(y.reshape(*y.shape[:3], -1), b, activation)
 
 
 def plain_transpose(
@@ -104,26 +115,26 @@ def plain_transpose(
         zip(
             x.shape[1:-1],
             w.shape,
-            many(strides, dims),
-            many(dilation, dims),
+            per_dimension(strides, dims),
+            per_dimension(dilation, dims),
             strict=False,
         )
     ):
-        reach = (k - 1) * d + 1
+        span = (k - 1) * d + 1
         if padding == "same":
             image.append(n * s)
         elif padding == "valid":
-            image.append((n - 1) * s + max(reach, s))
+            image.append((n - 1) * s + max(span, s))
         else:
-            image.append((n - 1) * s + reach - sum(ends(padding, at, n, k, s, d)))
-    rows, columns = tables(image, w.shape[:dims], strides, padding, dilation)
+            image.append((n - 1) * s + span - sum(padding_of(padding, at, n, k, s, d)))
+    rows, columns = tap_tables(image, w.shape[:dims], strides, padding, dilation)
     x = x if dims == 2 else x[:, None]
     w = w if dims == 2 else w[None]
     x = x.reshape(*x.shape[:-1], groups, -1)
     w = w.reshape(*w.shape[:-1], groups, -1)
     y = jnp.einsum("khp,lwq,nhwgo,klcgo->npqgc", rows, columns, x, w)
     y = y.reshape(*y.shape[:3], -1)
-    return finish(y if dims == 2 else y[:, 0], b, activation)
+    return add_bias_and_activate(y if dims == 2 else y[:, 0], b, activation)
 
 
 IMAGE, KERNEL, BIAS = "float32[batch, 6, 5, 4]", "float32[3, 2, 4, 6]", "float32[6]"

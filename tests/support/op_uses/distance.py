@@ -1,20 +1,22 @@
-"""Losses of a prediction and a target of one shape, and the cosine of two vectors."""
+"""Losses of a prediction and a target of one shape, and cosine_similarity."""
 
 import jax.numpy as jnp
 
 from support.op_use import Use
-from support.op_uses.loss import losses, reduced
+from support.op_uses.loss import loss_uses, reduce_losses
 
 
-def plain_huber(prediction, target, delta=1.0, **how):
+def plain_huber(prediction, target, delta=1.0, **kwargs):
     far = jnp.abs(prediction - target)
     near = 0.5 * far**2
-    return reduced(jnp.where(far <= delta, near, delta * (far - 0.5 * delta)), **how)
+    return reduce_losses(
+        jnp.where(far <= delta, near, delta * (far - 0.5 * delta)), **kwargs
+    )
 
 
-def plain_kl_div(log_prediction, target, **how):
+def plain_kl_div(log_prediction, target, **kwargs):
     ratio = jnp.log(target / jnp.exp(log_prediction))
-    return reduced((target * ratio).sum(-1), **how)
+    return reduce_losses((target * ratio).sum(-1), **kwargs)
 
 
 def plain_cosine(a, b, axis=-1, epsilon=1e-8):
@@ -28,11 +30,11 @@ PAIRS = (
 )
 
 DIFFERENTIABLE = [
-    *losses("mean_squared_error", *PAIRS),
-    *losses("l1_loss", *PAIRS),
-    *losses("huber", *PAIRS),
+    *loss_uses("mean_squared_error", *PAIRS),
+    *loss_uses("l1_loss", *PAIRS),
+    *loss_uses("huber", *PAIRS),
     Use("huber", PAIRS[0], {"delta": 0.4}),
-    *losses(
+    *loss_uses(
         "kl_div",
         ("float32[batch, 3]", "float32[batch, 3]"),
         ("float32[batch, 2, 3]", "float32[batch, 2, 3]"),
@@ -48,8 +50,8 @@ DIFFERENTIABLE = [
 WITHOUT_GRADIENT: list[Use] = []
 
 PLAIN = {
-    "mean_squared_error": lambda p, t, **how: reduced((p - t) ** 2, **how),
-    "l1_loss": lambda p, t, **how: reduced(((p - t) ** 2) ** 0.5, **how),
+    "mean_squared_error": lambda p, t, **kwargs: reduce_losses((p - t) ** 2, **kwargs),
+    "l1_loss": lambda p, t, **kwargs: reduce_losses(((p - t) ** 2) ** 0.5, **kwargs),
     "huber": plain_huber,
     "kl_div": plain_kl_div,
     "cosine_similarity": plain_cosine,

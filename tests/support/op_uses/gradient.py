@@ -1,4 +1,4 @@
-"""Where backward ends."""
+"""stop_gradient."""
 
 from collections.abc import Callable
 

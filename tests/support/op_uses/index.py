@@ -1,4 +1,4 @@
-"""Elements by their numbers."""
+"""gather, take_along_axis and one_hot."""
 
 import jax.numpy as jnp
 
@@ -8,15 +8,15 @@ from support.op_use import Use
 def plain_gather(x, indices, axis=0):
     axis %= x.ndim
     flat = [jnp.take(x, i, axis) for i in indices.reshape(-1)]
-    taken = jnp.moveaxis(jnp.stack(flat), 0, axis)
-    return taken.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    selected = jnp.moveaxis(jnp.stack(flat), 0, axis)
+    return selected.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
 
-def plain_along(x, indices, axis=-1):
-    every = jnp.moveaxis(x, axis, -1)[..., None, :]
+def plain_take_along_axis(x, indices, axis=-1):
+    expanded = jnp.moveaxis(x, axis, -1)[..., None, :]
     number = jnp.moveaxis(indices, axis, -1)[..., :, None]
-    chosen = number == jnp.arange(every.shape[-1])
-    return jnp.moveaxis((every * chosen).sum(-1), -1, axis)
+    chosen = number == jnp.arange(expanded.shape[-1])
+    return jnp.moveaxis((expanded * chosen).sum(-1), -1, axis)
 
 
 DIFFERENTIABLE = [
@@ -44,4 +44,4 @@ WITHOUT_GRADIENT = [
     Use("one_hot", ("int32[]",), {"classes": 1}),
 ]
 
-PLAIN = {"gather": plain_gather, "take_along_axis": plain_along}
+PLAIN = {"gather": plain_gather, "take_along_axis": plain_take_along_axis}

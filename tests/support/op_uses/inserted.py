@@ -1,4 +1,4 @@
-"""What the compiler puts in."""
+"""Ops that only the compiler inserts."""
 
 from support.op_use import Use
 

@@ -1,4 +1,4 @@
-"""Losses against labels."""
+"""Losses with labels."""
 
 import jax.numpy as jnp
 
@@ -6,42 +6,46 @@ from support.op_use import Use
 from support.op_uses.activation import plain_softmax
 
 
-def losses(kind: str, *operands: tuple[str, ...], **domain) -> list[Use]:
-    """A loss of each operands, in each way that it is reduced."""
+def loss_uses(kind: str, *operands: tuple[str, ...], **domain) -> list[Use]:
+    """Return uses of a loss for each tuple of operands and each reduction."""
     return [
-        Use(kind, given, {"reduce": reduce} if reduce else {}, **domain)
-        for given in operands
+        Use(kind, each, {"reduce": reduce} if reduce else {}, **domain)
+        for each in operands
         for reduce in ("", "sum", "none")
     ]
 
 
-def reduced(losses, reduce="mean", count=None):
+def reduce_losses(losses, reduce="mean", count=None):
     return {"mean": losses.mean, "sum": losses.sum, "none": lambda: losses}[reduce]()
 
 
 def plain_softmax_cross_entropy(
-    logits, label, label_smoothing=0.0, class_weights=(), **how
+    logits, label, label_smoothing=0.0, class_weights=(), **kwargs
 ):
     classes = logits.shape[-1]
     target = jnp.eye(classes)[label]
     target = (1 - label_smoothing) * target + label_smoothing / classes
     weights = jnp.array(class_weights) if class_weights else jnp.ones(classes)
     logarithms = jnp.log(plain_softmax(logits))
-    return reduced(-(weights * target * logarithms).sum(-1), **how)
+    return reduce_losses(-(weights * target * logarithms).sum(-1), **kwargs)
 
 
 def plain_sigmoid_cross_entropy(
-    logits, label, label_smoothing=0.0, positive_weight=1.0, **how
+    logits, label, label_smoothing=0.0, positive_weight=1.0, **kwargs
 ):
     target = (1 - label_smoothing) * label + label_smoothing * 0.5
     p = 1 / (1 + jnp.exp(-logits))
     negative, positive = -jnp.log(1 - p), -jnp.log(p)
-    return reduced(positive_weight * target * positive + (1 - target) * negative, **how)
+    return reduce_losses(
+        positive_weight * target * positive + (1 - target) * negative, **kwargs
+    )
 
 
-def plain_hinge(prediction, label, **how):
+def plain_hinge(prediction, label, **kwargs):
     side = jnp.where(label == 1, 1.0, -1.0)
-    return reduced(jnp.where(side * prediction < 1, 1 - side * prediction, 0), **how)
+    return reduce_losses(
+        jnp.where(side * prediction < 1, 1 - side * prediction, 0), **kwargs
+    )
 
 
 CLASSES = ("float32[batch, 3]", "int32[batch]")
@@ -49,7 +53,7 @@ WEIGHTS = [0.5, 2.0, 0.0]
 BINARY = {1: (0, 2)}
 
 DIFFERENTIABLE = [
-    *losses(
+    *loss_uses(
         "softmax_cross_entropy",
         CLASSES,
         ("float32[batch, 2, 3]", "int32[batch, 2]"),
@@ -63,7 +67,7 @@ DIFFERENTIABLE = [
         ("float32[batch, 2, 3]", "int32[batch, 2]"),
         {"class_weights": WEIGHTS, "label_smoothing": 0.3, "reduce": "none"},
     ),
-    *losses(
+    *loss_uses(
         "sigmoid_cross_entropy",
         ("float32[batch, 2]", "int32[batch, 2]"),
         ("float32[batch]", "float32[batch]"),
@@ -78,7 +82,7 @@ DIFFERENTIABLE = [
             {"positive_weight": 0.5, "label_smoothing": 0.1},
         )
     ),
-    *losses(
+    *loss_uses(
         "hinge",
         ("float32[batch, 2]", "int32[batch, 2]"),
         ("float32[8]", "int32[8]"),

@@ -1,4 +1,4 @@
-"""multi_head_attention: plain projections around the plain attention."""
+"""multi_head_attention, as the plain attention of plain projections."""
 
 import jax.numpy as jnp
 
@@ -26,13 +26,13 @@ def plain_layer(*operands, heads, causal=False):
             break
         sequences.append(x)
     rest = list(operands[len(sequences) :])
-    whole = jnp.issubdtype(rest[0].dtype, jnp.floating)
-    mask = None if whole else rest.pop(0)
+    is_weight = jnp.issubdtype(rest[0].dtype, jnp.floating)
+    mask = None if is_weight else rest.pop(0)
     weights = rest[::2] if len(rest) == 8 else rest
     biases = rest[1::2] if len(rest) == 8 else [0.0] * 4
-    given = [sequences[min(i, len(sequences) - 1)] for i in range(3)]
+    sources = [sequences[min(i, len(sequences) - 1)] for i in range(3)]
     *projected, (w, b) = zip(weights, biases, strict=True)
-    q, k, v = (x @ w + b for x, (w, b) in zip(given, projected, strict=True))
+    q, k, v = (x @ w + b for x, (w, b) in zip(sources, projected, strict=True))
     return plain_attention(q, k, v, mask, heads, causal) @ w + b
 
 

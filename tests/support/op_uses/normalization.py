@@ -1,18 +1,18 @@
-"""Normalisation within a row."""
+"""Normalization within a row."""
 
 import jax.numpy as jnp
 
 from support.op_use import Use
 
 
-def normal(x, axes, epsilon):
+def normalize(x, axes, epsilon):
     mean = x.mean(axes, keepdims=True)
     variance = ((x - mean) ** 2).mean(axes, keepdims=True)
     return (x - mean) / (variance + epsilon) ** 0.5
 
 
 def plain_layer_norm(x, scale=1.0, bias=0.0, axis=-1, epsilon=1e-5):
-    return normal(x, tuple(range(x.ndim))[axis:], epsilon) * scale + bias
+    return normalize(x, tuple(range(x.ndim))[axis:], epsilon) * scale + bias
 
 
 def plain_rms_norm(x, scale=1.0, axis=-1, epsilon=1e-6):
@@ -23,7 +23,9 @@ def plain_rms_norm(x, scale=1.0, axis=-1, epsilon=1e-6):
 def plain_group_norm(x, scale=1.0, bias=0.0, groups=32, epsilon=1e-5):
     parts = jnp.split(x, groups, -1)
     axes = tuple(range(1, x.ndim))
-    return jnp.concatenate([normal(p, axes, epsilon) for p in parts], -1) * scale + bias
+    return (
+        jnp.concatenate([normalize(p, axes, epsilon) for p in parts], -1) * scale + bias
+    )
 
 
 def _uses(kind: str, parameters: int) -> list[Use]:

@@ -1,4 +1,4 @@
-"""The largest elements, and where they stand."""
+"""top_k, argmax and argmin."""
 
 import jax.numpy as jnp
 

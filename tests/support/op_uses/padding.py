@@ -9,13 +9,13 @@ def plain_pad(x, paddings, value=0.0, mode="constant"):
     for axis, (before, after) in enumerate(paddings):
         size = x.shape[axis]
         at = jnp.arange(-before, size + after)
-        there = (at >= 0) & (at < size)
+        inside = (at >= 0) & (at < size)
         if mode == "reflect":
             at = size - 1 - jnp.abs(size - 1 - jnp.abs(at))
         at = jnp.clip(at, 0, max(size - 1, 0))
         x = jnp.moveaxis(jnp.take(x, at, axis), axis, -1)
         x = jnp.moveaxis(
-            jnp.where(there, x, value) if mode == "constant" else x, -1, axis
+            jnp.where(inside, x, value) if mode == "constant" else x, -1, axis
         )
     return x  # fmt: skip
 

@@ -1,58 +1,61 @@
-"""Pooling: a plain formula takes each window out and works it out by itself."""
+"""Pooling. The plain formula computes each window separately."""
 
 import jax.numpy as jnp
 
 from support.op_use import Use
-from support.op_uses.convolution import ends, many
+from support.op_uses.convolution import padding_of, per_dimension
 
 
-def spans(size, window, stride, before, after):
-    """Where each window begins and ends, without the padding."""
+def window_spans(size, window, stride, before, after):
+    """Return start and end of each window, without padding."""
     outputs = (size + before + after - window) // stride + 1
     starts = [i * stride - before for i in range(outputs)]
     return [(max(start, 0), min(start + window, size)) for start in starts]
 
 
-def pooled(x, of, rows, columns):
+def pool(x, reduce, rows, columns):
     table = [
-        [of(x[:, top:bottom, left:right], (1, 2)) for left, right in columns]
+        [reduce(x[:, top:bottom, left:right], (1, 2)) for left, right in columns]
         for top, bottom in rows
     ]
     return jnp.stack([jnp.stack(row, 1) for row in table], 1)
 
 
-def largest(x, axes):
-    """The first largest. The gradient of jnp.max asks which elements are equal to it;
-    where XLA computes them once more and rounds them differently, that is 0 / 0."""
+def first_largest(x, axes):
+    """Return the maximum, with the gradient going to the first largest element.
+
+    The gradient of jnp.max compares the elements with the maximum. If XLA computes
+    them twice and rounds them differently, no element is equal and the gradient is 0 / 0.
+    """
     flat = x.reshape(len(x), -1, x.shape[-1])
     return jnp.take_along_axis(flat, jnp.argmax(flat, 1, keepdims=True), 1)[:, 0]
 
 
-def windowed(of):
+def sliding_pool(reduce):
     def plain(x, pool_size, strides=None, padding="valid"):
         dims = x.ndim - 2
-        window = many(pool_size, dims)
-        steps = window if strides is None else many(strides, dims)
+        window = per_dimension(pool_size, dims)
+        steps = window if strides is None else per_dimension(strides, dims)
         both = [
-            spans(n, k, s, *ends(padding, at, n, k, s, 1))
+            window_spans(n, k, s, *padding_of(padding, at, n, k, s, 1))
             for at, (n, k, s) in enumerate(
                 zip(x.shape[1:-1], window, steps, strict=True)
             )
         ]
         if dims == 1:
-            return pooled(x[:, None], of, [(0, 1)], *both)[:, 0]
-        return pooled(x, of, *both)
+            return pool(x[:, None], reduce, [(0, 1)], *both)[:, 0]
+        return pool(x, reduce, *both)
 
     return plain
 
 
-def adaptive(of):
+def adaptive_pool(reduce):
     def plain(x, output_size):
         both = [
             [(i * n // m, ((i + 1) * n + m - 1) // m) for i in range(m)]
-            for n, m in zip(x.shape[1:3], many(output_size, 2), strict=True)
+            for n, m in zip(x.shape[1:3], per_dimension(output_size, 2), strict=True)
         ]
-        return pooled(x, of, *both)
+        return pool(x, reduce, *both)
 
     return plain
 
@@ -92,10 +95,10 @@ DIFFERENTIABLE = [
 WITHOUT_GRADIENT: list[Use] = []
 
 PLAIN = {
-    "max_pool1d": windowed(largest),
-    "max_pool2d": windowed(largest),
-    "adaptive_max_pool2d": adaptive(largest),
-    "avg_pool1d": windowed(jnp.mean),
-    "avg_pool2d": windowed(jnp.mean),
-    "adaptive_avg_pool2d": adaptive(jnp.mean),
+    "max_pool1d": sliding_pool(first_largest),
+    "max_pool2d": sliding_pool(first_largest),
+    "adaptive_max_pool2d": adaptive_pool(first_largest),
+    "avg_pool1d": sliding_pool(jnp.mean),
+    "avg_pool2d": sliding_pool(jnp.mean),
+    "adaptive_avg_pool2d": adaptive_pool(jnp.mean),
 }

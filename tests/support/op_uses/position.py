@@ -1,4 +1,4 @@
-"""Positions, learned and fixed."""
+"""position_embedding and positional_encoding."""
 
 import jax.numpy as jnp
 

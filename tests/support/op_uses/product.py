@@ -1,4 +1,4 @@
-"""Products by letters."""
+"""einsum."""
 
 from functools import reduce
 from operator import mul
@@ -9,19 +9,19 @@ from support.op_use import Use
 
 
 def plain_einsum(*xs, equation):
-    """Every letter an axis of its own, the product of all, sums."""
+    """Broadcast operands to an axis for each letter, multiply them all, then sum."""
     left, result = equation.replace(" ", "").split("->")
     terms = left.split(",")
     letters = sorted({*left} - {","})
     spread = []
     for x, term in zip(xs, terms, strict=True):
         order = [term.index(letter) for letter in letters if letter in term]
-        put = tuple(slice(None) if letter in term else None for letter in letters)
-        spread.append(jnp.transpose(x, order)[put])
-    gone = tuple(i for i, letter in enumerate(letters) if letter not in result)
-    kept = [letter for letter in letters if letter in result]
-    total = jnp.sum(reduce(mul, spread), axis=gone)
-    return jnp.transpose(total, [kept.index(letter) for letter in result])
+        index = tuple(slice(None) if letter in term else None for letter in letters)
+        spread.append(jnp.transpose(x, order)[index])
+    summed = tuple(i for i, letter in enumerate(letters) if letter not in result)
+    remaining = [letter for letter in letters if letter in result]
+    total = jnp.sum(reduce(mul, spread), axis=summed)
+    return jnp.transpose(total, [remaining.index(letter) for letter in result])
 
 
 def _einsum(equation: str, *operands: str) -> Use:

@@ -11,7 +11,7 @@ _POSITION = {1: (0, 1000)}
 
 
 def plain_drop(x, position, rate, stream):
-    """Row by row, the bits from JAX's own threefry."""
+    """Compute the mask row by row, with bits from JAX's threefry."""
     row = prod(x.shape[1:])
     word = jnp.uint32([stream & 0xFFFFFFFF, stream >> 32])
     columns = position[:, 0], position[:, 1]

@@ -1,4 +1,4 @@
-"""simple_rnn, gru and lstm, one step after the other in Python."""
+"""simple_rnn, gru and lstm. The plain formulas are loops over the steps in Python."""
 
 import jax.numpy as jnp
 
@@ -35,8 +35,8 @@ def sigmoid(x):
     return 1 / (1 + jnp.exp(-x))
 
 
-def steps_of(operands, states: int):
-    """What a layer is given: x, the states before it, lengths or None, its weights."""
+def split_operands(operands, states: int):
+    """Return x, the initial states, lengths or None, and the weights."""
     x, *rest = operands
     before = [a for a in rest if a.ndim == 2 and len(a) == len(x)][:states]
     rest = rest[len(before) :]
@@ -47,17 +47,17 @@ def steps_of(operands, states: int):
     return x, before or [jnp.zeros((len(x), size), x.dtype)] * states, lengths, rest
 
 
-def walk(operands, states, reverse, step):
-    x, state, lengths, weights = steps_of(operands, states)
-    seen = {}
+def run_steps(operands, states, reverse, step):
+    x, state, lengths, weights = split_operands(operands, states)
+    states_by_step = {}
     times = range(x.shape[1])
     for t in reversed(times) if reverse else times:
         new = step(x[:, t], state, *weights)
         if lengths is not None:
-            goes = (t < lengths)[:, None]
-            new = [jnp.where(goes, n, o) for n, o in zip(new, state, strict=True)]
-        state = seen[t] = new
-    return jnp.stack([seen[t][0] for t in times], axis=1), *state
+            active = (t < lengths)[:, None]
+            new = [jnp.where(active, n, o) for n, o in zip(new, state, strict=True)]
+        state = states_by_step[t] = new
+    return jnp.stack([states_by_step[t][0] for t in times], axis=1), *state
 
 
 def plain_simple_rnn(*operands, activation="tanh", reverse=False):
@@ -65,7 +65,7 @@ def plain_simple_rnn(*operands, activation="tanh", reverse=False):
         z = x @ w + state[0] @ u + b
         return [jnp.tanh(z) if activation == "tanh" else jnp.where(z > 0, z, 0.0)]
 
-    return walk(operands, 1, reverse, step)
+    return run_steps(operands, 1, reverse, step)
 
 
 def plain_gru(*operands, reverse=False):
@@ -78,7 +78,7 @@ def plain_gru(*operands, reverse=False):
         new = jnp.tanh(z[:, 2 * n :] + r * (a[:, 2 * n :] + b_recurrent))
         return [(1 - update) * new + update * h]
 
-    return walk(operands, 1, reverse, step)
+    return run_steps(operands, 1, reverse, step)
 
 
 def plain_lstm(*operands, forget_bias=1.0, reverse=False):
@@ -90,7 +90,7 @@ def plain_lstm(*operands, forget_bias=1.0, reverse=False):
         c = sigmoid(f + forget_bias) * c + sigmoid(i) * jnp.tanh(g)
         return [sigmoid(o) * jnp.tanh(c), c]
 
-    return walk(operands, 2, reverse, step)
+    return run_steps(operands, 2, reverse, step)
 
 
 DIFFERENTIABLE = [

@@ -28,18 +28,18 @@ def plain_mean(x, axis=None, keepdims=False, count=None):
     return total * (max(1, total.size) / x.size)
 
 
-def plain_extreme(better):
+def plain_extremum(better):
     def plain(x, axis=None, keepdims=False):
         axes = range(x.ndim) if axis is None else np.atleast_1d(axis).astype(int)
-        gone = {int(a) % x.ndim for a in axes}
-        found = x
-        for a in gone:
-            slices = jnp.moveaxis(found, a, 0)
+        reduced = {int(a) % x.ndim for a in axes}
+        result = x
+        for a in reduced:
+            slices = jnp.moveaxis(result, a, 0)
             best = slices[0]
             for other in slices[1:]:
                 best = better(best, other)
-            found = jnp.expand_dims(best, a)
-        return found if keepdims else jnp.squeeze(found, tuple(gone))
+            result = jnp.expand_dims(best, a)
+        return result if keepdims else jnp.squeeze(result, tuple(reduced))
 
     return plain
 
@@ -56,6 +56,6 @@ WITHOUT_GRADIENT: list[Use] = []
 PLAIN = {
     "reduce_sum": plain_sum,
     "reduce_mean": plain_mean,
-    "reduce_max": plain_extreme(jnp.maximum),
-    "reduce_min": plain_extreme(jnp.minimum),
+    "reduce_max": plain_extremum(jnp.maximum),
+    "reduce_min": plain_extremum(jnp.minimum),
 }

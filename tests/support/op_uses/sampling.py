@@ -1,4 +1,4 @@
-"""Classes drawn for each row, and losses against them."""
+"""Classes sampled for each row, and losses with them."""
 
 import jax
 import jax.numpy as jnp
@@ -7,19 +7,19 @@ from jax.extend.random import threefry2x32_p
 
 from support.op_use import Use
 
-CLASSES, DRAWN = 6, 4
+CLASSES, SAMPLES = 6, 4
 _TYPES = (
     "float32[batch, 3]",
     f"float32[{CLASSES}, 3]",
     f"float32[{CLASSES}]",
     "int32[batch]",
-    f"int32[batch, {DRAWN}]",
+    f"int32[batch, {SAMPLES}]",
 )
 _DOMAIN = {3: (0, CLASSES), 4: (0, CLASSES)}
 
 
 def plain_sample(position, classes, num_sampled, stream, sampler="log_uniform"):
-    """Row by row, the bits from JAX's own threefry, and a class by counting."""
+    """Sample row by row, with bits from JAX's threefry, by counting thresholds."""
     word = jnp.uint32([stream & 0xFFFFFFFF, stream >> 32])
     pairs = jnp.arange(-(-num_sampled // 2), dtype=jnp.uint32)
 
@@ -37,17 +37,19 @@ def plain_sample(position, classes, num_sampled, stream, sampler="log_uniform"):
     return passed.sum(-1, dtype=jnp.int32)
 
 
-def _logits(x, w, b, label, sampled, sampler, apart):
+def _logits(x, w, b, label, sampled, sampler, remove_hits):
     (classes, _), (_, drawn) = w.shape, sampled.shape
     ids = jnp.concatenate([label[:, None], sampled], 1)
-    likely = jnp.full(classes, 1 / classes)
+    probability = jnp.full(classes, 1 / classes)
     if sampler == "log_uniform":
         number = jnp.arange(classes)
-        likely = jnp.log((number + 2) / (number + 1)) / jnp.log(classes + 1)
-    logits = (x @ w.T + b - jnp.log(drawn * likely))[jnp.arange(len(x))[:, None], ids]
-    if apart:
-        again = (sampled == label[:, None]).astype(logits.dtype)
-        logits = logits.at[:, 1:].add(-1e9 * again)
+        probability = jnp.log((number + 2) / (number + 1)) / jnp.log(classes + 1)
+    logits = (x @ w.T + b - jnp.log(drawn * probability))[
+        jnp.arange(len(x))[:, None], ids
+    ]
+    if remove_hits:
+        hits = (sampled == label[:, None]).astype(logits.dtype)
+        logits = logits.at[:, 1:].add(-1e9 * hits)
     return logits
 
 
@@ -80,7 +82,7 @@ def plain_softmax(
     return _reduced(-jax.nn.log_softmax(logits)[:, 0], reduce, count)
 
 
-_WAYS = (
+_ATTRS = (
     {},
     {"sampler": "uniform", "remove_accidental_hits": True},
     {"sampler": "log_uniform", "remove_accidental_hits": False, "reduce": "sum"},
@@ -90,7 +92,7 @@ _WAYS = (
 DIFFERENTIABLE = [
     Use(kind, _TYPES, {"sampler": "log_uniform", **way}, _DOMAIN)
     for kind in ("nce_loss", "sampled_softmax_loss")
-    for way in _WAYS
+    for way in _ATTRS
 ]
 
 WITHOUT_GRADIENT = [

@@ -1,4 +1,4 @@
-"""Sums along the way."""
+"""cumsum."""
 
 import jax.numpy as jnp
 
@@ -14,8 +14,8 @@ def plain_cumsum(x, axis=-1, reverse=False, exclusive=False):
 
 
 DIFFERENTIABLE = [
-    Use("cumsum", ("float32[batch, 4]",), how | axis)
-    for how in (
+    Use("cumsum", ("float32[batch, 4]",), attrs | axis)
+    for attrs in (
         {},
         {"reverse": True},
         {"exclusive": True},

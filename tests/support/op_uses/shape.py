@@ -1,4 +1,4 @@
-"""The same numbers in another arrangement."""
+"""reshape, flatten, concat and tile."""
 
 import jax.numpy as jnp
 

@@ -1,4 +1,4 @@
-"""Parts of values."""
+"""split and slice."""
 
 import jax.numpy as jnp
 
@@ -22,8 +22,8 @@ def plain_slice(x, axis, start=None, stop=None, step=1):
         b if isinstance(b, list) else [b] * len(axes) for b in (start, stop, step)
     ]
     for at, *bound in zip(axes, *bounds, strict=True):
-        taken = range(x.shape[at])[slice(*bound)]
-        x = jnp.stack([jnp.take(x, i, at) for i in taken], at)
+        indices = range(x.shape[at])[slice(*bound)]
+        x = jnp.stack([jnp.take(x, i, at) for i in indices], at)
     return x
 
 

@@ -1,7 +1,7 @@
-"""The graph of a spec as a plain JAX program: whole batches, one op after the other.
+"""Runs the graph of a spec as a plain JAX program: whole batches, one op after another.
 
-What an op computes is the plain formula of the ops' own tests, batch_norm, dropout and
-`call` are written here once more; metrics are left to `plain_metrics`.
+The formulas of ops are those of the tests of ops. batch_norm, dropout and `call` are
+written here again; metrics are computed by `support.plain.metrics`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ Arrays = Mapping[str, Any]
 Functions = Mapping[str, Callable[..., Any]]
 
 
-def flat(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The ops of a spec's graph, in program order, without its blocks."""
-    found = []
+def flatten_ops(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the ops of the section `graph` of a spec, in program order, without
+    scopes."""
+    ops = []
     for entry in entries:
-        found += flat(entry["ops"]) if "op" not in entry else [entry]
-    return found
+        ops += flatten_ops(entry["ops"]) if "op" not in entry else [entry]
+    return ops
 
 
 def forward(
@@ -40,85 +41,93 @@ def forward(
     *,
     training: bool,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Every value of the graph by name, and the new value of each state.
+    """Return every value of the graph by name, and the new value of each state.
 
-    A metric's value is what it is taken of. `functions` are those of `call`, by their
-    `fn`; `step` counts from 1.
+    The value of a metric is the tuple of its operands. `functions` has the functions of
+    `call` ops by their `fn`; `step` counts from 1.
     """
     values: dict[str, Any] = {**rows, **parameters}
     state: dict[str, Any] = {}
     count = len(next(iter(rows.values())))
     position = jnp.stack([jnp.full(count, step), jnp.arange(count)], -1)
     position = position.astype(jnp.uint32)
-    for entry in flat(spec["graph"]):
+    for entry in flatten_ops(spec["graph"]):
         kind, name = entry["op"], entry["name"]
-        operands = [values[i] for i in listed(entry.get("in", []))]
+        operands = [values[i] for i in as_list(entry.get("in", []))]
         attrs = {k: v for k, v in entry.items() if k not in _COMMON}
         if kind == "parameter":
             continue
         if kind in METRICS:
             values[name] = tuple(operands)
         elif kind == "dropout":
-            bits = _stream(spec, name)
+            bits = _random_stream(spec, name)
             dropped = plain_drop(operands[0], position, attrs["rate"], bits)
-            (out,) = results_of(entry, dropped)
+            (out,) = result_names(entry, dropped)
             values[out] = dropped if training else operands[0]
         elif kind in ("nce", "sampled_softmax"):
             x, label = operands
-            w, b = (values[own] for own in parameters_of(entry, values).values())
+            w, b = (values[names] for names in parameter_names(entry, values).values())
             of = (position, attrs.pop("classes"), attrs.pop("num_sampled"))
             how = {k: attrs[k] for k in ("sampler",) if k in attrs}
-            drawn = plain_sample(*of, _stream(spec, name), **how)
+            drawn = plain_sample(*of, _random_stream(spec, name), **how)
             loss = plain_nce if kind == "nce" else plain_softmax
             if attrs.get("reduce", "mean") == "mean":
                 attrs["count"] = count
-            found = loss(x, w, b, label, drawn, **attrs)
-            values |= dict(zip(results_of(entry, found), [found], strict=True))
+            result = loss(x, w, b, label, drawn, **attrs)
+            values |= dict(zip(result_names(entry, result), [result], strict=True))
         elif kind == "batch_norm":
-            held = {o: values[own] for o, own in parameters_of(entry, values).items()}
-            y, new = _batch_norm(*operands, held, training=training, **attrs)
-            values |= dict(zip(results_of(entry, y), [y], strict=True))
+            parameters_of_op = {
+                o: values[names] for o, names in parameter_names(entry, values).items()
+            }
+            y, new = _batch_norm(
+                *operands, parameters_of_op, training=training, **attrs
+            )
+            values |= dict(zip(result_names(entry, y), [y], strict=True))
             state |= {f"{name}.{key}": value for key, value in new.items()}
         elif kind == "call":
-            rng = _keys(_stream(spec, name), position)
-            outs, new = _called(entry, operands, values, functions, rng, training)
+            rng = _keys(_random_stream(spec, name), position)
+            outs, new = _run_call(entry, operands, values, functions, rng, training)
             values |= outs
             state |= {f"{name}.{key}": value for key, value in new.items()}
         else:
-            own = parameters_of(entry, values)
-            if kind in _RECURRENT:
-                operands = _with_states(kind, operands, values[own["w_recurrent"]])
-            attrs = {k: v for k, v in attrs.items() if k not in _SHAPES.get(kind, ())}
+            names = parameter_names(entry, values)
+            if kind in _STATE_COUNTS:
+                operands = _with_states(kind, operands, values[names["w_recurrent"]])
+            attrs = {
+                k: v for k, v in attrs.items() if k not in _SHAPE_ATTRS.get(kind, ())
+            }
             if kind == "reshape":
                 sizes = [count if d == "batch" else d for d in attrs["shape"]]
-                found = operands[0].reshape(sizes)
+                result = operands[0].reshape(sizes)
             else:
-                found = FORMULAS[kind](
-                    *operands, *(values[o] for o in own.values()), **attrs
+                result = FORMULAS[kind](
+                    *operands, *(values[o] for o in names.values()), **attrs
                 )
-            values |= dict(zip(results_of(entry, found), _several(found), strict=True))
+            values |= dict(
+                zip(result_names(entry, result), _as_tuple(result), strict=True)
+            )
     return values, state
 
 
 _COMMON = ("name", "op", "in", "out", "place", "params")
 
 
-def listed(names: Any) -> list[str]:
-    """One name or several, as several."""
+def as_list(names: Any) -> list[str]:
+    """Return one name or a list of names as a list."""
     return [names] if isinstance(names, str) else names
 
 
-def _several(found: Any) -> tuple[Any, ...]:
-    return found if isinstance(found, tuple) else (found,)
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
 
 
-def results_of(entry: Mapping[str, Any], found: Any) -> list[str]:
-    """The names of what an op gave."""
+def result_names(entry: Mapping[str, Any], result: Any) -> list[str]:
+    """Return the names of the results of an op."""
     if "out" in entry:
-        return listed(entry["out"])
-    if not isinstance(found, tuple):
+        return as_list(entry["out"])
+    if not isinstance(result, tuple):
         return [entry["name"]]
-    named = _RESULTS.get(entry["op"], [f"out{i}" for i in range(len(found))])
+    named = _RESULTS.get(entry["op"], [f"out{i}" for i in range(len(result))])
     return [f"{entry['name']}.{result}" for result in named]
 
 
@@ -130,15 +139,15 @@ _RESULTS = {
 }
 
 
-def parameters_of(entry: Mapping[str, Any], known: Arrays) -> dict[str, str]:
-    """The parameters that a layer takes, by operand: shared ones, and its own."""
+def parameter_names(entry: Mapping[str, Any], known: Arrays) -> dict[str, str]:
+    """Return the names of the parameters of a layer by operand, shared or its own."""
     shared = entry.get("params", {})
-    found = {}
+    names = {}
     for operand in LAYERS.get(entry["op"], ()):
         name = shared.get(operand, f"{entry['name']}.{operand}")
         if name in known:
-            found[operand] = name
-    return found
+            names[operand] = name
+    return names
 
 
 _PROJECTIONS = ("query", "key", "value", "output")
@@ -160,7 +169,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "multi_head_attention": tuple(f"{kind}_{p}" for p in _PROJECTIONS for kind in "wb"),
 }
 _KERNEL = ("filters", "kernel_size", "multiplier", "bias")
-_SHAPES: dict[str, tuple[str, ...]] = {
+_SHAPE_ATTRS: dict[str, tuple[str, ...]] = {
     "fc": ("size", "bias"),
     **{kind: _KERNEL for kind in LAYERS if "conv" in kind},
     **{kind: ("affine", "bias") for kind in LAYERS if kind.endswith("_norm")},
@@ -168,24 +177,27 @@ _SHAPES: dict[str, tuple[str, ...]] = {
     "multi_head_attention": ("size", "bias"),
     "embedding": ("size", "dtype"),
 }
-"""Attributes that say what parameters a layer has, and nothing of what it computes."""
+"""Attributes that define the parameters of a layer, and not what it computes."""
 
 
-_RECURRENT = {"simple_rnn": 1, "gru": 1, "lstm": 2}
+_STATE_COUNTS = {"simple_rnn": 1, "gru": 1, "lstm": 2}
 
 
 def _with_states(kind: str, operands: list[Any], recurrent: Any) -> list[Any]:
-    """The states that were left out are zeros: the formula tells operands by shapes,
-    which may be a batch's by chance."""
+    """Return the operands with zeros for missing initial states.
+
+    The formula of the op identifies operands by their shapes, which is ambiguous for
+    some batch sizes; with all states present it is not.
+    """
     x, *rest = operands
     if any(value.ndim == 2 for value in rest):
         return operands
     zeros = jnp.zeros((len(x), len(recurrent)), x.dtype)
-    return [x, *[zeros] * _RECURRENT[kind], *rest]
+    return [x, *[zeros] * _STATE_COUNTS[kind], *rest]
 
 
 def _dtype(name: str) -> str:
-    """`precision: float64` makes every float one."""
+    """Return float64 for every float dtype, as `precision: float64` does."""
     return "float64" if "float" in name else name
 
 
@@ -209,41 +221,44 @@ FORMULAS: dict[str, Callable[..., Any]] = {
 
 def _batch_norm(
     x: Any,
-    held: Arrays,
+    parameters: Arrays,
     *,
     training: bool,
     momentum: float = 0.99,
     epsilon: float = 1e-5,
     scope: str = "batch",
 ) -> tuple[Any, dict[str, Any]]:
-    """By the statistics of the whole batch: on one place that is the scope `replica`
-    too."""
+    """Normalize with the statistics of the whole batch.
+
+    On one place this is the same as the scope `replica`.
+    """
     axes = tuple(range(x.ndim - 1))
-    found = {"mean": jnp.mean(x, axes), "variance": jnp.var(x, axes)}
+    statistics = {"mean": jnp.mean(x, axes), "variance": jnp.var(x, axes)}
     new = {
-        f"running_{what}": momentum * held[f"running_{what}"] + (1 - momentum) * value
-        for what, value in found.items()
+        f"running_{what}": momentum * parameters[f"running_{what}"]
+        + (1 - momentum) * value
+        for what, value in statistics.items()
     }
     if not training:
-        found = {what: held[f"running_{what}"] for what in found}
-    normed = (x - found["mean"]) / jnp.sqrt(found["variance"] + epsilon)
-    return normed * held["scale"] + held["bias"], new
+        statistics = {what: parameters[f"running_{what}"] for what in statistics}
+    normed = (x - statistics["mean"]) / jnp.sqrt(statistics["variance"] + epsilon)
+    return normed * parameters["scale"] + parameters["bias"], new
 
 
-def _stream(spec: Mapping[str, Any], name: str) -> int:
-    """The op's stream of random bits."""
+def _random_stream(spec: Mapping[str, Any], name: str) -> int:
+    """Return the number of the random stream of an op."""
     digest = sha256(f"{spec.get('seed', 0)}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
 
 def _keys(stream: int, position: Any) -> Any:
-    """A key for each row, by JAX's own threefry."""
+    """Return a random key for each row, computed with threefry of JAX."""
     words = [jnp.full(len(position), w, jnp.uint32) for w in (stream & 0xFFFFFFFF, stream >> 32)]  # fmt: skip
     bits = threefry2x32_p.bind(*words, position[:, 0], position[:, 1])
     return jax.random.wrap_key_data(jnp.stack(bits, -1), impl="threefry2x32")
 
 
-def _called(
+def _run_call(
     entry: Mapping[str, Any],
     inputs: list[Any],
     values: Arrays,
@@ -253,13 +268,13 @@ def _called(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     name = entry["name"]
     parameters = {
-        key: values[given if isinstance(given, str) else f"{name}.{key}"]
-        for key, given in entry.get("params", {}).items()
+        key: values[source if isinstance(source, str) else f"{name}.{key}"]
+        for key, source in entry.get("params", {}).items()
     }
     state = {key: values[f"{name}.{key}"] for key in entry.get("state", {})}
     rng = rng if entry.get("batch") == "rows" else rng[0]
     fn = functions[entry["fn"]]
-    found, new = fn(parameters, state, *inputs, rng=rng, training=training)
+    result, new = fn(parameters, state, *inputs, rng=rng, training=training)
     out = entry["out"]
     names = [name] if isinstance(out, str) else [n for each in out for n in each]
-    return dict(zip(names, _several(found), strict=True)), new
+    return dict(zip(names, _as_tuple(result), strict=True)), new

@@ -1,4 +1,4 @@
-"""Metrics in plain numpy, of all the rows that one number is told of."""
+"""Metrics in plain numpy, over all rows of a reported number."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 Array = np.ndarray
 
 
-def number(entry: Mapping[str, Any], batches: Sequence[tuple[Any, ...]]) -> float:
-    """What a metric tells of one or several batches of its operands."""
+def metric_value(entry: Mapping[str, Any], batches: Sequence[tuple[Any, ...]]) -> float:
+    """Return the value of a metric over one or several batches of its operands."""
     attrs = {k: v for k, v in entry.items() if k not in ("name", "op", "in", "place")}
     operands = [
         np.concatenate([np.atleast_1d(np.asarray(part)) for part in parts])
@@ -20,66 +20,66 @@ def number(entry: Mapping[str, Any], batches: Sequence[tuple[Any, ...]]) -> floa
     return float(METRICS[entry["op"]](*operands, **attrs))
 
 
-def _by_class(logits: Array, label: Array) -> tuple[Array, Array]:
+def _flatten_rows(logits: Array, label: Array) -> tuple[Array, Array]:
     return logits.reshape(-1, logits.shape[-1]), label.reshape(-1)
 
 
 def _accuracy(logits: Array, label: Array) -> float:
-    logits, label = _by_class(logits, label)
+    logits, label = _flatten_rows(logits, label)
     return np.mean(np.argmax(logits, -1) == label)
 
 
 def _top_k_accuracy(logits: Array, label: Array, k: int) -> float:
-    logits, label = _by_class(logits, label)
+    logits, label = _flatten_rows(logits, label)
     best = np.argsort(-logits, axis=-1, kind="stable")[:, :k]
     return np.mean(np.any(best == label[:, None], axis=-1))
 
 
-def _sides(
+def _positive_counts(
     prediction: Array,
     label: Array,
     threshold: float = 0.5,
     logits: bool = False,
     class_id: int | None = None,
 ) -> tuple[int, int, int]:
-    """How many are predicted and positive, predicted, positive."""
+    """Return the numbers of true positives, predicted positives and positives."""
     if class_id is not None:
-        prediction, label = _by_class(prediction, label)
-        said, true = np.argmax(prediction, -1) == class_id, label == class_id
+        prediction, label = _flatten_rows(prediction, label)
+        predicted, positive = np.argmax(prediction, -1) == class_id, label == class_id
     else:
         chance = 1 / (1 + np.exp(-prediction)) if logits else prediction
-        said, true = chance > threshold, label > 0.5
-    return np.sum(said & true), np.sum(said), np.sum(true)
+        predicted, positive = chance > threshold, label > 0.5
+    return np.sum(predicted & positive), np.sum(predicted), np.sum(positive)
 
 
-def _share(part: Any, whole: Any) -> float:
+def _ratio(part: Any, whole: Any) -> float:
     return part / whole if whole else np.nan
 
 
 def _precision(*operands: Array, **how: Any) -> float:
-    both, said, _ = _sides(*operands, **how)
-    return _share(both, said)
+    both, predicted, _ = _positive_counts(*operands, **how)
+    return _ratio(both, predicted)
 
 
 def _recall(*operands: Array, **how: Any) -> float:
-    both, _, true = _sides(*operands, **how)
-    return _share(both, true)
+    both, _, positive = _positive_counts(*operands, **how)
+    return _ratio(both, positive)
 
 
 def _f1(*operands: Array, **how: Any) -> float:
-    both, said, true = _sides(*operands, **how)
-    return _share(2 * both, said + true)
+    both, predicted, positive = _positive_counts(*operands, **how)
+    return _ratio(2 * both, predicted + positive)
 
 
 def _auc(
     prediction: Array, label: Array, bins: int = 4096, logits: bool = False
 ) -> float:
-    """Over all pairs of a positive and a negative."""
+    """Return the area under the curve, from all pairs of a positive and a negative."""
     chance = 1 / (1 + np.exp(-prediction)) if logits else prediction
     at = np.round(chance.reshape(-1) * (bins - 1))
     true = label.reshape(-1) > 0.5
     pairs = at[true][:, None] - at[~true]
-    return _share(np.sum(pairs > 0) + np.sum(pairs == 0) / 2, pairs.size)
+    return _ratio(np.sum(pairs > 0) + np.sum(pairs == 0) / 2, pairs.size)
 
 
 METRICS: dict[str, Callable[..., float]] = {

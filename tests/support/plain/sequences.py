@@ -1,4 +1,4 @@
-"""The sequence models of `specs/`, written once more by hand, as plain_specs has them."""
+"""The sequence models of `specs/` as plain JAX programs, written by hand."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from support.plain.specs import SPECS, Program
 
 
 def _columns(name: str, *columns: str) -> dict[str, np.ndarray]:
-    """Columns of the training rows that the module beside a spec makes."""
-    found = importlib.util.spec_from_file_location(
+    """Return columns of the training rows that the module of a spec yields."""
+    module_spec = importlib.util.spec_from_file_location(
         f"plain_{name}", SPECS / f"{name}.py"
     )
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
     rows = list(module.train())
     return {name: np.array([row[name] for row in rows], np.int32) for name in columns}
 
@@ -37,7 +37,7 @@ def _classes(logits: Any, label: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _warm_cosine(count: Any, warm: int, init: float, steps: int) -> Any:
-    """The rate at a step: a straight line up, then half a cosine down."""
+    """Return the learning rate at a step: linear warmup, then cosine decay."""
     count = jnp.asarray(count, float)
     part = jnp.clip((count - warm) / steps, 0, 1)
     fallen = init * 0.5 * (1 + jnp.cos(jnp.pi * part))
@@ -50,7 +50,7 @@ def _layer_norm(p: dict[str, Any], name: str, x: Any) -> Any:
     return (x - mean) / deviation * p[f"{name}.scale"] + p[f"{name}.bias"]
 
 
-def _seen(p: dict[str, Any], name: str, x: Any, heads: int) -> Any:
+def _attention(p: dict[str, Any], name: str, x: Any, heads: int) -> Any:
     rows, time, width = x.shape
 
     def projected(which: str) -> Any:
@@ -70,7 +70,7 @@ def transformer() -> Program:
         x = p["characters.table"][rows["text"]] + p["x.table"]
         for block in (1, 2):
             first, second = 2 * block - 1, 2 * block
-            x = x + _seen(p, f"seen{block}", _layer_norm(p, f"norm{first}", x), 4)
+            x = x + _attention(p, f"seen{block}", _layer_norm(p, f"norm{first}", x), 4)
             h = _layer_norm(p, f"norm{second}", x)
             h = h @ p[f"wide{block}.w"] + p[f"wide{block}.b"]
             h = jax.nn.gelu(h, approximate=False)
@@ -96,10 +96,10 @@ def lstm() -> Program:
         h = c = jnp.zeros((len(x), len(u)), x.dtype)
         for t in range(x.shape[1]):
             i, f, g, o = jnp.split(x[:, t] @ w + h @ u + b, 4, axis=1)
-            kept = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-            goes = (t < rows["length"])[:, None]
-            h = jnp.where(goes, jax.nn.sigmoid(o) * jnp.tanh(kept), h)
-            c = jnp.where(goes, kept, c)
+            new_c = jax.nn.sigmoid(f + 1) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            active = (t < rows["length"])[:, None]
+            h = jnp.where(active, jax.nn.sigmoid(o) * jnp.tanh(new_c), h)
+            c = jnp.where(active, new_c, c)
         return _classes(h @ p["logits.w"] + p["logits.b"], rows["right"])
 
     return Program(

@@ -1,4 +1,4 @@
-"""The models of `specs/`, written once more by hand: JAX and optax, one process."""
+"""Models of `specs/` as plain JAX programs with optax, written by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Loss = Callable[[dict[str, Any], dict[str, Any]], tuple[Any, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Program:
-    """A model's columns, the order of its rows, its loss and metrics, its optimizer."""
+    """The columns of a model, the order of its rows, its loss and its optimizer.
+
+    `loss` returns the loss and the metrics.
+    """
 
     columns: dict[str, np.ndarray]
     order: Callable[[int], Order]
@@ -31,8 +34,10 @@ class Program:
 
 
 def train(program: Program, initial: dict[str, np.ndarray], steps: int) -> Any:
-    """Metrics of every step, and the parameters after the last. Floats are as wide as
-    the initial values."""
+    """Train; return the metrics of every step and the final parameters.
+
+    Floats have the dtype of the initial values.
+    """
     wide = next(iter(initial.values())).dtype
     columns = {
         name: column.astype(wide) if column.dtype.kind == "f" else column
@@ -59,11 +64,11 @@ def train(program: Program, initial: dict[str, np.ndarray], steps: int) -> Any:
     return history, {name: np.asarray(value) for name, value in parameters.items()}
 
 
-def _train_part(bunch: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a set that are not its last fifth, after one fixed permutation."""
+def _train_rows(bunch: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the training rows: after a fixed permutation, all but the last fifth."""
     rows = len(bunch.target)
-    kept = np.random.default_rng(0).permutation(rows)[: rows - rows // 5]
-    return bunch.data[kept], bunch.target[kept]
+    indices = np.random.default_rng(0).permutation(rows)[: rows - rows // 5]
+    return bunch.data[indices], bunch.target[indices]
 
 
 def _classes(logits: Any, label: Any) -> tuple[Any, dict[str, Any]]:
@@ -75,13 +80,13 @@ def _classes(logits: Any, label: Any) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def _real(count: Any) -> Any:
-    """A step, from 0, as a float of the widest kind that is on."""
+def _as_float(count: Any) -> Any:
+    """Return a step, from 0, as float64 if x64 is enabled, otherwise float32."""
     return jnp.asarray(count, float)
 
 
 def digits() -> Program:
-    data, target = _train_part(datasets.load_digits())
+    data, target = _train_rows(datasets.load_digits())
 
     def loss(p: dict[str, Any], rows: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         h1 = jnp.maximum(rows["image"] @ p["h1.w"] + p["h1.b"], 0)
@@ -93,13 +98,15 @@ def digits() -> Program:
         loss,
         optax.chain(
             optax.clip_by_global_norm(1.0),
-            optax.adam(lambda count: 5e-3 * (1 + jnp.cos(jnp.pi * _real(count) / 220))),
+            optax.adam(
+                lambda count: 5e-3 * (1 + jnp.cos(jnp.pi * _as_float(count) / 220))
+            ),
         ),
     )
 
 
 def diabetes() -> Program:
-    data, target = _train_part(datasets.load_diabetes())
+    data, target = _train_rows(datasets.load_diabetes())
 
     def loss(p: dict[str, Any], rows: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         h1 = jnp.tanh(20 * rows["x"] @ p["h1.w"] + p["h1.b"])
@@ -109,8 +116,10 @@ def diabetes() -> Program:
         return total, {"loss": total, "rmse": rmse}
 
     def rate(count: Any) -> Any:
-        risen = 0.02 * _real(count) / 20
-        return jnp.where(count < 20, risen, 0.02 * 0.9 ** ((_real(count) - 20) / 200))
+        risen = 0.02 * _as_float(count) / 20
+        return jnp.where(
+            count < 20, risen, 0.02 * 0.9 ** ((_as_float(count) - 20) / 200)
+        )
 
     return Program(
         {"x": data, "y": target.astype(float)},
@@ -122,11 +131,13 @@ def diabetes() -> Program:
 
 def seed_ctr() -> Program:
     file = SPECS / "seed_ctr_rows.py"
-    found = importlib.util.spec_from_file_location("rows_of_the_plain_program", file)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    module_spec = importlib.util.spec_from_file_location(
+        "rows_of_the_plain_program", file
+    )
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
     rows = list(module.train())
 
     def loss(p: dict[str, Any], rows: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -144,7 +155,7 @@ def seed_ctr() -> Program:
 
 
 def two_workers() -> Program:
-    data, target = _train_part(datasets.load_iris())
+    data, target = _train_rows(datasets.load_iris())
 
     def loss(p: dict[str, Any], rows: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         h = rows["features"]

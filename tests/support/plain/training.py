@@ -1,4 +1,4 @@
-"""How a spec trains, with optax on whole parameters: clips, optimizers, schedules."""
+"""The section `train` of a spec with optax: clipping, optimizers, schedules."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Transform = optax.GradientTransformation
 
 
 @dataclass(frozen=True)
-class Group:
-    """The parameters of one optimizer: its own clip, and its update."""
+class OptimizerGroup:
+    """The parameters of one optimizer, with its clipping and its update."""
 
     names: tuple[str, ...]
     clip: Callable[[Arrays], Arrays]
@@ -27,58 +27,60 @@ class Group:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What makes new parameters of gradients."""
+    """Computes new parameters from gradients."""
 
     clip: Callable[[Arrays], Arrays]
-    groups: tuple[Group, ...]
+    groups: tuple[OptimizerGroup, ...]
 
-    def begin(self, trained: Arrays) -> list[Any]:
-        """The state of every group."""
-        return [g.update.init(_of(g.names, trained)) for g in self.groups]
+    def init(self, trained: Arrays) -> list[Any]:
+        """Return the initial state of every group."""
+        return [g.update.init(_select(g.names, trained)) for g in self.groups]
 
     def step(
         self, gradients: Arrays, state: list[Any], trained: Arrays
     ) -> tuple[dict[str, Any], list[Any]]:
-        """New parameters and states."""
+        """Return the new parameters and states."""
         gradients, new, states = self.clip(gradients), {}, []
-        for group, held in zip(self.groups, state, strict=True):
-            mine = _of(group.names, trained)
-            clipped = group.clip(_of(group.names, gradients))
-            changes, held = group.update.update(clipped, held, mine)
+        for group, group_state in zip(self.groups, state, strict=True):
+            mine = _select(group.names, trained)
+            clipped = group.clip(_select(group.names, gradients))
+            changes, group_state = group.update.update(clipped, group_state, mine)
             new |= optax.apply_updates(mine, changes)
-            states.append(held)
+            states.append(group_state)
         return new, states
 
 
-def _of(names: tuple[str, ...], arrays: Arrays) -> dict[str, Any]:
+def _select(names: tuple[str, ...], arrays: Arrays) -> dict[str, Any]:
     return {name: arrays[name] for name in names}
 
 
-def recipe(spec: Mapping[str, Any], trained: Arrays, steps: int) -> Recipe:
-    """The section `train` of a spec, for these parameters and so many steps."""
+def read_recipe(spec: Mapping[str, Any], trained: Arrays, steps: int) -> Recipe:
+    """Read the section `train` of a spec, for these parameters and `steps` steps."""
     groups = []
-    for entry, names in groups_of(spec, trained):
-        decays = {n: rule_of(spec, n).get("decay", True) for n in names}
+    for entry, names in optimizer_groups(spec, trained):
+        decays = {n: parameter_rule(spec, n).get("decay", True) for n in names}
         rates = [schedule(entry["learning_rate"])(step) for step in range(steps)]
-        groups.append(Group(names, _clip(entry), _update(entry, rates, decays)))
+        groups.append(
+            OptimizerGroup(names, _clip(entry), _update(entry, rates, decays))
+        )
     return Recipe(_clip(spec["train"]), tuple(groups))
 
 
-def groups_of(
+def optimizer_groups(
     spec: Mapping[str, Any], trained: Iterable[str]
 ) -> list[tuple[Mapping[str, Any], tuple[str, ...]]]:
-    """Each entry of `optimizer`, and the parameters that it takes."""
+    """Return each entry of `optimizer` with the parameters that it updates."""
     entries = spec["train"]["optimizer"]
-    left, found = list(trained), []
+    remaining, groups = list(trained), []
     for entry in [entries] if isinstance(entries, dict) else entries:
-        names = [n for n in left if fnmatchcase(n, entry.get("match", "*"))]
-        left = [n for n in left if n not in names]
-        found.append((entry, tuple(names)))
-    return found
+        names = [n for n in remaining if fnmatchcase(n, entry.get("match", "*"))]
+        remaining = [n for n in remaining if n not in names]
+        groups.append((entry, tuple(names)))
+    return groups
 
 
-def rule_of(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The first entry of `parameters` that fits a name, or an empty one."""
+def parameter_rule(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the first entry of `parameters` that matches a name, or an empty one."""
     rules = spec.get("parameters", [])
     return next((r for r in rules if fnmatchcase(name, r["match"])), {})
 
@@ -118,19 +120,19 @@ OPTIMIZERS: dict[str, Callable[..., Transform]] = {
 
 
 def _clip(entry: Mapping[str, Any]) -> Callable[[Arrays], Arrays]:
-    """The clip of an entry, of all its gradients."""
+    """Return the function that clips all gradients of an entry."""
     if "clip" not in entry:
         return lambda gradients: gradients
     ((how, bound),) = entry["clip"].items()
     if how == "value":
-        return lambda gradients: _applied(optax.clip(bound), gradients)
+        return lambda gradients: _apply(optax.clip(bound), gradients)
     one = optax.clip_by_global_norm(bound)
     if how == "global_norm":
-        return lambda gradients: _applied(one, gradients)
-    return lambda gradients: {n: _applied(one, g) for n, g in gradients.items()}
+        return lambda gradients: _apply(one, gradients)
+    return lambda gradients: {n: _apply(one, g) for n, g in gradients.items()}
 
 
-def _applied(transform: Transform, gradients: Any) -> Any:
+def _apply(transform: Transform, gradients: Any) -> Any:
     return transform.update(gradients, transform.init(gradients))[0]
 
 
@@ -140,15 +142,15 @@ Schedule = Callable[[int], float]
 
 
 def schedule(spec: Any) -> Schedule:
-    """A learning rate as a spec writes it, as a function of the step from 0."""
+    """Return a learning rate of a spec as a function of the step, from 0."""
     if not isinstance(spec, dict):
         return lambda step: spec
     ((name, body),) = spec.items()
-    if name in _OWN and (name != "polynomial" or body.get("cycle")):
-        return _OWN[name](**body)
-    made = _optax(name, body)
+    if name in _OWN_SCHEDULES and (name != "polynomial" or body.get("cycle")):
+        return _OWN_SCHEDULES[name](**body)
+    rate = _optax(name, body)
     # optax computes in the dtype of the count.
-    return lambda step: float(made(jnp.asarray(step, float)))
+    return lambda step: float(rate(jnp.asarray(step, float)))
 
 
 def _optax(name: str, body: Mapping[str, Any]) -> Any:
@@ -173,8 +175,8 @@ def _optax(name: str, body: Mapping[str, Any]) -> Any:
     raise KeyError(name)
 
 
-def _cycling(init, end, steps, power=1.0, cycle=True):
-    """What optax does not have: a fall that begins again."""
+def _cyclic_polynomial(init, end, steps, power=1.0, cycle=True):
+    """A polynomial decay that starts again, which optax does not have."""
 
     def rate(t):
         whole = steps * max(1, math.ceil(t / steps))
@@ -210,8 +212,8 @@ def _linear_scaling(batch, then, base_batch=256, warmup=0):
     )
 
 
-_OWN = {
-    "polynomial": _cycling,
+_OWN_SCHEDULES = {
+    "polynomial": _cyclic_polynomial,
     "natural_exp": _natural_exp,
     "inverse_time": _inverse_time,
     "noam": _noam,
@@ -220,23 +222,25 @@ _OWN = {
 }
 
 
-_STEADY = ("sgd", "momentum", "nesterov")
-"""What moves a parameter by no more than its gradient is worth."""
+_LINEAR_RULES = ("sgd", "momentum", "nesterov")
+"""Rules whose update is proportional to the gradient."""
 
 
-def hinges_on_rounding(
+def depends_on_rounding(
     spec: Mapping[str, Any], gradients: Mapping[str, np.ndarray]
 ) -> bool:
-    """Whether a gradient that is zero but for rounding decides what an optimizer does:
-    lion takes signs, others divide by the gradient's own size, lamb and lars bring a
-    whole parameter's to its own length."""
-    for entry, names in groups_of(spec, gradients):
+    """Whether an update depends on a gradient that is zero except for rounding errors.
+
+    lion uses signs, other rules divide by the size of the gradient, lamb and lars scale
+    the update of a parameter to its norm.
+    """
+    for entry, names in optimizer_groups(spec, gradients):
         sizes = [np.abs(gradients[name]) for name in names]
         if entry["op"] in ("lamb", "lars"):
             if any(0 < np.linalg.norm(size) < 1e-7 for size in sizes):
                 return True
-        elif entry["op"] not in _STEADY:
-            # What is smaller still is nothing beside the epsilon it is divided by.
+        elif entry["op"] not in _LINEAR_RULES:
+            # Smaller gradients are negligible next to the epsilon in the denominator.
             low, high = (0, 1e-10) if entry["op"] == "lion" else (1e-16, 1e-12)
             if any(np.any((size > low) & (size < high)) for size in sizes):
                 return True

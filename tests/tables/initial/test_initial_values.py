@@ -1,4 +1,4 @@
-"""Initial values: the same for slices and the whole, distributed as they should be."""
+"""Initial values: the same bits for slices and the whole, and their distributions."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from placer.config import initializers
 from placer.errors import PlacerError
-from placer.tables.initial.initial_values import fans, values
+from placer.tables.initial.initial_values import compute_values, fan_in_out
 
 RANDOM = [
     "uniform",
@@ -32,7 +32,7 @@ RANDOM = [
 
 def whole(init, shape, *, seed=0, name="h1.w", dtype="float32"):
     n = int(np.prod(shape))
-    return values(
+    return compute_values(
         init, seed=seed, name=name, shape=shape, start=0, stop=n, dtype=dtype
     ).reshape(shape)
 
@@ -45,7 +45,7 @@ def test_a_slice_has_the_bits_of_the_whole(data):
     n = int(np.prod(shape))
     start = data.draw(st.integers(0, n))
     stop = data.draw(st.integers(start, n))
-    piece = values(
+    piece = compute_values(
         init, seed=3, name="w", shape=shape, start=start, stop=stop, dtype="float32"
     )
     flat = whole(init, shape, seed=3, name="w").ravel()
@@ -53,10 +53,10 @@ def test_a_slice_has_the_bits_of_the_whole(data):
 
 
 @pytest.mark.parametrize("shape", [(3, 40_001), (40_001, 3), (70_000,), (2, 2, 30_001)])
-def test_slices_agree_across_the_chunks_of_a_large_parameter(shape):
+def test_slices_of_a_large_parameter_agree_across_chunks(shape):
     flat = whole("normal", shape).ravel()
     for start, stop in [(0, 1), (1, 32_769), (32_767, 65_539), (33_333, 70_000)]:
-        piece = values(
+        piece = compute_values(
             "normal",
             seed=0,
             name="h1.w",
@@ -80,12 +80,12 @@ def test_rows_names_and_seeds_differ():
     assert not np.array_equal(table, whole("normal", (4, 6), seed=1))
 
 
-def test_a_leading_index_beyond_32_bits_is_a_row_of_its_own():
+def test_leading_indices_beyond_32_bits_are_distinct_rows():
     shape, row = (2**40, 4), 2**33 + 5
 
     def of(index):
         start = index * 4
-        return values(
+        return compute_values(
             "uniform",
             seed=0,
             name="t",
@@ -106,8 +106,8 @@ def test_float32_is_float64_rounded(init):
     np.testing.assert_array_equal(narrow, wide.astype(np.float32))
 
 
-def test_known_values_stay_what_they_are():
-    # Checkpoints and reruns rely on these bits: they change with no release.
+def test_uniform_values_never_change():
+    # Repeated runs rely on these bits: no release changes them.
     first = whole("uniform", (2, 3), seed=0, name="h1.w", dtype="float64")
     np.testing.assert_array_equal(first, KNOWN)
 
@@ -118,7 +118,7 @@ KNOWN = [
 ]
 
 
-def test_drawn_values_stay_what_they_are_but_for_rounding():
+def test_other_random_values_never_change_except_for_rounding():
     # log, sin and cos differ in the last bit from one machine to another.
     for init, expected in DRAWN.items():
         first = whole(init, (2, 2), dtype="float64").ravel()
@@ -147,7 +147,7 @@ DRAWN = {
 }
 
 
-def test_jax_makes_the_same_bits():
+def test_jax_computes_the_same_bits():
     digest = hashlib.sha256(b"3/emb").digest()
     key = jax.random.wrap_key_data(np.frombuffer(digest, "<u4", count=2))
     expected = []
@@ -168,14 +168,14 @@ def test_uniform_fills_its_interval_evenly():
     np.testing.assert_allclose(counts, drawn.size / 20, rtol=0.06)
 
 
-def test_normal_has_its_moments_and_independent_neighbours():
+def test_normal_has_its_moments_and_independent_neighbors():
     drawn = whole({"normal": 0.5}, (300, 333), dtype="float64")
     assert abs(drawn.mean()) < 0.01
     assert drawn.std() == pytest.approx(0.5, rel=0.01)
     assert (np.abs(drawn) < 0.5).mean() == pytest.approx(0.6827, abs=0.01)
-    neighbours = np.corrcoef(drawn[:, :-1].ravel(), drawn[:, 1:].ravel())[0, 1]
+    neighbors = np.corrcoef(drawn[:, :-1].ravel(), drawn[:, 1:].ravel())[0, 1]
     rows = np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]
-    assert abs(neighbours) < 0.015
+    assert abs(neighbors) < 0.015
     assert abs(rows) < 0.015
 
 
@@ -192,11 +192,11 @@ def test_constants():
         ((7,), (7, 7)),
         ((30, 50), (30, 50)),
         ((3, 5, 16, 32), (3 * 5 * 16, 3 * 5 * 32)),
-        ((3, 3, 1, 64), (9, 9 * 64)),  # depthwise: an output sees one channel
+        ((3, 3, 1, 64), (9, 9 * 64)),  # depthwise: each output sees one channel
     ],
 )
 def test_fans(shape, expected):
-    assert fans(shape) == expected
+    assert fan_in_out(shape) == expected
 
 
 SHAPE = (3, 5, 40, 60)  # a kernel: fan_in 600, fan_out 900
@@ -230,8 +230,8 @@ CUT = (2 / TRUNCATED, 2 / TRUNCATED)
         ),
     ],
 )
-def test_variance_by_the_fans(init, variance, ends):
-    """`ends`: between how many deviations the element furthest from 0 lies."""
+def test_the_variance_depends_on_the_fans(init, variance, ends):
+    """`ends` are bounds of the largest absolute element, in standard deviations."""
     drawn = whole(init, SHAPE, dtype="float64") / np.sqrt(variance)
     assert drawn.std() == pytest.approx(1.0, rel=0.01)
     assert abs(drawn.mean()) < 0.02
@@ -241,7 +241,7 @@ def test_variance_by_the_fans(init, variance, ends):
 
 @pytest.mark.parametrize("mode", ["fan_in", "fan_out", "fan_avg"])
 @pytest.mark.parametrize("distribution", ["uniform", "normal", "truncated_normal"])
-def test_variance_scaling_is_that_of_jax(mode, distribution):
+def test_variance_scaling_equals_that_of_jax(mode, distribution):
     theirs = jax.nn.initializers.variance_scaling(2.0, mode, distribution)
     reference = np.asarray(theirs(jax.random.key(0), SHAPE))
     form = {"scale": 2.0, "mode": mode, "distribution": distribution}
@@ -262,7 +262,7 @@ def test_a_truncated_normal_ends_at_two_deviations():
     assert scipy.stats.kstest(drawn.ravel(), expected.cdf).pvalue > 0.01
 
 
-def test_a_normal_has_the_mean_that_is_given():
+def test_normal_has_the_specified_mean():
     form = {"normal": {"mean": 3.0, "std": 0.5}}
     drawn = whole(form, (300, 333), dtype="float64")
     plain = whole({"normal": 0.5}, (300, 333), dtype="float64")
@@ -275,7 +275,7 @@ def test_a_normal_has_the_mean_that_is_given():
 @pytest.mark.parametrize(
     "shape", [(1, 1), (6, 6), (3, 40), (40, 3), (2, 3, 5, 17), (3, 3, 8, 4), (300, 300)]
 )
-def test_the_fewer_of_rows_and_columns_are_orthonormal(shape):
+def test_the_smaller_dimension_is_orthonormal(shape):
     drawn = whole({"orthogonal": 1.5}, shape, dtype="float64")
     matrix = drawn.reshape(-1, shape[-1])
     if matrix.shape[0] > matrix.shape[1]:
@@ -293,25 +293,27 @@ def test_a_slice_of_an_orthogonal_matrix_has_the_bits_of_the_whole(data):
     start = data.draw(st.integers(0, n))
     stop = data.draw(st.integers(start, n))
     how = {"seed": 3, "name": "w", "shape": shape}
-    piece = values("orthogonal", start=start, stop=stop, dtype="float64", **how)
-    flat = values("orthogonal", start=0, stop=n, dtype="float64", **how)
+    piece = compute_values("orthogonal", start=start, stop=stop, dtype="float64", **how)
+    flat = compute_values("orthogonal", start=0, stop=n, dtype="float64", **how)
     np.testing.assert_array_equal(piece, flat[start:stop])
-    narrow = values("orthogonal", start=start, stop=stop, dtype="float32", **how)
+    narrow = compute_values(
+        "orthogonal", start=start, stop=stop, dtype="float32", **how
+    )
     np.testing.assert_array_equal(narrow, piece.astype(np.float32))
 
 
-def test_slices_agree_where_rows_are_made_some_at_a_time():
-    shape = (500, 600)  # more elements than are worked on together
+def test_slices_agree_across_chunks_of_orthogonal_rows():
+    shape = (500, 600)  # more elements than one chunk
     how = {"seed": 0, "name": "w", "shape": shape, "dtype": "float64"}
-    flat = values("orthogonal", start=0, stop=300_000, **how)
+    flat = compute_values("orthogonal", start=0, stop=300_000, **how)
     for start, stop in [(0, 600), (65_399, 65_401), (66_000, 240_123)]:
-        piece = values("orthogonal", start=start, stop=stop, **how)
+        piece = compute_values("orthogonal", start=start, stop=stop, **how)
         np.testing.assert_array_equal(piece, flat[start:stop])
 
 
-def test_orthogonal_matrices_are_drawn_uniformly():
-    # Of the Haar measure on O(n) the trace has mean 0 and variance 1, for every n, and
-    # its fourth moment is 3 from n = 4 on (Diaconis and Shahshahani 1994).
+def test_orthogonal_matrices_are_uniformly_distributed():
+    # For the Haar measure on O(n), the trace has mean 0 and variance 1 for every n, and
+    # its fourth moment is 3 for n >= 4 (Diaconis and Shahshahani 1994).
     traces = np.array(
         [
             np.trace(whole("orthogonal", (5, 5), seed=s, dtype="float64"))
@@ -324,7 +326,8 @@ def test_orthogonal_matrices_are_drawn_uniformly():
 
 
 def test_an_orthogonal_matrix_is_the_qr_decomposition_of_the_same_normals():
-    # The first row is the first normal row at length 1, as R's diagonal is positive.
+    # The first row is the first normal row, normalized, because R's diagonal is
+    # positive.
     normals = whole({"normal": 1.0}, (3, 7), dtype="float64")
     drawn = whole("orthogonal", (3, 7), dtype="float64")
     np.testing.assert_allclose(drawn[0], normals[0] / np.sqrt((normals[0] ** 2).sum()))
@@ -337,20 +340,20 @@ def test_identity(shape):
     n = shape[0] * shape[1]
     how = {"seed": 0, "name": "w", "shape": shape, "dtype": "float32"}
     for start in range(n):
-        piece = values("identity", start=start, stop=n, **how)
+        piece = compute_values("identity", start=start, stop=n, **how)
         np.testing.assert_array_equal(piece, np.eye(*shape).ravel()[start:])
 
 
 @pytest.mark.parametrize(
     ("init", "shape", "message"),
     [
-        ("orthogonal", (7,), "'orthogonal' fills two dimensions or more, not [7]"),
-        ({"orthogonal": 2}, (), "'orthogonal' fills two dimensions or more, not []"),
-        ("identity", (2, 3, 4), "'identity' fills a matrix, not [2, 3, 4]"),
-        ({"eye": 2}, (3,), "'identity' fills a matrix, not [3]"),
+        ("orthogonal", (7,), "'orthogonal' needs two dimensions or more, not [7]"),
+        ({"orthogonal": 2}, (), "'orthogonal' needs two dimensions or more, not []"),
+        ("identity", (2, 3, 4), "'identity' needs a matrix, not [2, 3, 4]"),
+        ({"eye": 2}, (3,), "'identity' needs a matrix, not [3]"),
     ],
 )
-def test_shapes_that_an_initialiser_cannot_fill(init, shape, message):
+def test_shapes_that_an_initializer_cannot_fill(init, shape, message):
     assert initializers.check_shape(init, shape) == message
     with pytest.raises(PlacerError, match=re.escape(f"parameter h1.w: {message}")):
         whole(init, shape)
@@ -362,17 +365,17 @@ def test_shapes_that_an_initialiser_cannot_fill(init, shape, message):
 @pytest.mark.parametrize(
     ("init", "message"),
     [
-        ("glorot", "unknown initialiser 'glorot'; did you mean 'glorot_"),
+        ("glorot", "unknown initializer 'glorot'; did you mean 'glorot_"),
         (
             "xxxxxx",
-            "unknown initialiser 'xxxxxx'; one of: constant, eye, file, glorot_normal",
+            "unknown initializer 'xxxxxx'; one of: constant, eye, file, glorot_normal",
         ),
         ("variance_scaling", "'variance_scaling' needs a value: {variance_scaling: {"),
         (
             {"kaiming_normal": 1},
             "'kaiming_normal' takes no value; write kaiming_normal",
         ),
-        ({"eye": 1, "identity": 1}, "has one name, here are 2"),
+        ({"eye": 1, "identity": 1}, "has one name, not 2"),
         ({"orthogonal": "big"}, "'orthogonal' must be a number, not the text 'big'"),
         ({"truncated_normal": -1}, "'truncated_normal' must be greater than 0"),
         ({"normal": {"mean": 1}}, "'normal': 'std' is missing"),
@@ -395,17 +398,17 @@ def test_shapes_that_an_initialiser_cannot_fill(init, shape, message):
         ({"constnat": 1}, "did you mean 'constant'?"),
         ({"constant": "1"}, "'constant' must be a number, not the text '1'"),
         ({"constant": float("nan")}, "'constant' must be finite"),
-        ({"constant": 10**400}, "'constant' must be finite, and is more than a float"),
+        ({"constant": 10**400}, "'constant' must be finite, and does not fit in"),
         ({"normal": 0}, "'normal' must be greater than 0"),
         ({"uniform": 1}, "'uniform' takes [low, high], not 1"),
         ({"uniform": [1, "a"]}, "an end of 'uniform' must be a number"),
         ({"uniform": [2, 1]}, "low < high, not [2, 1]"),
-        ({"uniform": [0, 1], "normal": 1}, "has one name, here are 2"),
-        (3, "an initialiser is a name or a mapping"),
+        ({"uniform": [0, 1], "normal": 1}, "has one name, not 2"),
+        (3, "an initializer is a name or a mapping"),
         (None, "not nothing"),
     ],
 )
-def test_bad_initialisers_say_what_is_wrong(init, message):
+def test_malformed_initializers_are_explained(init, message):
     assert message in initializers.check(init)
     with pytest.raises(PlacerError, match=r"parameter h1\.w: "):
         whole(init, (2, 2))
@@ -421,6 +424,6 @@ def test_bad_initialisers_say_what_is_wrong(init, message):
         {"identity": 0},
     ],
 )
-def test_good_initialisers_pass_the_check(init):
+def test_valid_initializers_pass_the_check(init):
     assert initializers.check(init) is None
     assert np.isfinite(whole(init, (4, 4))).all()

@@ -1,4 +1,4 @@
-"""Threefry-2x32 against Random123's published vectors and against JAX."""
+"""Threefry-2x32 compared with Random123's published vectors and with JAX."""
 
 import jax
 import numpy as np
