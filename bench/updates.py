@@ -21,7 +21,7 @@ import numpy as np
 
 from placer.memory.allocator import keep_memory
 from placer.tables.block import ParameterBlock
-from placer.tables.dense import Table
+from placer.tables.dense import DenseTable
 
 SIZE = 25_000_000
 RATE, B1, B2, EPS = 1e-3, 0.9, 0.999, 1e-8
@@ -29,7 +29,7 @@ RATE, B1, B2, EPS = 1e-3, 0.9, 0.999, 1e-8
 
 def by_table(rule: str, gradient: np.ndarray) -> Callable[[], object]:
     block = ParameterBlock("w", "w", (SIZE,), 0, SIZE, (SIZE,))
-    table = Table(
+    table = DenseTable(
         "t",
         [block],
         rule,

@@ -1,19 +1,22 @@
 """Python statements as text, in the layout of `ruff format`.
 
-A list that does not fit on a line is written with one item on each line and a trailing
-comma, which the formatter keeps.
+Arguments that do not fit on a line are written on the next line, or one on each line with
+a trailing comma, which the formatter keeps.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-WIDTH = 88
+WIDTH = 100
 INDENT = "    "
+_CONSTRUCTED = re.compile(r"(\w+=\w+)\(([\w.*\[\], ]+)\)\Z")
+"""An argument such as `h1=Fc(h1_w, h1_b)`."""
 
 
 def literal(value: Any) -> str:
@@ -51,7 +54,7 @@ def format_call(
         return [flat]
     opened = f"{pad}{left}{function}("
     if len(opened) <= WIDTH or not targets:
-        return [opened, *_items(arguments, depth + 1), f"{pad})"]
+        return [opened, *_arguments(arguments, depth + 1), f"{pad})"]
     if len(targets) == 1:
         inner = format_call((), function, arguments, depth + 1)
         return [f"{pad}{left}(", *inner, f"{pad})"]
@@ -60,19 +63,16 @@ def format_call(
     if len(closing) <= WIDTH:
         return [*head, closing]
     return [
-        *head, f"{pad}) = {function}(", *_items(arguments, depth + 1), f"{pad})"
+        *head, f"{pad}) = {function}(", *_arguments(arguments, depth + 1), f"{pad})"
     ]  # fmt: skip
 
 
-def format_def(name: str, parameters: Sequence[str], returns: str = "") -> list[str]:
+def format_def(name: str, parameters: Sequence[str]) -> list[str]:
     """Return the lines of a function's `def` statement, without the body."""
-    flat = f"def {name}({', '.join(parameters)}){returns}:"
+    flat = f"def {name}({', '.join(parameters)}):"
     if len(flat) <= WIDTH:
         return [flat]
-    items = [
-        f"{INDENT}{item}," if item != "*" else f"{INDENT}*," for item in parameters
-    ]
-    return [f"def {name}(", *items, f"){returns}:"]
+    return [f"def {name}(", *_arguments(parameters, 1), "):"]
 
 
 def format_return(values: Sequence[str], depth: int) -> list[str]:
@@ -93,6 +93,16 @@ def format_del(names: Sequence[str], depth: int) -> list[str]:
     return [f"{pad}del (", *_items(names, depth + 1), f"{pad})"]
 
 
+def add_comment(lines: Sequence[str], note: str) -> list[str]:
+    """Return a statement with a comment after it, or before it if the line would be too
+    long."""
+    last = f"{lines[-1]}  # {note}"
+    if len(last) <= WIDTH or lines[-1].strip() == ")":
+        return [*lines[:-1], last]
+    pad = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
+    return [*wrap_words(f"{pad}# ", [note]), *lines]
+
+
 def wrap_words(prefix: str, words: Sequence[str]) -> list[str]:
     """Return lines of the words, separated by commas, each line after the prefix."""
     text = ", ".join(words)
@@ -107,4 +117,20 @@ def _tuple(targets: Sequence[str]) -> str:
 
 
 def _items(items: Sequence[str], depth: int) -> list[str]:
-    return [f"{INDENT * depth}{item}," for item in items]
+    """One item a line; one that makes a namedtuple and is too long is divided."""
+    lines: list[str] = []
+    for item in items:
+        line = f"{INDENT * depth}{item},"
+        nested = _CONSTRUCTED.match(item) if len(line) > WIDTH else None
+        if nested is None:
+            lines.append(line)
+        else:
+            inner = _arguments(nested[2].split(", "), depth + 1)
+            lines += [f"{INDENT * depth}{nested[1]}(", *inner, f"{INDENT * depth}),"]
+    return lines
+
+
+def _arguments(arguments: Sequence[str], depth: int) -> list[str]:
+    """On a line of their own where they fit, else one a line."""
+    flat = f"{INDENT * depth}{', '.join(arguments)}"
+    return [flat] if len(flat) <= WIDTH else _items(arguments, depth)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from placer.graph.kinds import CONVERSION_KINDS
 
@@ -13,7 +13,7 @@ _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED = frozenset(
     {*keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
     | {"annotations", "count", "evaluate", "functools", "jax", "node", "ops"}
-    | {"runtime", "step"}
+    | {"NamedTuple", "namedtuple", "runtime", "step"}
 )
 
 
@@ -44,10 +44,6 @@ class Names:
             name = self._names[value] = self.new_name(_readable(value))
         return name
 
-    def alias(self, value: str, name: str) -> None:
-        """Give a value the name of another value."""
-        self._names[value] = name
-
     def new_name(self, wish: str) -> str:
         """Return `wish`, or the first of `wish_2`, `wish_3`, … that is unused."""
         assert _LEGAL.match(wish), wish
@@ -56,6 +52,68 @@ class Names:
             name, i = f"{wish}_{i}", i + 1
         self._used.add(name)
         return name
+
+    def release(self, names: Iterable[str]) -> None:
+        """Allow names to be used again."""
+        self._used.difference_update(names)
+
+    @classmethod
+    def of_fields(cls) -> Names:
+        """Return the names of a class's fields: only keywords, and the methods of
+        tuples, are reserved."""
+        names = cls()
+        names._used = {*keyword.kwlist, *keyword.softkwlist, "count", "index"}
+        return names
+
+
+class Scope:
+    """The Python expressions of values in one phase: a variable, a field of one, or a
+    number."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._expressions: dict[str, str] = {}
+        self._values: dict[str, list[str]] = {}
+        self._variables: list[str] = []
+
+    def expression_of(self, value: str) -> str:
+        """Return the expression of a value."""
+        return self._expressions.get(value) or self._names.name_of(value)
+
+    def bind(self, value: str, expression: str) -> None:
+        """Set the expression of a value."""
+        self._expressions[value] = expression
+        self._values.setdefault(expression, []).append(value)
+
+    def values_of(self, expression: str) -> list[str]:
+        """Return the values that are bound to an expression."""
+        values = self._values.get(expression, ())
+        return [v for v in values if self._expressions[v] == expression]
+
+    def new_variable(self, wish: str) -> str:
+        """Return a variable that is unused in this phase, `wish` if possible."""
+        variable = self._names.new_name(wish)
+        self._variables.append(variable)
+        return variable
+
+    def close(self) -> None:
+        """Allow other phases to use the same variables."""
+        self._names.release(self._variables)
+
+    @property
+    def modules(self) -> Mapping[str, str]:
+        """The names of the spec's modules."""
+        return self._names.modules
+
+
+def root(expression: str) -> str | None:
+    """Return the variable of an expression; None for a number.
+
+    >>> root("p.h1.w"), root("g_h1[0]"), root("1.0")
+    ('p', 'g_h1', None)
+    """
+    name = re.split(r"[.\[]", expression, maxsplit=1)[0]
+    return name if name.isidentifier() else None
 
 
 def _readable(value: str) -> str:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
 from placer.build.plan import Table
+from placer.emit.bundles import Bundles
+from placer.emit.function import Function, has_row_indices
 from placer.emit.names import Names
-from placer.emit.segments import Function, has_row_indices
+from placer.emit.roles import parameter_of
 from placer.emit.step import emit_hook
 from placer.graph.graph import Graph
 
@@ -43,9 +45,7 @@ def emit_programs(
     for node in graph.cluster.all_nodes():
         key = _program_key(node, graphs)
         if key not in known:
-            known[key] = _emit_body(
-                node, graphs, tables[node], schedule.task_names(node)
-            )
+            known[key] = _emit_body(node, graphs, tables, schedule.task_names(node))
         sharing.setdefault((node.split(":")[0], known[key]), []).append(node)
     hooks = ", ".join(["step", "evaluate"][: len(graphs)])
     files: dict[str, str] = {}
@@ -53,10 +53,11 @@ def emit_programs(
     for (kind, body), nodes in sharing.items():
         if len(nodes) == 1:
             path = program_path(nodes[0])
-            files[path] = f'"""{_title(nodes[0], graph)}"""\n{body}{_emit_main(hooks)}'
+            head = _docstring(nodes[0], graph, body)
+            files[path] = f"{head}\n{body}{_emit_main(hooks)}"
         else:
             path = _shared_path(kind, files)
-            files[path] = f'"""{_title(_plural(kind, 2), graph)}"""\n{body}'
+            files[path] = f"{_docstring(_plural(kind, 2), graph, body)}\n{body}"
             for node in nodes:
                 files[program_path(node)] = _emit_starter(node, path, graph)
         of_node.update((node, path) for node in nodes)
@@ -103,29 +104,70 @@ def _program_key(node: str, graphs: Sequence[LoweredGraph]) -> object:
 def _emit_body(
     node: str,
     graphs: Sequence[LoweredGraph],
-    tables: Sequence[Table],
+    tables: Mapping[str, Sequence[Table]],
     task_names: Sequence[str],
 ) -> str:
     names = Names(_modules(node, graphs))
+    bundles = _bundles(node, graphs, tables, names)
     functions: list[Function] = []
     bodies: list[list[str]] = []
     for lowered in graphs:
-        emitted, body = emit_hook(node, lowered, names, tables, task_names)
+        emitted, body = emit_hook(
+            node, lowered, names, tables[node], bundles, task_names
+        )
         functions += emitted
         bodies.append(body)
-    lines = [""]
+    imports = [*bundles.imports]
     if any(each.lines[0].startswith("@functools") for each in functions):
-        lines += ["import functools", ""]
+        imports.insert(0, "import functools")
+    lines = ["", *imports, *[""] * bool(imports)]
     lines += ["from placer import runtime  # first: before jax loads", ""]
     if functions:
         lines += ["import jax", "", "from placer import ops", ""]
     if names.modules:
         lines += [*(_import(*each) for each in names.modules.items()), ""]
+    if bundles.lines:
+        lines += [*bundles.lines, ""]
     for each in functions:
         lines += ["", *each.lines, ""]
     for body in bodies:
         lines += ["", *body, ""]
     return "\n".join(lines)
+
+
+def _bundles(
+    node: str,
+    graphs: Sequence[LoweredGraph],
+    tables: Mapping[str, Sequence[Table]],
+    names: Names,
+) -> Bundles:
+    """The tables of a node, and what its functions take of the parameters of others."""
+    graph = graphs[0].graph
+    bundles = Bundles(graph, names)
+    for table in tables[node]:
+        types = {
+            block.name: str(graph.tensor_type(block.name)) for block in table.blocks
+        }
+        bundles.add(table.name, types)
+    table_of: dict[str, str] = {}
+    for each in tables.values():
+        for table in each:
+            table_of |= {block.name: table.name for block in table.blocks}
+            table_of |= {block.parameter: table.name for block in table.blocks}
+    others: dict[str, dict[str, str]] = {}
+    for lowered in graphs:
+        for unit in lowered.units_on(node):
+            for name in unit.inputs if unit.computed else ():
+                parameter = parameter_of(lowered.graph, name)
+                if parameter in table_of and parameter not in bundles.of_member:
+                    types = others.setdefault(table_of[parameter], {})
+                    types[parameter] = str(lowered.graph.tensor_type(name))
+    written = (op.name.rsplit(".block", 1)[0] for op in graph.of_kind("parameter"))
+    order = {parameter: i for i, parameter in enumerate(dict.fromkeys(written))}
+    for name, types in others.items():
+        key = name if name not in bundles.of_table else f"{name} parameters"
+        bundles.add(key, dict(sorted(types.items(), key=lambda each: order[each[0]])))
+    return bundles
 
 
 def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
@@ -146,6 +188,19 @@ def _import(module: str, name: str) -> str:
 def program_path(node: str) -> str:
     """Return the path, in the build folder, of the program that starts a node."""
     return f"{node.replace(':', '-')}/program.py"
+
+
+def _docstring(owner: str, graph: Graph, body: str) -> str:
+    """The docstring of a program, with the letters that it uses."""
+    letters = [
+        ("p", "parameters", "node.parameters(" in body or "p: " in body),
+        ("g", "their gradients", "\n    g = " in body or "g: " in body),
+        ("s", "what a function saves for a later one", "ops.Saved()" in body),
+        ("d_x", "the gradient of x", " d_" in body),
+    ]
+    legend = ", ".join(f"{name}: {text}" for name, text, is_used in letters if is_used)
+    more = f"\n\n{legend}.\n" if legend else ""
+    return f'"""{_title(owner, graph)}{more}"""'
 
 
 def _title(owner: str, graph: Graph) -> str:

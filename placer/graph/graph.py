@@ -170,6 +170,11 @@ class Graph:
         return {value.name: op for op in self.ops for value in op.results}
 
     @cached_property
+    def result_indices(self) -> dict[str, int]:
+        """Which result of its op each value is."""
+        return {v.name: i for op in self.ops for i, v in enumerate(op.results)}
+
+    @cached_property
     def uses(self) -> dict[str, tuple[Op, ...]]:
         """The ops that use each value, in program order; each op is listed once."""
         users: dict[str, list[Op]] = {}

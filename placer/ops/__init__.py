@@ -14,10 +14,15 @@ from placer.ops.registry import kinds as kinds
 
 if TYPE_CHECKING:
     from placer.ops.function import Function
+    from placer.ops.saved import Saved
 
 
-def __getattr__(name: str) -> Function:
+def __getattr__(name: str) -> Function | type[Saved]:
     """Return the function of op kind `name`, as in `ops.fc`. Imports JAX."""
+    if name == "Saved":
+        from placer.ops.saved import Saved
+
+        return Saved
     if name not in DECLARATIONS:
         raise AttributeError(f"placer.ops has no op '{name}'")
     from placer.ops.function import Function

@@ -83,3 +83,18 @@ def check_fits(
                 f" the block is {dtype}{list(block.shape)}"
             )
     return list(arrays)
+
+
+def check_slots(
+    table: str, kept: Mapping[str, object], slots: Mapping[str, object]
+) -> None:
+    """Raise RunError unless `slots` are those that the table keeps."""
+    if slots.keys() != kept.keys():
+        raise RunError(
+            f"table {table} has {_list_slots(kept)},"
+            f" but the argument has {_list_slots(slots)}"
+        )
+
+
+def _list_slots(slots: Mapping[str, object]) -> str:
+    return " and ".join(slots) if slots else "no slots"

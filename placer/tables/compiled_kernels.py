@@ -1,10 +1,9 @@
-"""Compile kernels to machine code with numba, and cache it for later runs.
+"""Optimizer rules as machine code: loops over flat arrays, compiled by numba.
 
-Only this module and `kernels.py` import numba. The import takes half a second, so this
-module is imported when a table is about to be updated. Machine code is cached in the
-folder `kernels` of `placer.memory.caches.user_cache`, or in `NUMBA_CACHE_DIR`; numba
-distinguishes processors and its own versions. Without a cache folder every run
-compiles.
+numba is imported here only; it takes half a second, so this module is imported when a
+table is about to be updated. Machine code is kept in `kernels` of
+`placer.memory.caches.user_cache`, or in `NUMBA_CACHE_DIR`; numba tells processors and
+its own versions apart. Where nothing can be kept, everything is compiled each time.
 """
 
 from __future__ import annotations
@@ -12,77 +11,183 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numba
 import numba.types
+import numpy as np
+import numpy.typing as npt
+from numba.extending import overload, register_jitable
 
 from placer.memory.caches import usable_folder, user_cache
-from placer.tables import kernels
+from placer.tables import elementary, rules
+from placer.tables.rules import Kernel
 
-Kernel = Callable[..., None]
+Array = npt.NDArray[Any]
+Sources = tuple[Array, ...]
+Numbers = tuple[Any, ...]
+Rule = Callable[..., Numbers]
+Loop = Callable[..., None]
 
 types: Any = numba.types
 config: Any = numba.config
 _compiling = threading.Lock()
 
+# What the elementary functions are for one element.
+overload(elementary.sqrt)(lambda x: lambda x: np.sqrt(x))
+overload(elementary.absolute)(lambda x: lambda x: np.abs(x))
+overload(elementary.sign)(lambda x: lambda x: np.sign(x))
+overload(elementary.maximum)(lambda x, y: lambda x, y: np.maximum(x, y))
+overload(elementary.where)(
+    lambda condition, x, y: lambda condition, x, y: x if condition else y
+)
 
-def compile_kernel(
-    name: str, arrays: int, sources: int, coefficients: int, dtype: str
-) -> Kernel:
-    """Return a kernel of `kernels.py`, compiled for one signature.
 
-    Args:
-        name: the name of the kernel's function.
-        arrays: the number of arrays that the kernel changes.
-        sources: the number of gradients that it sums; they may be read-only.
-        coefficients: the number of its coefficients.
-        dtype: `float32` or `float64`, of arrays, gradients and coefficients.
+@register_jitable
+def _total(gradients: Sources, scale: Any, i: int) -> Any:
+    """Element i of the gradients, summed from left to right, times the scale."""
+    total = gradients[0][i]
+    for source in range(1, len(gradients)):
+        total += gradients[source][i]
+    return scale * total
 
-    The kernel releases the interpreter's lock. May be called from any thread.
+
+# The loops, by how many arrays a rule writes and how many others it reads. `numbers`
+# are the scale of the gradients and the rule's own.
+
+
+def _loop_1(rule: Rule) -> Loop:
+    def loop(a: Array, gradients: Sources, numbers: Numbers) -> None:
+        for i in range(a.size):
+            g = _total(gradients, numbers[0], i)
+            (a[i],) = rule(a[i], g, *numbers[1:])
+
+    return loop
+
+
+def _loop_2(rule: Rule) -> Loop:
+    def loop(a: Array, b: Array, gradients: Sources, numbers: Numbers) -> None:
+        for i in range(a.size):
+            g = _total(gradients, numbers[0], i)
+            a[i], b[i] = rule(a[i], b[i], g, *numbers[1:])
+
+    return loop
+
+
+def _loop_3(rule: Rule) -> Loop:
+    def loop(
+        a: Array, b: Array, c: Array, gradients: Sources, numbers: Numbers
+    ) -> None:
+        for i in range(a.size):
+            g = _total(gradients, numbers[0], i)
+            a[i], b[i], c[i] = rule(a[i], b[i], c[i], g, *numbers[1:])
+
+    return loop
+
+
+def _loop_4(rule: Rule) -> Loop:
+    def loop(
+        a: Array, b: Array, c: Array, d: Array, gradients: Sources, numbers: Numbers
+    ) -> None:
+        for i in range(a.size):
+            g = _total(gradients, numbers[0], i)
+            a[i], b[i], c[i], d[i] = rule(a[i], b[i], c[i], d[i], g, *numbers[1:])
+
+    return loop
+
+
+def _loop_1_reading_1(rule: Rule) -> Loop:
+    def loop(a: Array, read: Array, gradients: Sources, numbers: Numbers) -> None:
+        for i in range(a.size):
+            g = _total(gradients, numbers[0], i)
+            (a[i],) = rule(read[i], g, *numbers[1:])
+
+    return loop
+
+
+def _loop_3_reading_1(rule: Rule) -> Loop:
+    def loop(
+        a: Array, b: Array, c: Array, read: Array, gradients: Sources, numbers: Numbers
+    ) -> None:
+        for i in range(a.size):
+            g = _total(gradients, numbers[0], i)
+            a[i], b[i], c[i] = rule(a[i], b[i], read[i], g, *numbers[1:])
+
+    return loop
+
+
+_LOOPS = {
+    (1, 0): _loop_1,
+    (2, 0): _loop_2,
+    (3, 0): _loop_3,
+    (4, 0): _loop_4,
+    (1, 1): _loop_1_reading_1,
+    (3, 1): _loop_3_reading_1,
+}
+
+
+def compile_kernel(kernel: Kernel, sources: int, dtype: str) -> Loop:
+    """The loop of a kernel over the gradients of so many sources.
+
+    It takes the arrays `kernel.arrays`, flat; a tuple with one array of gradients for each
+    source, which may be read-only; and a tuple of the scale and the kernel's numbers. It
+    runs without the interpreter lock. `dtype` is float32 or float64.
     """
-    with _compiling:  # nodes of one process are threads, and may ask at the same time
-        return _compile_once(name, arrays, sources, coefficients, dtype)
+    with _compiling:  # in one process the nodes are threads
+        return _compiled(kernel, sources, dtype)
 
 
 @cache
-def _compile_once(
-    name: str, arrays: int, sources: int, coefficients: int, dtype: str
-) -> Kernel:
-    scalar = getattr(types, dtype)
-    changed = types.Array(scalar, 1, "C")
-    gradient = types.Array(scalar, 1, "C", readonly=True)
+def _compiled(kernel: Kernel, sources: int, dtype: str) -> Loop:
+    number = getattr(types, dtype)
+    array = types.Array(number, 1, "C")
+    gradient = types.Array(number, 1, "C", readonly=True)
+    arrays = kernel.arrays
     signature = types.void(
-        *[changed] * arrays,
+        *[array] * len(arrays),
         types.UniTuple(gradient, sources),
-        types.UniTuple(scalar, coefficients),
+        types.UniTuple(number, 1 + len(kernel.numbers)),
     )
-    loop = getattr(kernels, name)
+    written = len(kernel.writes)
+    make = _LOOPS[written, len(arrays) - written]
+    loop = make(register_jitable(kernel.function))
     folder = cache_folder()
     if folder is not None:
-        previous = config.CACHE_DIR
+        before = config.CACHE_DIR
         config.CACHE_DIR = str(folder)  # read when a function is decorated
         try:
             return _jit(signature, loop, keep=True)
         except Exception:  # a full disk, a broken file: the cache only saves time
             pass
         finally:
-            config.CACHE_DIR = previous
+            config.CACHE_DIR = before
     return _jit(signature, loop, keep=False)
 
 
-def _jit(signature: Any, loop: Kernel, *, keep: bool) -> Kernel:
-    # fastmath would let the bits of a result depend on where a slice starts.
-    kernel: Kernel = numba.njit(
+def _jit(signature: Any, loop: Loop, *, keep: bool) -> Loop:
+    # With fastmath the bits would depend on where a slice starts.
+    compiled: Loop = numba.njit(
         [signature], fastmath=False, error_model="numpy", nogil=True, cache=keep
     )(loop)
-    return kernel
+    return compiled
 
 
 def cache_folder() -> Path | None:
-    """Return the folder that machine code is cached in, or None if there is none."""
-    if config.CACHE_DIR:
-        return usable_folder(Path(config.CACHE_DIR))
+    """The folder that machine code is kept in, or None where nothing can be kept."""
     base = user_cache()
-    return None if base is None else usable_folder(base / "kernels")
+    if config.CACHE_DIR:
+        parent: Path | None = Path(config.CACHE_DIR)
+    else:
+        parent = None if base is None else base / "kernels"
+    if parent is None or usable_folder(parent) is None:
+        return None
+    return usable_folder(parent / _digest())
+
+
+@cache
+def _digest() -> str:
+    """Changes whenever a rule does: numba looks only at the file of the loops."""
+    sources = b"".join(Path(str(m.__file__)).read_bytes() for m in (rules, elementary))
+    return sha256(sources).hexdigest()[:16]

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from placer.config import optimizers
 from placer.errors import RunError
 from placer.memory import aligned
-from placer.tables.block import ParameterBlock, check_fits
+from placer.tables.block import ParameterBlock, check_fits, check_slots
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
 from placer.tables.initial import initial_values
-from placer.tables.rules import KernelPhase, UpdateContext, kernel_phases
-from placer.tables.update_pass import Kernel, UpdatePass, is_fused
+from placer.tables.rules import Kernel, compute_numbers, kernels_of
+from placer.tables.update_pass import Loop, UpdatePass, is_fused
 
 if TYPE_CHECKING:
     import jax
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-class Table:
+class DenseTable:
     """The blocks of one optimizer on one node, with their slots and step count.
 
     A table is used by one thread at a time. A table without blocks does nothing. Every
@@ -84,14 +84,14 @@ class Table:
             np.dtype("float32") if self.dtype.itemsize == 2 else self.dtype
         )
         self.hyper = optimizers.complete(rule, hyper)
-        self._phases = kernel_phases(rule, self.hyper)
-        self._kernels: dict[tuple[str, int], Kernel] = {}
+        self._kernels = kernels_of(rule, self.hyper)
+        self._loops: dict[tuple[Kernel, int], Loop] = {}
         self._offsets = _offsets(self.blocks, self.dtype)
         self._slots = {
             slot: self._filled(initial)
             for slot, initial in optimizers.slots(rule, self.hyper).items()
         }
-        has_two_phases = len(self._phases) == 2
+        has_two_phases = len(self._kernels) == 2
         self._directions = (
             self._filled(0.0) if has_two_phases else np.empty(0, self.dtype)
         )
@@ -135,11 +135,7 @@ class Table:
         arrays that do not fit the blocks.
         """
         self._check_usable()
-        if slots.keys() != self._slots.keys():
-            raise RunError(
-                f"table {self.name} has {_list_slots(self._slots)},"
-                f" but the argument has {_list_slots(slots)}"
-            )
+        check_slots(self.name, self._slots, slots)
         state = {slot: self._check_fits(arrays, slot) for slot, arrays in slots.items()}
         for slot, arrays in state.items():
             for view, array in zip(self._views(self._slots[slot]), arrays, strict=True):
@@ -152,9 +148,9 @@ class Table:
             summed = (
                 sources if is_fused(sources, self.dtype, self._compute_dtype) else 1
             )
-            self._kernel(self._phases[0], summed)
-            for phase in self._phases[1:]:
-                self._kernel(phase, 1)
+            self._loop(self._kernels[0], summed)
+            for kernel in self._kernels[1:]:
+                self._loop(kernel, 1)
 
     def update(
         self,
@@ -196,7 +192,7 @@ class Table:
         to the last. The new values are current when the body ends. If it raises, some
         elements are updated and others are not, and the table cannot be used any more.
         """
-        assert len(self._phases) == 1, "a two-phase rule takes two passes"
+        assert len(self._kernels) == 1, "a two-phase rule takes two passes"
         with self._write_values(learning_rate, scale) as update_pass:
             yield update_pass
 
@@ -224,10 +220,10 @@ class Table:
     ) -> Iterator[UpdatePass]:
         """Compute update directions from gradients that arrive in chunks, as
         `update_in_chunks` does for updates."""
-        assert len(self._phases) == 2, "not a two-phase rule"
+        assert len(self._kernels) == 2, "not a two-phase rule"
         assert not self._has_directions, "apply_directions comes first"
         with self._pass(
-            self._phases[0], self._buffers.current, 0.0, scale
+            self._kernels[0], self._buffers.current, 0.0, scale
         ) as update_pass:
             yield update_pass
         self._has_directions = True
@@ -258,7 +254,7 @@ class Table:
         # the last element: until then readers of two alternating buffers see the step
         # before, and an interrupted update is not counted.
         flat = self._buffers.write_target()
-        with self._pass(self._phases[-1], flat, rate, scale) as update_pass:
+        with self._pass(self._kernels[-1], flat, rate, scale) as update_pass:
             yield update_pass
         self._publish(flat)
         self.step += 1
@@ -266,21 +262,21 @@ class Table:
     @contextmanager
     def _pass(
         self,
-        phase: KernelPhase,
+        kernel: Kernel,
         values: Array,
         rate: float,
         scale: Scalar | Sequence[Scalar] | None,
     ) -> Iterator[UpdatePass]:
         self._check_usable()
-        arrays = {"values": values, "direction": self._directions, **self._slots}
+        arrays = {"value": values, "direction": self._directions, **self._slots}
         update_pass = UpdatePass(
             self.name,
             self.blocks,
             self._offsets,
-            [arrays[name] for name in phase.arrays],
+            [arrays[name] for name in kernel.arrays],
             None if values is self._buffers.current else self._buffers.current,
-            self._coefficients(phase, rate, scale),
-            partial(self._kernel, phase),
+            self._coefficients(kernel, rate, scale),
+            partial(self._loop, kernel),
             self._compute_dtype,
         )
         try:
@@ -293,51 +289,33 @@ class Table:
             update_pass.release()
 
     def _coefficients(
-        self, phase: KernelPhase, rate: float, scale: Scalar | Sequence[Scalar] | None
+        self, kernel: Kernel, rate: float, scale: Scalar | Sequence[Scalar] | None
     ) -> list[tuple[Any, ...]]:
-        """Return the kernel's coefficients for each block: its scale, then the
-        rule's."""
+        """Return the scale of the gradients and the kernel's numbers for each block."""
         if isinstance(scale, list | tuple):
-            factors = scale
+            scales = scale
         else:
-            factors = [1.0 if scale is None else scale] * len(self.blocks)
-        assert len(factors) == len(self.blocks), (self.name, len(factors))
-        rest = {
-            decays: self._round_all(
-                phase.coefficients(self.hyper, self._context(rate, decays))
-            )
+            scales = [1.0 if scale is None else scale] * len(self.blocks)
+        assert len(scales) == len(self.blocks), (self.name, len(scales))
+        dtype = self._compute_dtype
+        context = kernel, self.hyper, self.step + 1, rate, dtype
+        numbers = {
+            decays: tuple(compute_numbers(*context, decays=decays))
             for decays in {block.decays for block in self.blocks}
         }
         return [
-            (*self._round_all([factor]), *rest[block.decays])
-            for factor, block in zip(factors, self.blocks, strict=True)
+            (np.asarray(scale).astype(dtype)[()], *numbers[block.decays])
+            for scale, block in zip(scales, self.blocks, strict=True)
         ]
 
-    def _context(self, rate: float, decays: bool) -> UpdateContext:
-        decay = self.hyper.get("weight_decay", 0.0) if decays else 0.0
-        return UpdateContext(self.step + 1, rate, decay, self._compute_dtype.type)
-
-    def _round_all(self, coefficients: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(
-            np.asarray(coefficient).astype(self._compute_dtype)[()]
-            for coefficient in coefficients
-        )
-
-    def _kernel(self, phase: KernelPhase, sources: int) -> Kernel:
-        kernel = self._kernels.get((phase.kernel, sources))
-        if kernel is None:
+    def _loop(self, kernel: Kernel, sources: int) -> Loop:
+        loop = self._loops.get((kernel, sources))
+        if loop is None:
             from placer.tables.compiled_kernels import compile_kernel
 
-            count = 1 + len(phase.coefficients(self.hyper, self._context(0.0, True)))
-            kernel = compile_kernel(
-                phase.kernel,
-                len(phase.arrays),
-                sources,
-                count,
-                self._compute_dtype.name,
-            )
-            self._kernels[phase.kernel, sources] = kernel
-        return kernel
+            loop = compile_kernel(kernel, sources, self._compute_dtype.name)
+            self._loops[kernel, sources] = loop
+        return loop
 
     def _publish(self, flat: Array) -> None:
         self._buffers.publish(flat)
@@ -385,7 +363,3 @@ def _offsets(blocks: Sequence[ParameterBlock], dtype: np.dtype[Any]) -> tuple[in
     for block in blocks:
         offsets.append(offsets[-1] + aligned.pad_length(block.size, dtype))
     return tuple(offsets)
-
-
-def _list_slots(slots: Mapping[str, object]) -> str:
-    return " and ".join(slots) if slots else "no slots"

@@ -13,7 +13,7 @@ from placer.errors import RunError
 from placer.tables.block import ParameterBlock
 
 Array = npt.NDArray[Any]
-Kernel = Callable[..., None]
+Loop = Callable[..., None]
 
 MAX_FUSED = 8
 """The most gradients that a kernel sums itself; more are summed first, tile by tile."""
@@ -46,7 +46,7 @@ class UpdatePass:
     arrays: Sequence[Array]
     previous_values: Array | None
     coefficients: Sequence[tuple[Any, ...]]
-    kernel_for: Callable[[int], Kernel]
+    kernel_for: Callable[[int], Loop]
     compute_dtype: np.dtype[Any]
     applied: list[int] = field(init=False)
 

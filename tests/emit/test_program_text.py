@@ -115,7 +115,8 @@ def ruff(*arguments):
 
 
 def test_programs_are_formatted(builds):
-    done = ruff("format", "--check", "--isolated", "--diff", str(builds))
+    options = ("--line-length", "100", "--check", "--diff", "--isolated")
+    done = ruff("format", *options, *map(str, programs(builds)))
     assert done.returncode == 0, done.stdout[:4000] + done.stderr[-400:]
 
 

@@ -130,7 +130,7 @@ def test_state_is_stored_in_each_step(tmp_path):
     )
     assert [value.name for value in op.results[:2]] == ["c", "c.seen.new"]
     program = (tmp_path / "build" / "worker-0" / "program.py").read_text()
-    assert 'node.store("state", c_seen_new)' in program
+    assert 'node.store("state", new)' in program
 
 
 @pytest.mark.parametrize(

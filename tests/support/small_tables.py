@@ -13,7 +13,7 @@ import optax
 from placer import ops
 from placer.config import optimizers
 from placer.tables.block import ParameterBlock
-from placer.tables.dense import Table
+from placer.tables.dense import DenseTable
 
 SHAPES = {"h1.w": (13, 7), "h1.b": (7,), "out.w": (7, 300), "gain": ()}
 INITS = {"h1.w": "normal", "h1.b": "zeros", "out.w": "xavier_uniform", "gain": "ones"}
@@ -74,8 +74,8 @@ def block_of(name: str, low: int, high: int, index: int = 0) -> ParameterBlock:
 ALL = [whole_block(name) for name in SHAPES]
 
 
-def make_table(blocks, rule="sgd", hyper=None, dtype="float32", **memory) -> Table:
-    return Table(
+def make_table(blocks, rule="sgd", hyper=None, dtype="float32", **memory) -> DenseTable:
+    return DenseTable(
         "ps",
         blocks,
         rule,
@@ -93,7 +93,7 @@ def make_gradients(step: int, dtype: Any = "float32") -> dict[str, np.ndarray]:
 
 
 def update_table(
-    table: Table, gradients: list[np.ndarray], rate: float, scale: Any = None
+    table: DenseTable, gradients: list[np.ndarray], rate: float, scale: Any = None
 ) -> None:
     """Update whole parameters once, by a rule of one or two phases."""
     if not optimizers.find(table.rule).is_two_phase:
@@ -109,7 +109,9 @@ def update_table(
     )
 
 
-def trust_ratio_of(table: Table, value: np.ndarray, direction: np.ndarray) -> float:
+def trust_ratio_of(
+    table: DenseTable, value: np.ndarray, direction: np.ndarray
+) -> float:
     squares = [float(np.square(a, dtype=np.float64).sum()) for a in (value, direction)]
     return trust_ratio(
         *squares, optimizers.trust_ratio_constants(table.rule, table.hyper)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from numba import config
 
-from placer.tables import compiled_kernels
+from placer.tables import compiled_kernels, rules
 
 UPDATE = """
 import numpy as np
-from placer.tables.dense import Table
+from placer.tables.dense import DenseTable
 from placer.tables.block import ParameterBlock
-table = Table(
+table = DenseTable(
     "t", [ParameterBlock("w", "w", (3,), 0, 3, (3,))], "momentum", {},
     dtype="float32", seed=0, initializers={"w": "zeros"},
 )
@@ -92,23 +92,34 @@ def test_a_folder_that_others_can_write_is_not_used(caches):
     folder.chmod(0o770)
     assert compiled_kernels.cache_folder() is None
     folder.chmod(0o700)
-    assert compiled_kernels.cache_folder() == folder
+    assert compiled_kernels.cache_folder().parent == folder
 
 
 def test_placer_cache_is_used(caches, monkeypatch):
     monkeypatch.setenv("PLACER_CACHE", str(caches / "all"))
-    assert compiled_kernels.cache_folder() == caches / "all" / "kernels"
+    assert compiled_kernels.cache_folder().parent == caches / "all" / "kernels"
 
 
 def test_a_folder_of_another_user_is_not_used(caches, monkeypatch):
-    assert compiled_kernels.cache_folder() == caches / "placer" / "kernels"
+    assert compiled_kernels.cache_folder().parent == caches / "placer" / "kernels"
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
     assert compiled_kernels.cache_folder() is None
 
 
 def test_numbas_cache_dir_is_restored(caches):
-    compiled_kernels.compile_kernel("sgd", 1, 7, 2, "float32")
+    (sgd,) = rules.kernels_of("sgd", {})
+    compiled_kernels.compile_kernel(sgd, 7, "float32")
     assert config.CACHE_DIR == ""
+
+
+def test_machine_code_of_a_changed_rule_is_not_used(caches, monkeypatch):
+    before = compiled_kernels.cache_folder()
+    changed = caches / "rules.py"
+    changed.write_bytes(Path(rules.__file__).read_bytes() + b"# changed")
+    monkeypatch.setattr(rules, "__file__", str(changed))
+    compiled_kernels._digest.cache_clear()
+    assert compiled_kernels.cache_folder() not in (before, None)
+    compiled_kernels._digest.cache_clear()
 
 
 @pytest.mark.parametrize(

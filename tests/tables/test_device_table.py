@@ -130,3 +130,33 @@ def test_gradients_that_do_not_fit_raise():
         ours.update(gradients[1:], learning_rate=0.1)
     with pytest.raises(RunError, match=r"gradient of h1.w is float64\[13, 7\]"):
         ours.update([gradients[0].astype("f8"), *gradients[1:]], learning_rate=0.1)
+
+
+@pytest.mark.parametrize(
+    "case", [("adam", {}), ("lamb", {}), ("rmsprop", {"momentum": 0.9})]
+)
+def test_a_dense_table_continues_from_the_state_of_a_device_table(case):
+    gradients = [list(make_gradients(step).values()) for step in range(4)]
+    device, dense = on_devices(ALL, *case), make_table(ALL, *case)
+    for each, rate in zip(gradients[:2], RATES, strict=False):
+        update_table(device, each, rate)
+    dense.load([np.asarray(value) for value in device.values()])
+    dense.load_slots(device.slots())
+    dense.step = device.step
+    other = on_devices(ALL, *case)
+    other.load(dense.values())
+    other.load_slots(dense.slots())
+    other.step = dense.step
+    for each in gradients[2:]:
+        for table in (device, dense, other):
+            update_table(table, each, 0.01)
+    values = map(np.asarray, device.values())
+    check_values(dense, dict(zip(SHAPES, values, strict=True)))
+    for ours, theirs in zip(other.values(), device.values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_slots_of_another_rule_raise():
+    message = "table gpus has trace, but the argument has mu and nu"
+    with pytest.raises(RunError, match=message):
+        on_devices(ALL, "momentum").load_slots(make_table(ALL, "adam").slots())

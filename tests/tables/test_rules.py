@@ -21,6 +21,7 @@ from support.small_tables import (
 )
 
 from placer.config import optimizers
+from placer.tables.rules import kernels_of
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13}
 
@@ -115,3 +116,16 @@ def test_half_floats_are_computed_in_float32_and_rounded_once(case, dtype):
     for slot, arrays in half.slots().items():
         for a, b in zip(arrays, wide.slots()[slot], strict=True):
             np.testing.assert_array_equal(a, b.astype(half.dtype))
+
+
+@pytest.mark.parametrize("case", VARIANTS, ids=case_id)
+def test_a_rule_reads_and_writes_the_slots_that_it_declares(case):
+    rule, hyper = case
+    slots = [*optimizers.slots(rule, hyper)]
+    phases = kernels_of(rule, optimizers.complete(rule, hyper))
+    assert len(phases) == 1 + optimizers.find(rule).is_two_phase
+    reads = [name for kernel in phases for name in kernel.reads if name != "value"]
+    writes = [name for kernel in phases for name in kernel.writes]
+    assert reads == slots
+    assert [w for w in writes if w not in ("value", "direction")] == slots
+    assert "value" in phases[-1].writes

@@ -26,7 +26,7 @@ from placer.config import optimizers
 from placer.errors import RunError
 from placer.tables import update_pass
 from placer.tables.block import ParameterBlock
-from placer.tables.dense import Table
+from placer.tables.dense import DenseTable
 
 TWO_PHASE = [case for case in VARIANTS if case not in ONE_PHASE]
 DTYPES = ["float32", "float64", "bfloat16"]
@@ -189,7 +189,7 @@ def test_the_slicing_of_blocks_changes_no_bit(layout, case, dtype, workers, in_p
             ParameterBlock("w", f"w.block{low}", (high - low,), low, high, (size,))
             for low, high in ends
         ]
-        return Table(
+        return DenseTable(
             "t", blocks, *case, dtype=dtype, seed=1, initializers=initializers, **memory
         )
 
@@ -214,7 +214,7 @@ def test_several_tiles_have_the_same_bits():
     block = ParameterBlock("w", "w", (size,), 0, size, (size,))
 
     def make(**memory):
-        return Table(
+        return DenseTable(
             "t", [block], "adam", {}, dtype="float32", seed=1, initializers={"w": "normal"},
             **memory,
         )  # fmt: skip

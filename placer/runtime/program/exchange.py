@@ -193,7 +193,7 @@ class Exchange:
             return whole[edge_value.at : edge_value.at + int(numel)]
         if len(pieces) == 1 and pieces[0].is_whole:
             return None
-        shape = _local_shape(edge_value, pieces, count)
+        shape = local_shape(edge_value, pieces, count)
         array = self.arena.allocate(edge_value.dtype, shape)
         if not pieces or edge_value.layouts[1] == "P":
             array[...] = 0
@@ -213,7 +213,7 @@ def _address(array: Array) -> int:
     return address
 
 
-def _local_shape(
+def local_shape(
     edge_value: EdgeValue, pieces: Sequence[Piece], count: int
 ) -> tuple[int, ...]:
     sizes = [count if d == "batch" else int(d) for d in edge_value.shape]

@@ -1,16 +1,17 @@
-"""The microbatches of a step: their turns, and values that are stored between
-blocks."""
+"""The microbatches of a step: their tasks, and values that are stored between them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from placer.layouts.partition import RowRange, RowShard, part_range
+from placer.runtime.program.tree import leaves, like_tree
 from placer.tables.half_sums import add_in_float32, is_half, round_to
 
 
@@ -31,12 +32,15 @@ class Microbatches:
     number: int | None = None
     _stored: dict[tuple[int, str], Any] = field(default_factory=dict)
     """Values of one microbatch, by its number and the value's name."""
-    _sums: dict[str, Any] = field(default_factory=dict)
-    _donatable: set[str] = field(default_factory=set)
+    _trees: dict[str, Any] = field(default_factory=dict)
+    """The NamedTuples of values, without arrays."""
+    _sums: dict[tuple[str, int], Any] = field(default_factory=dict)
+    """Totals of arrays, by the name of their value and their index in it."""
+    _donatable: set[tuple[str, int]] = field(default_factory=set)
     """The sums that only this object refers to, so that their memory may be donated."""
-    _half_dtypes: dict[str, Any] = field(default_factory=dict)
+    _half_dtypes: dict[tuple[str, int], Any] = field(default_factory=dict)
     """The dtypes of half floats, whose sums are float32 until `totals`."""
-    _row_parts: dict[str, list[Any]] = field(default_factory=dict)
+    _row_parts: dict[tuple[str, int], list[Any]] = field(default_factory=dict)
     """Rows to concatenate, each with the number of its microbatch."""
 
     def run_tasks(self) -> Iterator[str]:
@@ -69,7 +73,7 @@ class Microbatches:
 
     def sum(self, values: dict[str, Any]) -> None:
         """Add values of this microbatch to the sums over the microbatches."""
-        for name, value in values.items():
+        for name, value in self._arrays(values):
             if name not in self._sums:
                 self._sums[name] = value
                 continue
@@ -85,29 +89,42 @@ class Microbatches:
 
     def join(self, values: dict[str, Any]) -> None:
         """Store the rows of this microbatch, to be concatenated by `totals`."""
-        for name, value in values.items():
+        for name, value in self._arrays(values):
             self._row_parts.setdefault(name, []).append((self.number, value))
 
     def keep_first(self, values: dict[str, Any]) -> None:
         """Store values that are the same in all microbatches: the first ones are
         kept."""
-        for name, value in values.items():
+        for name, value in self._arrays(values):
             self._sums.setdefault(name, value)
 
     def totals(self, names: Sequence[str]) -> tuple[Any, ...]:
         """Return the sum, the concatenated rows or the common value of each name, and
         remove them. Rows are in the order of the microbatches."""
-        totals = []
-        for name in names:
-            self._donatable.discard(name)
-            if name in self._sums:
-                total = self._sums.pop(name)
-                half = self._half_dtypes.pop(name, None)
-                totals.append(total if half is None else round_to(total, half))
-            else:
-                parts = sorted(self._row_parts.pop(name), key=lambda part: part[0])
-                totals.append(_concatenate([value for _, value in parts]))
-        return tuple(totals)
+        trees = {name: self._trees.pop(name) for name in names}
+        return tuple(
+            like_tree(
+                tree, [self._total((name, i)) for i, _ in enumerate(leaves(tree))]
+            )
+            for name, tree in trees.items()
+        )
+
+    def _total(self, key: tuple[str, int]) -> Any:
+        self._donatable.discard(key)
+        if key not in self._sums:
+            parts = sorted(self._row_parts.pop(key), key=lambda part: part[0])
+            return _concatenate([value for _, value in parts])
+        total = self._sums.pop(key)
+        half = self._half_dtypes.pop(key, None)
+        return total if half is None else round_to(total, half)
+
+    def _arrays(self, values: dict[str, Any]) -> Iterator[tuple[tuple[str, int], Any]]:
+        """Yield the arrays of each value, with the value's name and their index in it,
+        and remember the NamedTuples that they are in."""
+        for name, tree in values.items():
+            self._trees.setdefault(name, like_tree(tree, repeat(None)))
+            for i, array in enumerate(leaves(tree)):
+                yield (name, i), array
 
     def split(self, value: Any, count: int) -> Any:
         """Return the rows of this microbatch of a value of `count` rows."""
@@ -127,19 +144,18 @@ class MicrobatchCalls:
     name.
 
     Example:
-        for block in node.microbatches():
-            if block == "forward":
+        for task in node.microbatches():
+            if task == "forward":
                 x, label = node.read("x", "label")
-                loss, h1_res = forward(h1_w, x, label)
-                node.keep(h1_res=h1_res)
+                loss, s = forward(p, x, label)
+                node.keep(s=s)
                 node.sum(loss=loss)
-            elif block == "backward":
-                (h1_res,) = node.taken("h1_res")
-                node.sum(h1_w_grad=backward(h1_res))
-            elif block == "last":
-                loss, h1_w_grad = node.totals("loss", "h1_w_grad")
-                node.send(1, h1_w_grad)
-                node.record(loss=loss)
+            elif task == "backward":
+                (s,) = node.taken("s")
+                node.sum(g=backward(p, s))
+        loss, g = node.totals("loss", "g")
+        node.send(1, g)
+        node.record(loss=loss)
 
     Attributes:
         micro: the microbatches of the step.
@@ -177,7 +193,7 @@ class MicrobatchCalls:
             its microbatch.
 
         Example:
-            for block in node.microbatches():
+            for task in node.microbatches():
         """
         return self.micro.run_tasks()
 

@@ -5,10 +5,12 @@ A node program is a Python module with jitted functions and a function `step(nod
 
     def step(node):
         image, label = node.read("image", "label")
-        h1_w, h1_b = node.receive(1)
-        h1_w_grad, h1_b_grad, loss = forward_backward(h1_w, h1_b, image, label)
-        node.send(2, h1_w_grad, h1_b_grad)
+        p = node.receive(1, Dense)
+        loss, g = forward_backward(p, image, label)
+        node.send(2, g)
         node.record(loss=loss)
+
+`Dense` is a NamedTuple with the parameters of a table, or their gradients.
 
 The numbers of edges and the names of tables are those of the plan. Every call may raise
 `Aborted` once the run has failed on another node.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +32,13 @@ from placer.layouts.partition import RowShard
 from placer.runtime.program.devices import Devices
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.program.microbatches import MicrobatchCalls, Microbatches
+from placer.runtime.program.tree import fill_tree, leaves, like_tree
 from placer.runtime.run.batches import Batches
-from placer.runtime.run.tables import NodeTable
-from placer.tables.dense import Table
 from placer.tables.learning_rate import Schedule
+from placer.tables.protocol import ProgramTable, StreamedTable
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class Node(MicrobatchCalls):
 
     name: str
     exchange: Exchange
-    tables: Mapping[str, NodeTable]
+    tables: Mapping[str, ProgramTable]
     schedules: Mapping[str, Schedule]
     training: Batches
     evaluating: Batches | None
@@ -119,80 +122,84 @@ class Node(MicrobatchCalls):
             arrays.append(rows_by_shard[read.shard][read.input])
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
-    def values(self, table: str) -> tuple[Any, ...]:
-        """Return the current values of a table's blocks.
+    def parameters(self, table: str, kind: type[T]) -> T:
+        """Return the current values of a table.
 
         Args:
             table: the name of the table.
+            kind: the NamedTuple class of the table, with a field for each layer.
 
         Returns:
-            One read-only array per block, of its shape and of the table's dtype. In a
-            table that is updated in place, the next update overwrites them.
+            A value of this class. Its arrays are read-only, one per block, of its shape
+            and of the table's dtype. In a table that is updated in place, the next
+            update overwrites them.
 
         Raises:
             RunError: after an update that was interrupted.
 
         Example:
-            h1_w, h1_b = node.values("dense")
+            p = node.parameters("dense", Dense)
         """
-        return self.tables[table].values()
+        return fill_tree(kind, self.tables[table].values())
 
     def memcpy_h2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
         """Copy arrays from host memory to devices, in the background.
 
         Args:
-            values: arrays of any shape and dtype.
+            values: arrays of any shape and dtype, or NamedTuples of arrays.
             to: the devices, such as `gpu:0` or `gpu:0-7`.
             rows: how many of the first arrays are split over the devices by their rows;
                 every device gets a copy of the others.
 
         Returns:
-            One JAX array per value.
+            One JAX array per value, in the same NamedTuples.
 
         Example:
-            image_h2d, scale_h2d = node.memcpy_h2d(image, scale, to="gpu:0-7", rows=1)
+            image, p = node.memcpy_h2d(image, p, to="gpu:0-7", rows=1)
         """
-        return self.devices.copy_to_devices(values, to, rows)
+        arrays = self.devices.copy_to_devices(tuple(leaves(values)), to, rows)
+        return like_tree(values, arrays)
 
     def memcpy_d2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
         """Copy arrays from devices to other devices, in the background.
 
         Args:
-            values: JAX arrays of any shape and dtype.
+            values: JAX arrays of any shape and dtype, or NamedTuples of them.
             to: the devices, such as `gpu:0` or `gpu:0-7`.
             rows: how many of the first arrays are split over the devices by their rows;
                 every device gets a copy of the others.
 
         Returns:
-            One JAX array per value.
+            One JAX array per value, in the same NamedTuples.
 
         Example:
-            (h2_d2d,) = node.memcpy_d2d(h2, to="gpu:1")
+            (h2,) = node.memcpy_d2d(h2, to="gpu:1")
         """
-        return self.devices.copy_to_devices(values, to, rows)
+        arrays = self.devices.copy_to_devices(tuple(leaves(values)), to, rows)
+        return like_tree(values, arrays)
 
     def memcpy_d2h(self, *values: Any, wait: bool = False) -> tuple[Any, ...]:
         """Copy arrays from devices to host memory, in the background.
 
         Args:
-            values: JAX arrays of any shape and dtype.
+            values: JAX arrays of any shape and dtype, or NamedTuples of them.
             wait: whether to wait for the copies, because a function on the CPU uses
                 them. Other calls of the node wait by themselves.
 
         Returns:
-            One array per value.
+            One array per value, in the same NamedTuples.
 
         Example:
-            loss_d2h, accuracy_d2h = node.memcpy_d2h(loss, accuracy)
+            loss, accuracy, g = node.memcpy_d2h(loss, accuracy, g)
         """
-        return self.devices.copy_to_host(values, wait)
+        return like_tree(values, self.devices.copy_to_host(tuple(leaves(values)), wait))
 
-    def update(self, table: str, *gradients: Any, scale: Any = None) -> None:
+    def update(self, table: str, gradients: Any, scale: Any = None) -> None:
         """Update a table by the optimizer's rule, at this step's learning rate.
 
         Args:
             table: the name of the table.
-            gradients: one array per block, of its shape and of the table's dtype.
+            gradients: a value of the table's class, with the gradient of each block.
             scale: a factor of the gradients, such as that of clipping: one for all, or
                 a tuple with one per block; None for 1.
 
@@ -200,10 +207,11 @@ class Node(MicrobatchCalls):
             RunError: for gradients that do not fit the blocks.
 
         Example:
-            node.update("dense", h1_w_grad, h1_b_grad, scale=clip_scale)
+            node.update("dense", g, scale=clip_scale)
         """
         rate = self.schedules[table](self._step - 1)
-        self.tables[table].update(gradients, learning_rate=rate, scale=scale)
+        arrays = tuple(leaves(gradients))
+        self.tables[table].update(arrays, learning_rate=rate, scale=scale)
 
     def apply(self, table: str, *edges: int) -> None:
         """Update a table by the gradients of edges, chunk by chunk as they arrive.
@@ -223,14 +231,14 @@ class Node(MicrobatchCalls):
             node.apply("dense", 2, 3)
         """
         target = self.tables[table]
-        assert isinstance(target, Table), f"{table} is not in host memory"
+        assert isinstance(target, StreamedTable), f"{table} is not in host memory"
         rate = self.schedules[table](self._step - 1)
         with target.update_in_chunks(learning_rate=rate) as update:
             for edge in edges:
                 for name, start, views in self.exchange.receive_chunks(self._key(edge)):
                     update.apply(target.block_of_gradient[name], start, views)
 
-    def direct(self, table: str, *gradients: Any, scale: Any = None) -> tuple[Any, ...]:
+    def direct(self, table: str, gradients: T, scale: Any = None) -> T:
         """Compute update directions: the first phase of a two-phase rule.
 
         The norms of whole parameters and directions then give the trust ratios for
@@ -238,49 +246,53 @@ class Node(MicrobatchCalls):
 
         Args:
             table: the name of the table.
-            gradients: one array per block, of its shape and of the table's dtype.
+            gradients: a value of the table's class, with the gradient of each block.
             scale: a factor of the gradients, as in `update`.
 
         Returns:
-            The update direction of each block, of the block's shape.
+            A value of the table's class, with the update direction of each block.
 
         Raises:
             RunError: for gradients that do not fit the blocks.
 
         Example:
-            (h1_w_direction,) = node.direct("dense", h1_w_grad)
+            direction = node.direct("dense", g)
         """
-        return self.tables[table].compute_directions(gradients, scale=scale)
+        arrays = tuple(leaves(gradients))
+        directions = self.tables[table].compute_directions(arrays, scale=scale)
+        return like_tree(gradients, directions)
 
-    def update_by(self, table: str, *ratios: Any) -> None:
+    def update_by(self, table: str, ratios: Any) -> None:
         """Apply the update directions of `direct`: the second phase of a two-phase
         rule.
 
         Args:
             table: the name of the table.
-            ratios: the trust ratio of each block's parameter, a scalar each.
+            ratios: a value of the table's class, with the trust ratio of each block's
+                parameter, a scalar.
 
         Example:
-            node.update_by("dense", h1_w_ratio)
+            node.update_by("dense", ratios)
         """
         rate = self.schedules[table](self._step - 1)
-        self.tables[table].apply_directions(ratios, learning_rate=rate)
+        arrays = tuple(leaves(ratios))
+        self.tables[table].apply_directions(arrays, learning_rate=rate)
 
-    def store(self, table: str, *values: Any) -> None:
+    def store(self, table: str, values: Any) -> None:
         """Replace the values of a table by values that the program computed, such as
         the running statistics of batch normalization.
 
         Args:
             table: the name of the table.
-            values: one array per block, of its shape and of the table's dtype.
+            values: a value of the table's class, with the new value of each block.
 
         Raises:
             RunError: for values that do not fit the blocks.
 
         Example:
-            node.store("state", bn_mean_new, bn_variance_new)
+            node.store("state", new)
         """
-        self.tables[table].load([np.asarray(value) for value in values])
+        self.tables[table].load([np.asarray(value) for value in leaves(values)])
 
     def send(self, edge: int, *values: Any) -> None:
         """Send the values of an edge to the nodes that need them.
@@ -290,36 +302,40 @@ class Node(MicrobatchCalls):
 
         Args:
             edge: the number of the edge.
-            values: one array per value of the edge, in its order; None for a value that
-                this node has no part of.
+            values: one array per value of the edge, in its order, or NamedTuples of
+                them; None for a value that this node has no part of.
 
         Raises:
             RunError: for a lost peer, and for a passed deadline.
 
         Example:
-            node.send(2, h1_w_grad, h1_b_grad)
+            node.send(2, g)
         """
-        self.exchange.send(self._key(edge), values, self.rows)
+        self.exchange.send(self._key(edge), tuple(leaves(values)), self.rows)
 
-    def receive(self, edge: int) -> tuple[Array, ...]:
+    def receive(self, edge: int, kind: type[Any] | None = None) -> Any:
         """Wait for the values of an edge.
 
         The parts that several nodes send are concatenated or added, as the plan says.
 
         Args:
             edge: the number of the edge.
+            kind: the NamedTuple class of a table, for an edge with a value for each of
+                its blocks.
 
         Returns:
-            One array per value of the edge, of the shape and dtype in the plan.
+            A tuple with one array per value of the edge, of the shape and dtype in the
+            plan; or a value of the class.
 
         Raises:
             RunError: for messages that do not fit the plan, for a lost peer, and for a
                 passed deadline.
 
         Example:
-            h1_w, h1_b = node.receive(1)
+            p = node.receive(1, Dense)
         """
-        return self.exchange.receive(self._key(edge), self.rows)
+        arrays = self.exchange.receive(self._key(edge), self.rows)
+        return arrays if kind is None else fill_tree(kind, arrays)
 
     def send_and_recv(self, edge: int, *values: Any, back: int) -> tuple[Array, ...]:
         """Send values to a heter worker, and wait for the results of its task.
@@ -339,7 +355,8 @@ class Node(MicrobatchCalls):
             (deep,) = node.send_and_recv(3, embedded, back=4)
         """
         self.send(edge, *values)
-        return self.receive(back)
+        results: tuple[Array, ...] = self.receive(back)
+        return results
 
     def cut(self, gradient: Any, start: int, stop: int) -> Array:
         """Cut a block out of a value.

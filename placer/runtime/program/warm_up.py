@@ -1,176 +1,159 @@
 """The warm-up: every node runs its program on zeros before the first step.
 
-So all nodes compile at the same time, instead of one after the other while they wait
-for messages in the first step.
+So all nodes compile at the same time, and none during a step that others wait for. The
+program runs on a real `Node`, whose exchange, tables and rows have no effect: what XLA
+compiles is what the steps run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Column, Edge, EdgeValue, NodePhase, NodePlan, Plan
-from placer.config.sources import POSITION
-from placer.layouts.conversions import pieces_for
+from placer.build.plan import Column, Plan
+from placer.channel.protocol import Key
 from placer.memory import aligned
-from placer.runtime.program.devices import Devices
-from placer.runtime.program.microbatches import MicrobatchCalls, Microbatches
-from placer.runtime.program.node import Node as RunningNode
-from placer.runtime.run.tables import NodeTable
-from placer.tables.dense import Table
+from placer.readers import Order
+from placer.readers.digests import Digests
+from placer.readers.rows import NO_DIGESTS
+from placer.runtime.program.exchange import Exchange, local_shape
+from placer.runtime.program.node import Node
+from placer.runtime.run.batches import Batches
+from placer.tables.dense import DenseTable
+from placer.tables.protocol import ProgramTable
 
 Array = npt.NDArray[Any]
-Hook = Callable[[Any], None]
-
-
-@dataclass(slots=True)
-class WarmUpNode(MicrobatchCalls):
-    """A stand-in for `placer.runtime.program.node.Node` that has no peers and no rows.
-
-    Arrays that would be read or received are zeros of their type; nothing is sent,
-    updated or recorded. Arrays have the dtype, the shape, the alignment and the devices
-    of real ones, so that XLA compiles the same functions that the steps run.
-
-    Attributes:
-        name: the name of the node.
-        edges: the edges of the plan, by number.
-        tables: the tables of the node, whose values are not changed.
-        devices: the devices of the node.
-        columns: the inputs, by name.
-        phase: what the plan says about the node in this phase.
-        sizes: the numbers of rows of the global batches to run.
-        workers: the number of workers in the plan.
-        micro: the microbatches of a step.
-        count: the number of rows of the current global batch.
-    """
-
-    name: str
-    edges: Mapping[int, Edge]
-    tables: Mapping[str, NodeTable]
-    devices: Devices
-    columns: Mapping[str, Column]
-    phase: NodePhase
-    sizes: Sequence[int]
-    workers: int
-    micro: Microbatches = field(default_factory=Microbatches)
-    count: int = 0
-
-    def __post_init__(self) -> None:
-        self.count = self.sizes[0]
-
-    def read(self, *values: str) -> Any:
-        reads = {read.value: read for read in self.phase.reads}
-        arrays = []
-        for value in values:
-            read = reads[value]
-            rows = sum(high - low for low, high in self.own_ranges(read.shard))
-            if read.input == POSITION:
-                arrays.append(_zeros("uint32", (rows, 2)))
-            else:
-                column = self.columns[read.input]
-                arrays.append(_zeros(column.dtype, (rows, *column.shape)))
-        return arrays[0] if len(arrays) == 1 else tuple(arrays)
-
-    def values(self, table: str) -> tuple[Any, ...]:
-        return self.tables[table].values()
-
-    def memcpy_h2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
-        return self.devices.copy_to_devices(values, to, rows)
-
-    def memcpy_d2d(self, *values: Any, to: str, rows: int = 0) -> tuple[Any, ...]:
-        return self.devices.copy_to_devices(values, to, rows)
-
-    def memcpy_d2h(self, *values: Any, wait: bool = False) -> tuple[Any, ...]:
-        return self.devices.copy_to_host(values, wait)
-
-    def receive(self, edge: int) -> tuple[Array, ...]:
-        edge_plan = self.edges[edge]
-        return tuple(
-            _zeros(value.dtype, self._shape(edge_plan, value))
-            for value in edge_plan.values
-        )
-
-    def _shape(self, edge: Edge, edge_value: EdgeValue) -> tuple[int, ...]:
-        sizes = [self.rows if d == "batch" else int(d) for d in edge_value.shape]
-        if edge_value.layouts[1] == "S":
-            conversion = edge_value.layouts, edge.sources, edge.targets
-            own_pieces = pieces_for(*conversion, self.name, self.rows, self.workers)
-            sizes[0] = max(
-                (p.target_offset + p.high - p.low for p in own_pieces), default=0
-            )
-        return tuple(sizes)
-
-    def cut(self, gradient: Any, start: int, stop: int) -> Array:
-        return _zeros(np.asarray(gradient).dtype, (stop - start,))
-
-    def assemble(self, *blocks: Array, shape: tuple[int, ...]) -> Array:
-        return _zeros(blocks[0].dtype, shape)
-
-    def direct(self, table: str, *gradients: Any, scale: Any = None) -> tuple[Any, ...]:
-        _wait_for(gradients)
-        values = self.tables[table].values()
-        if not isinstance(self.tables[table], Table):
-            return values  # of the same shapes and on the same devices as directions
-        return tuple(_zeros(value.dtype, value.shape) for value in values)
-
-    def send(self, edge: int, *values: Any) -> None:
-        _wait_for(values)
-
-    def send_and_recv(self, edge: int, *values: Any, back: int) -> tuple[Array, ...]:
-        self.send(edge, *values)
-        return self.receive(back)
-
-    def update(self, table: str, *gradients: Any, scale: Any = None) -> None:
-        _wait_for((*gradients, scale))
-
-    def update_by(self, table: str, *ratios: Any) -> None:
-        _wait_for(ratios)
-
-    def apply(self, table: str, *edges: int) -> None:
-        pass
-
-    def store(self, table: str, *values: Any) -> None:
-        _wait_for(values)
-
-    def record(self, /, **metrics: Any) -> None:
-        _wait_for(metrics.values())
-
-    def batches(self) -> Iterator[int]:
-        for batch, rows in enumerate(self.sizes):
-            self.count = rows
-            yield batch
+Hook = Callable[[Node], None]
 
 
 def run_warm_up(
     plan: Plan,
-    me: NodePlan,
-    running: RunningNode,
+    node: Node,
     hooks: tuple[Hook, Hook | None],
     sizes: tuple[Sequence[int], Sequence[int]],
 ) -> None:
-    """Run a node's `step` and `evaluate` on zeros, and wait for their results.
+    """Run a node's `step` and `evaluate` until everything that they compute is there.
 
-    Args:
-        plan: the plan.
-        me: the node in the plan.
-        running: the node that will run the steps.
-        hooks: the program's `step` and `evaluate`.
-        sizes: the numbers of rows that a batch may have, in training and in evaluation.
+    `sizes` are the numbers of rows that batches of both may have.
     """
-    tables, devices = running.tables, running.devices
-    edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
-    columns = {column.name: column for column in plan.columns}
     step, evaluate = hooks
+    columns = {column.name: column for column in plan.columns}
+
+    def batches(rows: Sequence[int]) -> Batches:
+        order = Order(sum(rows), rows[0], shuffle=False, seed=0, remainder="keep")
+        return Batches(order, _ZeroRows(columns))
+
+    def dry(rows: Sequence[int], evaluated: Sequence[int]) -> Node:
+        exchange = node.exchange
+        return Node(
+            node.name,
+            _DryExchange(
+                exchange.node, exchange.channel, exchange.edges, exchange.workers
+            ),
+            {name: _FrozenTable(table) for name, table in node.tables.items()},
+            node.schedules,
+            batches(rows),
+            batches(evaluated) if evaluated else None,
+            node.phases,
+            lambda recorded, _: _settle(recorded.values()),
+            node.devices,
+            node.micro,
+        )
+
     for size in sizes[0]:
-        of_step = columns, me.step, (size,), plan.workers
-        step(WarmUpNode(me.name, edges, tables, devices, *of_step, running.micro))
-    if evaluate is not None and me.evaluation is not None:
-        of_evaluation = me.evaluation, sizes[1], plan.workers
-        evaluate(WarmUpNode(me.name, edges, tables, devices, columns, *of_evaluation))
+        running = dry((size,), ())
+        running.enter_step(1, 1, 0)
+        step(running)
+    if evaluate is not None and node.phases[1] is not None:
+        running = dry(sizes[0][:1], sizes[1])
+        running.enter_evaluation(1)
+        evaluate(running)
+
+
+@dataclass(slots=True)
+class _ZeroRows:
+    """Rows that are zeros."""
+
+    columns: Mapping[str, Column]
+    rows: int = 0
+
+    def take(
+        self, indices: Array, out: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        del out
+        return {
+            name: _zeros(column.dtype, (len(indices), *column.shape))
+            for name, column in self.columns.items()
+        }
+
+    def digests(self) -> Digests:
+        return NO_DIGESTS
+
+
+class _DryExchange(Exchange):
+    """Receives zeros, and sends nothing."""
+
+    def send(self, key: Key, values: Sequence[Any], count: int) -> None:
+        _settle(values)
+
+    def receive(self, key: Key, count: int) -> tuple[Array, ...]:
+        edge = self.edges[key.edge]
+        return tuple(
+            _zeros(
+                value.dtype,
+                local_shape(value, self._pieces(edge, value, self.node, count), count),
+            )
+            for value in edge.values
+        )
+
+    def receive_chunks(self, key: Key) -> Iterator[tuple[str, int, list[Array]]]:
+        return iter(())
+
+    def assemble(self, blocks: Sequence[Array], shape: tuple[int, ...]) -> Array:
+        return _zeros(blocks[0].dtype, shape)
+
+
+class _FrozenTable:
+    """A table whose values stay as they are."""
+
+    def __init__(self, table: ProgramTable) -> None:
+        self._table = table
+        self.name = table.name
+        self.block_of_gradient: dict[str, int] = {}
+
+    def values(self) -> tuple[Any, ...]:
+        return self._table.values()
+
+    def update(
+        self, gradients: Sequence[Any], *, learning_rate: float, scale: Any = None
+    ) -> None:
+        _settle((*gradients, scale))
+
+    @contextmanager
+    def update_in_chunks(
+        self, *, learning_rate: float, scale: Any = None
+    ) -> Iterator[None]:
+        yield
+
+    def compute_directions(
+        self, gradients: Sequence[Any], *, scale: Any = None
+    ) -> tuple[Any, ...]:
+        _settle(gradients)
+        values = self._table.values()
+        if not isinstance(self._table, DenseTable):
+            return values  # which are on the devices that directions are on
+        return tuple(_zeros(value.dtype, value.shape) for value in values)
+
+    def apply_directions(self, ratios: Sequence[Any], *, learning_rate: float) -> None:
+        _settle(ratios)
+
+    def load(self, values: Sequence[Any]) -> None:
+        _settle(values)
 
 
 def _zeros(dtype: npt.DTypeLike, shape: Sequence[int]) -> Array:
@@ -179,8 +162,8 @@ def _zeros(dtype: npt.DTypeLike, shape: Sequence[int]) -> Array:
     return array
 
 
-def _wait_for(values: Any) -> None:
-    """Wait until the values are computed, so that an error is raised here."""
+def _settle(values: Iterable[Any]) -> None:
+    """Wait until values are computed: a failure is to be seen here."""
     for value in values:
         if value is not None:
             np.asarray(value)

@@ -63,9 +63,7 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         ]
         node.where = "compiling"
         if not options.debug_nans:  # nothing is compiled with debug_nans
-            run_warm_up(
-                plan, execution.me, node, (step, evaluate), (sizes[0], sizes[1])
-            )
+            run_warm_up(plan, node, (step, evaluate), (sizes[0], sizes[1]))
         node.where = ""
         barrier(plan, channel, {}, READY)
         if options.debug_nans:

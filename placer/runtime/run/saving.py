@@ -10,7 +10,7 @@ import numpy as np
 from placer.build.plan import Plan
 from placer.channel.protocol import Channel, Key
 from placer.runtime.run.barrier import SAVE
-from placer.runtime.run.tables import NodeTable
+from placer.tables.protocol import ProgramTable
 
 CHUNK: Final = 64 << 20
 """The most elements of a block in one message, since a block may be larger than the
@@ -18,7 +18,7 @@ largest message."""
 
 
 def gather_parameters(
-    plan: Plan, channel: Channel, tables: Mapping[str, NodeTable]
+    plan: Plan, channel: Channel, tables: Mapping[str, ProgramTable]
 ) -> dict[str, np.ndarray]:
     """Send this node's blocks to the control node.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from placer.build.plan import MEMORY, NodePlan, Plan
 from placer.build.plan import Table as TablePlan
@@ -13,13 +13,8 @@ from placer.runtime.program.devices import Devices
 from placer.runtime.run import parameter_files as files
 from placer.tables.block import ParameterBlock
 from placer.tables.buffers import Allocate
-from placer.tables.dense import Table
-
-if TYPE_CHECKING:
-    from placer.tables.device import DeviceTable
-
-NodeTable: TypeAlias = "Table | DeviceTable"
-"""A table in host memory, or on devices."""
+from placer.tables.dense import DenseTable
+from placer.tables.protocol import Table
 
 
 def make_tables(
@@ -29,7 +24,7 @@ def make_tables(
     init_params: Path | None,
     allocate: Allocate,
     devices: Devices,
-) -> dict[str, NodeTable]:
+) -> dict[str, Table]:
     """Create a node's tables and compile their updates.
 
     Args:
@@ -51,7 +46,7 @@ def make_tables(
     if init_params is not None and me.tables:
         values = files.load(init_params)
         files.check(values, {p.name: (p.shape, p.dtype) for p in plan.parameters})
-    tables: dict[str, NodeTable] = {}
+    tables: dict[str, Table] = {}
     for table_plan in me.tables:
         blocks = [
             ParameterBlock(
@@ -75,9 +70,9 @@ def make_tables(
                 for b in blocks
             },
         }
-        table: NodeTable
+        table: Table
         if table_plan.devices == MEMORY:
-            table = Table(
+            table = DenseTable(
                 *identity, **initial, allocate=allocate, in_place=table_plan.in_place
             )
         else:

@@ -1,0 +1,71 @@
+"""What a value is to a model: a parameter, a gradient, an activation; whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op
+from placer.graph.kinds import COPIES, is_conversion, is_optimizer_part
+
+
+def origin(graph: Graph, name: str) -> tuple[Op, int]:
+    """The op that computes, reads or stores a value, and which result of it the value is:
+    copies, messages and changes of layout are followed back."""
+    while True:
+        op = graph.producers[name]
+        index = graph.result_indices[name]
+        if op.kind in ("listen_and_serv", "send_and_recv"):
+            edge = op.attrs["edge" if op.kind == "listen_and_serv" else "back"]
+            name = graph.sends[edge].operands[index]
+        elif op.kind in COPIES:
+            name = op.operands[index]
+        elif is_conversion(op.kind) or op.kind in MICROBATCH_REDUCTIONS.values():
+            name = op.operands[0]
+        else:
+            return op, index
+
+
+def parameter_of(graph: Graph, name: str) -> str | None:
+    """The parameter, or block of one, that a value is a copy of."""
+    if name not in graph.producers:
+        return None  # of a forward op that this graph does without
+    op, _ = origin(graph, name)
+    if op.kind == "parameter":
+        return op.name
+    if op.kind == "assemble":  # the whole parameter, of its blocks
+        block = parameter_of(graph, op.operands[0])
+        return None if block is None else block.rsplit(".block", 1)[0]
+    return None
+
+
+def differentiated(graph: Graph, name: str) -> str | None:
+    """The value that a value is the gradient of."""
+    op, index = origin(graph, name)
+    if op.kind == "cut":
+        return differentiated(graph, op.operands[0])
+    if op.kind == "accumulate":
+        of = op.attrs.get("of")
+        return None if of is None else str(of)
+    if not op.is_gradient:
+        return None
+    forward = graph.producers[op.operands[0]]
+    wrt: tuple[int, ...] = op.attrs["wrt"]
+    return forward.operands[wrt[index]]
+
+
+def describe(graph: Graph, names: Sequence[str]) -> str:
+    """What a message carries, in words: "parameters", "activations and gradients"."""
+    return " and ".join(dict.fromkeys(_word(graph, name) for name in names))
+
+
+def _word(graph: Graph, name: str) -> str:
+    if parameter_of(graph, name) is not None:
+        return "parameters"
+    op, _ = origin(graph, name)
+    if op.kind == "cut":
+        op, _ = origin(graph, op.operands[0])
+    if op.is_gradient or op.kind == "accumulate":
+        return "gradients"
+    if is_optimizer_part(op.kind):
+        return "norms" if op.kind == "sum_of_squares" else "update scales"
+    return "inputs" if op.kind == "read" else "activations"

@@ -1,0 +1,126 @@
+"""worker:0 of transformer_pipeline: 2 workers. Compiled by placer; change the spec, not this file.
+
+p: parameters, g: their gradients, s: what a function saves for a later one, d_x: the gradient of x.
+"""
+
+import functools
+from collections import namedtuple
+from typing import NamedTuple
+
+from placer import runtime  # first: before jax loads
+
+import jax
+
+from placer import ops
+
+Embedding = namedtuple("Embedding", "table")
+PositionEmbedding = namedtuple("PositionEmbedding", "table")
+LayerNorm = namedtuple("LayerNorm", "scale bias")
+MultiHeadAttention = namedtuple("MultiHeadAttention", "w_query w_key w_value w_output")
+Fc = namedtuple("Fc", "w b")
+
+
+class Dense(NamedTuple):  # table "dense"
+    characters: Embedding  # table float32[15, 64]
+    x: PositionEmbedding  # table float32[48, 64]
+    norm1: LayerNorm  # scale, bias float32[64]
+    seen1: MultiHeadAttention  # w_query, w_key, w_value, w_output float32[64, 64]
+    norm2: LayerNorm  # scale, bias float32[64]
+    wide1: Fc  # w float32[64, 256], b float32[256]
+    narrow1: Fc  # w float32[256, 64], b float32[64]
+
+
+@jax.jit
+def forward(text, p: Dense):
+    s = ops.Saved()
+    characters, s.characters_res = ops.embedding.forward(text, p.characters.table)
+    s.x, s.x_res = ops.position_embedding.forward(characters, p.x.table)
+    s.norm1, s.norm1_res = ops.layer_norm.forward(s.x, *p.norm1)
+    seen1, s.seen1_res = ops.multi_head_attention.forward(s.norm1, *p.seen1, heads=4, causal=True)
+    s.x1, s.x1_res = ops.add.forward(s.x, seen1)
+    s.norm2, s.norm2_res = ops.layer_norm.forward(s.x1, *p.norm2)
+    s.wide1, s.wide1_res = ops.fc.forward(s.norm2, *p.wide1, activation="gelu")
+    narrow1, s.narrow1_res = ops.fc.forward(s.wide1, *p.narrow1)
+    x2, s.x2_res = ops.add.forward(s.x1, narrow1)
+    return x2, s
+
+
+@functools.partial(jax.jit, keep_unused=True)
+def backward(d_x2_part0, s, p: Dense, text):
+    d_x1_1, d_narrow1 = ops.add.backward(s.x2_res, d_x2_part0)
+    d_wide1, *g_narrow1 = ops.fc.backward(s.narrow1_res, s.wide1, p.narrow1.w, d_narrow1)
+    d_norm2, *g_wide1 = ops.fc.backward(s.wide1_res, s.norm2, p.wide1.w, d_wide1)
+    d_x1_0, *g_norm2 = ops.layer_norm.backward(s.norm2_res, s.x1, p.norm2.scale, d_norm2)
+    d_x1 = ops.accumulate(d_x1_0, d_x1_1)
+    d_x_1, d_seen1 = ops.add.backward(s.x1_res, d_x1)
+    d_norm1, *g_seen1 = ops.multi_head_attention.backward(s.seen1_res, s.norm1, *p.seen1, d_seen1)
+    d_x_0, *g_norm1 = ops.layer_norm.backward(s.norm1_res, s.x, p.norm1.scale, d_norm1)
+    d_x = ops.accumulate(d_x_0, d_x_1)
+    d_characters, d_x_table = ops.position_embedding.backward(s.x_res, d_x)
+    _, d_characters_table = ops.embedding.backward(s.characters_res, text, d_characters)
+    return Dense(
+        characters=Embedding(d_characters_table),
+        x=PositionEmbedding(d_x_table),
+        norm1=LayerNorm(*g_norm1),
+        seen1=MultiHeadAttention(*g_seen1),
+        norm2=LayerNorm(*g_norm2),
+        wide1=Fc(*g_wide1),
+        narrow1=Fc(*g_narrow1),
+    )
+
+
+@functools.partial(jax.jit, keep_unused=True)
+def clip(g: Dense, clip_square_1):
+    clip_square_0 = ops.sum_of_squares(
+        g.characters.table, g.x.table, *g.norm1, *g.seen1, *g.norm2, *g.wide1, *g.narrow1
+    )
+    return ops.clip_scale(clip_square_0, clip_square_1, max_norm=1.0)
+
+
+@jax.jit
+def predict(text, p: Dense):
+    characters = ops.embedding(text, p.characters.table)
+    x = ops.position_embedding(characters, p.x.table)
+    norm1 = ops.layer_norm(x, *p.norm1)
+    seen1 = ops.multi_head_attention(norm1, *p.seen1, heads=4, causal=True)
+    x1 = ops.add(x, seen1)
+    norm2 = ops.layer_norm(x1, *p.norm2)
+    wide1 = ops.fc(norm2, *p.wide1, activation="gelu")
+    narrow1 = ops.fc(wide1, *p.narrow1)
+    return ops.add(x1, narrow1)
+
+
+def step(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    # forward.0, forward.1, backward.0, forward.2, backward.1, forward.3, backward.2, forward.4,
+    # backward.3, forward.5, backward.4, forward.6, backward.5, forward.7, backward.6, backward.7
+    for task in node.microbatches():
+        if task == "forward":
+            text = node.read("text")
+            x2, s = forward(text, p)
+            node.send(1, x2)  # activations to worker:1
+            node.keep(s=s, text=text)
+            del text, x2, s
+        elif task == "backward":
+            s, text = node.taken("s", "text")
+            (d_x2_part0,) = node.receive(2)  # gradients from worker:1
+            g = backward(d_x2_part0, s, p, text)
+            node.sum(g=g)
+            del s, text, d_x2_part0, g
+    (g,) = node.totals("g")
+    (clip_square_1,) = node.receive(3)  # norms from worker:1
+    clip_scale = clip(g, clip_square_1)
+    node.update("dense", g, scale=clip_scale)  # adam, warmup and cosine learning rate
+    node.send(4, clip_scale)  # update scales to worker:1
+
+
+def evaluate(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    for _ in node.batches():
+        text = node.read("text")
+        x2 = predict(text, p)
+        node.send(5, x2)  # activations to worker:1
+
+
+if __name__ == "__main__":
+    runtime.main(__file__, step, evaluate)

@@ -1,0 +1,122 @@
+"""worker:1 of transformer_pipeline: 2 workers. Compiled by placer; change the spec, not this file.
+
+p: parameters, g: their gradients, d_x: the gradient of x.
+"""
+
+import functools
+from collections import namedtuple
+from typing import NamedTuple
+
+from placer import runtime  # first: before jax loads
+
+import jax
+
+from placer import ops
+
+LayerNorm = namedtuple("LayerNorm", "scale bias")
+MultiHeadAttention = namedtuple("MultiHeadAttention", "w_query w_key w_value w_output")
+Fc = namedtuple("Fc", "w b")
+
+
+class Dense(NamedTuple):  # table "dense"
+    norm3: LayerNorm  # scale, bias float32[64]
+    seen2: MultiHeadAttention  # w_query, w_key, w_value, w_output float32[64, 64]
+    norm4: LayerNorm  # scale, bias float32[64]
+    wide2: Fc  # w float32[64, 256], b float32[256]
+    narrow2: Fc  # w float32[256, 64], b float32[64]
+    norm5: LayerNorm  # scale, bias float32[64]
+    logits: Fc  # w float32[64, 15], b float32[15]
+
+
+@functools.partial(jax.jit, keep_unused=True)
+def forward_backward(x2, p: Dense, next_2):
+    norm3, norm3_res = ops.layer_norm.forward(x2, *p.norm3)
+    seen2, seen2_res = ops.multi_head_attention.forward(norm3, *p.seen2, heads=4, causal=True)
+    x3, x3_res = ops.add.forward(x2, seen2)
+    norm4, norm4_res = ops.layer_norm.forward(x3, *p.norm4)
+    wide2, wide2_res = ops.fc.forward(norm4, *p.wide2, activation="gelu")
+    narrow2, narrow2_res = ops.fc.forward(wide2, *p.narrow2)
+    x4, x4_res = ops.add.forward(x3, narrow2)
+    norm5, norm5_res = ops.layer_norm.forward(x4, *p.norm5)
+    logits, logits_res = ops.fc.forward(norm5, *p.logits)
+    loss, loss_res = ops.softmax_cross_entropy.forward(logits, next_2, count=64)
+    accuracy = ops.accuracy(logits, next_2)
+    d_logits, _ = ops.softmax_cross_entropy.backward(loss_res, next_2, 1.0)
+    d_norm5, *g_logits = ops.fc.backward(logits_res, norm5, p.logits.w, d_logits)
+    d_x4, *g_norm5 = ops.layer_norm.backward(norm5_res, x4, p.norm5.scale, d_norm5)
+    d_x3_1, d_narrow2 = ops.add.backward(x4_res, d_x4)
+    d_wide2, *g_narrow2 = ops.fc.backward(narrow2_res, wide2, p.narrow2.w, d_narrow2)
+    d_norm4, *g_wide2 = ops.fc.backward(wide2_res, norm4, p.wide2.w, d_wide2)
+    d_x3_0, *g_norm4 = ops.layer_norm.backward(norm4_res, x3, p.norm4.scale, d_norm4)
+    d_x3 = ops.accumulate(d_x3_0, d_x3_1)
+    d_x2_1, d_seen2 = ops.add.backward(x3_res, d_x3)
+    d_norm3, *g_seen2 = ops.multi_head_attention.backward(seen2_res, norm3, *p.seen2, d_seen2)
+    d_x2_0, *g_norm3 = ops.layer_norm.backward(norm3_res, x2, p.norm3.scale, d_norm3)
+    d_x2_part0 = ops.accumulate(d_x2_0, d_x2_1)
+    g = Dense(
+        norm3=LayerNorm(*g_norm3),
+        seen2=MultiHeadAttention(*g_seen2),
+        norm4=LayerNorm(*g_norm4),
+        wide2=Fc(*g_wide2),
+        narrow2=Fc(*g_narrow2),
+        norm5=LayerNorm(*g_norm5),
+        logits=Fc(*g_logits),
+    )
+    return loss, accuracy, d_x2_part0, g
+
+
+@functools.partial(jax.jit, keep_unused=True)
+def square_norms(g: Dense):
+    clip_square_1 = ops.sum_of_squares(
+        *g.norm3, *g.seen2, *g.norm4, *g.wide2, *g.narrow2, *g.norm5, *g.logits
+    )
+    return clip_square_1
+
+
+@functools.partial(jax.jit, static_argnames="count")
+def predict(x2, p: Dense, next_2, *, count):
+    norm3 = ops.layer_norm(x2, *p.norm3)
+    seen2 = ops.multi_head_attention(norm3, *p.seen2, heads=4, causal=True)
+    x3 = ops.add(x2, seen2)
+    norm4 = ops.layer_norm(x3, *p.norm4)
+    wide2 = ops.fc(norm4, *p.wide2, activation="gelu")
+    narrow2 = ops.fc(wide2, *p.narrow2)
+    x4 = ops.add(x3, narrow2)
+    norm5 = ops.layer_norm(x4, *p.norm5)
+    logits = ops.fc(norm5, *p.logits)
+    loss = ops.softmax_cross_entropy(logits, next_2, count=count)
+    accuracy = ops.accuracy(logits, next_2)
+    return loss, accuracy
+
+
+def step(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    # forward_backward.0, forward_backward.1, forward_backward.2, forward_backward.3,
+    # forward_backward.4, forward_backward.5, forward_backward.6, forward_backward.7
+    for task in node.microbatches():
+        if task == "forward_backward":
+            next_2 = node.read("next")
+            (x2,) = node.receive(1)  # activations from worker:0
+            loss, accuracy, d_x2_part0, g = forward_backward(x2, p, next_2)
+            node.sum(loss=loss, accuracy=accuracy, g=g)
+            node.send(2, d_x2_part0)  # gradients to worker:0
+            del next_2, x2, loss, accuracy, d_x2_part0, g
+    g, loss_total, accuracy_total = node.totals("g", "loss", "accuracy")
+    clip_square_1 = square_norms(g)
+    node.record(loss=loss_total, accuracy=accuracy_total)
+    node.send(3, clip_square_1)  # norms to worker:0
+    (clip_scale,) = node.receive(4)  # update scales from worker:0
+    node.update("dense", g, scale=clip_scale)  # adam, warmup and cosine learning rate
+
+
+def evaluate(node: runtime.Node) -> None:
+    p = node.parameters("dense", Dense)
+    for _ in node.batches():
+        next_2 = node.read("next")
+        (x2,) = node.receive(5)  # activations from worker:0
+        loss, accuracy = predict(x2, p, next_2, count=node.count)
+        node.record(loss=loss, accuracy=accuracy)
+
+
+if __name__ == "__main__":
+    runtime.main(__file__, step, evaluate)

@@ -1,0 +1,95 @@
+"""workers of wide_deep: 2 workers, 1 heter, 1 server. Compiled by placer; change the spec, not this file.
+
+p: parameters, s: what a function saves for a later one, d_x: the gradient of x.
+"""
+
+import functools
+from collections import namedtuple
+from typing import NamedTuple
+
+from placer import runtime  # first: before jax loads
+
+import jax
+
+from placer import ops
+
+Embedding = namedtuple("Embedding", "table")
+
+
+class Dense(NamedTuple):  # table "dense"
+    users: Embedding  # table float32[60, 8]
+    items: Embedding  # table float32[40, 8]
+    wide: Embedding  # table float32[2400, 1]
+
+
+@jax.jit
+def forward(user, p: Dense, item, measured, cross):
+    s = ops.Saved()
+    s_2 = ops.Saved()
+    users, s.users_res = ops.embedding.forward(user, p.users.table)
+    items, s.items_res = ops.embedding.forward(item, p.items.table)
+    both, s.both_res = ops.concat.forward(users, items, measured, axis=1)
+    s_2.wide, s_2.wide_res = ops.embedding.forward(cross, p.wide.table)
+    return both, s, s_2
+
+
+@functools.partial(jax.jit, keep_unused=True)
+def forward_backward(s_2, deep, click, cross):
+    logit, logit_res = ops.add.forward(s_2.wide, deep)
+    loss, loss_res = ops.sigmoid_cross_entropy.forward(logit, click, count=512)
+    chance = ops.sigmoid(logit)
+    auc = ops.auc(chance, click)
+    d_logit, _ = ops.sigmoid_cross_entropy.backward(loss_res, logit, 1.0)
+    d_wide, d_deep = ops.add.backward(logit_res, d_logit)
+    _, d_wide_table = ops.embedding.backward(s_2.wide_res, cross, d_wide)
+    return loss, auc, d_deep, d_wide_table
+
+
+@functools.partial(jax.jit, keep_unused=True)
+def backward(s, d_both, item, user):
+    d_users, d_items, _ = ops.concat.backward(s.both_res, d_both)
+    _, d_items_table = ops.embedding.backward(s.items_res, item, d_items)
+    _, d_users_table = ops.embedding.backward(s.users_res, user, d_users)
+    return d_items_table, d_users_table
+
+
+@jax.jit
+def predict_wide(user, p: Dense, item, measured, cross):
+    users = ops.embedding(user, p.users.table)
+    items = ops.embedding(item, p.items.table)
+    both = ops.concat(users, items, measured, axis=1)
+    wide = ops.embedding(cross, p.wide.table)
+    return both, wide
+
+
+@functools.partial(jax.jit, static_argnames="count")
+def predict_auc(wide, deep, click, *, count):
+    logit = ops.add(wide, deep)
+    loss = ops.sigmoid_cross_entropy(logit, click, count=count)
+    chance = ops.sigmoid(logit)
+    auc = ops.auc(chance, click)
+    return loss, auc
+
+
+def step(node: runtime.Node) -> None:
+    user, item, measured, cross, click = node.read("user", "item", "measured", "cross", "click")
+    p = node.receive(1, Dense)  # parameters from ps
+    both, s, s_2 = forward(user, p, item, measured, cross)
+    (deep,) = node.send_and_recv(3, both, back=4)  # activations to heter; activations from heter
+    loss, auc, d_deep, d_wide_table = forward_backward(s_2, deep, click, cross)
+    node.record(loss=loss, auc=auc)
+    node.send(6, d_wide_table)  # gradients to ps
+    (d_both,) = node.send_and_recv(5, d_deep, back=7)  # gradients to heter; gradients from heter
+    d_items_table, d_users_table = backward(s, d_both, item, user)
+    node.send(9, d_users_table, d_items_table)  # gradients to ps
+
+
+def evaluate(node: runtime.Node) -> None:
+    p = node.receive(10, Dense)  # parameters from ps
+    for _ in node.batches():
+        user, item, measured, cross, click = node.read("user", "item", "measured", "cross", "click")
+        both, wide = predict_wide(user, p, item, measured, cross)
+        # activations to heter; activations from heter
+        (deep,) = node.send_and_recv(12, both, back=13)
+        loss, auc = predict_auc(wide, deep, click, count=node.count)
+        node.record(loss=loss, auc=auc)
