@@ -1,17 +1,16 @@
-"""Reading the headers of safetensors files: the tensors, without their values."""
+"""Opening safetensors files, and the types of the tensors in them."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Any
 
-import msgspec
+from safetensors import SafetensorError, deserialize, safe_open
 
-from placer.files.regular import open_regular
-from placer.types import ITEM_BYTES
+from placer.files.regular import check_regular
+from placer.types import TensorType
 
 DTYPES = {
     "BOOL": "bool",
@@ -30,70 +29,43 @@ DTYPES = {
 }
 """The names of dtypes in the format (github.com/huggingface/safetensors)."""
 
-MAX_HEADER_BYTES = 100_000_000
-"""The largest size of a header, in bytes, as the format defines it."""
 
+@contextmanager
+def open_tensors(path: Path) -> Iterator[tuple[dict[str, TensorType], Any]]:
+    """Open a file, and yield the types of its tensors by name, and the open file.
 
-@dataclass(frozen=True, slots=True)
-class TensorEntry:
-    """A tensor: its values start at byte `offset` of the file, in C order."""
+    The file is a `safetensors.safe_open` of numpy arrays. Import `ml_dtypes` before
+    reading bfloat16 from it.
 
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-
-
-def read_tensors(path: Path) -> dict[str, TensorEntry]:
-    """Return the tensors of a file, by name.
-
-    Raises ValueError for a file that is not a valid safetensors file, and OSError.
+    Raises ValueError for a file that is not valid, that has a tensor of a dtype that is
+    not in `DTYPES`, or in which an array cannot be read, and OSError.
     """
-    with open_regular(path) as file:
-        return parse_tensors(file, os.fstat(file.fileno()).st_size)
+    check_regular(path)
+    try:
+        with safe_open(path, framework="np") as file:
+            views = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            types = {
+                name: _type(name, view.get_dtype(), view.get_shape())
+                for name, view in views.items()
+            }
+            yield types, file
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
 
 
-def parse_tensors(file: BinaryIO, size: int) -> dict[str, TensorEntry]:
-    """Return the tensors of an open file of `size` bytes, by name.
+def parse_types(content: bytes) -> dict[str, TensorType]:
+    """Return the types of the tensors in the bytes of a file, by name.
 
-    Reads from the current position, the start of the file. Raises ValueError if it is
-    not a valid safetensors file.
+    Raises ValueError as `open_tensors`.
     """
-    length = int.from_bytes(file.read(8), "little")
-    if not 0 < length <= min(MAX_HEADER_BYTES, size - 8):
-        raise ValueError("it has no safetensors header")
-    header = _parse_header(file.read(length))
-    start = 8 + length
-    return {
-        name: _parse_tensor(name, entry, start, size)
-        for name, entry in header.items()
-        if name != "__metadata__"
-    }
-
-
-class _Entry(msgspec.Struct):
-    """The header's entry of a tensor; `_parse_tensor` checks its consistency."""
-
-    dtype: str
-    shape: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
-    data_offsets: tuple[int, int]
-
-
-def _parse_header(text: bytes) -> dict[str, msgspec.Raw]:
     try:
-        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (RecursionError, ValueError) as error:  # msgspec raises ValueErrors
-        raise ValueError(f"its header is not a mapping: {error}") from error
+        tensors = deserialize(content)  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+    return {name: _type(name, each["dtype"], each["shape"]) for name, each in tensors}
 
 
-def _parse_tensor(name: str, text: msgspec.Raw, start: int, size: int) -> TensorEntry:
-    try:
-        entry = msgspec.json.decode(text, type=_Entry)
-        dtype = DTYPES[entry.dtype]
-    except (KeyError, RecursionError, ValueError) as error:
-        raise ValueError(f"its header does not describe '{name}': {error}") from error
-    first, last = entry.data_offsets
-    if last - first != prod(entry.shape) * ITEM_BYTES[dtype] or not 0 <= first <= last:
-        raise ValueError(f"'{name}' does not have the number of bytes of its shape")
-    if start + last > size:
-        raise ValueError(f"it ends before the end of '{name}'")
-    return TensorEntry(dtype, entry.shape, start + first)
+def _type(name: str, word: str, shape: list[int]) -> TensorType:
+    if word not in DTYPES:
+        raise ValueError(f"'{name}' is {word}, which no parameter has")
+    return TensorType(DTYPES[word], tuple(shape))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from placer.config.initializers import file_of
-from placer.config.safetensors import TensorEntry, parse_tensors, read_tensors
+from placer.config.safetensors import open_tensors, parse_types
 from placer.errors import did_you_mean
 from placer.types import TensorType
 
@@ -23,7 +22,7 @@ class WeightFiles:
         self._folder = folder
         self._contents = contents
         # The tensors of each file, or the message why it cannot be read.
-        self._headers: dict[str, dict[str, TensorEntry] | str] = {}
+        self._headers: dict[str, dict[str, TensorType] | str] = {}
 
     def check(
         self, init: Any, name: str, type_: TensorType
@@ -38,15 +37,14 @@ class WeightFiles:
         tensors = self._tensors(file)
         if isinstance(tensors, str):
             return tensors, None
-        tensor = tensors.get(name)
-        if tensor is None:
+        stored = tensors.get(name)
+        if stored is None:
             hint = (
                 did_you_mean(name, tensors) or "a tensor has the name of its parameter"
             )
             if file in self._contents and (self._folder / file).exists():
                 hint = "placer.trace creates a file of this name: rename yours"
             return f"{file} has no tensor '{name}'", hint
-        stored = TensorType(tensor.dtype, tensor.shape)
         if stored.shape != type_.shape or not stored.is_float:
             return (
                 f"{file} has '{name}' as {stored}, and the parameter is {type_}",
@@ -54,14 +52,14 @@ class WeightFiles:
             )
         return None
 
-    def _tensors(self, file: str) -> dict[str, TensorEntry] | str:
+    def _tensors(self, file: str) -> dict[str, TensorType] | str:
         if file not in self._headers:
             try:
                 if file in self._contents:
-                    content = self._contents[file]
-                    self._headers[file] = parse_tensors(BytesIO(content), len(content))
+                    self._headers[file] = parse_types(self._contents[file])
                 else:
-                    self._headers[file] = read_tensors(self._folder / file)
+                    with open_tensors(self._folder / file) as (types, _):
+                        self._headers[file] = types
             except FileNotFoundError:
                 self._headers[file] = f"there is no {file} beside the spec"
             except (OSError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -129,30 +130,35 @@ def entry(shape: str, offsets: str) -> str:
     return f'{{"c": {{"dtype": "F32", "shape": {shape}, "data_offsets": {offsets}}}}}'
 
 
+UNREADABLE = "begin.safetensors cannot be read as safetensors"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "parameter 'c': there is no begin.safetensors beside the spec"),
+        (b"", f"{UNREADABLE}.*header too small"),
+        (b"\x05" + b"\0" * 7 + b"[1,2]", f"{UNREADABLE}.*invalid type: sequence"),
+        (header("[" * 5000), UNREADABLE),
+        (header('{"c":' + "[" * 5000), f"{UNREADABLE}.*recursion limit"),
+        (header(entry("[1e999]", "[0,4]")), f"{UNREADABLE}.*number out of range"),
+        (header(entry("[]", "[0,1e999]")), f"{UNREADABLE}.*number out of range"),
+        (header(entry("[]", "[0,Infinity]")), UNREADABLE),
+        (header(entry("[-1,-1]", "[0,4]")), f"{UNREADABLE}.*integer `-1`"),
+        (header(entry("[99]", "[0,396]")), f"{UNREADABLE}.*not fully covered"),
         (
-            b"",
-            "begin.safetensors cannot be read as safetensors: it has no safetensors header",
+            header(entry("[0]", "[0,0]").replace("F32", "C64"))[:-64],
+            f"{UNREADABLE}: 'c' is C64, which no parameter has",
         ),
-        (b"\x05" + b"\0" * 7 + b"[1,2]", "its header is not a mapping"),
-        (header("[" * 5000), "its header is not a mapping"),
-        (header('{"c":' + "[" * 5000), "its header is not a mapping"),
-        (header(entry("[1e999]", "[0,4]")), "its header does not describe 'c'"),
-        (header(entry("[]", "[0,1e999]")), "its header does not describe 'c'"),
-        (header(entry("[]", "[0,Infinity]")), "its header is not a mapping"),
-        (header(entry("[-1,-1]", "[0,4]")), "its header does not describe 'c'"),
         ({"h.w": WEIGHTS["h.w"]}, "parameter 'c': begin.safetensors has no tensor 'c'"),
         (
             {**WEIGHTS, "h.w": np.ones((6, 4))},
-            "begin.safetensors has 'h.w' as float64[6, 4], and the parameter is"
-            " float32[4, 6]",
+            r"begin.safetensors has 'h.w' as float64\[6, 4\], and the parameter is"
+            r" float32\[4, 6\]",
         ),
         (
             {**WEIGHTS, "c": np.array(1)},
-            "begin.safetensors has 'c' as int64[], and the parameter is float32[]",
+            r"begin.safetensors has 'c' as int64\[\], and the parameter is float32\[\]",
         ),
     ],
 )
@@ -169,7 +175,7 @@ def test_a_wrong_file_is_reported_at_its_line(
         file.unlink()
     with pytest.raises(SpecError) as caught:
         placer.compile(spec, tmp_path / "build")
-    assert message in str(caught.value)
+    assert re.search(message, str(caught.value))
     assert "begun.yaml:" in str(caught.value)
 
 

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
-from placer.config.safetensors import DTYPES, read_tensors
+from placer.config.safetensors import DTYPES, open_tensors
 from placer.errors import DataError, did_you_mean
 from placer.files.atomic import atomic_file
 
@@ -87,14 +86,14 @@ def _mode(path: Path) -> int:
 def load(path: Path) -> dict[str, np.ndarray]:
     """Return the parameters of a file by name; DataError if it cannot be read."""
     try:
-        read_tensors(path)  # raises for dtypes that no model has
-        return dict(load_file(path))
+        with open_tensors(path) as (types, file):
+            return {name: file.get_tensor(name) for name in types}
     except FileNotFoundError:
         raise DataError(
             f"there is no parameter file {path}",
             hint="write one with --save-params",
         ) from None
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(
             f"{path} cannot be read as parameters: {error}",
             hint="a parameter file is safetensors, as --save-params writes it",

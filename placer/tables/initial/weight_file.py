@@ -1,7 +1,9 @@
-"""Read a range of a parameter's elements from a safetensors file, and nothing else."""
+"""Read a range of a parameter's elements from a safetensors file, and only the rows that
+contain it."""
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 import numpy.typing as npt
 
-from placer.config.safetensors import read_tensors
+from placer.config.safetensors import open_tensors
 from placer.errors import DataError
 
 
@@ -22,15 +24,18 @@ def read_flat_range(
     the file cannot be read, or has no tensor of that name and shape.
     """
     try:
-        tensor = read_tensors(path).get(name)
-        if tensor is None or tensor.shape != shape:
-            actual = "no such tensor" if tensor is None else f"{list(tensor.shape)}"
-            raise DataError(f"{path} has {actual} for '{name}', which is {list(shape)}")
-        dtype = np.dtype(tensor.dtype)
-        offset = tensor.offset + start * dtype.itemsize
-        elements = np.fromfile(path, dtype, stop - start, offset=offset)
+        with open_tensors(path) as (types, file):
+            type_ = types.get(name)
+            if type_ is None or type_.shape != shape:
+                actual = "no such tensor" if type_ is None else f"{list(type_.shape)}"
+                raise DataError(
+                    f"{path} has {actual} for '{name}', which is {list(shape)}"
+                )
+            if not shape or start == stop:
+                return np.asarray(file.get_tensor(name)).reshape(-1)[start:stop]
+            size = prod(shape[1:])
+            first, last = start // size, -(-stop // size)
+            rows = file.get_slice(name)[first:last].reshape(-1)
+            return np.asarray(rows[start - first * size : stop - first * size])
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as safetensors: {error}") from error
-    if elements.size != stop - start:
-        raise DataError(f"{path} ends within '{name}'")
-    return elements
