@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from placer.readers.column import Column
 
 ROWS_PER_CHUNK = 256
-"""The number of rows that are converted at a time, few enough to stay in the cache. A
-reader reports its progress after each chunk."""
+"""The most rows of a chunk of a `python:` source, few enough to stay in the cache, and
+the number of rows that it yields between two reports of progress."""
 MAX_ROWS = 100_000_000
 """The most rows that the function of a `python:` source may yield."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import repeat
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from placer.config.csv import MISSING
 from placer.errors import DataError, nearest
@@ -19,6 +20,7 @@ _BOOLS = {"0": 0, "1": 1} | {
     word: int(word[0] in "tT")
     for word in ("false", "False", "FALSE", "true", "True", "TRUE")
 }
+_MISSING = pa.array(sorted(MISSING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,15 @@ class CellParser:
     unknown: int | None
     missing: float | None
 
-    def parse(self, cells: Sequence[str], lines: Sequence[int]) -> np.ndarray:
+    def parse(
+        self, cells: pa.StringArray, first: int, line_of: Callable[[int], int]
+    ) -> np.ndarray:
         """Parse the cells of some rows.
 
         Args:
             cells: the texts of the cells.
-            lines: the line of the file of each cell.
+            first: the number of the first row.
+            line_of: returns the line of a row in the file.
 
         Returns:
             An array of shape [len(cells)] and of the input's dtype.
@@ -56,56 +61,44 @@ class CellParser:
         Raises:
             DataError: with the line, the column, the text and the expected type.
         """
+
+        def where(i: int) -> str:
+            return f"{self.source}: line {line_of(first + i)}, column '{self.name}'"
+
         numbers = self._parse_at_once(cells)
         if numbers is None:
-            numbers = self._parse_one_by_one(cells, lines)
-        check_limits(
-            numbers,
-            self.column,
-            lambda i: f"{self.source}: line {lines[i]}, column '{self.name}'",
-        )
+            numbers = self._parse_one_by_one(cells, where)
+        check_limits(numbers, self.column, where)
         return numbers
 
     def _parse_one_by_one(
-        self, cells: Sequence[str], lines: Sequence[int]
+        self, cells: pa.StringArray, where: Callable[[int], str]
     ) -> np.ndarray:
         """Parse cells of which one may be wrong, so that its message names it."""
         numbers = np.empty(len(cells), self.dtype)
-        for i, cell in enumerate(cells):
+        for i, cell in enumerate(cells.to_pylist()):
             try:
                 numbers[i] = self._parse_cell(cell.strip())
             except _MisfitError as misfit:
                 raise DataError(
-                    f"{self.source}: line {lines[i]}, column '{self.name}': {misfit}",
+                    f"{where(i)}: {misfit}",
                     hint=misfit.hint or f"input '{self.column.name}' is {self.column}",
                 ) from None
         return numbers
 
-    def _parse_at_once(self, cells: Sequence[str]) -> np.ndarray | None:
+    def _parse_at_once(self, cells: pa.StringArray) -> np.ndarray | None:
         """Parse all cells at once; None if one may be wrong."""
-        kind = dtype_kind(self.dtype)
-        words, unknown = self.words, self.unknown
-        if words is None and kind == "b":
-            words, unknown = _BOOLS, None
-        array: np.ndarray
-        if words is None and self.missing is not None:
-            whole = int(self.missing)
-            filled = str(whole if whole == self.missing else self.missing)
-            cells = [filled if c in MISSING else c for c in map(str.strip, cells)]
-        try:
-            if words is not None:
-                # A word without a number is None, for which `fromiter` raises
-                # TypeError.
-                numbers = map(words.get, map(str.strip, cells), repeat(unknown))
-                array = np.fromiter(numbers, np.int64, len(cells))
-            elif not _is_plain("".join(cells)):
-                return None
-            elif kind == "f":
-                array = np.fromiter(map(float, cells), np.float64, len(cells))
-            else:
-                wide = np.uint64 if kind == "u" else np.int64
-                array = np.fromiter(map(int, cells), wide, len(cells))
-        except (TypeError, ValueError, OverflowError):
+        if self.words is not None:
+            array = _look_up(cells, self.words, self.unknown)
+        else:
+            cells = pc.ascii_trim_whitespace(cells)
+            if self.missing is not None:
+                whole = int(self.missing)
+                filled = str(whole if whole == self.missing else self.missing)
+                cells = pc.if_else(pc.is_in(cells, _MISSING), filled, cells)
+            kind = dtype_kind(self.dtype)
+            array = _look_up(cells, _BOOLS, None) if kind == "b" else _cast(cells, kind)
+        if array is None:
             return None
         low, high = _bounds(self.dtype)
         # A comparison with NaN is false, so NaN does not fit.
@@ -149,6 +142,33 @@ class CellParser:
             hint = f"write its value: csv: {{missing: {{{self.name}: 0}}}}"
             raise _MisfitError(message, hint)
         return self.missing
+
+
+def _look_up(
+    cells: pa.StringArray, words: Mapping[str, int], unknown: int | None
+) -> np.ndarray | None:
+    """Return the numbers of words, int64[len(cells)]; None if a word has none."""
+    encoded = cells.dictionary_encode()
+    numbers = [words.get(w.strip(), unknown) for w in encoded.dictionary.to_pylist()]
+    try:
+        # A word without a number is None, for which numpy raises TypeError.
+        result: np.ndarray = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
+    except (TypeError, OverflowError):
+        return None
+    return result
+
+
+def _cast(cells: pa.StringArray, kind: str) -> np.ndarray | None:
+    """Return numbers as float64, int64 or uint64; None if a cell is not one."""
+    wide = {"f": pa.float64(), "i": pa.int64(), "u": pa.uint64()}[kind]
+    # pyarrow would parse 0x10 as an integer.
+    if kind != "f" and pc.any(pc.match_substring(cells, "x", ignore_case=True)).as_py():
+        return None
+    try:
+        numbers: np.ndarray = cells.cast(wide).to_numpy()
+    except pa.ArrowInvalid:
+        return None
+    return numbers
 
 
 class _MisfitError(Exception):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from placer.config.csv import Csv, check, check_pattern, first_match, select_columns
 from placer.config.sources import Source
 from placer.errors import DataError
-from placer.readers.arguments import ROWS_PER_CHUNK, ReadOptions
+from placer.readers.arguments import ReadOptions
 from placer.readers.column import Column, dtype_of
+from placer.readers.csv_batches import Batch, read_batches
 from placer.readers.csv_cells import CellParser
-from placer.readers.csv_text import Row, open_table
-from placer.readers.digests import add_cells
+from placer.readers.csv_text import find_line, open_table
 from placer.readers.rows import LoadedRows, make_loaded_rows
 from placer.readers.split import split_rows
 
@@ -50,7 +52,9 @@ def read(
     if problem := check(form):
         _, message, hint = problem
         raise DataError(f"{source.text}: {message}", hint=hint)
-    with open_table(source.text, folder / source.path, form) as (names, rows):
+    path = folder / source.path
+    with open_table(source.text, path, form) as table:
+        names = table.names
         for pattern in (*form.vocabulary, *form.unknown, *form.missing):
             check_pattern(source.text, pattern, names)
         parsers = {
@@ -60,7 +64,16 @@ def read(
             c.name: _parsers_of(source.text, c, feeds, names, form)
             for c in options.other_columns
         }
-        chunks, digests = _read_chunks(columns, parsers, other_parsers, rows, options)
+        every = [*parsers.values(), *other_parsers.values()]
+        wanted = sorted({index for feeding in every for index, _ in feeding})
+        chunks, digests = _read_chunks(
+            columns,
+            parsers,
+            other_parsers,
+            read_batches(table, path, form, wanted),
+            lambda row: find_line(source.text, path, form, row),
+            options,
+        )
     count = sum(map(len, chunks[columns[0].name]))
     if count == 0:
         hint = "a source needs at least one row"
@@ -114,29 +127,39 @@ def _read_chunks(
     columns: Sequence[Column],
     parsers: Mapping[str, list[tuple[int, CellParser]]],
     other_parsers: Mapping[str, list[tuple[int, CellParser]]],
-    rows: Iterator[Row],
+    batches: Iterator[Batch],
+    line_of: Callable[[int], int],
     options: ReadOptions,
 ) -> tuple[dict[str, list[np.ndarray]], dict[str, int]]:
     """Read all rows in chunks.
 
-    Returns the chunks of each input, [rows, values of a row] each; and, with digests,
-    the digest of the cells of each input, other columns included.
+    `line_of` returns the line of a row in the file. Returns the chunks of each input,
+    [rows, values of a row] each; and, with digests, the digest of the cells of each
+    input, other columns included.
     """
     chunks: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
     digested = {**parsers, **other_parsers} if options.with_digests else {}
     digests = dict.fromkeys(digested, 0)
     count = 0
-    while pending := list(islice(rows, ROWS_PER_CHUNK)):
-        lines, texts = zip(*pending, strict=True)
-        by_column = list(zip(*texts, strict=True))
+    for batch in batches:
+        rows = len(next(iter(batch.values())))
         for column in columns:
-            chunk = np.empty((len(pending), len(parsers[column.name])), column.dtype)
+            chunk = np.empty((rows, len(parsers[column.name])), column.dtype)
             for j, (index, parser) in enumerate(parsers[column.name]):
-                chunk[:, j] = parser.parse(by_column[index], lines)
+                chunk[:, j] = parser.parse(batch[index], count, line_of)
             chunks[column.name].append(chunk)
         for name, column_parsers in digested.items():
             for index, _ in column_parsers:
-                digests[name] = add_cells(by_column[index], digests[name])
-        count += len(pending)
+                digests[name] = _add_cells(batch[index], digests[name])
+        count += rows
         options.report(count)
     return chunks, digests
+
+
+def _add_cells(cells: pa.StringArray, checksum: int) -> int:
+    """Return the digest of some more cells, without the blanks around them, after those
+    of `checksum`. It does not depend on the division of the cells into batches."""
+    trimmed = pc.ascii_trim_whitespace(cells)
+    one_list = pa.ListArray.from_arrays([0, len(cells)], trimmed)
+    joined = pc.binary_join(one_list, "\0")[0].as_buffer()
+    return zlib.crc32(b"\0", zlib.crc32(joined, checksum))

@@ -6,10 +6,12 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import TextIOWrapper
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
@@ -21,13 +23,26 @@ Row = tuple[int, list[str]]
 """The line of the file where a row ends, from 1, and the row's cells."""
 
 
-@contextmanager
-def open_table(
-    source: str, path: Path, form: Csv
-) -> Iterator[tuple[list[str], Iterator[Row]]]:
-    """Yield the names of the columns, and the rows, which have one cell per column.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An opened file of cells.
 
-    Empty lines are skipped.
+    Attributes:
+        names: the names of the columns.
+        header_lines: the number of lines up to the row that names the columns; 0 if the
+            names are in the spec.
+        rows: the rows below, which have one cell per column. Empty lines and comments
+            are left out.
+    """
+
+    names: list[str]
+    header_lines: int
+    rows: Iterator[Row]
+
+
+@contextmanager
+def open_table(source: str, path: Path, form: Csv) -> Iterator[Table]:
+    """Open a file of cells.
 
     Args:
         source: the text of the source, for messages.
@@ -62,6 +77,24 @@ def open_table(
             hint="a csv: source is a text file of cells, or such a file in"
             " gzip format (.gz)",
         ) from error
+
+
+def open_body(path: Path, lines: int) -> BinaryIO:
+    """Open the bytes of a file without its byte order mark and its first lines."""
+    file = _open_bytes(path)
+    if file.read(len(BOM_UTF8)) != BOM_UTF8:
+        file.seek(0)
+    for _ in range(lines):
+        file.readline()
+    return file
+
+
+def find_line(source: str, path: Path, form: Csv, row: int) -> int:
+    """Return the line of the file where a row ends, which is found by reading the file
+    again. Lines count from 1, rows from 0."""
+    with open_table(source, path, form) as table:
+        line, _ = next(islice(table.rows, row, None))
+        return line
 
 
 def _open_bytes(path: Path) -> BinaryIO:
@@ -131,24 +164,23 @@ def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
         ) from error
 
 
-def _split_header(
-    source: str, table: Iterator[Row], form: Csv
-) -> tuple[list[str], Iterator[Row]]:
-    """Return the names of the columns, from the first row or from the spec, and the
-    rows."""
+def _split_header(source: str, table: Iterator[Row], form: Csv) -> Table:
+    """Return the table, with the names in the first row or in the spec."""
     first = next(table, None)
     names = [] if first is None else [name.strip() for name in first[1]]
     if form.header is None:
-        if not names:
+        if first is None:
             hint = "its first row names the columns"
             raise DataError(f"{source} is empty", hint=hint)
-        return names, _checked_rows(source, table, len(names), form)
+        rows = _checked_rows(source, table, len(names), form)
+        return Table(names, first[0], rows)
     if first is not None:
         if names == form.header:
             message = f"{source}: line {first[0]} names the columns, as 'header' does"
             raise DataError(message, hint="leave 'header' out of csv")
         table = chain([first], table)
-    return form.header, _checked_rows(source, table, len(form.header), form)
+    rows = _checked_rows(source, table, len(form.header), form)
+    return Table(form.header, 0, rows)
 
 
 def _checked_rows(

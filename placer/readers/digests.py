@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,8 +59,3 @@ def digest_rows(columns: Mapping[str, np.ndarray], rows: Sequence[int]) -> Diges
         tuple(rows),
         {name: tuple(map(digest, column)) for name, column in columns.items()},
     )
-
-
-def add_cells(cells: Iterable[str], checksum: int) -> int:
-    """Return the digest of some more cells of text after those of `checksum`."""
-    return zlib.crc32("\0".join(cells).encode(), checksum)

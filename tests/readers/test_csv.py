@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from placer.config.csv import Csv
 from placer.errors import DataError
-from placer.readers import Column, open_source
+from placer.readers import Column, ReadOptions, csv_batches, csv_text, open_source
+from placer.readers.csv_cells import CellParser
 
 X, LABEL = Column("x", "float32", (2,)), Column("label", "int32", ())
 A = Column("a", "float32", ())
@@ -130,6 +131,121 @@ def test_a_number_that_python_writes_is_read_back_exactly(numbers, tmp_path_fact
     text = "a\n" + "".join(f"{x!r}\n" for x in numbers)
     values = column(tmp_path_factory.getbasetemp(), text, "float64")
     np.testing.assert_array_equal(values, numbers)
+
+
+# pyarrow and Python's csv module
+
+
+def outcome(folder, text, columns, **more):
+    """Return the values of each column, or the message of the error."""
+    try:
+        rows = take_all(open_csv(folder, text, columns, **more))
+    except DataError as error:
+        return error.message
+    return {name: values.tolist() for name, values in rows.items()}
+
+
+FORMS = [
+    {"vocabulary": {"*": ["1", "#", "a"]}, "unknown": {"*": 7}},
+    {"vocabulary": {"*": ["1"]}, "unknown": {"*": 7}, "comment": "#"},
+    {"vocabulary": {"*": ["1"]}, "unknown": {"*": 7}, "header": ["x", "y"]},
+    {"vocabulary": {"*": ["1"]}, "header": ["x", "y"], "comment": "#"},
+]
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    parts=st.lists(
+        st.sampled_from(["1", "a", ",", "\n", '"', " ", "#", "\r", "\r\n", '""', "é"]),
+        max_size=24,
+    ),
+    start=st.sampled_from(
+        ["x,y\n", '"x","y"\r\n', "x,y\r", "\ufeff#\nx,y\n", "\ufeff#,"]
+    ),
+    form=st.sampled_from(FORMS),
+)
+def test_any_text_is_read_as_the_csv_module_reads_it(
+    parts, start, form, tmp_path_factory
+):
+    text = start + "".join(parts)
+    columns = [Column("x", "int32", ()), Column("y", "int32", ())]
+    folder = tmp_path_factory.getbasetemp()
+    fast = outcome(folder, text, columns, **form)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_batches, "_is_plain", lambda *_: False)
+        assert fast == outcome(folder, text, columns, **form)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("a\n1\n", True),
+        ('a,b\n1,"x ""y"", z"\n2,"two\nlines"\n"3",""\n', True),
+        ('\ufeff"a","b"\r\n"1","2"', True),
+        ("# c\na\n1\n", True),
+        ("a\n1\n# c\n2\n", False),
+        ('a,b\n1,5"\n', False),
+        ('a,b\n1, "2"\n', False),
+        ('a,b\n1,"2"3\n', False),
+        ('a,b\n1,"2\n', False),
+        ("a\r1\n2\n", False),
+        ("a\n" + "1" * 140_000 + "\n", False),
+    ],
+)
+def test_pyarrow_reads_only_what_the_csv_module_reads_likewise(text, plain, tmp_path):
+    path, form = tmp_path / "t.csv", Csv(comment="#")
+    path.write_bytes(text.encode())
+    with csv_text.open_table("csv:t.csv", path, form) as table:
+        assert csv_batches._is_plain(path, table.header_lines, form) is plain
+
+
+def test_a_mistake_far_below_is_reported_with_its_line(tmp_path):
+    good = '"two\nlines",1\n\n' * 60_000
+    for last, message in [
+        ("x,oops\n", "line 180002, column 'a': 'oops' is not a number"),
+        ("x\n", "line 180002 has 1 cell, and there are 2 columns"),
+        ('x,"1"1\n', "line 180002: ',' expected after '\"'"),
+    ]:
+        with pytest.raises(DataError) as caught:
+            column(tmp_path, "b,a\n" + good + last, "float32")
+        assert caught.value.message == f"csv:t.csv: {message}"
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    cell=st.text(alphabet="0129+-.eExX_ naifNAytrusTF\t\u00a0", max_size=6)
+    | st.integers().map(str)
+    | st.floats().map(repr),
+    dtype=st.sampled_from(["float32", "float64", "int8", "int64", "uint64", "bool"]),
+    form=st.sampled_from([{}, {"missing": {"a": 1}}]),
+)
+def test_any_cell_is_parsed_as_python_parses_it(cell, dtype, form, tmp_path_factory):
+    text, columns = f'a\n"{cell}"\n1\n', [Column("a", dtype, ())]
+    folder = tmp_path_factory.getbasetemp()
+    fast = outcome(folder, text, columns, **form)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CellParser, "_parse_at_once", lambda *_: None)
+        assert fast == outcome(folder, text, columns, **form)
+
+
+def test_digests_do_not_depend_on_how_cells_are_quoted(tmp_path):
+    digests = []
+    for text in ("x,y\n1,2\n3,4\n", 'x,y\n1, "2"\n\n"3",4\n'):
+        (tmp_path / "t.csv").write_text(text)
+        options = ReadOptions(
+            other_columns=(Column("y", "int32", ()),), with_digests=True
+        )
+        rows = open_source(
+            "csv:t.csv",
+            [Column("x", "int32", ())],
+            mapping=None,
+            split=None,
+            folder=tmp_path,
+            options=options,
+        )
+        digests.append(rows.digests())
+    assert digests[0] == digests[1]
+    assert set(digests[0].whole) == {"x", "y"}
 
 
 # words

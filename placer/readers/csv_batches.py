@@ -1,0 +1,149 @@
+"""The cells of a `csv:` file as text, in batches of rows.
+
+pyarrow reads a file on whose cells it agrees with Python's csv module. The csv module
+reads any other file, and reports what is wrong with a file that is not a table.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow.csv import (
+    ConvertOptions,
+    CSVStreamingReader,
+    InvalidRow,
+    ParseOptions,
+    ReadOptions,
+    open_csv,
+)
+
+from placer.config.csv import Csv
+from placer.readers.csv_text import Table, open_body
+
+Batch = Mapping[int, pa.StringArray]
+"""The cells of some rows, by the index of their column."""
+
+_ROWS_PER_BATCH = 4096
+_BLOCK_NBYTES = 1 << 20
+_LONE_RETURN = re.compile(rb"\r[^\n]")
+"""A line that ends with a carriage return only."""
+
+
+def read_batches(
+    table: Table, path: Path, form: Csv, wanted: Sequence[int]
+) -> Iterator[Batch]:
+    """Yield the cells of all rows, in batches of at least one row.
+
+    Args:
+        table: the opened file, from which no row has been read.
+        path: the file.
+        form: how the text is read.
+        wanted: the indices of the columns to return.
+
+    Raises:
+        DataError: for a row that is malformed.
+        UnicodeDecodeError, OSError, EOFError, zlib.error: for a damaged file.
+    """
+    rows = table.rows
+    if _is_plain(path, table.header_lines, form):
+        count = 0
+        try:
+            for record_batch in _arrow_batches(table, path, form, wanted):
+                if record_batch.num_rows:
+                    yield dict(zip(wanted, record_batch.columns, strict=True))
+                count += record_batch.num_rows
+            return
+        except pa.ArrowInvalid:
+            # A row without one cell per column, or longer than a block: the csv module
+            # continues with the rows that follow the batches so far.
+            rows = islice(rows, count, None)
+    while pending := [row for _, row in islice(rows, _ROWS_PER_BATCH)]:
+        columns = list(zip(*pending, strict=True))
+        yield {index: pa.array(columns[index], pa.string()) for index in wanted}
+
+
+def _arrow_batches(
+    table: Table, path: Path, form: Csv, wanted: Sequence[int]
+) -> Iterator[pa.RecordBatch]:
+    def skip_blank(row: InvalidRow) -> str:
+        return "error" if row.text.strip() else "skip"
+
+    # Names of columns may be repeated, so they are numbered instead.
+    names = [str(index) for index in range(len(table.names))]
+    reading = ReadOptions(
+        column_names=names, use_threads=False, block_size=_BLOCK_NBYTES
+    )
+    parsing = ParseOptions(
+        delimiter=form.delimiter,
+        newlines_in_values=True,
+        invalid_row_handler=skip_blank,
+    )
+    included = [names[index] for index in wanted]
+    converting = ConvertOptions(
+        column_types=dict.fromkeys(included, pa.string()),
+        include_columns=included,
+        check_utf8=False,  # `_is_plain` has decoded the file
+    )
+    with (
+        open_body(path, table.header_lines) as file,
+        open_csv(file, reading, parsing, converting) as batches,
+    ):
+        reader: CSVStreamingReader = batches
+        yield from reader
+
+
+def _is_plain(path: Path, header_lines: int, form: Csv) -> bool:
+    """Return whether pyarrow reads the same cells as Python's csv module.
+
+    They differ on comments and on quotes that do not enclose a cell, and pyarrow
+    accepts a cell of any length. Lines that end with a carriage return only are left to
+    the csv module, because `open_body` counts others.
+    """
+    if not 0 < ord(form.delimiter) < 128:
+        return False
+    comment = None if form.comment is None else b"\n" + form.comment.encode()
+    inside = False
+    with open_body(path, 0) as file:
+        header = [file.readline() for _ in range(header_lines)]
+        if any(map(_LONE_RETURN.search, header)):
+            return False
+        while lines := file.readlines(_BLOCK_NBYTES):
+            text = b"".join([b"\n", *lines, b"\n"])
+            text.decode()
+            quotes = _is_inside_after(text, form.delimiter, inside)
+            if (
+                quotes is None
+                or _LONE_RETURN.search(text)
+                or (comment is not None and comment in text)
+                or max(map(len, lines)) > csv.field_size_limit()
+            ):
+                return False
+            inside = quotes
+    return not inside
+
+
+def _is_inside_after(text: bytes, delimiter: str, inside: bool) -> bool | None:
+    """Return whether the end of a text is inside a quoted cell, as its start is if
+    `inside`; None if a quote neither encloses a cell nor is doubled within one.
+
+    The text starts and ends with the end of a line.
+    """
+    if b'"' not in text:
+        return inside
+    characters = np.frombuffer(text, np.uint8)
+    quotes = np.flatnonzero(characters == ord('"'))
+    opening, closing = (
+        (quotes[1::2], quotes[::2]) if inside else (quotes[::2], quotes[1::2])
+    )
+    # The second of two quotes within a cell opens it again.
+    beside = np.frombuffer(b'"\r\n' + delimiter.encode(), np.uint8)
+    neighbors = np.concatenate([characters[opening - 1], characters[closing + 1]])
+    if not np.isin(neighbors, beside).all():
+        return None
+    return inside ^ bool(len(quotes) % 2)
