@@ -171,18 +171,7 @@ def fc(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "fc",
-        {"x": x},
-        {
-            "size": size,
-            "bias": bias,
-            "activation": activation,
-            "transpose_w": transpose_w,
-        },
-        name,
-        params,
-    )
+    return record_op("fc", locals())
 
 
 def matmul(
@@ -206,12 +195,7 @@ def matmul(
         transpose_b: whether `b` is […, n, k].
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "matmul",
-        {"a": a, "b": b},
-        {"transpose_a": transpose_a, "transpose_b": transpose_b},
-        name,
-    )
+    return record_op("matmul", locals())
 
 
 def conv1d(
@@ -250,22 +234,7 @@ def conv1d(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "conv1d",
-        {"x": x},
-        {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "strides": strides,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-            "bias": bias,
-            "activation": activation,
-        },
-        name,
-        params,
-    )
+    return record_op("conv1d", locals())
 
 
 def conv2d(
@@ -304,22 +273,7 @@ def conv2d(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "conv2d",
-        {"x": x},
-        {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "strides": strides,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-            "bias": bias,
-            "activation": activation,
-        },
-        name,
-        params,
-    )
+    return record_op("conv2d", locals())
 
 
 def depthwise_conv2d(
@@ -356,21 +310,7 @@ def depthwise_conv2d(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "depthwise_conv2d",
-        {"x": x},
-        {
-            "multiplier": multiplier,
-            "kernel_size": kernel_size,
-            "strides": strides,
-            "padding": padding,
-            "dilation": dilation,
-            "bias": bias,
-            "activation": activation,
-        },
-        name,
-        params,
-    )
+    return record_op("depthwise_conv2d", locals())
 
 
 def conv1d_transpose(
@@ -408,22 +348,7 @@ def conv1d_transpose(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "conv1d_transpose",
-        {"x": x},
-        {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "strides": strides,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-            "bias": bias,
-            "activation": activation,
-        },
-        name,
-        params,
-    )
+    return record_op("conv1d_transpose", locals())
 
 
 def conv2d_transpose(
@@ -464,22 +389,7 @@ def conv2d_transpose(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "conv2d_transpose",
-        {"x": x},
-        {
-            "filters": filters,
-            "kernel_size": kernel_size,
-            "strides": strides,
-            "padding": padding,
-            "dilation": dilation,
-            "groups": groups,
-            "bias": bias,
-            "activation": activation,
-        },
-        name,
-        params,
-    )
+    return record_op("conv2d_transpose", locals())
 
 
 def max_pool1d(
@@ -505,12 +415,7 @@ def max_pool1d(
             after] for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "max_pool1d",
-        {"x": x},
-        {"pool_size": pool_size, "strides": strides, "padding": padding},
-        name,
-    )
+    return record_op("max_pool1d", locals())
 
 
 def max_pool2d(
@@ -536,12 +441,7 @@ def max_pool2d(
             after] for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "max_pool2d",
-        {"x": x},
-        {"pool_size": pool_size, "strides": strides, "padding": padding},
-        name,
-    )
+    return record_op("max_pool2d", locals())
 
 
 def avg_pool1d(
@@ -566,12 +466,7 @@ def avg_pool1d(
             after] for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "avg_pool1d",
-        {"x": x},
-        {"pool_size": pool_size, "strides": strides, "padding": padding},
-        name,
-    )
+    return record_op("avg_pool1d", locals())
 
 
 def avg_pool2d(
@@ -597,19 +492,11 @@ def avg_pool2d(
             after] for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "avg_pool2d",
-        {"x": x},
-        {"pool_size": pool_size, "strides": strides, "padding": padding},
-        name,
-    )
+    return record_op("avg_pool2d", locals())
 
 
 def adaptive_max_pool2d(
-    x: Variable,
-    output_size: int | Sequence[int],
-    *,
-    name: str | None = None,
+    x: Variable, output_size: int | Sequence[int], *, name: str | None = None
 ) -> Variable:
     """Adaptive max pooling: divides the image into as many windows as the result has
     elements, and takes the largest element of each. Window i of n is from ⌊i · size /
@@ -623,19 +510,11 @@ def adaptive_max_pool2d(
         output_size: the size of the result: an int, or one for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "adaptive_max_pool2d",
-        {"x": x},
-        {"output_size": output_size},
-        name,
-    )
+    return record_op("adaptive_max_pool2d", locals())
 
 
 def adaptive_avg_pool2d(
-    x: Variable,
-    output_size: int | Sequence[int],
-    *,
-    name: str | None = None,
+    x: Variable, output_size: int | Sequence[int], *, name: str | None = None
 ) -> Variable:
     """Adaptive average pooling: divides the image into as many windows as the result
     has elements, and takes the mean of each. Window i of n is from ⌊i · size / n⌋ to
@@ -649,12 +528,7 @@ def adaptive_avg_pool2d(
         output_size: the size of the result: an int, or one for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "adaptive_avg_pool2d",
-        {"x": x},
-        {"output_size": output_size},
-        name,
-    )
+    return record_op("adaptive_avg_pool2d", locals())
 
 
 def layer_norm(
@@ -684,13 +558,7 @@ def layer_norm(
             `bias`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "layer_norm",
-        {"x": x},
-        {"axis": axis, "epsilon": epsilon, "affine": affine, "bias": bias},
-        name,
-        params,
-    )
+    return record_op("layer_norm", locals())
 
 
 def rms_norm(
@@ -716,13 +584,7 @@ def rms_norm(
         params: existing parameters to use instead of new ones, by operand: `scale`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "rms_norm",
-        {"x": x},
-        {"axis": axis, "epsilon": epsilon, "affine": affine},
-        name,
-        params,
-    )
+    return record_op("rms_norm", locals())
 
 
 def group_norm(
@@ -753,13 +615,7 @@ def group_norm(
             `bias`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "group_norm",
-        {"x": x},
-        {"groups": groups, "epsilon": epsilon, "affine": affine, "bias": bias},
-        name,
-        params,
-    )
+    return record_op("group_norm", locals())
 
 
 @fluid_keywords("embedding")
@@ -785,20 +641,11 @@ def embedding(
         params: existing parameters to use instead of new ones, by operand: `table`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "embedding",
-        {"ids": ids},
-        {"size": size, "dtype": dtype},
-        name,
-        params,
-    )
+    return record_op("embedding", locals())
 
 
 def position_embedding(
-    x: Variable,
-    *,
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, *, params: Params = None, name: str | None = None
 ) -> Variable:
     """Adds a learned vector for each position to a sequence. Creates the parameter
     `table`.
@@ -810,14 +657,11 @@ def position_embedding(
         params: existing parameters to use instead of new ones, by operand: `table`.
         name: the name of the op; by default generated.
     """
-    return record_op("position_embedding", {"x": x}, {}, name, params)
+    return record_op("position_embedding", locals())
 
 
 def positional_encoding(
-    x: Variable,
-    *,
-    base: float = 10000.0,
-    name: str | None = None,
+    x: Variable, *, base: float = 10000.0, name: str | None = None
 ) -> Variable:
     """Adds sines and cosines of the positions to a sequence, with wavelengths from 2π
     to about 2π · base.
@@ -830,7 +674,7 @@ def positional_encoding(
         base: the ratio of the longest wavelength to the shortest, above 1.
         name: the name of the op; by default generated.
     """
-    return record_op("positional_encoding", {"x": x}, {"base": base}, name)
+    return record_op("positional_encoding", locals())
 
 
 def simple_rnn(
@@ -871,14 +715,7 @@ def simple_rnn(
     Returns:
         `sequence`, `last`.
     """
-    return record_ops(
-        "simple_rnn",
-        {"x": x, "state": state, "lengths": lengths},
-        {"size": size, "bias": bias, "activation": activation, "reverse": reverse},
-        name,
-        params,
-        out,
-    )
+    return record_ops("simple_rnn", locals())
 
 
 def gru(
@@ -921,14 +758,7 @@ def gru(
     Returns:
         `sequence`, `last`.
     """
-    return record_ops(
-        "gru",
-        {"x": x, "state": state, "lengths": lengths},
-        {"size": size, "bias": bias, "reverse": reverse},
-        name,
-        params,
-        out,
-    )
+    return record_ops("gru", locals())
 
 
 def lstm(
@@ -977,14 +807,7 @@ def lstm(
     Returns:
         `sequence`, `last`, `cell`.
     """
-    return record_ops(
-        "lstm",
-        {"x": x, "state": state, "cell": cell, "lengths": lengths},
-        {"size": size, "bias": bias, "forget_bias": forget_bias, "reverse": reverse},
-        name,
-        params,
-        out,
-    )
+    return record_ops("lstm", locals())
 
 
 def attention(
@@ -1017,12 +840,7 @@ def attention(
         scale: the factor of the products; null: 1 / √size, size that of a head.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "attention",
-        {"query": query, "key": key, "value": value, "mask": mask},
-        {"heads": heads, "causal": causal, "scale": scale},
-        name,
-    )
+    return record_op("attention", locals())
 
 
 def multi_head_attention(
@@ -1063,21 +881,10 @@ def multi_head_attention(
             `b_query`, `w_key`, `b_key`, `w_value`, `b_value`, `w_output`, `b_output`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "multi_head_attention",
-        {"query": query, "key": key, "value": value, "mask": mask},
-        {"heads": heads, "size": size, "bias": bias, "causal": causal},
-        name,
-        params,
-    )
+    return record_op("multi_head_attention", locals())
 
 
-def add(
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def add(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
     """The elementwise sum of two values, with broadcasting.
 
     out = a + b
@@ -1087,15 +894,10 @@ def add(
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("add", {"a": a, "b": b}, {}, name)
+    return record_op("add", locals())
 
 
-def sub(
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def sub(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
     """The elementwise difference of two values, with broadcasting.
 
     out = a - b
@@ -1105,15 +907,10 @@ def sub(
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("sub", {"a": a, "b": b}, {}, name)
+    return record_op("sub", locals())
 
 
-def mul(
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def mul(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
     """The elementwise product of two values, with broadcasting.
 
     out = a · b
@@ -1123,15 +920,10 @@ def mul(
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("mul", {"a": a, "b": b}, {}, name)
+    return record_op("mul", locals())
 
 
-def div(
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def div(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
     """The elementwise quotient of two values, with broadcasting. Division by 0 gives
     ±inf, or NaN for 0 / 0, as in IEEE 754.
 
@@ -1142,15 +934,11 @@ def div(
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("div", {"a": a, "b": b}, {}, name)
+    return record_op("div", locals())
 
 
 def scale(
-    x: Variable,
-    factor: float,
-    *,
-    bias: float = 0.0,
-    name: str | None = None,
+    x: Variable, factor: float, *, bias: float = 0.0, name: str | None = None
 ) -> Variable:
     """x times a constant, plus a constant.
 
@@ -1162,14 +950,10 @@ def scale(
         bias: the number that is added to the product.
         name: the name of the op; by default generated.
     """
-    return record_op("scale", {"x": x}, {"factor": factor, "bias": bias}, name)
+    return record_op("scale", locals())
 
 
-def negative(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def negative(x: Variable, *, name: str | None = None) -> Variable:
     """x with the opposite sign.
 
     out = -x
@@ -1178,14 +962,10 @@ def negative(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("negative", {"x": x}, {}, name)
+    return record_op("negative", locals())
 
 
-def abs(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def abs(x: Variable, *, name: str | None = None) -> Variable:
     """The absolute value, element by element. Its derivative at 0 is 0, as in JAX and
     PyTorch.
 
@@ -1195,14 +975,10 @@ def abs(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("abs", {"x": x}, {}, name)
+    return record_op("abs", locals())
 
 
-def square(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def square(x: Variable, *, name: str | None = None) -> Variable:
     """The square of x, element by element.
 
     out = x²; dx = 2 · x · dy
@@ -1211,14 +987,10 @@ def square(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("square", {"x": x}, {}, name)
+    return record_op("square", locals())
 
 
-def sqrt(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def sqrt(x: Variable, *, name: str | None = None) -> Variable:
     """The square root, element by element; NaN for a negative value. Its derivative at
     0 is inf, as in JAX.
 
@@ -1228,15 +1000,10 @@ def sqrt(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("sqrt", {"x": x}, {}, name)
+    return record_op("sqrt", locals())
 
 
-def pow(
-    x: Variable,
-    exponent: float,
-    *,
-    name: str | None = None,
-) -> Variable:
+def pow(x: Variable, exponent: float, *, name: str | None = None) -> Variable:
     """x to the power of a constant. An integral exponent is computed by multiplication,
     also for negative x; for another exponent a negative x gives NaN. x⁰ is 1 for every
     x, with derivative 0. The derivative at 0 is infinite for other exponents below 1.
@@ -1248,14 +1015,10 @@ def pow(
         exponent: the exponent, finite.
         name: the name of the op; by default generated.
     """
-    return record_op("pow", {"x": x}, {"exponent": exponent}, name)
+    return record_op("pow", locals())
 
 
-def exp(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def exp(x: Variable, *, name: str | None = None) -> Variable:
     """The exponential of x, element by element.
 
     out = e^x; dx = dy · out
@@ -1264,14 +1027,10 @@ def exp(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("exp", {"x": x}, {}, name)
+    return record_op("exp", locals())
 
 
-def log(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def log(x: Variable, *, name: str | None = None) -> Variable:
     """The natural logarithm, element by element: -inf for 0, NaN for a negative value.
 
     out = log x; dx = dy / x
@@ -1280,15 +1039,10 @@ def log(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("log", {"x": x}, {}, name)
+    return record_op("log", locals())
 
 
-def greater(
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def greater(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
     """a > b, element by element, with broadcasting: a condition for `where`. It has no
     gradient.
 
@@ -1299,15 +1053,10 @@ def greater(
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("greater", {"a": a, "b": b}, {}, name)
+    return record_op("greater", locals())
 
 
-def less(
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def less(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
     """a < b, element by element, with broadcasting: a condition for `where`. It has no
     gradient.
 
@@ -1318,15 +1067,10 @@ def less(
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("less", {"a": a, "b": b}, {}, name)
+    return record_op("less", locals())
 
 
-def equal(
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def equal(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
     """a = b, element by element, with broadcasting: a condition for `where`. NaN is not
     equal to anything. It has no gradient.
 
@@ -1337,15 +1081,11 @@ def equal(
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("equal", {"a": a, "b": b}, {}, name)
+    return record_op("equal", locals())
 
 
 def where(
-    condition: Variable,
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
+    condition: Variable, a: Variable, b: Variable, *, name: str | None = None
 ) -> Variable:
     """Selects a where a condition is true and b elsewhere, with broadcasting. Elements
     that are not selected get a gradient of 0. If an op before has an infinite
@@ -1359,15 +1099,10 @@ def where(
         b: the same dtype, the result elsewhere; all three are broadcast.
         name: the name of the op; by default generated.
     """
-    return record_op("where", {"condition": condition, "a": a, "b": b}, {}, name)
+    return record_op("where", locals())
 
 
-def maximum(
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def maximum(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
     """The elementwise maximum of two values, with broadcasting; NaN if one is NaN. If
     they are equal, each gets half of the gradient, as in JAX and PyTorch.
 
@@ -1378,15 +1113,10 @@ def maximum(
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("maximum", {"a": a, "b": b}, {}, name)
+    return record_op("maximum", locals())
 
 
-def minimum(
-    a: Variable,
-    b: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def minimum(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
     """The elementwise minimum of two values, with broadcasting; NaN if one is NaN. If
     they are equal, each gets half of the gradient, as in JAX and PyTorch.
 
@@ -1397,7 +1127,7 @@ def minimum(
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("minimum", {"a": a, "b": b}, {}, name)
+    return record_op("minimum", locals())
 
 
 def clip(
@@ -1419,14 +1149,10 @@ def clip(
         max: the upper bound; null: no bound.
         name: the name of the op; by default generated.
     """
-    return record_op("clip", {"x": x}, {"min": min, "max": max}, name)
+    return record_op("clip", locals())
 
 
-def relu(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def relu(x: Variable, *, name: str | None = None) -> Variable:
     """The rectified linear unit, the positive part of x. Its derivative at 0 is 0.
 
     out = max(x, 0); dx = dy where x > 0, else 0
@@ -1435,14 +1161,11 @@ def relu(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("relu", {"x": x}, {}, name)
+    return record_op("relu", locals())
 
 
 def leaky_relu(
-    x: Variable,
-    *,
-    negative_slope: float = 0.01,
-    name: str | None = None,
+    x: Variable, *, negative_slope: float = 0.01, name: str | None = None
 ) -> Variable:
     """The leaky rectified linear unit: x if it is positive, else `negative_slope` · x.
     Its derivative at 0 is `negative_slope`, as in PyTorch.
@@ -1454,15 +1177,10 @@ def leaky_relu(
         negative_slope: the slope below 0.
         name: the name of the op; by default generated.
     """
-    return record_op("leaky_relu", {"x": x}, {"negative_slope": negative_slope}, name)
+    return record_op("leaky_relu", locals())
 
 
-def elu(
-    x: Variable,
-    *,
-    alpha: float = 1.0,
-    name: str | None = None,
-) -> Variable:
+def elu(x: Variable, *, alpha: float = 1.0, name: str | None = None) -> Variable:
     """The exponential linear unit: x if it is positive, else an exponential that
     approaches -alpha. Its derivative at 0 is alpha, as in JAX and PyTorch.
 
@@ -1473,14 +1191,11 @@ def elu(
         alpha: the negated limit for x → -∞.
         name: the name of the op; by default generated.
     """
-    return record_op("elu", {"x": x}, {"alpha": alpha}, name)
+    return record_op("elu", locals())
 
 
 def gelu(
-    x: Variable,
-    *,
-    approximate: bool = False,
-    name: str | None = None,
+    x: Variable, *, approximate: bool = False, name: str | None = None
 ) -> Variable:
     """The Gaussian error linear unit: x · Φ(x), where Φ is the distribution function of
     the standard normal distribution. Exact by default, as in PyTorch and Keras; JAX
@@ -1495,14 +1210,10 @@ def gelu(
             GPT-2 were trained so.
         name: the name of the op; by default generated.
     """
-    return record_op("gelu", {"x": x}, {"approximate": approximate}, name)
+    return record_op("gelu", locals())
 
 
-def silu(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def silu(x: Variable, *, name: str | None = None) -> Variable:
     """The sigmoid linear unit, also called swish: x times its logistic function.
 
     out = x · sigmoid(x); dx = dy · s · (1 + x · (1 - s)), s = sigmoid(x)
@@ -1511,14 +1222,10 @@ def silu(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("silu", {"x": x}, {}, name)
+    return record_op("silu", locals())
 
 
-def softplus(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def softplus(x: Variable, *, name: str | None = None) -> Variable:
     """A smooth approximation of relu, computed without overflow.
 
     out = log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); dx = dy · sigmoid(x)
@@ -1527,14 +1234,10 @@ def softplus(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("softplus", {"x": x}, {}, name)
+    return record_op("softplus", locals())
 
 
-def tanh(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def tanh(x: Variable, *, name: str | None = None) -> Variable:
     """The hyperbolic tangent of x.
 
     out = tanh x; dx = dy · (1 - out²)
@@ -1543,14 +1246,10 @@ def tanh(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("tanh", {"x": x}, {}, name)
+    return record_op("tanh", locals())
 
 
-def sigmoid(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def sigmoid(x: Variable, *, name: str | None = None) -> Variable:
     """The logistic function of x, with values in [0, 1].
 
     out = 1 / (1 + exp(-x)); dx = dy · out · (1 - out)
@@ -1559,15 +1258,10 @@ def sigmoid(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("sigmoid", {"x": x}, {}, name)
+    return record_op("sigmoid", locals())
 
 
-def softmax(
-    x: Variable,
-    *,
-    axis: int = -1,
-    name: str | None = None,
-) -> Variable:
+def softmax(x: Variable, *, axis: int = -1, name: str | None = None) -> Variable:
     """The softmax along an axis: positive values that sum to 1. The maximum is
     subtracted first, so that no exponential overflows.
 
@@ -1578,15 +1272,10 @@ def softmax(
         axis: the axis along which the result sums to 1.
         name: the name of the op; by default generated.
     """
-    return record_op("softmax", {"x": x}, {"axis": axis}, name)
+    return record_op("softmax", locals())
 
 
-def log_softmax(
-    x: Variable,
-    *,
-    axis: int = -1,
-    name: str | None = None,
-) -> Variable:
+def log_softmax(x: Variable, *, axis: int = -1, name: str | None = None) -> Variable:
     """The logarithm of softmax along an axis, accurate even where softmax rounds to 0.
 
     out = x - log Σ exp(x); dx = dy - exp(out) · Σ dy
@@ -1596,14 +1285,11 @@ def log_softmax(
         axis: the axis along which the exponentials of the result sum to 1.
         name: the name of the op; by default generated.
     """
-    return record_op("log_softmax", {"x": x}, {"axis": axis}, name)
+    return record_op("log_softmax", locals())
 
 
 def reshape(
-    x: Variable,
-    shape: Sequence[int | Literal["batch"]],
-    *,
-    name: str | None = None,
+    x: Variable, shape: Sequence[int | Literal["batch"]], *, name: str | None = None
 ) -> Variable:
     """Returns the elements of x in another shape, in row-major order.
 
@@ -1615,15 +1301,10 @@ def reshape(
             inferred.
         name: the name of the op; by default generated.
     """
-    return record_op("reshape", {"x": x}, {"shape": shape}, name)
+    return record_op("reshape", locals())
 
 
-def flatten(
-    x: Variable,
-    *,
-    axis: int = 1,
-    name: str | None = None,
-) -> Variable:
+def flatten(x: Variable, *, axis: int = 1, name: str | None = None) -> Variable:
     """Joins all dimensions from an axis on into one, in row-major order; by default,
     each row becomes a vector. If there is no dimension from the axis on, a dimension of
     1 is added.
@@ -1635,14 +1316,11 @@ def flatten(
         axis: the first dimension to join.
         name: the name of the op; by default generated.
     """
-    return record_op("flatten", {"x": x}, {"axis": axis}, name)
+    return record_op("flatten", locals())
 
 
 def concat(
-    xs: Sequence[Variable],
-    *,
-    axis: int = -1,
-    name: str | None = None,
+    xs: Sequence[Variable], *, axis: int = -1, name: str | None = None
 ) -> Variable:
     """Concatenates values along an axis, which cannot be the batch.
 
@@ -1653,15 +1331,10 @@ def concat(
         axis: the axis to concatenate along.
         name: the name of the op; by default generated.
     """
-    return record_op("concat", {"xs": xs}, {"axis": axis}, name)
+    return record_op("concat", locals())
 
 
-def tile(
-    x: Variable,
-    repeats: Sequence[int],
-    *,
-    name: str | None = None,
-) -> Variable:
+def tile(x: Variable, repeats: Sequence[int], *, name: str | None = None) -> Variable:
     """Repeats x along each of its dimensions.
 
     out[i, j] = x[i mod n, j mod m], where x is [n, m]
@@ -1671,14 +1344,11 @@ def tile(
         repeats: the number of copies along each dimension, 1 along the batch.
         name: the name of the op; by default generated.
     """
-    return record_op("tile", {"x": x}, {"repeats": repeats}, name)
+    return record_op("tile", locals())
 
 
 def transpose(
-    x: Variable,
-    *,
-    perm: Sequence[int] | None = None,
-    name: str | None = None,
+    x: Variable, *, perm: Sequence[int] | None = None, name: str | None = None
 ) -> Variable:
     """Permutes the dimensions of x; reverses them by default. If the batch does not
     stay the first dimension, the batch rule is `whole`.
@@ -1690,14 +1360,11 @@ def transpose(
         perm: the axes of x in the order of the result; null: reversed.
         name: the name of the op; by default generated.
     """
-    return record_op("transpose", {"x": x}, {"perm": perm}, name)
+    return record_op("transpose", locals())
 
 
 def squeeze(
-    x: Variable,
-    axis: int | Sequence[int],
-    *,
-    name: str | None = None,
+    x: Variable, axis: int | Sequence[int], *, name: str | None = None
 ) -> Variable:
     """Removes dimensions of size 1. The batch cannot be removed, even if it has one
     row.
@@ -1709,14 +1376,11 @@ def squeeze(
         axis: the axes to remove.
         name: the name of the op; by default generated.
     """
-    return record_op("squeeze", {"x": x}, {"axis": axis}, name)
+    return record_op("squeeze", locals())
 
 
 def expand_dims(
-    x: Variable,
-    axis: int | Sequence[int],
-    *,
-    name: str | None = None,
+    x: Variable, axis: int | Sequence[int], *, name: str | None = None
 ) -> Variable:
     """Inserts dimensions of size 1. If one is before the batch, the batch rule is
     `whole`.
@@ -1728,7 +1392,7 @@ def expand_dims(
         axis: the axes of the result that are new.
         name: the name of the op; by default generated.
     """
-    return record_op("expand_dims", {"x": x}, {"axis": axis}, name)
+    return record_op("expand_dims", locals())
 
 
 def split(
@@ -1751,14 +1415,7 @@ def split(
         out: the names of the results; by default generated.
         name: the name of the op; by default generated.
     """
-    return record_ops(
-        "split",
-        {"x": x},
-        {"sections": sections, "axis": axis},
-        name,
-        None,
-        out,
-    )
+    return record_ops("split", locals())
 
 
 def slice(
@@ -1785,12 +1442,7 @@ def slice(
         step: the distance from one index to the next, likewise; not 0.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "slice",
-        {"x": x},
-        {"axis": axis, "start": start, "stop": stop, "step": step},
-        name,
-    )
+    return record_op("slice", locals())
 
 
 def pad(
@@ -1814,20 +1466,11 @@ def pad(
         mode: the elements to insert.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "pad",
-        {"x": x},
-        {"paddings": paddings, "value": value, "mode": mode},
-        name,
-    )
+    return record_op("pad", locals())
 
 
 def gather(
-    x: Variable,
-    indices: Variable,
-    *,
-    axis: int = 0,
-    name: str | None = None,
+    x: Variable, indices: Variable, *, axis: int = 0, name: str | None = None
 ) -> Variable:
     """Selects slices of x by their indices along an axis. The result has the shape of x
     with the axis replaced by the dimensions of `indices`. An index outside [0, size of
@@ -1842,15 +1485,11 @@ def gather(
         axis: the axis that is indexed.
         name: the name of the op; by default generated.
     """
-    return record_op("gather", {"x": x, "indices": indices}, {"axis": axis}, name)
+    return record_op("gather", locals())
 
 
 def take_along_axis(
-    x: Variable,
-    indices: Variable,
-    *,
-    axis: int = -1,
-    name: str | None = None,
+    x: Variable, indices: Variable, *, axis: int = -1, name: str | None = None
 ) -> Variable:
     """Selects elements of x along an axis, with separate indices for each position of
     the other axes. The result has the shape of `indices`. An index outside [0, size of
@@ -1865,20 +1504,11 @@ def take_along_axis(
         axis: the axis that is indexed.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "take_along_axis",
-        {"x": x, "indices": indices},
-        {"axis": axis},
-        name,
-    )
+    return record_op("take_along_axis", locals())
 
 
 def one_hot(
-    ids: Variable,
-    classes: int,
-    *,
-    dtype: Dtype = "float32",
-    name: str | None = None,
+    ids: Variable, classes: int, *, dtype: Dtype = "float32", name: str | None = None
 ) -> Variable:
     """One-hot vectors: 1 at the index of a class and 0 elsewhere, along a new last
     axis. An id outside [0, classes) gives a vector of zeros.
@@ -1891,20 +1521,11 @@ def one_hot(
         dtype: the dtype of the result.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "one_hot",
-        {"ids": ids},
-        {"classes": classes, "dtype": dtype},
-        name,
-    )
+    return record_op("one_hot", locals())
 
 
 def top_k(
-    x: Variable,
-    k: int,
-    *,
-    out: Sequence[str] | None = None,
-    name: str | None = None,
+    x: Variable, k: int, *, out: Sequence[str] | None = None, name: str | None = None
 ) -> tuple[Variable, ...]:
     """The k largest elements along the last axis in descending order, and their
     indices. Equal elements are ordered by their indices. Only `values` has a gradient.
@@ -1920,15 +1541,11 @@ def top_k(
     Returns:
         `values`, `indices`.
     """
-    return record_ops("top_k", {"x": x}, {"k": k}, name, None, out)
+    return record_ops("top_k", locals())
 
 
 def argmax(
-    x: Variable,
-    *,
-    axis: int = -1,
-    keepdims: bool = False,
-    name: str | None = None,
+    x: Variable, *, axis: int = -1, keepdims: bool = False, name: str | None = None
 ) -> Variable:
     """The index of the largest element along an axis, int32. Of equal elements the
     first is chosen, and NaN before any number. It has no gradient.
@@ -1941,15 +1558,11 @@ def argmax(
         keepdims: whether to keep the axis with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("argmax", {"x": x}, {"axis": axis, "keepdims": keepdims}, name)
+    return record_op("argmax", locals())
 
 
 def argmin(
-    x: Variable,
-    *,
-    axis: int = -1,
-    keepdims: bool = False,
-    name: str | None = None,
+    x: Variable, *, axis: int = -1, keepdims: bool = False, name: str | None = None
 ) -> Variable:
     """The index of the smallest element along an axis, int32. Of equal elements the
     first is chosen, and NaN before any number. It has no gradient.
@@ -1962,7 +1575,7 @@ def argmin(
         keepdims: whether to keep the axis with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("argmin", {"x": x}, {"axis": axis, "keepdims": keepdims}, name)
+    return record_op("argmin", locals())
 
 
 def reduce_sum(
@@ -1982,7 +1595,7 @@ def reduce_sum(
         keepdims: whether to keep the axes with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("reduce_sum", {"x": x}, {"axis": axis, "keepdims": keepdims}, name)
+    return record_op("reduce_sum", locals())
 
 
 def reduce_mean(
@@ -2003,12 +1616,7 @@ def reduce_mean(
         keepdims: whether to keep the axes with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "reduce_mean",
-        {"x": x},
-        {"axis": axis, "keepdims": keepdims},
-        name,
-    )
+    return record_op("reduce_mean", locals())
 
 
 def reduce_max(
@@ -2031,7 +1639,7 @@ def reduce_max(
         keepdims: whether to keep the axes with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("reduce_max", {"x": x}, {"axis": axis, "keepdims": keepdims}, name)
+    return record_op("reduce_max", locals())
 
 
 def reduce_min(
@@ -2054,7 +1662,7 @@ def reduce_min(
         keepdims: whether to keep the axes with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("reduce_min", {"x": x}, {"axis": axis, "keepdims": keepdims}, name)
+    return record_op("reduce_min", locals())
 
 
 def cumsum(
@@ -2076,19 +1684,11 @@ def cumsum(
         exclusive: whether each sum excludes the element at its own index.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "cumsum",
-        {"x": x},
-        {"axis": axis, "reverse": reverse, "exclusive": exclusive},
-        name,
-    )
+    return record_op("cumsum", locals())
 
 
 def einsum(
-    xs: Sequence[Variable],
-    equation: str,
-    *,
-    name: str | None = None,
+    xs: Sequence[Variable], equation: str, *, name: str | None = None
 ) -> Variable:
     """The Einstein summation: multiplies the operands and sums over the letters that
     the result omits. More than two operands are multiplied from left to right. The
@@ -2104,14 +1704,10 @@ def einsum(
             letters of the result; a letter occurs at most once in each of them.
         name: the name of the op; by default generated.
     """
-    return record_op("einsum", {"xs": xs}, {"equation": equation}, name)
+    return record_op("einsum", locals())
 
 
-def stop_gradient(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def stop_gradient(x: Variable, *, name: str | None = None) -> Variable:
     """Returns x, and stops the gradient: ops that use the result treat it as a
     constant.
 
@@ -2121,7 +1717,7 @@ def stop_gradient(
         x: any dtype and shape.
         name: the name of the op; by default generated.
     """
-    return record_op("stop_gradient", {"x": x}, {}, name)
+    return record_op("stop_gradient", locals())
 
 
 def softmax_cross_entropy(
@@ -2151,16 +1747,7 @@ def softmax_cross_entropy(
         class_weights: a factor for each class, at least 0; an empty list: all are 1.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "softmax_cross_entropy",
-        {"logits": logits, "label": label},
-        {
-            "reduce": reduce,
-            "label_smoothing": label_smoothing,
-            "class_weights": class_weights,
-        },
-        name,
-    )
+    return record_op("softmax_cross_entropy", locals())
 
 
 def sigmoid_cross_entropy(
@@ -2191,16 +1778,7 @@ def sigmoid_cross_entropy(
         positive_weight: a factor for the loss of positive labels, above 0.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "sigmoid_cross_entropy",
-        {"logits": logits, "label": label},
-        {
-            "reduce": reduce,
-            "label_smoothing": label_smoothing,
-            "positive_weight": positive_weight,
-        },
-        name,
-    )
+    return record_op("sigmoid_cross_entropy", locals())
 
 
 def hinge(
@@ -2222,12 +1800,7 @@ def hinge(
         reduce: the result: the mean of the losses, their sum, or the losses themselves.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "hinge",
-        {"prediction": prediction, "label": label},
-        {"reduce": reduce},
-        name,
-    )
+    return record_op("hinge", locals())
 
 
 def mean_squared_error(
@@ -2247,12 +1820,7 @@ def mean_squared_error(
         reduce: the result: the mean of the losses, their sum, or the losses themselves.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "mean_squared_error",
-        {"prediction": prediction, "target": target},
-        {"reduce": reduce},
-        name,
-    )
+    return record_op("mean_squared_error", locals())
 
 
 def l1_loss(
@@ -2273,12 +1841,7 @@ def l1_loss(
         reduce: the result: the mean of the losses, their sum, or the losses themselves.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "l1_loss",
-        {"prediction": prediction, "target": target},
-        {"reduce": reduce},
-        name,
-    )
+    return record_op("l1_loss", locals())
 
 
 def huber(
@@ -2301,12 +1864,7 @@ def huber(
         delta: the difference at which the loss becomes linear, above 0.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "huber",
-        {"prediction": prediction, "target": target},
-        {"reduce": reduce, "delta": delta},
-        name,
-    )
+    return record_op("huber", locals())
 
 
 def kl_div(
@@ -2331,12 +1889,7 @@ def kl_div(
         reduce: the result: the mean of the losses, their sum, or the losses themselves.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "kl_div",
-        {"log_prediction": log_prediction, "target": target},
-        {"reduce": reduce},
-        name,
-    )
+    return record_op("kl_div", locals())
 
 
 def cosine_similarity(
@@ -2361,20 +1914,10 @@ def cosine_similarity(
         epsilon: the minimum length, above 0; in float16 at least 2⁻¹⁴.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "cosine_similarity",
-        {"a": a, "b": b},
-        {"axis": axis, "epsilon": epsilon},
-        name,
-    )
+    return record_op("cosine_similarity", locals())
 
 
-def accuracy(
-    logits: Variable,
-    label: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def accuracy(logits: Variable, label: Variable, *, name: str | None = None) -> Variable:
     """The fraction of rows whose largest logit is that of the label. Of equal logits
     the first counts as the largest. A label outside [0, classes) is never right. A NaN
     in the logits makes the accuracy NaN.
@@ -2388,15 +1931,11 @@ def accuracy(
         label: integer, [batch, …], each in [0, classes).
         name: the name of the op; by default generated.
     """
-    return record_op("accuracy", {"logits": logits, "label": label}, {}, name)
+    return record_op("accuracy", locals())
 
 
 def top_k_accuracy(
-    logits: Variable,
-    label: Variable,
-    k: int,
-    *,
-    name: str | None = None,
+    logits: Variable, label: Variable, k: int, *, name: str | None = None
 ) -> Variable:
     """The fraction of rows whose label is among the k classes with the largest logits.
     Of equal logits, those of lower classes count as larger, so k = 1 is accuracy. A
@@ -2412,12 +1951,7 @@ def top_k_accuracy(
         k: the number of classes, at least 1.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "top_k_accuracy",
-        {"logits": logits, "label": label},
-        {"k": k},
-        name,
-    )
+    return record_op("top_k_accuracy", locals())
 
 
 def precision(
@@ -2447,12 +1981,7 @@ def precision(
             that of the largest logit, of equal ones the first.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "precision",
-        {"prediction": prediction, "label": label},
-        {"threshold": threshold, "logits": logits, "class_id": class_id},
-        name,
-    )
+    return record_op("precision", locals())
 
 
 def recall(
@@ -2482,12 +2011,7 @@ def recall(
             that of the largest logit, of equal ones the first.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "recall",
-        {"prediction": prediction, "label": label},
-        {"threshold": threshold, "logits": logits, "class_id": class_id},
-        name,
-    )
+    return record_op("recall", locals())
 
 
 def f1(
@@ -2517,12 +2041,7 @@ def f1(
             that of the largest logit, of equal ones the first.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "f1",
-        {"prediction": prediction, "label": label},
-        {"threshold": threshold, "logits": logits, "class_id": class_id},
-        name,
-    )
+    return record_op("f1", locals())
 
 
 def auc(
@@ -2549,19 +2068,11 @@ def auc(
         logits: whether predictions are logits, to which sigmoid is applied.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "auc",
-        {"prediction": prediction, "label": label},
-        {"bins": bins, "logits": logits},
-        name,
-    )
+    return record_op("auc", locals())
 
 
 def mean_absolute_error(
-    prediction: Variable,
-    target: Variable,
-    *,
-    name: str | None = None,
+    prediction: Variable, target: Variable, *, name: str | None = None
 ) -> Variable:
     """The mean of the absolute difference of a prediction and a target over all
     elements.
@@ -2575,19 +2086,11 @@ def mean_absolute_error(
         target: the same dtype and shape.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "mean_absolute_error",
-        {"prediction": prediction, "target": target},
-        {},
-        name,
-    )
+    return record_op("mean_absolute_error", locals())
 
 
 def root_mean_squared_error(
-    prediction: Variable,
-    target: Variable,
-    *,
-    name: str | None = None,
+    prediction: Variable, target: Variable, *, name: str | None = None
 ) -> Variable:
     """The square root of the mean squared difference of a prediction and a target over
     all elements. For an epoch or an evaluation it is the root of the mean over all
@@ -2602,19 +2105,10 @@ def root_mean_squared_error(
         target: the same dtype and shape.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "root_mean_squared_error",
-        {"prediction": prediction, "target": target},
-        {},
-        name,
-    )
+    return record_op("root_mean_squared_error", locals())
 
 
-def mean_metric(
-    x: Variable,
-    *,
-    name: str | None = None,
-) -> Variable:
+def mean_metric(x: Variable, *, name: str | None = None) -> Variable:
     """The mean of all elements, as a metric. Use `reduce_mean` for a mean that other
     ops use.
 
@@ -2626,7 +2120,7 @@ def mean_metric(
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("mean", {"x": x}, {}, name)
+    return record_op("mean", locals())
 
 
 def constant(
@@ -2649,20 +2143,10 @@ def constant(
         shape: the shape of the result.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "constant",
-        {},
-        {"value": value, "dtype": dtype, "shape": shape},
-        name,
-    )
+    return record_op("constant", locals())
 
 
-def dropout(
-    x: Variable,
-    rate: float,
-    *,
-    name: str | None = None,
-) -> Variable:
+def dropout(x: Variable, rate: float, *, name: str | None = None) -> Variable:
     """Dropout: in training, sets each element to 0 with probability `rate` and divides
     the others by 1 - rate; in evaluation, returns x. The mask is a function of the
     spec's seed, the op's name, the step and the row's index in the global batch, so it
@@ -2675,7 +2159,7 @@ def dropout(
         rate: the probability of a zero, in [0, 1).
         name: the name of the op; by default generated.
     """
-    return record_op("dropout", {"x": x}, {"rate": rate}, name)
+    return record_op("dropout", locals())
 
 
 def batch_norm(
@@ -2707,13 +2191,7 @@ def batch_norm(
             `bias`, `running_mean`, `running_variance`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "batch_norm",
-        {"x": x},
-        {"momentum": momentum, "epsilon": epsilon, "scope": scope},
-        name,
-        params,
-    )
+    return record_op("batch_norm", locals())
 
 
 def nce(
@@ -2751,19 +2229,7 @@ def nce(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "nce",
-        {"x": x, "label": label},
-        {
-            "classes": classes,
-            "num_sampled": num_sampled,
-            "sampler": sampler,
-            "remove_accidental_hits": remove_accidental_hits,
-            "reduce": reduce,
-        },
-        name,
-        params,
-    )
+    return record_op("nce", locals())
 
 
 def sampled_softmax(
@@ -2800,16 +2266,4 @@ def sampled_softmax(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op(
-        "sampled_softmax",
-        {"x": x, "label": label},
-        {
-            "classes": classes,
-            "num_sampled": num_sampled,
-            "sampler": sampler,
-            "remove_accidental_hits": remove_accidental_hits,
-            "reduce": reduce,
-        },
-        name,
-        params,
-    )
+    return record_op("sampled_softmax", locals())

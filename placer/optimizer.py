@@ -55,17 +55,7 @@ def Adadelta(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "adadelta",
-        {
-            "learning_rate": learning_rate,
-            "rho": rho,
-            "eps": eps,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("adadelta", locals())
 
 
 def Adagrad(
@@ -89,17 +79,7 @@ def Adagrad(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "adagrad",
-        {
-            "learning_rate": learning_rate,
-            "initial_accumulator_value": initial_accumulator_value,
-            "eps": eps,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("adagrad", locals())
 
 
 def Adam(
@@ -125,18 +105,7 @@ def Adam(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "adam",
-        {
-            "learning_rate": learning_rate,
-            "b1": b1,
-            "b2": b2,
-            "eps": eps,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("adam", locals())
 
 
 def Adamax(
@@ -162,18 +131,7 @@ def Adamax(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "adamax",
-        {
-            "learning_rate": learning_rate,
-            "b1": b1,
-            "b2": b2,
-            "eps": eps,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("adamax", locals())
 
 
 def AdamW(
@@ -200,19 +158,7 @@ def AdamW(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "adamw",
-        {
-            "learning_rate": learning_rate,
-            "b1": b1,
-            "b2": b2,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("adamw", locals())
 
 
 def Lamb(
@@ -240,19 +186,7 @@ def Lamb(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "lamb",
-        {
-            "learning_rate": learning_rate,
-            "b1": b1,
-            "b2": b2,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("lamb", locals())
 
 
 def Lars(
@@ -280,19 +214,7 @@ def Lars(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "lars",
-        {
-            "learning_rate": learning_rate,
-            "momentum": momentum,
-            "trust_coefficient": trust_coefficient,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("lars", locals())
 
 
 def Lion(
@@ -317,18 +239,7 @@ def Lion(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "lion",
-        {
-            "learning_rate": learning_rate,
-            "b1": b1,
-            "b2": b2,
-            "weight_decay": weight_decay,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("lion", locals())
 
 
 def Momentum(
@@ -350,16 +261,7 @@ def Momentum(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "momentum",
-        {
-            "learning_rate": learning_rate,
-            "momentum": momentum,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("momentum", locals())
 
 
 def Nadam(
@@ -384,18 +286,7 @@ def Nadam(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "nadam",
-        {
-            "learning_rate": learning_rate,
-            "b1": b1,
-            "b2": b2,
-            "eps": eps,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("nadam", locals())
 
 
 def Nesterov(
@@ -417,16 +308,7 @@ def Nesterov(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "nesterov",
-        {
-            "learning_rate": learning_rate,
-            "momentum": momentum,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("nesterov", locals())
 
 
 def RMSProp(
@@ -456,20 +338,7 @@ def RMSProp(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "rmsprop",
-        {
-            "learning_rate": learning_rate,
-            "decay": decay,
-            "eps": eps,
-            "initial_scale": initial_scale,
-            "centered": centered,
-            "momentum": momentum,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("rmsprop", locals())
 
 
 def SGD(
@@ -488,12 +357,4 @@ def SGD(
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
-    return make_optimizer(
-        "sgd",
-        {
-            "learning_rate": learning_rate,
-            "match": match,
-            "clip": clip,
-            "update": update,
-        },
-    )
+    return make_optimizer("sgd", locals())

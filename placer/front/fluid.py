@@ -110,7 +110,7 @@ def cast(x: Variable, dtype: str, *, name: str | None = None) -> Variable:
     narrow = current_program().precision == "float32" and dtype in ("int64", "uint64")
     if narrow and isinstance(x, Variable) and not x.type.is_float:
         dtype = NARROWER[dtype]
-    return record_op("cast", {"x": x}, {"dtype": dtype}, name)
+    return record_op("cast", {"x": x, "dtype": dtype, "name": name})
 
 
 def cross_entropy(
@@ -125,12 +125,12 @@ def cross_entropy(
     """
     is_valid = isinstance(input, Variable) and isinstance(label, Variable)
     if is_valid and len(label.shape) == len(input.shape) and label.shape[-1] == 1:
-        label = record_op("squeeze", {"x": label}, {"axis": -1})
+        label = record_op("squeeze", {"x": label, "axis": -1})
     # log softmax(log p) = log p for probabilities p. Clip p: log 0 is infinite.
-    positive = record_op("clip", {"x": input}, {"min": 1e-30})
-    logits = record_op("log", {"x": positive}, {})
+    positive = record_op("clip", {"x": input, "min": 1e-30})
+    logits = record_op("log", {"x": positive})
     return record_op(
-        "softmax_cross_entropy", {"logits": logits, "label": label}, {}, name
+        "softmax_cross_entropy", {"logits": logits, "label": label, "name": name}
     )
 
 
@@ -139,4 +139,4 @@ def mean(x: Variable, *, name: str | None = None) -> Variable:
 
     `mean_metric` is the op `mean` of a spec: a metric, which no op can use.
     """
-    return record_op("reduce_mean", {"x": x}, {}, name)
+    return record_op("reduce_mean", {"x": x, "name": name})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from placer.callsite import caller_span
@@ -10,66 +10,60 @@ from placer.config.checks import describe_value
 from placer.errors import SpecError
 from placer.front.program import OpRecord, Program, current_program
 from placer.front.variable import Variable
+from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
 from placer.spec.op_kinds import op_kinds
 
-Inputs = Mapping[str, Variable | Sequence[Variable] | None]
-"""The operands by name. None is an optional operand that is left out; a sequence is a
-variadic operand."""
 
-
-def record_op(
-    kind: str,
-    inputs: Inputs,
-    attrs: Mapping[str, Any],
-    name: str | None = None,
-    params: Mapping[str, Variable] | None = None,
-) -> Variable:
+def record_op(kind: str, arguments: Mapping[str, Any]) -> Variable:
     """Record an op with one result, and return the result."""
-    (value,) = record_ops(kind, inputs, attrs, name, params)
+    (value,) = record_ops(kind, arguments)
     return value
 
 
-def record_ops(
-    kind: str,
-    inputs: Inputs,
-    attrs: Mapping[str, Any],
-    name: str | None = None,
-    params: Mapping[str, Variable] | None = None,
-    out: Sequence[str] | None = None,
-) -> tuple[Variable, ...]:
+def record_ops(kind: str, arguments: Mapping[str, Any]) -> tuple[Variable, ...]:
     """Record an op and return its results. Attributes with default values are left out.
+
+    `arguments` are those of the op's function: its operands and attributes, `name`, and
+    `params` and `out` if it has them. An operand of None is an optional one that is
+    left out; a sequence is a variadic operand.
 
     Raises SpecError at the caller's line.
     """
     program, declared = current_program(), op_kinds()[kind].declaration
-    operands = _flatten_operands(kind, inputs)
+    operands = _flatten_operands(declared, arguments)
     names = [value.name for _, value in operands]
     entry: dict[str, Any] = {}
     if names:
         entry["in"] = [v for _, v in operands] if len(names) > 1 else operands[0][1]
-    defaults = {attr.name: attr for attr in declared.attrs}
-    entry |= {k: v for k, v in attrs.items() if not _is_default(v, defaults[k])}
-    if params:
-        entry["params"] = params
-    if out is not None:
-        entry["out"] = out
-    recorded = program.record(kind, entry, name)
+    entry |= {
+        attr.name: arguments[attr.name]
+        for attr in declared.attrs
+        if attr.name in arguments and not _is_default(arguments[attr.name], attr)
+    }
+    if arguments.get("params"):
+        entry["params"] = arguments["params"]
+    if arguments.get("out") is not None:
+        entry["out"] = arguments["out"]
+    recorded = program.record(kind, entry, arguments.get("name"))
     if isinstance(declared, Declaration) and declared.operand_names is not None:
         _check_operand_order(declared, [key for key, _ in operands], recorded, program)
     return recorded.values
 
 
-def _flatten_operands(kind: str, inputs: Inputs) -> list[tuple[str, Variable]]:
+def _flatten_operands(
+    declared: Declaration | Composite, arguments: Mapping[str, Any]
+) -> list[tuple[str, Variable]]:
     """Return the operands in order, each with its name."""
     operands = []
-    for key, value in inputs.items():
+    for key in (o.name for o in declared.operands if not o.parameter):
+        value = arguments.get(key)
         if value is None:
             continue
         for each in value if isinstance(value, list | tuple) else (value,):
             if not isinstance(each, Variable):
                 raise SpecError(
-                    f"'{key}' of {kind} must be a value of the program, not"
+                    f"'{key}' of {declared.kind} must be a value of the program, not"
                     f" {describe_value(each)}",
                     span=caller_span(),
                 )

@@ -11,7 +11,7 @@ import types
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from textwrap import indent, wrap
+from textwrap import wrap
 from typing import Any, Literal, Union, get_args, get_origin
 
 import placer
@@ -129,22 +129,24 @@ def _function(declaration: Declaration | Composite, aliases: dict[str, str]) -> 
     optional += ["out: Sequence[str] | None = None"] if many else []
     optional += ["name: str | None = None"]
     returns = "tuple[Variable, ...]" if many else "Variable"
-    arguments = [
-        json.dumps(declaration.kind),
-        _dict([o.name for o in operands]),
-        _dict([a.name for a in attrs]),
-        "name",
-        *(["params"] if has_parameters else ["None"] if many else []),
-        *(["out"] if many else []),
-    ]
+    kind = json.dumps(declaration.kind)
     lines = ["", ""]
     if declaration.kind in SPELLINGS:
-        lines.append(f'@fluid_keywords("{declaration.kind}")')
-    lines += [f"def {_name(declaration)}("]
-    lines += [f"    {parameter}," for parameter in (*required, "*", *optional)]
-    lines += [f") -> {returns}:", *_docstring(declaration, operands, many)]
-    lines += _return("record_ops" if many else "record_op", arguments)
+        lines.append(f"@fluid_keywords({kind})")
+    lines += _def(_name(declaration), (*required, "*", *optional), returns)
+    lines += _docstring(declaration, operands, many)
+    lines.append(f"    return record_op{'s' if many else ''}({kind}, locals())")
     return "\n".join(lines) + "\n"
+
+
+def _def(name: str, parameters: Sequence[str], returns: str) -> list[str]:
+    """Return the first lines of a function, as few as the formatter would make."""
+    joined = ", ".join(parameters)
+    if len(f"def {name}({joined}) -> {returns}:") <= WIDTH:
+        return [f"def {name}({joined}) -> {returns}:"]
+    on_one_line = len(f"    {joined}") <= WIDTH
+    inner = [f"    {joined}"] if on_one_line else [f"    {p}," for p in parameters]
+    return [f"def {name}(", *inner, f") -> {returns}:"]
 
 
 def _has_several_results(declaration: Declaration | Composite) -> bool:
@@ -192,23 +194,6 @@ def _wrap(text: str, first: int, rest: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _return(function: str, arguments: Sequence[str]) -> list[str]:
-    flat = f"    return {function}({', '.join(arguments)})"
-    if len(flat) <= WIDTH and "\n" not in flat:
-        return [flat]
-    items = [indent(f"{argument},", " " * 8) for argument in arguments]
-    return [f"    return {function}(", *items, "    )"]
-
-
-def _dict(names: Sequence[str]) -> str:
-    """Return the source of a dict from names to the variables of the same names."""
-    pairs = [f'"{name}": {name}' for name in names]
-    flat = "{" + ", ".join(pairs) + "}"
-    if len(flat) + 9 <= WIDTH:
-        return flat
-    return "{\n" + "".join(f"    {pair},\n" for pair in pairs) + "}"
 
 
 def _operand_type(operand: Operand) -> str:
@@ -287,18 +272,17 @@ def _rule(rule: optimizers.Rule) -> str:
         'update: Literal["sync"] = "sync"',
     ]
     keys = ["learning_rate", *rule.hyper, "match", "clip"]
-    lines = ["", "", f"def {_class(rule.name)}("]
-    lines += [f"    {parameter}," for parameter in parameters]
+    lines = ["", "", *_def(_class(rule.name), parameters, "Optimizer")]
     doc = rule.doc[0].upper() + rule.doc[1:]
-    lines += [") -> Optimizer:", *_wrap(f'"""{doc}.', 4, 4), "", "    Args:"]
+    lines += [*_wrap(f'"""{doc}.', 4, 4), "", "    Args:"]
     docs = {key: hyper.doc for key, hyper in rule.hyper.items()}
     for key in keys:
         lines += _wrap(f"{key}: {(docs | _SETTINGS)[key]}.", 8, 12)
     lines += _wrap(f"update: {_SETTINGS['update']}.", 8, 12)
-    lines.append('    """')
-    lines += _return(
-        "make_optimizer", [json.dumps(rule.name), _dict([*keys, "update"])]
-    )
+    lines += [
+        '    """',
+        f"    return make_optimizer({json.dumps(rule.name)}, locals())",
+    ]
     return "\n".join(lines) + "\n"
 
 
