@@ -11,14 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    LayerParameter,
-    Operand,
-    Types,
-)
+from placer.ops.declaration import Attr, Attrs, Case, LayerParameter, Operand, Types
+from placer.ops.operand import check_operands
 from placer.types import TensorType
 
 
@@ -55,7 +49,7 @@ class CompositeUse:
 class Composite:
     """Everything that a front end knows about a composite kind.
 
-    - `infer(types, attrs)`: the result types, as in `Declaration`; raises OpError.
+    - `result_types(types, attrs)`: the result types, as in `Declaration`.
     - `expand(use)`: yields the ops of the graph, in program order.
     - `parameters(types, attrs)`: the parameters that the composite creates.
     """
@@ -63,7 +57,7 @@ class Composite:
     kind: str
     doc: str
     operands: tuple[Operand, ...]
-    infer: Callable[[Types, Attrs], tuple[TensorType, ...]]
+    result_types: Callable[[Types, Attrs], tuple[TensorType, ...]]
     expand: Callable[[CompositeUse], Iterator[Part]]
     attrs: tuple[Attr, ...] = ()
     parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
@@ -71,6 +65,11 @@ class Composite:
     source: str = ""
     cases: tuple[Case, ...] = ()
     example: str = ""
+
+    def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+        """Return the result types; raise OpError for an invalid operand or attribute."""
+        check_operands(self.kind, self.operands, types)
+        return self.result_types(types, attrs)
 
 
 def derive_stream(seed: int, name: str) -> int:

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from placer.config.metrics import Finalizer
+from placer.ops.operand import INTEGERS as INTEGERS
+from placer.ops.operand import Operand as Operand
+from placer.ops.operand import Types as Types
+from placer.ops.operand import check_operands
 from placer.types import TensorType
 
 Attrs = Mapping[str, Any]
-Types = Sequence[TensorType]
 BatchRule = Literal["rows", "reduce", "whole"]
 
 
@@ -38,19 +41,10 @@ class Attr:
     compiler_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """One operand of an op.
-
-    A `variadic` operand stands for one or more values and is the last. A `parameter` is
-    created by the op itself if it is written as a layer.
-    """
-
-    name: str
-    doc: str = ""
-    optional: bool = False
-    variadic: bool = False
-    parameter: bool = False
+def float_dtype(doc: str, *, for_parameters: bool = False) -> Attr:
+    """Return the attribute `dtype`, a float dtype, by default float32."""
+    choices = ("float16", "bfloat16", "float32", "float64")
+    return Attr("dtype", str, doc, "float32", False, choices, for_parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +71,16 @@ class Case:
     attrs: Attrs = field(default_factory=dict)
 
 
+def first_type(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    """`Declaration.result_types` of an op with a result of the first operand's type."""
+    return (types[0],)
+
+
+def rowwise(types: Types, attrs: Attrs) -> BatchRule:
+    """The batch rule of an op whose row i depends only on row i of its operands."""
+    return "rows"
+
+
 def no_bounds(types: Types, attrs: Attrs) -> Mapping[int, int]:
     """`Declaration.index_bounds` of an op that accepts all values."""
     return {}
@@ -94,12 +98,14 @@ class Declaration:
     The callables take the operand types, without absent optional operands, and the
     attributes, with defaults.
 
-    - `infer(types, attrs)`: the result types; raises OpError.
+    - `result_types(types, attrs)`: the result types, given operands of the number and
+      dtypes that `operands` declares; by default the type of the first operand. Raises
+      OpError. Everyone else calls `infer`.
     - `results`: the names of the results. If `variadic`, the only name stands for as
       many results as `infer` returns.
-    - `batch_rule(types, attrs)`: `rows`, `reduce` or `whole`. Called only if an operand
-      has rows. If a `rows` op has a result without rows, that result is a sum over
-      rows.
+    - `batch_rule(types, attrs)`: `rows`, the default, `reduce` or `whole`. Called only
+      if an operand has rows. If a `rows` op has a result without rows, that result is a
+      sum over rows.
     - `linear(types, attrs)`: groups of operand indices in which the op is jointly
       linear while the other operands are constant. A partial value (P) passes through a
       group.
@@ -107,8 +113,8 @@ class Declaration:
     - `residuals(types, attrs)`: types of what the backward needs besides those
       operands.
     - `flops(types, attrs)`, `grad_flops(types, attrs, wrt)`: floating-point operations
-      of the forward, and of the backward for the operands `wrt`. The types are free of
-      `batch`. As in XLA's cost analysis, a multiplication and an addition are two
+      of the forward, and of the backward for the operands `wrt`; by default 0. The types
+      are free of `batch`. As in XLA's cost analysis, a multiplication and an addition are two
       operations, and an elementwise function such as exp or tanh is one per element.
     - `takes_count(types, attrs)`: whether the function has an argument `count`, the
       number of rows of the global batch, because it divides by it or builds that many.
@@ -130,10 +136,14 @@ class Declaration:
     kind: str
     doc: str
     operands: tuple[Operand, ...]
-    infer: Callable[[Types, Attrs], tuple[TensorType, ...]]
-    batch_rule: Callable[[Types, Attrs], BatchRule]
-    flops: Callable[[Types, Attrs], int]
-    grad_flops: Callable[[Types, Attrs, Sequence[int]], int]
+    result_types: Callable[[Types, Attrs], tuple[TensorType, ...]] = field(
+        default=first_type
+    )
+    batch_rule: Callable[[Types, Attrs], BatchRule] = field(default=rowwise)
+    flops: Callable[[Types, Attrs], int] = field(default=lambda types, attrs: 0)
+    grad_flops: Callable[[Types, Attrs, Sequence[int]], int] = field(
+        default=lambda types, attrs, wrt: 0
+    )
     attrs: tuple[Attr, ...] = ()
     results: tuple[str, ...] = ("out",)
     variadic: bool = False
@@ -158,6 +168,12 @@ class Declaration:
     source: str = ""
     cases: tuple[Case, ...] = ()
     example: str = ""
+
+    def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+        """Return the result types; raise OpError for an invalid operand or attribute."""
+        if self.operand_names is None:
+            check_operands(self.kind, self.operands, types)
+        return self.result_types(types, attrs)
 
     def result_names(self, count: int) -> tuple[str, ...]:
         """Return the names of `count` results: those declared, or `out0`, `out1`, …"""

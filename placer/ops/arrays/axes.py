@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
-from placer.ops.common.checks import check_arity, rowwise
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -34,7 +33,6 @@ def _permutation(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
 
 
 def _infer_transpose(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("transpose", _OPERANDS, types)
     (x,) = types
     return (TensorType(x.dtype, tuple(x.shape[i] for i in _permutation(x, attrs))),)
 
@@ -50,8 +48,6 @@ TRANSPOSE = Declaration(
     _OPERANDS,
     _infer_transpose,
     _rows_transpose,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     attrs=(
         Attr(
             "perm",
@@ -72,7 +68,6 @@ TRANSPOSE = Declaration(
 
 
 def _infer_squeeze(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("squeeze", _OPERANDS, types)
     (x,) = types
     removed = normalize_axes("squeeze", attrs, x.rank)
     for axis in removed:
@@ -92,9 +87,6 @@ SQUEEZE = Declaration(
     " row.",
     _OPERANDS,
     _infer_squeeze,
-    rowwise,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     attrs=(Attr("axis", int | list[int], "the axes to remove", required=True),),
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[i, 0]",
@@ -115,7 +107,6 @@ def _new_axes(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
 
 
 def _infer_expand(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("expand_dims", _OPERANDS, types)
     (x,) = types
     shape: list[Dim] = list(x.shape)
     for axis in _new_axes(x, attrs):
@@ -135,8 +126,6 @@ EXPAND_DIMS = Declaration(
     _OPERANDS,
     _infer_expand,
     _rows_expand,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     attrs=(
         Attr(
             "axis",

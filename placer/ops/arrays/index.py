@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    check_arity,
-    normalize_axis,
-    require_integer,
-    rowwise,
-)
+from placer.ops.common.checks import normalize_axis, without
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -19,6 +15,8 @@ from placer.ops.declaration import (
     Declaration,
     Operand,
     Types,
+    float_dtype,
+    rowwise,
 )
 from placer.types import TensorType
 
@@ -29,37 +27,46 @@ _OUTSIDE = (
 )
 
 
-def _check_indices(kind: str, operands: Sequence[Operand], types: Types) -> None:
-    check_arity(kind, operands, types)
+def _check_indices(kind: str, types: Types) -> None:
     if types[1].dtype not in ("int32", "int64"):
         raise OpError(
             f"{kind} needs int32 or int64 indices, 'indices' is {types[1]}", operand=1
         )
 
 
-def _grad_flops(
+def _declare(
+    kind: str,
+    doc: str,
+    operands: tuple[Operand, ...],
     infer: Callable[[Types, Attrs], tuple[TensorType, ...]],
-) -> Callable[[Types, Attrs, Sequence[int]], int]:
-    """Count one addition for each selected element."""
-
-    def grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-        return infer(types, attrs)[0].numel() * (0 in wrt)
-
-    return grad_flops
-
-
-def _index_bounds(kind: str) -> Callable[[Types, Attrs], dict[int, int]]:
-    """Return `index_bounds`: the size of the axis, if an index outside gives NaN.
-
-    For an integer x an index outside gives a number with a meaning of its own.
-    """
+    rule: Callable[[Types, Attrs], BatchRule],
+    axis: int,
+    **texts: Any,
+) -> Declaration:
+    """Declare the selection of elements of x by indices along an axis."""
 
     def index_bounds(types: Types, attrs: Attrs) -> dict[int, int]:
+        # For an integer x an index outside gives a number with a meaning of its own
         x = types[0]
         size = x.shape[normalize_axis(kind, attrs["axis"], x.rank)]
         return {1: size} if x.is_float and isinstance(size, int) else {}
 
-    return index_bounds
+    return Declaration(
+        kind,
+        doc + _OUTSIDE,
+        operands,
+        infer,
+        rule,
+        # one addition for each selected element
+        grad_flops=lambda types, attrs, wrt: (
+            infer(types, attrs)[0].numel() * (0 in wrt)
+        ),
+        attrs=(Attr("axis", int, "the axis that is indexed", default=axis),),
+        linear=lambda types, attrs: ((0,),),
+        saves=lambda types, attrs: (1,),
+        index_bounds=index_bounds,
+        **texts,
+    )
 
 
 _GATHER = (
@@ -69,7 +76,7 @@ _GATHER = (
 
 
 def _infer_gather(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_indices("gather", _GATHER, types)
+    _check_indices("gather", types)
     x, indices = types
     axis = normalize_axis("gather", attrs["axis"], x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
@@ -84,19 +91,14 @@ def _rows_gather(types: Types, attrs: Attrs) -> BatchRule:
     return "whole" if indices.has_rows else "rows"
 
 
-GATHER = Declaration(
+GATHER = _declare(
     "gather",
     "Selects slices of x by their indices along an axis. The result has the shape of x"
-    " with the axis replaced by the dimensions of `indices`." + _OUTSIDE,
+    " with the axis replaced by the dimensions of `indices`.",
     _GATHER,
     _infer_gather,
     _rows_gather,
-    lambda types, attrs: 0,
-    _grad_flops(_infer_gather),
-    attrs=(Attr("axis", int, "the axis that is indexed", default=0),),
-    linear=lambda types, attrs: ((0,),),
-    saves=lambda types, attrs: (1,),
-    index_bounds=_index_bounds("gather"),
+    0,
     formula="out[a, i, b] = x[a, indices[i], b]",
     source="numpy.take, tf.gather",
     cases=(
@@ -113,18 +115,13 @@ _ALONG = (
 )
 
 
-def _without(shape: Sequence[object], axis: int) -> list[object]:
-    return [*shape[:axis], *shape[axis + 1 :]]
-
-
 def _infer_take_along_axis(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_indices("take_along_axis", _ALONG, types)
+    _check_indices("take_along_axis", types)
     x, indices = types
     axis = normalize_axis("take_along_axis", attrs["axis"], x.rank)
-    if indices.rank != x.rank or (
-        _without(indices.shape, axis) != _without(x.shape, axis)
-    ):
-        short = _without(x.shape, axis) == list(indices.shape)
+    others = without(x.shape, axis)
+    if indices.rank != x.rank or without(indices.shape, axis) != others:
+        short = indices.shape == others
         raise OpError(
             f"take_along_axis needs operands that differ at axis {axis} only,"
             f" 'x' is {x}, 'indices' is {indices}",
@@ -140,19 +137,14 @@ def _rows_take_along_axis(types: Types, attrs: Attrs) -> BatchRule:
     return "whole" if first and x.has_rows else "rows"
 
 
-TAKE_ALONG_AXIS = Declaration(
+TAKE_ALONG_AXIS = _declare(
     "take_along_axis",
     "Selects elements of x along an axis, with separate indices for each position of"
-    " the other axes. The result has the shape of `indices`." + _OUTSIDE,
+    " the other axes. The result has the shape of `indices`.",
     _ALONG,
     _infer_take_along_axis,
     _rows_take_along_axis,
-    lambda types, attrs: 0,
-    _grad_flops(_infer_take_along_axis),
-    attrs=(Attr("axis", int, "the axis that is indexed", default=-1),),
-    linear=lambda types, attrs: ((0,),),
-    saves=lambda types, attrs: (1,),
-    index_bounds=_index_bounds("take_along_axis"),
+    -1,
     formula="out[a, i] = x[a, indices[a, i]]",
     source="numpy.take_along_axis, torch.gather",
     cases=(
@@ -163,12 +155,10 @@ TAKE_ALONG_AXIS = Declaration(
     example="{name: own, op: take_along_axis, in: [logits, label]}",
 )
 
-_ONE_HOT_OPERANDS = (Operand("ids", "integer, any shape"),)
+_ONE_HOT_OPERANDS = (Operand("ids", "integer, any shape", dtype="integer"),)
 
 
 def _infer_one_hot(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("one_hot", _ONE_HOT_OPERANDS, types)
-    require_integer("one_hot", "ids", types, 0)
     if attrs["classes"] < 1:
         raise OpError(
             f"one_hot needs at least 1 class, not {attrs['classes']}", attr="classes"
@@ -184,16 +174,9 @@ ONE_HOT = Declaration(
     _infer_one_hot,
     rowwise,
     lambda types, attrs: types[0].numel() * int(attrs["classes"]),
-    lambda types, attrs, wrt: 0,
     attrs=(
         Attr("classes", int, "the size of the new axis", required=True),
-        Attr(
-            "dtype",
-            str,
-            "the dtype of the result",
-            default="float32",
-            choices=("float16", "bfloat16", "float32", "float64"),
-        ),
+        float_dtype("the dtype of the result"),
     ),
     differentiable=False,
     formula="out[i, c] = 1 where ids[i] = c, else 0",

@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, normalize_axis, require_float, rowwise
+from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.declaration import (
     Attr,
     Attrs,
-    BatchRule,
     Case,
     Declaration,
     Operand,
     Types,
+    rowwise,
 )
 from placer.types import BATCH, TensorType
 
-_OPERANDS = (Operand("x", "float, at least one dimension"),)
-
-
-def _check(kind: str, types: Types) -> None:
-    check_arity(kind, _OPERANDS, types)
-    require_float(kind, "x", types, 0)
+_OPERANDS = (Operand("x", "float, at least one dimension", dtype="float"),)
 
 
 def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check("top_k", types)
     (x,), k = types, attrs["k"]
     if not x.rank or x.shape[-1] == BATCH:
         raise OpError(
@@ -65,7 +59,6 @@ _ATTRS = (
 
 def _infer_arg(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        _check(kind, types)
         (x,) = types
         axis = normalize_axis(kind, attrs["axis"], x.rank)
         if x.shape[axis] == 0:
@@ -78,12 +71,6 @@ def _infer_arg(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
     return infer
 
 
-def _rows_arg(types: Types, attrs: Attrs) -> BatchRule:
-    return (
-        "whole" if normalize_axis("arg", attrs["axis"], types[0].rank) == 0 else "rows"
-    )
-
-
 def _declare_arg(kind: str, adjective: str) -> Declaration:
     return Declaration(
         kind,
@@ -91,9 +78,8 @@ def _declare_arg(kind: str, adjective: str) -> Declaration:
         " the first is chosen, and NaN before any number. It has no gradient.",
         _OPERANDS,
         _infer_arg(kind),
-        _rows_arg,
+        rule_along_axis,
         lambda types, attrs: types[0].numel(),
-        lambda types, attrs, wrt: 0,
         attrs=_ATTRS,
         differentiable=False,
         formula=f"out = {kind} x",

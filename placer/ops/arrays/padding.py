@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, is_in_range, rowwise
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.common.checks import is_in_range
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Case,
+    Declaration,
+    Operand,
+    Types,
+    rowwise,
+)
 from placer.types import BATCH, Dim, TensorType
 
 _OPERANDS = (Operand("x", "any dtype, at least one dimension"),)
@@ -40,7 +48,6 @@ def _padded_size(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Di
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("pad", _OPERANDS, types)
     (x,), paddings = types, attrs["paddings"]
     if not x.rank:
         raise OpError(f"pad needs a dimension, 'x' is {x}", operand=0)

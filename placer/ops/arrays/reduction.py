@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
+from itertools import chain
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, normalize_axis, require_float
+from placer.ops.common.checks import normalize_axis
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -15,16 +16,11 @@ from placer.ops.declaration import (
     Operand,
     Types,
 )
-from placer.types import Dim, TensorType
+from placer.types import TensorType
 
-_OPERANDS = (Operand("x", "float, any shape"),)
+_OPERANDS = (Operand("x", "float, any shape", dtype="float"),)
 _ATTRS = (
-    Attr(
-        "axis",
-        int | list[int] | None,
-        "the axes to reduce; null: all",
-        default=None,
-    ),
+    Attr("axis", int | list[int] | None, "the axes to reduce; null: all", default=None),
     Attr("keepdims", bool, "whether to keep the axes with size 1", default=False),
 )
 
@@ -49,34 +45,19 @@ def normalize_axes(
     return tuple(sorted(axes))
 
 
-def _infer(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        check_arity(kind, _OPERANDS, types)
-        require_float(kind, "x", types, 0)
-        reduced = normalize_axes(kind, attrs, types[0].rank)
-        shape: list[Dim] = []
-        for axis, dim in enumerate(types[0].shape):
-            if axis not in reduced:
-                shape.append(dim)
-            elif attrs["keepdims"]:
-                shape.append(1)
-        return (TensorType(types[0].dtype, tuple(shape)),)
-
-    return infer
+def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    reduced = normalize_axes(kind, attrs, types[0].rank)
+    kept = (1,) if attrs["keepdims"] else ()
+    dims = [kept if i in reduced else (d,) for i, d in enumerate(types[0].shape)]
+    return (TensorType(types[0].dtype, tuple(chain(*dims))),)
 
 
 def _rows(types: Types, attrs: Attrs) -> BatchRule:
     return "reduce" if 0 in normalize_axes("reduce", attrs, types[0].rank) else "rows"
 
 
-def _takes_count(types: Types, attrs: Attrs) -> bool:
-    return types[0].has_rows and 0 in normalize_axes(
-        "reduce_mean", attrs, types[0].rank
-    )
-
-
 def _result_elements(types: Types, attrs: Attrs) -> int:
-    return _infer("reduce")(types, attrs)[0].numel()
+    return _infer("reduce", types, attrs)[0].numel()
 
 
 _CASES = (
@@ -89,10 +70,9 @@ REDUCE_SUM = Declaration(
     "reduce_sum",
     "The sum over axes, 0 if there are no elements. Half floats are summed in float32.",
     _OPERANDS,
-    _infer("reduce_sum"),
+    partial(_infer, "reduce_sum"),
     _rows,
     lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: 0,
     attrs=_ATTRS,
     linear=lambda types, attrs: ((0,),),
     formula="out = Σ x",
@@ -104,31 +84,29 @@ REDUCE_MEAN = Declaration(
     "The mean over axes. Over the batch, it divides by the rows of the global batch."
     " Half floats are summed in float32.",
     _OPERANDS,
-    _infer("reduce_mean"),
+    partial(_infer, "reduce_mean"),
     _rows,
     lambda types, attrs: types[0].numel() + _result_elements(types, attrs),
     lambda types, attrs, wrt: _result_elements(types, attrs) * len(wrt),
     attrs=_ATTRS,
     linear=lambda types, attrs: ((0,),),
-    takes_count=_takes_count,
+    takes_count=lambda types, attrs: (
+        types[0].has_rows and _rows(types, attrs) == "reduce"
+    ),
     formula="out = Σ x / n, where n is the number of elements in each sum",
     cases=_CASES,
     example="{name: pooled, op: reduce_mean, in: tokens, axis: 1}",
 )
 
 
-def _infer_extremum(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        results = _infer(kind)(types, attrs)
-        for axis in normalize_axes(kind, attrs, types[0].rank):
-            if types[0].shape[axis] == 0:
-                raise OpError(
-                    f"{kind} finds no element along axis {axis} of 'x' {types[0]}",
-                    attr="axis",
-                )
-        return results
-
-    return infer
+def _infer_extremum(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    for axis in normalize_axes(kind, attrs, types[0].rank):
+        if types[0].shape[axis] == 0:
+            raise OpError(
+                f"{kind} finds no element along axis {axis} of 'x' {types[0]}",
+                attr="axis",
+            )
+    return _infer(kind, types, attrs)
 
 
 def _rows_extremum(types: Types, attrs: Attrs) -> BatchRule:
@@ -142,7 +120,7 @@ def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
         " are equal to the result share the gradient evenly, as in JAX. Over the batch,"
         " the batch rule is `whole`.",
         _OPERANDS,
-        _infer_extremum(kind),
+        partial(_infer_extremum, kind),
         _rows_extremum,
         lambda types, attrs: types[0].numel(),
         lambda types, attrs, wrt: (

@@ -92,11 +92,7 @@ def _first_mask(which: str, axes: tuple[int, ...], x: jax.Array) -> jax.Array:
 
 
 def _extremum_backward(
-    which: str,
-    axes: tuple[int, ...],
-    keepdims: bool,
-    mask: jax.Array,
-    dy: jax.Array,
+    which: str, axes: tuple[int, ...], keepdims: bool, mask: jax.Array, dy: jax.Array
 ) -> tuple[jax.Array]:
     # dx = dy / n where x = y, else 0, where n counts these elements
     wide = widen(dy if keepdims else jnp.expand_dims(dy, axes))

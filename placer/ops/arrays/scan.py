@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from placer.ops.common.checks import check_arity, normalize_axis, require_float
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    BatchRule,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
+from placer.ops.common.checks import normalize_axis, rule_along_axis
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import TensorType
 
-_OPERANDS = (Operand("x", "float, at least one dimension"),)
+_OPERANDS = (Operand("x", "float, at least one dimension", dtype="float"),)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("cumsum", _OPERANDS, types)
-    require_float("cumsum", "x", types, 0)
     normalize_axis("cumsum", attrs["axis"], types[0].rank)
     return (types[0],)
-
-
-def _rows(types: Types, attrs: Attrs) -> BatchRule:
-    axis = normalize_axis("cumsum", attrs["axis"], types[0].rank)
-    return "whole" if axis == 0 else "rows"
 
 
 CUMSUM = Declaration(
@@ -34,7 +19,7 @@ CUMSUM = Declaration(
     "The cumulative sum along an axis. Half floats are summed in float32.",
     _OPERANDS,
     _infer,
-    _rows,
+    rule_along_axis,
     lambda types, attrs: types[0].numel(),
     lambda types, attrs, wrt: types[0].numel() * len(wrt),
     attrs=(
@@ -50,10 +35,7 @@ CUMSUM = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[0] + … + x[i]",
     source="numpy.cumsum; reverse and exclusive as in TensorFlow",
-    cases=(
-        Case(("float32[batch, 20]",)),
-        Case(("float32[batch, 20]",), {"axis": 0}),
-    ),
+    cases=(Case(("float32[batch, 20]",)), Case(("float32[batch, 20]",), {"axis": 0})),
     example="{name: survival, op: cumsum, in: hazard}",
 )
 

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    check_arity,
-    count_elements,
-    normalize_axis,
-    require_same_dtype,
-    rowwise,
-)
+from placer.ops.common.checks import count_elements, normalize_axis, without
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -21,11 +15,16 @@ from placer.ops.declaration import (
     Declaration,
     Operand,
     Types,
+    rowwise,
 )
 from placer.types import BATCH, Dim, TensorType
 
 _RESHAPE = (Operand("x", "any dtype and shape"),)
-_CONCAT = (Operand("xs", "one dtype, and one shape except for `axis`", variadic=True),)
+_CONCAT = (
+    Operand(
+        "xs", "one dtype, and one shape except for `axis`", variadic=True, same=True
+    ),
+)
 
 
 def _error(message: str, hint: str | None = None) -> OpError:
@@ -39,7 +38,6 @@ def _count_dims(shape: Sequence[Dim]) -> tuple[int, int]:
 
 
 def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("reshape", _RESHAPE, types)
     (x,) = types
     shape: list[Dim] = list(attrs["shape"])
     _check_dims(shape)
@@ -97,8 +95,6 @@ RESHAPE = Declaration(
     _RESHAPE,
     _infer_reshape,
     _rows_reshape,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     attrs=(
         Attr(
             "shape",
@@ -120,13 +116,12 @@ RESHAPE = Declaration(
 
 
 def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("concat", _CONCAT, types)
-    require_same_dtype("concat", [f"xs[{i}]" for i in range(len(types))], types)
     first = types[0]
     axis = normalize_axis("concat", attrs["axis"], first.rank)
     total = 0
     for index, type_ in enumerate(types):
-        if type_.rank != first.rank or _without(type_, axis) != _without(first, axis):
+        same = without(type_.shape, axis) == without(first.shape, axis)
+        if type_.rank != first.rank or not same:
             raise OpError(
                 f"concat needs operands that differ at axis {axis} only,"
                 f" 'xs[0]' is {first}, 'xs[{index}]' is {type_}",
@@ -144,18 +139,11 @@ def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(first.dtype, shape),)
 
 
-def _without(type_: TensorType, axis: int) -> tuple[Dim, ...]:
-    return type_.shape[:axis] + type_.shape[axis + 1 :]
-
-
 CONCAT = Declaration(
     "concat",
     "Concatenates values along an axis, which cannot be the batch.",
     _CONCAT,
     _infer_concat,
-    rowwise,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     attrs=(Attr("axis", int, "the axis to concatenate along", default=-1),),
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = xs[0], xs[1], … along axis",
@@ -172,7 +160,6 @@ def _flat_axis(x: TensorType, axis: int) -> int:
 
 
 def _infer_flatten(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("flatten", _FLATTEN, types)
     (x,) = types
     if not x.rank:
         raise OpError(f"flatten needs a dimension, 'x' is {x}", operand=0)
@@ -195,9 +182,6 @@ FLATTEN = Declaration(
     " dimension of 1 is added.",
     _FLATTEN,
     _infer_flatten,
-    rowwise,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     attrs=(Attr("axis", int, "the first dimension to join", default=1),),
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[i] in row-major order",
@@ -214,7 +198,6 @@ _TILE = (Operand("x", "any dtype and shape"),)
 
 
 def _infer_tile(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("tile", _TILE, types)
     (x,), repeats = types, attrs["repeats"]
     if len(repeats) != x.rank:
         raise OpError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
-from placer.ops.common.checks import check_arity, normalize_axis, rowwise
+from placer.ops.common.checks import normalize_axis
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -33,14 +33,12 @@ def _sizes(x: TensorType, axis: int, sections: int | Sequence[int]) -> tuple[int
         raise OpError("split needs at least 2 sections", attr="sections")
     if not fits:
         raise OpError(
-            f"split cannot make {described} of axis {axis} of 'x' {x}",
-            attr="sections",
+            f"split cannot make {described} of axis {axis} of 'x' {x}", attr="sections"
         )
     return sizes
 
 
 def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("split", _SPLIT, types)
     (x,) = types
     axis = normalize_axis("split", attrs["axis"], x.rank)
     return tuple(
@@ -55,9 +53,6 @@ SPLIT = Declaration(
     " of `concat`.",
     _SPLIT,
     _infer_split,
-    rowwise,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     attrs=(
         Attr(
             "sections",
@@ -119,7 +114,6 @@ def _indices(
 
 
 def _infer_slice(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("slice", _SLICE, types)
     (x,), axes = types, attrs["axis"]
     normalize_axes("slice", attrs, x.rank)  # raises if an axis is named twice
     axes = (axes,) if isinstance(axes, int) else axes
@@ -138,9 +132,6 @@ SLICE = Declaration(
     " negative bound counts from the end, a negative step goes backwards.",
     _SLICE,
     _infer_slice,
-    rowwise,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     attrs=(
         Attr(
             "axis",

@@ -7,59 +7,8 @@ from collections.abc import Sequence
 from math import isfinite, prod
 
 from placer.errors import OpError
-from placer.ops.declaration import Attrs, BatchRule, Operand, Types
+from placer.ops.declaration import Attrs, BatchRule, Types
 from placer.types import BATCH, FLOATS, ITEM_BYTES, Dim
-
-INTEGERS = frozenset(
-    {"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"}
-)
-
-
-def check_arity(kind: str, operands: Sequence[Operand], types: Types) -> None:
-    """Raise OpError if the number of operands is not one that `operands` allows."""
-    minimum = sum(not operand.optional for operand in operands)
-    maximum = None if operands and operands[-1].variadic else len(operands)
-    if len(types) < minimum or (maximum is not None and len(types) > maximum):
-        bounds = f"at least {minimum}" if maximum is None else f"{minimum}"
-        if maximum is not None and maximum != minimum:
-            bounds = f"{minimum} to {maximum}"
-        names = ", ".join(operand.name for operand in operands)
-        noun = "operand" if bounds.endswith("1") else "operands"
-        raise OpError(f"{kind} needs {bounds} {noun} ({names}), {len(types)} given")
-
-
-def require_float(kind: str, name: str, types: Types, index: int) -> None:
-    """Raise OpError if operand `index` does not have a float dtype."""
-    if not types[index].is_float:
-        raise OpError(
-            f"{kind} needs a float operand as '{name}', not {types[index]}",
-            operand=index,
-        )
-
-
-def require_integer(kind: str, name: str, types: Types, index: int) -> None:
-    """Raise OpError if operand `index` does not have an integer dtype."""
-    if types[index].dtype not in INTEGERS:
-        raise OpError(
-            f"{kind} needs an integer operand as '{name}', not {types[index]}",
-            operand=index,
-        )
-
-
-def require_same_dtype(kind: str, names: Sequence[str], types: Types) -> None:
-    """Raise OpError if an operand does not have the dtype of the first.
-
-    The last of `names` is used for all operands beyond them.
-    """
-    for index, type_ in enumerate(types):
-        if type_.dtype != types[0].dtype:
-            name = names[min(index, len(names) - 1)]
-            raise OpError(
-                f"{kind} needs operands of one dtype,"
-                f" '{names[0]}' is {types[0]}, '{name}' is {type_}",
-                operand=index,
-            )
-
 
 _LARGEST_FINITE = {
     "float16": 65504.0,
@@ -129,9 +78,14 @@ def broadcast_rule(types: Types, result: Sequence[Dim]) -> BatchRule:
     return "rows" if first else "whole"
 
 
-def rowwise(types: Types, attrs: Attrs) -> BatchRule:
-    """The batch rule of an op whose row i depends only on row i of its operands."""
-    return "rows"
+def rule_along_axis(types: Types, attrs: Attrs) -> BatchRule:
+    """The batch rule of an op that mixes what is along the attribute `axis`."""
+    return "whole" if attrs["axis"] % types[0].rank == 0 else "rows"
+
+
+def without(shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
+    """Return a shape without one of its dimensions."""
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def is_static(shape: Sequence[Dim]) -> bool:

@@ -15,10 +15,7 @@ def types_by_name(names: Sequence[str], types: Types) -> dict[str, TensorType]:
 
 
 def require_shapes(
-    kind: str,
-    names: Sequence[str],
-    types: Types,
-    shapes: Mapping[str, Sequence[Dim]],
+    kind: str, names: Sequence[str], types: Types, shapes: Mapping[str, Sequence[Dim]]
 ) -> None:
     """Raise OpError if an operand named in `shapes` has another dtype or shape.
 

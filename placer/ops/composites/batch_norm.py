@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, require_float
 from placer.ops.composite import Composite, CompositeUse, Part
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    LayerParameter,
-    Operand,
-    Types,
-)
+from placer.ops.declaration import Attr, Attrs, Case, LayerParameter, Operand, Types
+from placer.ops.operand import check_layer
 from placer.types import BATCH, TensorType
 
 _OPERANDS = (
-    Operand("x", "float, [batch, …, channels]"),
+    Operand("x", "float, [batch, …, channels]", dtype="float"),
     Operand("scale", "[channels]", parameter=True),
     Operand("bias", "[channels]", parameter=True),
     Operand("running_mean", "[channels], not trained", parameter=True),
@@ -27,13 +20,11 @@ _OPERANDS = (
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("batch_norm", _OPERANDS, types)
     _channel_type(types, attrs)
     return (types[0],)
 
 
 def _channel_type(types: Types, attrs: Attrs) -> TensorType:
-    require_float("batch_norm", "x", types, 0)
     x = types[0]
     if not x.has_rows or x.rank < 2 or x.shape[-1] == BATCH:
         raise OpError(
@@ -55,10 +46,7 @@ def _channel_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    if len(types) != 1:
-        raise OpError(
-            f"batch_norm needs 1 operand (x) beside its parameters, {len(types)} given"
-        )
+    check_layer("batch_norm", _OPERANDS, types)
     channel = _channel_type(types, attrs)
     return (
         LayerParameter("scale", channel, "ones"),

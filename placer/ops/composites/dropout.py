@@ -6,17 +6,14 @@ from collections.abc import Iterator
 
 from placer.config.sources import POSITION
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, require_float
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
 from placer.ops.declaration import Attr, Attrs, Case, Operand, Types
 from placer.types import TensorType
 
-_OPERANDS = (Operand("x", "float, [batch, …]"),)
+_OPERANDS = (Operand("x", "float, [batch, …]", dtype="float"),)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("dropout", _OPERANDS, types)
-    require_float("dropout", "x", types, 0)
     if not types[0].has_rows:
         raise OpError(f"dropout needs rows, 'x' is {types[0]}", operand=0)
     if not 0 <= attrs["rate"] < 1:
@@ -29,10 +26,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 def _expand(use: CompositeUse) -> Iterator[Part]:
     (x,) = use.operands
-    attrs = {
-        "rate": use.attrs["rate"],
-        "stream": derive_stream(use.seed, use.name),
-    }
+    attrs = {"rate": use.attrs["rate"], "stream": derive_stream(use.seed, use.name)}
     yield Part("drop", (x, POSITION), (".dropped",), attrs)
     yield Part("if_training", (f"{use.name}.dropped", x))
 

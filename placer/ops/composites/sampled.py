@@ -2,85 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 from placer.config.sources import POSITION
-from placer.errors import OpError
-from placer.ops.common.checks import check_arity
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
-from placer.ops.declaration import Attr, Attrs, Case, LayerParameter, Operand, Types
+from placer.ops.declaration import Attrs, Case, LayerParameter, Operand, Types
 from placer.ops.losses.loss_reduction import REDUCE, reduced_type
 from placer.ops.losses.sampling import (
-    SAMPLER,
+    SAMPLING,
     accidental_hits,
     check_rows,
     check_sampling,
 )
+from placer.ops.operand import check_layer
 from placer.types import TensorType
 
 _OPERANDS = (
-    Operand("x", "float, [batch, size]"),
-    Operand("label", "integer, [batch], each in [0, classes)"),
+    Operand("x", "float, [batch, size]", dtype="float"),
+    Operand("label", "integer, [batch], each in [0, classes)", dtype="integer"),
     Operand("w", "the same dtype as x, [classes, size]", parameter=True),
     Operand("b", "the same dtype, [classes]", parameter=True),
-)
-_ATTRS = (
-    Attr("classes", int, "the number of classes, at least 2", required=True),
-    Attr("num_sampled", int, "the number of classes drawn for each row", required=True),
-    SAMPLER,
 )
 
 
 def _check(kind: str, types: Types, attrs: Attrs) -> None:
-    if len(types) != 2:
-        raise OpError(
-            f"{kind} needs 2 operands (x, label) beside its parameters,"
-            f" {len(types)} given"
-        )
     check_rows(kind, types)
     check_sampling(kind, attrs)
 
 
-def _parameters(kind: str) -> Callable[[Types, Attrs], tuple[LayerParameter, ...]]:
-    def parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-        _check(kind, types, attrs)
-        x, classes = types[0], attrs["classes"]
-        w = TensorType(x.dtype, (classes, x.shape[1]))
-        return (
-            LayerParameter("w", w, "xavier_uniform"),
-            LayerParameter("b", TensorType(x.dtype, (classes,)), "zeros"),
-        )
-
-    return parameters
+def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
+    check_layer(kind, _OPERANDS, types)
+    _check(kind, types, attrs)
+    x, classes = types[0], attrs["classes"]
+    w = TensorType(x.dtype, (classes, x.shape[1]))
+    b = TensorType(x.dtype, (classes,))
+    return LayerParameter("w", w, "xavier_uniform"), LayerParameter("b", b, "zeros")
 
 
-def _infer(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        check_arity(kind, _OPERANDS, types)
-        _check(kind, types[:2], attrs)
-        return reduced_type(types[0].dtype, types[0].shape[:1], attrs)
-
-    return infer
+def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    _check(kind, types[:2], attrs)
+    return reduced_type(types[0].dtype, types[0].shape[:1], attrs)
 
 
-def _expand(loss: str) -> Callable[[CompositeUse], Iterator[Part]]:
-    def expand(use: CompositeUse) -> Iterator[Part]:
-        x, label, w, b = use.operands
-        attrs = use.attrs
-        sample_attrs = {
-            "classes": attrs["classes"],
-            "num_sampled": attrs["num_sampled"],
-            "sampler": attrs["sampler"],
-            "stream": derive_stream(use.seed, use.name),
-        }
-        yield Part("sample_classes", (POSITION,), (".sampled",), sample_attrs)
-        loss_attrs = {
-            key: attrs[key] for key in ("sampler", "remove_accidental_hits", "reduce")
-        }
-        operands = (x, w, b, label, f"{use.name}.sampled")
-        yield Part(loss, operands, attrs=loss_attrs)
-
-    return expand
+def _expand(loss: str, use: CompositeUse) -> Iterator[Part]:
+    x, label, w, b = use.operands
+    drawn = {a.name: use.attrs[a.name] for a in SAMPLING}
+    drawn["stream"] = derive_stream(use.seed, use.name)
+    yield Part("sample_classes", (POSITION,), (".sampled",), drawn)
+    keys = ("sampler", "remove_accidental_hits", "reduce")
+    operands = (x, w, b, label, f"{use.name}.sampled")
+    yield Part(loss, operands, attrs={key: use.attrs[key] for key in keys})
 
 
 def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Composite:
@@ -91,10 +63,10 @@ def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Com
         " so they do not depend on where a row is computed. An evaluation samples, too."
         " A label outside [0, classes) gives NaN.",
         _OPERANDS,
-        _infer(kind),
-        _expand(loss),
-        attrs=(*_ATTRS, accidental_hits(kind == "sampled_softmax"), REDUCE),
-        parameters=_parameters(kind),
+        partial(_infer, kind),
+        partial(_expand, loss),
+        attrs=(*SAMPLING, accidental_hits(kind == "sampled_softmax"), REDUCE),
+        parameters=partial(_parameters, kind),
         formula=formula,
         source=source,
         cases=(

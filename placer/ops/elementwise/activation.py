@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, normalize_axis, require_float, rowwise
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    BatchRule,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
+from placer.ops.common.checks import normalize_axis, rule_along_axis
+from placer.ops.common.costs import flops_per_element, grad_flops_per_element
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import TensorType
 
 ACTIVATIONS = (
@@ -67,7 +62,24 @@ _MASKED = frozenset({"relu", "leaky_relu"})
 _FROM_OPERAND = frozenset({"elu", "gelu", "silu", "softplus"})
 """Activations whose derivative is computed from x; others use the result."""
 
-_OPERANDS = (Operand("x", "float, any shape"),)
+_OPERANDS = (Operand("x", "float, any shape", dtype="float"),)
+
+
+BIAS = Attr("bias", bool, "whether to add a `b`", default=True, for_parameters=True)
+"""The attribute of a layer with the parameters `w` and `b`."""
+
+
+def activation_attr(dimension: str) -> Attr:
+    """Return the attribute `activation` of a layer; softmax is along a `dimension`."""
+    doc = f"the function applied to the result; softmax along {dimension}"
+    return Attr("activation", str, doc, default="none", choices=ACTIVATIONS)
+
+
+def linear_unless_activated(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
+    """Return the linear groups of a layer: x and b, w and b, without an activation."""
+    if attrs["activation"] != "none":
+        return ()
+    return ((0, 2), (1, 2)) if len(types) == 3 else ((0,), (1,))
 
 
 def activation_residuals(activation: str, out: TensorType) -> tuple[TensorType, ...]:
@@ -80,15 +92,6 @@ def activation_residuals(activation: str, out: TensorType) -> tuple[TensorType, 
     return (TensorType("bool", out.shape) if activation in _MASKED else out,)
 
 
-def _infer(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        check_arity(kind, _OPERANDS, types)
-        require_float(kind, "x", types, 0)
-        return (types[0],)
-
-    return infer
-
-
 def _declare_elementwise(
     kind: str,
     doc: str,
@@ -98,16 +101,13 @@ def _declare_elementwise(
     source: str = "",
     cases: tuple[Attrs, ...] = ({},),
     name: str = "h",
+    **costs: Any,
 ) -> Declaration:
     from_operand = kind in _FROM_OPERAND
     return Declaration(
         kind,
         doc,
         _OPERANDS,
-        _infer(kind),
-        rowwise,
-        lambda types, attrs: FORWARD_FLOPS[kind] * types[0].numel(),
-        lambda types, attrs, wrt: BACKWARD_FLOPS[kind] * types[0].numel() * len(wrt),
         attrs=attrs,
         saves=lambda types, attrs: (0,) if from_operand else (),
         residuals=lambda types, attrs: (
@@ -117,6 +117,11 @@ def _declare_elementwise(
         source=source,
         cases=tuple(Case(("float32[batch, 8]",), written) for written in cases),
         example=f"{{name: {name}, op: {kind}, in: x}}",
+        **{
+            "flops": flops_per_element(FORWARD_FLOPS[kind]),
+            "grad_flops": grad_flops_per_element(BACKWARD_FLOPS[kind]),
+            **costs,
+        },
     )
 
 
@@ -164,23 +169,24 @@ SIGMOID = _declare_elementwise(
 
 _APPROXIMATE_FORWARD, _APPROXIMATE_BACKWARD = 6, 15
 
-GELU = Declaration(
+
+def _gelu_flops(types: Types, attrs: Attrs) -> int:
+    each = _APPROXIMATE_FORWARD if attrs["approximate"] else FORWARD_FLOPS["gelu"]
+    return each * types[0].numel()
+
+
+def _gelu_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    each = _APPROXIMATE_BACKWARD if attrs["approximate"] else BACKWARD_FLOPS["gelu"]
+    return each * types[0].numel() * len(wrt)
+
+
+GELU = _declare_elementwise(
     "gelu",
     "The Gaussian error linear unit: x · Φ(x), where Φ is the distribution function of"
     " the standard normal distribution. Exact by default, as in PyTorch and Keras; JAX"
     " approximates by default.",
-    _OPERANDS,
-    _infer("gelu"),
-    rowwise,
-    lambda types, attrs: (
-        (_APPROXIMATE_FORWARD if attrs["approximate"] else FORWARD_FLOPS["gelu"])
-        * types[0].numel()
-    ),
-    lambda types, attrs, wrt: (
-        (_APPROXIMATE_BACKWARD if attrs["approximate"] else BACKWARD_FLOPS["gelu"])
-        * types[0].numel()
-        * len(wrt)
-    ),
+    "out = x · Φ(x), Φ(x) = (1 + erf(x / √2)) / 2;"
+    " approximate: Φ(x) ≈ (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2",
     attrs=(
         Attr(
             "approximate",
@@ -190,36 +196,18 @@ GELU = Declaration(
             default=False,
         ),
     ),
-    saves=lambda types, attrs: (0,),
-    formula="out = x · Φ(x), Φ(x) = (1 + erf(x / √2)) / 2;"
-    " approximate: Φ(x) ≈ (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2",
     source="Hendrycks and Gimpel (2016)",
-    cases=(
-        Case(("float32[batch, 8]",)),
-        Case(("float32[batch, 8]",), {"approximate": True}),
-    ),
-    example="{name: h, op: gelu, in: x}",
+    cases=({}, {"approximate": True}),
+    flops=_gelu_flops,
+    grad_flops=_gelu_grad_flops,
 )
 
 
-def _infer_along_axis(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        check_arity(kind, _OPERANDS, types)
-        require_float(kind, "x", types, 0)
-        if types[0].rank == 0:
-            raise OpError(f"{kind} needs a dimension, 'x' is {types[0]}", operand=0)
-        normalize_axis(kind, attrs["axis"], types[0].rank)
-        return (types[0],)
-
-    return infer
-
-
-def _rule_along_axis(kind: str) -> Callable[[Types, Attrs], BatchRule]:
-    def rows(types: Types, attrs: Attrs) -> BatchRule:
-        axis = normalize_axis(kind, attrs["axis"], types[0].rank)
-        return "whole" if axis == 0 else "rows"
-
-    return rows
+def _infer_along_axis(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    if types[0].rank == 0:
+        raise OpError(f"{kind} needs a dimension, 'x' is {types[0]}", operand=0)
+    normalize_axis(kind, attrs["axis"], types[0].rank)
+    return (types[0],)
 
 
 def _declare_along_axis(
@@ -229,18 +217,15 @@ def _declare_along_axis(
     return Declaration(
         kind,
         doc,
-        (Operand("x", "float, at least one dimension"),),
-        _infer_along_axis(kind),
-        _rule_along_axis(kind),
-        lambda types, attrs: FORWARD_FLOPS[kind] * types[0].numel(),
-        lambda types, attrs, wrt: BACKWARD_FLOPS[kind] * types[0].numel() * len(wrt),
+        (Operand("x", "float, at least one dimension", dtype="float"),),
+        partial(_infer_along_axis, kind),
+        rule_along_axis,
+        flops_per_element(FORWARD_FLOPS[kind]),
+        grad_flops_per_element(BACKWARD_FLOPS[kind]),
         attrs=(Attr("axis", int, meaning, default=-1),),
         residuals=lambda types, attrs: activation_residuals(kind, types[0]),
         formula=formula,
-        cases=(
-            Case(("float32[batch, 8]",)),
-            Case(("float32[batch, 8]",), {"axis": 0}),
-        ),
+        cases=(Case(("float32[batch, 8]",)), Case(("float32[batch, 8]",), {"axis": 0})),
         example=f"{{name: {name}, op: {kind}, in: logits}}",
     )
 

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from placer.ops.common.checks import rowwise
+from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Case, Declaration
-from placer.ops.elementwise.broadcasting import (
-    BINARY,
-    UNARY,
-    binary_rule,
-    grad_flops,
-    infer_binary,
-    infer_unary,
-    result_flops,
-)
+from placer.ops.elementwise.broadcasting import UNARY, declare_binary, declare_unary
 from placer.types import TensorType
 
 _CASES = (
@@ -22,68 +14,50 @@ _CASES = (
     Case(("float32[batch, 1]", "float32[batch]")),
 )
 
-ADD = Declaration(
+ADD = declare_binary(
     "add",
     "The elementwise sum of two values, with broadcasting.",
-    BINARY,
-    infer_binary("add"),
-    binary_rule,
-    result_flops,
-    grad_flops(0, 0),
+    "out = a + b",
+    "{name: total, op: add, in: [h1, h2]}",
+    (0, 0),
     linear=lambda types, attrs: ((0, 1),),
-    formula="out = a + b",
     cases=_CASES,
-    example="{name: total, op: add, in: [h1, h2]}",
 )
-SUB = Declaration(
+SUB = declare_binary(
     "sub",
     "The elementwise difference of two values, with broadcasting.",
-    BINARY,
-    infer_binary("sub"),
-    binary_rule,
-    result_flops,
-    grad_flops(0, 1),
+    "out = a - b",
+    "{name: error, op: sub, in: [prediction, target]}",
+    (0, 1),
     linear=lambda types, attrs: ((0, 1),),
-    formula="out = a - b",
     cases=_CASES[:1],
-    example="{name: error, op: sub, in: [prediction, target]}",
 )
-MUL = Declaration(
+MUL = declare_binary(
     "mul",
     "The elementwise product of two values, with broadcasting.",
-    BINARY,
-    infer_binary("mul"),
-    binary_rule,
-    result_flops,
-    grad_flops(1, 1),
+    "out = a · b",
+    "{name: gated, op: mul, in: [h, gate]}",
+    (1, 1),
     linear=lambda types, attrs: ((0,), (1,)),
     saves=lambda types, attrs: (0, 1),
-    formula="out = a · b",
     cases=_CASES[:2],
-    example="{name: gated, op: mul, in: [h, gate]}",
 )
-DIV = Declaration(
+DIV = declare_binary(
     "div",
     "The elementwise quotient of two values, with broadcasting. Division by 0 gives"
     " ±inf, or NaN for 0 / 0, as in IEEE 754.",
-    BINARY,
-    infer_binary("div"),
-    binary_rule,
-    result_flops,
-    grad_flops(1, 4),
+    "out = a / b; da = dy / b; db = -(dy / b) · (a / b)",
+    "{name: share, op: div, in: [part, whole]}",
+    (1, 4),
     saves=lambda types, attrs: (0, 1),
-    formula="out = a / b; da = dy / b; db = -(dy / b) · (a / b)",
     cases=_CASES[:2],
-    example="{name: share, op: div, in: [part, whole]}",
 )
 SCALE = Declaration(
     "scale",
     "x times a constant, plus a constant.",
     UNARY,
-    infer_unary("scale"),
-    rowwise,
-    lambda types, attrs: types[0].numel() * (2 if attrs["bias"] else 1),
-    lambda types, attrs, wrt: types[0].numel() * len(wrt),
+    flops=lambda types, attrs: types[0].numel() * (2 if attrs["bias"] else 1),
+    grad_flops=grad_flops_per_element(1),
     attrs=(
         Attr("factor", float, "the number that x is multiplied by", required=True),
         Attr("bias", float, "the number that is added to the product", default=0.0),
@@ -96,32 +70,24 @@ SCALE = Declaration(
     ),
     example="{name: penalty, op: scale, in: norm, factor: 1.0e-4}",
 )
-NEGATIVE = Declaration(
+NEGATIVE = declare_unary(
     "negative",
     "x with the opposite sign.",
-    UNARY,
-    infer_unary("negative"),
-    rowwise,
-    lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: types[0].numel() * len(wrt),
+    "out = -x",
+    "{name: loss, op: negative, in: similarity}",
+    1,
+    1,
     linear=lambda types, attrs: ((0,),),
-    formula="out = -x",
-    cases=(Case(("float32[batch, 8]",)),),
-    example="{name: loss, op: negative, in: similarity}",
 )
-ABS = Declaration(
+ABS = declare_unary(
     "abs",
     "The absolute value, element by element. Its derivative at 0 is 0, as in JAX and"
     " PyTorch.",
-    UNARY,
-    infer_unary("abs"),
-    rowwise,
-    lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: types[0].numel() * len(wrt),
+    "out = |x|; dx = dy · sign(x)",
+    "{name: distance, op: abs, in: error}",
+    1,
+    1,
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
-    formula="out = |x|; dx = dy · sign(x)",
-    cases=(Case(("float32[batch, 8]",)),),
-    example="{name: distance, op: abs, in: error}",
 )
 
 DECLARATIONS = (ADD, SUB, MUL, DIV, SCALE, NEGATIVE, ABS)

@@ -3,49 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from placer.ops.common.checks import (
-    broadcast_rule,
-    broadcast_shapes,
-    check_arity,
-    require_float,
-    require_same_dtype,
-)
-from placer.ops.declaration import Attrs, BatchRule, Operand, Types
+from placer.ops.common.checks import broadcast_rule, broadcast_shapes
+from placer.ops.common.costs import flops_per_element, grad_flops_per_element
+from placer.ops.declaration import Attrs, BatchRule, Case, Declaration, Operand, Types
 from placer.types import Dim, TensorType
 
 BINARY_NAMES = ("a", "b")
-BINARY = (
-    Operand("a", "float, any shape"),
-    Operand("b", "the same dtype; a and b are broadcast to each other"),
+_BROADCAST = "the same dtype; a and b are broadcast to each other"
+_FLOATS = (
+    Operand("a", "float, any shape", dtype="float"),
+    Operand("b", _BROADCAST, dtype="float", same=True),
 )
-UNARY = (Operand("x", "float, any shape"),)
+_NUMBERS = (
+    Operand("a", "float or integer, any shape", dtype="number"),
+    Operand("b", _BROADCAST, dtype="number", same=True),
+)
+UNARY = (Operand("x", "float, any shape", dtype="float"),)
 
 
-def infer_binary(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    """Return `infer` of an op on two floats of one dtype, which are broadcast."""
+def declare_binary(
+    kind: str,
+    doc: str,
+    formula: str,
+    example: str,
+    per_operand: tuple[int, int] = (0, 0),
+    *,
+    condition: bool = False,
+    **fields: Any,
+) -> Declaration:
+    """Declare an op on two floats, which are broadcast to each other.
+
+    `per_operand` is as in `grad_flops`. A `condition` is bool, also accepts
+    integers and has no gradient.
+    """
 
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        check_arity(kind, BINARY, types)
-        for index, name in enumerate(BINARY_NAMES):
-            require_float(kind, name, types, index)
-        require_same_dtype(kind, BINARY_NAMES, types)
-        return (
-            TensorType(types[0].dtype, broadcast_shapes(kind, BINARY_NAMES, types)),
-        )
+        dtype = "bool" if condition else types[0].dtype
+        return (TensorType(dtype, broadcast_shapes(kind, BINARY_NAMES, types)),)
 
-    return infer
+    return Declaration(
+        kind,
+        doc,
+        _NUMBERS if condition else _FLOATS,
+        infer,
+        binary_rule,
+        result_flops,
+        **(
+            {"differentiable": False}
+            if condition
+            else {"grad_flops": grad_flops(*per_operand)}
+        ),
+        formula=formula,
+        example=example,
+        **fields,
+    )
 
 
-def infer_unary(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    """Return `infer` of an op on one float, whose result has the operand's type."""
-
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        check_arity(kind, UNARY, types)
-        require_float(kind, "x", types, 0)
-        return (types[0],)
-
-    return infer
+def declare_unary(
+    kind: str,
+    doc: str,
+    formula: str,
+    example: str,
+    flops: int,
+    grad: int,
+    **fields: Any,
+) -> Declaration:
+    """Declare an op on one float, of the operations per element for each direction."""
+    return Declaration(
+        kind,
+        doc,
+        UNARY,
+        flops=flops_per_element(flops),
+        grad_flops=grad_flops_per_element(grad),
+        formula=formula,
+        example=example,
+        **{"cases": (Case(("float32[batch, 8]",)),), **fields},
+    )
 
 
 def _shape(types: Types) -> tuple[Dim, ...]:

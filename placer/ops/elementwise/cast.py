@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.checks import INTEGERS, check_arity
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.common.costs import flops_per_element, grad_flops_per_element
+from placer.ops.declaration import (
+    INTEGERS,
+    Attr,
+    Attrs,
+    Case,
+    Declaration,
+    Operand,
+    Types,
+)
 from placer.types import FLOATS, TensorType
 
 _OPERANDS = (Operand("x", "float, integer or bool, any shape"),)
@@ -32,7 +40,6 @@ _WIDER = {
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("cast", _OPERANDS, types)
     if types[0].dtype not in FLOATS | INTEGERS | {"bool"}:
         raise OpError(f"cast needs numbers, 'x' is {types[0]}", operand=0)
     return (TensorType(attrs["dtype"], types[0].shape),)
@@ -50,9 +57,8 @@ CAST = Declaration(
     " only from a float to a float, in the dtype of x.",
     _OPERANDS,
     _infer,
-    lambda types, attrs: "rows",
-    lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: types[0].numel() * len(wrt),
+    flops=flops_per_element(1),
+    grad_flops=grad_flops_per_element(1),
     attrs=(
         Attr(
             "dtype",

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from placer.errors import OpError
-from placer.ops.common.checks import (
+from placer.ops.common.checks import broadcast_shapes
+from placer.ops.common.costs import grad_flops_per_element
+from placer.ops.declaration import (
     INTEGERS,
-    broadcast_shapes,
-    check_arity,
-    require_float,
-    require_integer,
-    require_same_dtype,
+    Attr,
+    Attrs,
+    Case,
+    Declaration,
+    Operand,
+    Types,
     rowwise,
 )
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.ops.elementwise.broadcasting import (
-    BINARY,
     BINARY_NAMES,
     UNARY,
     binary_rule,
+    declare_binary,
     grad_flops,
-    infer_binary,
-    infer_unary,
     result_flops,
 )
 from placer.types import TensorType
@@ -32,80 +30,54 @@ _CASES = (
     Case(("float32[batch, 8]", "float32[]")),
 )
 
-_NUMBERS = (
-    Operand("a", "float or integer, any shape"),
-    Operand("b", "the same dtype; a and b are broadcast to each other"),
-)
-
-
-def _infer_comparison(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        check_arity(kind, _NUMBERS, types)
-        for index, name in enumerate(BINARY_NAMES):
-            if not types[index].is_float:
-                require_integer(kind, name, types, index)
-        require_same_dtype(kind, BINARY_NAMES, types)
-        return (TensorType("bool", broadcast_shapes(kind, BINARY_NAMES, types)),)
-
-    return infer
-
-
-def _declare_comparison(kind: str, doc: str, formula: str, example: str) -> Declaration:
-    return Declaration(
-        kind,
-        doc,
-        _NUMBERS,
-        _infer_comparison(kind),
-        binary_rule,
-        result_flops,
-        lambda types, attrs, wrt: 0,
-        differentiable=False,
-        formula=formula,
-        cases=(*_CASES, Case(("int32[batch, 20]", "int32[]"))),
-        example=example,
-    )
-
-
-GREATER = _declare_comparison(
+_CONDITION_CASES = (*_CASES, Case(("int32[batch, 20]", "int32[]")))
+GREATER = declare_binary(
     "greater",
     "a > b, element by element, with broadcasting: a condition for `where`. It has no"
     " gradient.",
     "out = a > b",
     "{name: there, op: greater, in: [ids, zero]}",
+    condition=True,
+    cases=_CONDITION_CASES,
 )
-LESS = _declare_comparison(
+LESS = declare_binary(
     "less",
     "a < b, element by element, with broadcasting: a condition for `where`. It has no"
     " gradient.",
     "out = a < b",
     "{name: short, op: less, in: [length, limit]}",
+    condition=True,
+    cases=_CONDITION_CASES,
 )
-EQUAL = _declare_comparison(
+EQUAL = declare_binary(
     "equal",
     "a = b, element by element, with broadcasting: a condition for `where`. NaN is not"
     " equal to anything. It has no gradient.",
     "out = a = b",
     "{name: padded, op: equal, in: [ids, zero]}",
+    condition=True,
+    cases=_CONDITION_CASES,
 )
 
 _CHOICE = (
     Operand("condition", "bool, or an integer that is true unless it is 0"),
-    Operand("a", "float, the result where the condition is true"),
-    Operand("b", "the same dtype, the result elsewhere; all three are broadcast"),
+    Operand("a", "float, the result where the condition is true", dtype="float"),
+    Operand(
+        "b",
+        "the same dtype, the result elsewhere; all three are broadcast",
+        dtype="float",
+    ),
 )
 _CHOICE_NAMES = ("condition", *BINARY_NAMES)
 
 
 def _infer_where(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("where", _CHOICE, types)
     if types[0].dtype not in INTEGERS | {"bool"}:
         raise OpError(
             f"where needs a bool or integer operand as 'condition', not {types[0]}",
             operand=0,
             hint="greater, less and equal make one" if types[0].is_float else None,
         )
-    for index, name in enumerate(BINARY_NAMES, start=1):
-        require_float("where", name, types, index)
     if types[1].dtype != types[2].dtype:
         raise OpError(
             f"where needs operands of one dtype, 'a' is {types[1]}, 'b' is {types[2]}",
@@ -137,48 +109,39 @@ WHERE = Declaration(
 )
 
 
-def _declare_extremum(kind: str, doc: str, formula: str, example: str) -> Declaration:
-    return Declaration(
-        kind,
-        doc,
-        BINARY,
-        infer_binary(kind),
-        binary_rule,
-        result_flops,
-        grad_flops(2, 2),
-        residuals=lambda types, attrs: (
-            TensorType("int8", broadcast_shapes(kind, BINARY_NAMES, types)),
-        ),
-        formula=formula,
-        cases=_CASES,
-        example=example,
-    )
+def _order(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    return (TensorType("int8", broadcast_shapes("extremum", BINARY_NAMES, types)),)
 
 
-MAXIMUM = _declare_extremum(
+MAXIMUM = declare_binary(
     "maximum",
     "The elementwise maximum of two values, with broadcasting; NaN if one is NaN. If"
     " they are equal, each gets half of the gradient, as in JAX and PyTorch.",
     "out = max(a, b); da = dy where a > b, dy / 2 where a = b, else 0",
     "{name: most, op: maximum, in: [left, right]}",
+    (2, 2),
+    residuals=_order,
+    cases=_CASES,
 )
-MINIMUM = _declare_extremum(
+MINIMUM = declare_binary(
     "minimum",
     "The elementwise minimum of two values, with broadcasting; NaN if one is NaN. If"
     " they are equal, each gets half of the gradient, as in JAX and PyTorch.",
     "out = min(a, b); da = dy where a < b, dy / 2 where a = b, else 0",
     "{name: least, op: minimum, in: [left, right]}",
+    (2, 2),
+    residuals=_order,
+    cases=_CASES,
 )
 
 
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    result = infer_unary("clip")(types, attrs)
     low, high = attrs["min"], attrs["max"]
     if low is None and high is None:
         raise OpError("clip needs min, max or both")
     if low is not None and high is not None and not low <= high:
         raise OpError(f"clip has min {low} above max {high}", attr="min")
-    return result
+    return (types[0],)
 
 
 def _count_bounds(attrs: Attrs) -> int:
@@ -194,7 +157,7 @@ CLIP = Declaration(
     _infer_clip,
     rowwise,
     lambda types, attrs: _count_bounds(attrs) * types[0].numel(),
-    lambda types, attrs, wrt: types[0].numel() * len(wrt),
+    grad_flops_per_element(1),
     attrs=(
         Attr("min", float | None, "the lower bound; null: no bound", default=None),
         Attr("max", float | None, "the upper bound; null: no bound", default=None),

@@ -6,47 +6,38 @@ from collections.abc import Sequence
 from math import isfinite
 
 from placer.errors import OpError
-from placer.ops.common.checks import rowwise
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Types
-from placer.ops.elementwise.broadcasting import UNARY, infer_unary
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, Types, rowwise
+from placer.ops.elementwise.broadcasting import UNARY, declare_unary
 from placer.types import TensorType
 
-SQUARE = Declaration(
+SQUARE = declare_unary(
     "square",
     "The square of x, element by element.",
-    UNARY,
-    infer_unary("square"),
-    rowwise,
-    lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
+    "out = x²; dx = 2 · x · dy",
+    "{name: energy, op: square, in: h}",
+    1,
+    2,
     saves=lambda types, attrs: (0,),
-    formula="out = x²; dx = 2 · x · dy",
-    cases=(Case(("float32[batch, 8]",)),),
-    example="{name: energy, op: square, in: h}",
 )
-SQRT = Declaration(
+SQRT = declare_unary(
     "sqrt",
     "The square root, element by element; NaN for a negative value. Its derivative at 0"
     " is inf, as in JAX.",
-    UNARY,
-    infer_unary("sqrt"),
-    rowwise,
-    lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
+    "out = √x; dx = dy / (2 · out)",
+    "{name: rmse, op: sqrt, in: mse}",
+    1,
+    2,
     residuals=lambda types, attrs: (types[0],),
-    formula="out = √x; dx = dy / (2 · out)",
     cases=(Case(("float32[batch]",)),),
-    example="{name: rmse, op: sqrt, in: mse}",
 )
 
 
 def _infer_pow(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    result = infer_unary("pow")(types, attrs)
     if not isfinite(attrs["exponent"]):
         raise OpError(
             f"pow needs a finite exponent, not {attrs['exponent']}", attr="exponent"
         )
-    return result
+    return (types[0],)
 
 
 def _pow_flops(types: Types, attrs: Attrs) -> int:
@@ -78,31 +69,23 @@ POW = Declaration(
     ),
     example="{name: cubes, op: pow, in: x, exponent: 3}",
 )
-EXP = Declaration(
+EXP = declare_unary(
     "exp",
     "The exponential of x, element by element.",
-    UNARY,
-    infer_unary("exp"),
-    rowwise,
-    lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: types[0].numel() * len(wrt),
+    "out = e^x; dx = dy · out",
+    "{name: rate, op: exp, in: log_rate}",
+    1,
+    1,
     residuals=lambda types, attrs: (types[0],),
-    formula="out = e^x; dx = dy · out",
-    cases=(Case(("float32[batch, 8]",)),),
-    example="{name: rate, op: exp, in: log_rate}",
 )
-LOG = Declaration(
+LOG = declare_unary(
     "log",
     "The natural logarithm, element by element: -inf for 0, NaN for a negative value.",
-    UNARY,
-    infer_unary("log"),
-    rowwise,
-    lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: types[0].numel() * len(wrt),
+    "out = log x; dx = dy / x",
+    "{name: log_price, op: log, in: price}",
+    1,
+    1,
     saves=lambda types, attrs: (0,),
-    formula="out = log x; dx = dy / x",
-    cases=(Case(("float32[batch, 8]",)),),
-    example="{name: log_price, op: log, in: price}",
 )
 
 DECLARATIONS = (SQUARE, SQRT, POW, EXP, LOG)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from placer.ops.common.checks import rowwise
-from placer.ops.declaration import Case, Declaration
-from placer.ops.elementwise.activation import activation_residuals
+from placer.ops.declaration import Case, Declaration, rowwise
+from placer.ops.elementwise.activation import (
+    activation_residuals,
+    linear_unless_activated,
+)
 from placer.ops.image.correlation import (
     ConvLayer,
     flops,
     grad_flops,
     infer,
-    linear_groups,
     make_attributes,
     make_parameters,
 )
@@ -35,7 +36,7 @@ def _declaration(
         partial(flops, layer),
         partial(grad_flops, layer),
         attrs=make_attributes(layer),
-        linear=linear_groups,
+        linear=linear_unless_activated,
         saves=lambda types, attrs: (0, 1),
         residuals=lambda types, attrs: activation_residuals(
             attrs["activation"], infer(layer, types, attrs)[0]

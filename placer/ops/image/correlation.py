@@ -7,23 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    check_arity,
-    count_elements,
-    is_static,
-    require_same_dtype,
-)
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    LayerParameter,
-    Operand,
-    Types,
-)
+from placer.ops.common.checks import count_elements, is_static
+from placer.ops.declaration import Attr, Attrs, LayerParameter, Operand, Types
 from placer.ops.elementwise.activation import (
-    ACTIVATIONS,
     BACKWARD_FLOPS,
+    BIAS,
     FORWARD_FLOPS,
+    activation_attr,
 )
 from placer.ops.image.windows import (
     DILATION,
@@ -37,6 +27,7 @@ from placer.ops.image.windows import (
     per_dimension,
     transposed_sizes,
 )
+from placer.ops.operand import check_layer, require_same_dtype
 from placer.types import TensorType
 
 _WINDOW = {1: "size", 2: "height, width"}
@@ -68,8 +59,8 @@ class ConvLayer:
     def operands(self) -> tuple[Operand, ...]:
         return (
             Operand("x", f"float, {IMAGES[self.dims]}"),
-            Operand("w", f"the same dtype, {self.w_shape}", parameter=True),
-            Operand("b", "the same dtype, [filters]", optional=True, parameter=True),
+            Operand("w", f"the same dtype, {self.w_shape}", False, False, True),
+            Operand("b", "the same dtype, [filters]", True, False, True),
         )
 
     @property
@@ -104,9 +95,8 @@ class ConvLayer:
 
 def _groups(layer: ConvLayer, channels: int, attrs: Attrs) -> int:
     """Return the number of groups; raise OpError if it does not divide the channels."""
-    groups: int = attrs.get(
-        "groups", 1
-    )  # a depthwise convolution has no such attribute
+    # a depthwise convolution has no such attribute
+    groups: int = attrs.get("groups", 1)
     if groups < 1 or channels % groups:
         raise OpError(
             f"{layer.kind} cannot divide {channels} channels into {groups} groups",
@@ -130,9 +120,9 @@ def _result_sizes(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[int, ..
 def infer(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     """Return the result type; raise OpError for an invalid operand or attribute."""
     kind = layer.kind
-    check_arity(kind, layer.operands, types)
     _, channels = image_sizes(kind, types, layer.dims)
-    require_same_dtype(kind, ("x", "w", "b"), types)
+    for index in range(1, len(types)):
+        require_same_dtype(kind, ("x", "w", "b"), types, index)
     x, w = types[0], types[1]
     groups = _groups(layer, channels, attrs)
     filters = layer.count_filters(channels, groups, w)
@@ -155,10 +145,7 @@ def make_parameters(
 ) -> tuple[LayerParameter, ...]:
     """Return the parameters `w` and `b`; raise OpError for an invalid attribute."""
     kind = layer.kind
-    if len(types) != 1:
-        raise OpError(
-            f"{kind} needs 1 operand (x) beside its parameters, {len(types)} given"
-        )
+    check_layer(kind, layer.operands, types)
     _, channels = image_sizes(kind, types, layer.dims)
     window = per_dimension(kind, "kernel_size", attrs["kernel_size"], layer.dims)
     groups, number = _groups(layer, channels, attrs), attrs[layer.filters_attr]
@@ -175,13 +162,6 @@ def make_parameters(
     assert filters is not None, (types, attrs)
     b = LayerParameter("b", TensorType(dtype, (filters,)), "zeros")
     return (w, b) if attrs["bias"] else (w,)
-
-
-def linear_groups(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
-    """Linear in x and b, and in w and b, unless there is an activation."""
-    if attrs["activation"] != "none":
-        return ()
-    return ((0, 2), (1, 2)) if len(types) == 3 else ((0,), (1,))
 
 
 def _product_flops(layer: ConvLayer, types: Types, attrs: Attrs) -> int:
@@ -216,22 +196,15 @@ def grad_flops(layer: ConvLayer, types: Types, attrs: Attrs, wrt: Sequence[int])
 
 def make_attributes(layer: ConvLayer) -> tuple[Attr, ...]:
     """Return the attributes of Keras' layer, and `groups` unless it is depthwise."""
-    number = (
-        Attr(
-            "multiplier",
-            int,
-            "the number of filters for each channel",
-            default=1,
-            for_parameters=True,
-        )
-        if layer.style == "depthwise"
-        else Attr(
-            "filters",
-            int,
-            "the number of channels of the result",
-            required=True,
-            for_parameters=True,
-        )
+    depthwise = layer.style == "depthwise"
+    numbers = "filters for each channel" if depthwise else "channels of the result"
+    number = Attr(
+        layer.filters_attr,
+        int,
+        f"the number of {numbers}",
+        default=1 if depthwise else None,
+        required=not depthwise,
+        for_parameters=True,
     )
     groups = Attr(
         "groups",
@@ -251,13 +224,7 @@ def make_attributes(layer: ConvLayer) -> tuple[Attr, ...]:
         STRIDES,
         PADDING,
         DILATION,
-        *(() if layer.style == "depthwise" else (groups,)),
-        Attr("bias", bool, "whether to add a `b`", default=True, for_parameters=True),
-        Attr(
-            "activation",
-            str,
-            "the function applied to the result; softmax along the channels",
-            default="none",
-            choices=ACTIVATIONS,
-        ),
+        *(() if depthwise else (groups,)),
+        BIAS,
+        activation_attr("the channels"),
     )

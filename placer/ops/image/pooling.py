@@ -8,8 +8,16 @@ from functools import partial
 from math import prod
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, count_elements, rowwise
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.common.checks import count_elements
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Case,
+    Declaration,
+    Operand,
+    Types,
+    rowwise,
+)
 from placer.ops.image.windows import (
     IMAGES,
     PADDING,
@@ -92,8 +100,8 @@ class _Pool:
     adaptive: bool = False
 
     @property
-    def operands(self) -> tuple[Operand, ...]:
-        return (Operand("x", f"float, {IMAGES[self.dims]}"),)
+    def is_max(self) -> bool:
+        return "max" in self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +136,6 @@ def _window_taps(pool: _Pool, types: Types, attrs: Attrs) -> tuple[_WindowTaps, 
 
 
 def _infer(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity(pool.kind, pool.operands, types)
     x = types[0]
     sizes = [len(dim.inside) for dim in _window_taps(pool, types, attrs)]
     return (TensorType(x.dtype, (x.shape[0], *sizes, x.shape[-1])),)
@@ -158,50 +165,36 @@ def _additions(pool: _Pool, types: Types, attrs: Attrs) -> int:
     return max(0, _total_taps(pool, types, attrs) - types[0].numel())
 
 
-def _max_pool(
-    pool: _Pool, doc: str, formula: str, source: str, cases: tuple[Case, ...], line: str
+def _flops(pool: _Pool, types: Types, attrs: Attrs) -> int:
+    divisions = 0 if pool.is_max else _result_elements(pool, types, attrs)
+    return _total_taps(pool, types, attrs) + divisions
+
+
+def _grad_flops(pool: _Pool, types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
+    divisions = 0 if pool.is_max else _result_elements(pool, types, attrs)
+    return (_additions(pool, types, attrs) + divisions) * len(wrt)
+
+
+def _declare(
+    pool: _Pool, doc: str, source: str, cases: tuple[Case, ...], example: str
 ) -> Declaration:
     return Declaration(
         pool.kind,
         doc,
-        pool.operands,
+        (Operand("x", f"float, {IMAGES[pool.dims]}"),),
         partial(_infer, pool),
         rowwise,
-        partial(_total_taps, pool),
-        lambda types, attrs, wrt: _additions(pool, types, attrs) * len(wrt),
+        partial(_flops, pool),
+        partial(_grad_flops, pool),
         attrs=_ADAPTIVE if pool.adaptive else _WINDOWED,
-        residuals=partial(_index_type, pool),
-        formula=formula,
+        linear=lambda types, attrs: () if pool.is_max else ((0,),),
+        residuals=lambda types, attrs: (
+            _index_type(pool, types, attrs) if pool.is_max else ()
+        ),
+        formula=_MAX_FORMULA if pool.is_max else _AVG_FORMULA,
         source=source,
         cases=cases,
-        example=line,
-    )
-
-
-def _avg_pool(
-    pool: _Pool, doc: str, formula: str, source: str, cases: tuple[Case, ...], line: str
-) -> Declaration:
-    def flops(types: Types, attrs: Attrs) -> int:
-        return _total_taps(pool, types, attrs) + _result_elements(pool, types, attrs)
-
-    def grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-        added = _additions(pool, types, attrs)
-        return (added + _result_elements(pool, types, attrs)) * len(wrt)
-
-    return Declaration(
-        pool.kind,
-        doc,
-        pool.operands,
-        partial(_infer, pool),
-        rowwise,
-        flops,
-        grad_flops,
-        attrs=_ADAPTIVE if pool.adaptive else _WINDOWED,
-        linear=lambda types, attrs: ((0,),),
-        formula=formula,
-        source=source,
-        cases=cases,
-        example=line,
+        example=example,
     )
 
 
@@ -222,18 +215,16 @@ _BINS = (
 )
 _TORCH = "PyTorch's adaptive pooling, with the channels last"
 
-MAX_POOL1D = _max_pool(
+MAX_POOL1D = _declare(
     _Pool("max_pool1d", 1),
     _MAX,
-    _MAX_FORMULA,
     "Keras' MaxPooling1D",
     (Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
     "{name: p1, op: max_pool1d, in: c1, pool_size: 2}",
 )
-MAX_POOL2D = _max_pool(
+MAX_POOL2D = _declare(
     _Pool("max_pool2d", 2),
     _MAX,
-    _MAX_FORMULA,
     "Keras' MaxPooling2D",
     (
         Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
@@ -244,18 +235,16 @@ MAX_POOL2D = _max_pool(
     ),
     "{name: p1, op: max_pool2d, in: c1, pool_size: 2}",
 )
-AVG_POOL1D = _avg_pool(
+AVG_POOL1D = _declare(
     _Pool("avg_pool1d", 1),
     _AVG,
-    _AVG_FORMULA,
     "Keras' AveragePooling1D",
     (Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
     "{name: p1, op: avg_pool1d, in: c1, pool_size: 2}",
 )
-AVG_POOL2D = _avg_pool(
+AVG_POOL2D = _declare(
     _Pool("avg_pool2d", 2),
     _AVG + " For the mean of a whole image, use `reduce_mean` with `axis: [1, 2]`.",
-    _AVG_FORMULA,
     "Keras' AveragePooling2D; PyTorch's with count_include_pad=False",
     (
         Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
@@ -266,22 +255,20 @@ AVG_POOL2D = _avg_pool(
     ),
     "{name: p1, op: avg_pool2d, in: c1, pool_size: 2}",
 )
-ADAPTIVE_MAX_POOL2D = _max_pool(
+ADAPTIVE_MAX_POOL2D = _declare(
     _Pool("adaptive_max_pool2d", 2, adaptive=True),
     "Adaptive max pooling: divides the image into as many windows as the result has"
     " elements, and takes the largest element of each."
     + _BINS
     + " Of equal elements the first gets the gradient.",
-    _MAX_FORMULA,
     _TORCH,
     (Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
     "{name: p1, op: adaptive_max_pool2d, in: c1, output_size: [2, 2]}",
 )
-ADAPTIVE_AVG_POOL2D = _avg_pool(
+ADAPTIVE_AVG_POOL2D = _declare(
     _Pool("adaptive_avg_pool2d", 2, adaptive=True),
     "Adaptive average pooling: divides the image into as many windows as the result has"
     " elements, and takes the mean of each." + _BINS,
-    _AVG_FORMULA,
     _TORCH,
     (Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
     "{name: p1, op: adaptive_avg_pool2d, in: c1, output_size: [2, 2]}",

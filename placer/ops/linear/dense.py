@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    broadcast_shapes,
-    check_arity,
-    count_elements,
-    is_static,
-    require_float,
-    require_same_dtype,
-)
+from placer.ops.common.checks import broadcast_shapes, count_elements, is_static
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -24,24 +17,25 @@ from placer.ops.declaration import (
     Types,
 )
 from placer.ops.elementwise.activation import (
-    ACTIVATIONS,
     BACKWARD_FLOPS,
+    BIAS,
     FORWARD_FLOPS,
+    activation_attr,
     activation_residuals,
+    linear_unless_activated,
 )
+from placer.ops.operand import check_layer
 from placer.types import BATCH, Dim, TensorType
 
 _FC = (
-    Operand("x", "float, [batch, …, in]"),
-    Operand("w", "the same dtype, [in, size]", parameter=True),
-    Operand("b", "the same dtype, [size]", optional=True, parameter=True),
+    Operand("x", "float, [batch, …, in]", dtype="float"),
+    Operand("w", "the same dtype, [in, size]", parameter=True, same=True),
+    Operand("b", "the same dtype, [size]", optional=True, parameter=True, same=True),
 )
 
 
 def _input_size(x: TensorType) -> int:
     """Return x's last dimension; raise OpError if x is not an operand of fc."""
-    if not x.is_float:
-        raise OpError(f"fc needs a float operand as 'x', not {x}", operand=0)
     if x.rank < 2:
         raise OpError(
             f"fc needs an operand of at least two dimensions as 'x', not {x}",
@@ -58,10 +52,8 @@ def _input_size(x: TensorType) -> int:
 
 
 def _infer_fc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("fc", _FC, types)
     x, w = types[0], types[1]
     width = _input_size(x)
-    require_same_dtype("fc", ("x", "w", "b"), types)
     in_axis, out_axis = (1, 0) if attrs["transpose_w"] else (0, 1)
     if w.rank != 2 or not is_static(w.shape) or w.shape[in_axis] != width:
         expected = f"[size, {width}]" if attrs["transpose_w"] else f"[{width}, size]"
@@ -73,10 +65,7 @@ def _infer_fc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _fc_parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    if len(types) != 1:
-        raise OpError(
-            f"fc needs 1 operand (x) beside its parameters, {len(types)} given"
-        )
+    check_layer("fc", _FC, types)
     width, size = _input_size(types[0]), attrs["size"]
     if size < 1:
         raise OpError(f"fc needs a size of at least 1, not {size}", attr="size")
@@ -85,12 +74,6 @@ def _fc_parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
     w = LayerParameter("w", TensorType(dtype, shape), "xavier_uniform")
     b = LayerParameter("b", TensorType(dtype, (size,)), "zeros")
     return (w, b) if attrs["bias"] else (w,)
-
-
-def _fc_linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
-    if attrs["activation"] != "none":
-        return ()
-    return ((0, 2), (1, 2)) if len(types) == 3 else ((0,), (1,))
 
 
 def _fc_products(types: Types, attrs: Attrs) -> tuple[int, int]:
@@ -123,20 +106,8 @@ FC = Declaration(
     _fc_grad_flops,
     attrs=(
         Attr("size", int, "the number of outputs", required=True, for_parameters=True),
-        Attr(
-            "bias",
-            bool,
-            "whether to add a `b`",
-            default=True,
-            for_parameters=True,
-        ),
-        Attr(
-            "activation",
-            str,
-            "the function applied to the result; softmax along the last dimension",
-            default="none",
-            choices=ACTIVATIONS,
-        ),
+        BIAS,
+        activation_attr("the last dimension"),
         Attr(
             "transpose_w",
             bool,
@@ -144,7 +115,7 @@ FC = Declaration(
             default=False,
         ),
     ),
-    linear=_fc_linear,
+    linear=linear_unless_activated,
     saves=lambda types, attrs: (0, 1),
     residuals=lambda types, attrs: activation_residuals(
         attrs["activation"], _infer_fc(types, attrs)[0]
@@ -168,8 +139,8 @@ FC = Declaration(
 )
 
 _MATMUL = (
-    Operand("a", "float, […, m, k]"),
-    Operand("b", "the same dtype, […, k, n]"),
+    Operand("a", "float, […, m, k]", dtype="float"),
+    Operand("b", "the same dtype, […, k, n]", dtype="float", same=True),
 )
 
 
@@ -180,16 +151,13 @@ def _flip(shape: Sequence[Dim], transpose: bool) -> tuple[Dim, ...]:
 
 
 def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("matmul", _MATMUL, types)
     for index, name in enumerate("ab"):
-        require_float("matmul", name, types, index)
         if types[index].rank < 2:
             raise OpError(
                 "matmul needs operands of at least two dimensions,"
                 f" '{name}' is {types[index]}",
                 operand=index,
             )
-    require_same_dtype("matmul", ("a", "b"), types)
     a = _flip(types[0].shape, attrs["transpose_a"])
     b = _flip(types[1].shape, attrs["transpose_b"])
     if a[-1] != b[-2]:

@@ -29,11 +29,7 @@ def fc(
 
 
 def matmul(
-    a: jax.Array,
-    b: jax.Array,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
+    a: jax.Array, b: jax.Array, *, transpose_a: bool = False, transpose_b: bool = False
 ) -> jax.Array:
     return _matmul(transpose_a, transpose_b, a, b)
 

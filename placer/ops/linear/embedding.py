@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, is_static, rowwise
+from placer.ops.common.checks import is_static
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -12,7 +12,10 @@ from placer.ops.declaration import (
     LayerParameter,
     Operand,
     Types,
+    float_dtype,
+    rowwise,
 )
+from placer.ops.operand import check_layer
 from placer.types import TensorType
 
 _OPERANDS = (
@@ -30,7 +33,6 @@ def _require_ids(types: Types) -> None:
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("embedding", _OPERANDS, types)
     _require_ids(types)
     ids, table = types
     if not table.is_float or table.rank != 2 or not is_static(table.shape):
@@ -43,10 +45,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    if len(types) != 1:
-        raise OpError(
-            f"embedding needs 1 operand (ids) beside its parameters, {len(types)} given"
-        )
+    check_layer("embedding", _OPERANDS, types)
     _require_ids(types)
     size = attrs["size"]
     if len(size) != 2 or any(n < 1 for n in size):
@@ -78,14 +77,7 @@ EMBEDDING = Declaration(
             required=True,
             for_parameters=True,
         ),
-        Attr(
-            "dtype",
-            str,
-            "the dtype of the table",
-            default="float32",
-            choices=("float16", "bfloat16", "float32", "float64"),
-            for_parameters=True,
-        ),
+        float_dtype("the dtype of the table", for_parameters=True),
     ),
     linear=lambda types, attrs: ((1,),),
     saves=lambda types, attrs: (0,),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, require_float, rowwise
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -12,10 +11,12 @@ from placer.ops.declaration import (
     LayerParameter,
     Operand,
     Types,
+    rowwise,
 )
+from placer.ops.operand import check_layer
 from placer.types import BATCH, TensorType
 
-_SEQUENCE = Operand("x", "float, [batch, length, size]")
+_SEQUENCE = Operand("x", "float, [batch, length, size]", dtype="float")
 _LEARNED = (
     _SEQUENCE,
     Operand("table", "the same dtype, [length, size]", parameter=True),
@@ -25,7 +26,6 @@ _LEARNED = (
 def _row_type(kind: str, types: Types) -> TensorType:
     """Return the type of one row of x; raise OpError if x is not a sequence."""
     x = types[0]
-    require_float(kind, "x", types, 0)
     if x.rank != 3 or BATCH in x.shape[1:]:
         raise OpError(
             f"{kind} needs a sequence [batch, length, size], 'x' is {x}", operand=0
@@ -35,7 +35,6 @@ def _row_type(kind: str, types: Types) -> TensorType:
 
 def _infer_learned(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind = "position_embedding"
-    check_arity(kind, _LEARNED, types)
     x, table = types
     expected = _row_type(kind, types)
     if table != expected:
@@ -47,11 +46,7 @@ def _infer_learned(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    if len(types) != 1:
-        raise OpError(
-            "position_embedding needs 1 operand (x) beside its parameters,"
-            f" {len(types)} given"
-        )
+    check_layer("position_embedding", _LEARNED, types)
     table = _row_type("position_embedding", types)
     return (LayerParameter("table", table, {"normal": 0.02}),)
 
@@ -77,7 +72,6 @@ POSITION_EMBEDDING = Declaration(
 
 def _infer_encoding(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind = "positional_encoding"
-    check_arity(kind, (_SEQUENCE,), types)
     _row_type(kind, types)
     if not attrs["base"] > 1:
         raise OpError(f"{kind} needs a base above 1, not {attrs['base']}", attr="base")
@@ -92,7 +86,6 @@ POSITION_ENCODING = Declaration(
     _infer_encoding,
     rowwise,
     lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: 0,
     attrs=(
         Attr(
             "base",

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, require_float, require_same_dtype
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -19,7 +18,9 @@ from placer.ops.declaration import (
 from placer.ops.linear.equation import Equation, parse_equation
 from placer.types import Dim, TensorType
 
-_OPERANDS = (Operand("xs", "float of one dtype", variadic=True),)
+_OPERANDS = (
+    Operand("xs", "float of one dtype", variadic=True, dtype="float", same=True),
+)
 
 
 def _sizes(types: Types, equation: Equation) -> dict[str, Dim]:
@@ -45,11 +46,6 @@ def _shape(letters: str, sizes: Mapping[str, Dim]) -> tuple[Dim, ...]:
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("einsum", _OPERANDS, types)
-    names = [f"xs[{i}]" for i in range(len(types))]
-    for index, name in enumerate(names):
-        require_float("einsum", name, types, index)
-    require_same_dtype("einsum", names, types)
     equation = parse_equation(attrs["equation"])
     if len(equation.terms) != len(types):
         raise OpError(

@@ -2,89 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from math import isfinite
 
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    check_arity,
-    normalize_axis,
-    require_float,
-    require_same_dtype,
-)
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    BatchRule,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
+from placer.ops.common.checks import normalize_axis, rule_along_axis, without
+from placer.ops.common.costs import flops_per_element, grad_flops_per_element
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.ops.losses.loss import check_same_shape
-from placer.ops.losses.loss_reduction import (
-    REDUCE,
-    flops_per_element,
-    grad_flops_per_element,
-    loss_rule,
-    reduced_type,
-    takes_count,
-)
+from placer.ops.losses.loss_reduction import PAIR, declare_loss, reduced_type
 from placer.types import BATCH, TensorType
 
-_PAIR = (
-    Operand("prediction", "float, any shape"),
-    Operand("target", "the same dtype and shape"),
-)
 _CASES = (Case(("float32[batch, 1]", "float32[batch, 1]")),)
 
 
-def _check_pair(kind: str, operands: tuple[Operand, ...], types: Types) -> None:
-    """Raise OpError unless both operands are floats of one type."""
-    first, second = operands
-    names = (first.name, second.name)
-    check_arity(kind, operands, types)
-    for index, name in enumerate(names):
-        require_float(kind, name, types, index)
-    require_same_dtype(kind, names, types)
-    check_same_shape(kind, names, types)
+def _infer_pair(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    check_same_shape(kind, ("prediction", "target"), types)
+    return reduced_type(types[0].dtype, types[0].shape, attrs)
 
 
-def _infer_pair(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        _check_pair(kind, _PAIR, types)
-        return reduced_type(types[0].dtype, types[0].shape, attrs)
-
-    return infer
-
-
-MEAN_SQUARED_ERROR = Declaration(
+MEAN_SQUARED_ERROR = declare_loss(
     "mean_squared_error",
     "The squared difference of a prediction and a target, element by element.",
-    _PAIR,
-    _infer_pair("mean_squared_error"),
-    loss_rule,
+    PAIR,
+    partial(_infer_pair, "mean_squared_error"),
     flops_per_element(3),
     grad_flops_per_element(2, 2),
-    attrs=(REDUCE,),
     residuals=lambda types, attrs: (types[0],),
-    takes_count=takes_count,
     formula="loss = (prediction - target)²",
     cases=_CASES,
     example="{name: loss, op: mean_squared_error, in: [prediction, target]}",
 )
-L1_LOSS = Declaration(
+L1_LOSS = declare_loss(
     "l1_loss",
     "The absolute difference of a prediction and a target, element by element. Its"
     " derivative at 0 is 0.",
-    _PAIR,
-    _infer_pair("l1_loss"),
-    loss_rule,
+    PAIR,
+    partial(_infer_pair, "l1_loss"),
     flops_per_element(2),
     grad_flops_per_element(1, 1),
-    attrs=(REDUCE,),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
-    takes_count=takes_count,
     formula="loss = |prediction - target|",
     cases=_CASES,
     example="{name: loss, op: l1_loss, in: [prediction, target]}",
@@ -92,7 +49,7 @@ L1_LOSS = Declaration(
 
 
 def _infer_huber(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    result = _infer_pair("huber")(types, attrs)
+    result = _infer_pair("huber", types, attrs)
     if not (isfinite(attrs["delta"]) and attrs["delta"] > 0):
         raise OpError(
             f"huber needs a finite delta above 0, not {attrs['delta']}", attr="delta"
@@ -100,16 +57,14 @@ def _infer_huber(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return result
 
 
-HUBER = Declaration(
+HUBER = declare_loss(
     "huber",
     "The Huber loss: quadratic for a difference of up to `delta`, linear beyond it.",
-    _PAIR,
+    PAIR,
     _infer_huber,
-    loss_rule,
     flops_per_element(6),
     grad_flops_per_element(1, 1),
     attrs=(
-        REDUCE,
         Attr(
             "delta",
             float,
@@ -118,7 +73,6 @@ HUBER = Declaration(
         ),
     ),
     residuals=lambda types, attrs: (types[0],),
-    takes_count=takes_count,
     formula="loss = c · (d - c / 2), d = prediction - target,"
     " c = min(max(d, -delta), delta); dprediction = c",
     source="Huber (1964), as in PyTorch and Keras",
@@ -130,13 +84,16 @@ _LOGARITHMS = (
     Operand(
         "log_prediction",
         "float, [batch, …, classes]: logarithms of probabilities, as of log_softmax",
+        dtype="float",
     ),
-    Operand("target", "the same dtype and shape: probabilities"),
+    Operand(
+        "target", "the same dtype and shape: probabilities", dtype="float", same=True
+    ),
 )
 
 
 def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_pair("kl_div", _LOGARITHMS, types)
+    check_same_shape("kl_div", ("log_prediction", "target"), types)
     prediction = types[0]
     if prediction.rank == 0 or prediction.shape[-1] == BATCH:
         raise OpError(
@@ -147,7 +104,7 @@ def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return reduced_type(prediction.dtype, prediction.shape[:-1], attrs)
 
 
-KL_DIV = Declaration(
+KL_DIV = declare_loss(
     "kl_div",
     "The Kullback-Leibler divergence of a target distribution from a predicted one. It"
     " is summed over the last dimension, and the mean is over all other dimensions:"
@@ -155,12 +112,9 @@ KL_DIV = Declaration(
     " contributes 0.",
     _LOGARITHMS,
     _infer_divergence,
-    loss_rule,
     flops_per_element(4),
     grad_flops_per_element(2, 4),
-    attrs=(REDUCE,),
     saves=lambda types, attrs: (0, 1),
-    takes_count=takes_count,
     formula="loss = Σ target · (log target - log_prediction);"
     " dlog_prediction = -target;"
     " dtarget = log target + 1 - log_prediction, or -log_prediction where target = 0",
@@ -170,14 +124,14 @@ KL_DIV = Declaration(
 )
 
 _VECTORS = (
-    Operand("a", "float, at least one dimension"),
-    Operand("b", "the same dtype and shape"),
+    Operand("a", "float, at least one dimension", dtype="float"),
+    Operand("b", "the same dtype and shape", dtype="float", same=True),
 )
 
 
 def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind = "cosine_similarity"
-    _check_pair(kind, _VECTORS, types)
+    check_same_shape(kind, ("a", "b"), types)
     shape = types[0].shape
     if not shape:
         raise OpError(f"{kind} needs a dimension, 'a' is {types[0]}", operand=0)
@@ -187,12 +141,7 @@ def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             f"{kind} needs a finite epsilon above 0, not {attrs['epsilon']}",
             attr="epsilon",
         )
-    return (TensorType(types[0].dtype, (*shape[:axis], *shape[axis + 1 :])),)
-
-
-def _rows_cosine(types: Types, attrs: Attrs) -> BatchRule:
-    axis = normalize_axis("cosine_similarity", attrs["axis"], types[0].rank)
-    return "whole" if axis == 0 else "rows"
+    return (TensorType(types[0].dtype, without(shape, axis)),)
 
 
 COSINE_SIMILARITY = Declaration(
@@ -202,7 +151,7 @@ COSINE_SIMILARITY = Declaration(
     " and a finite gradient. For a loss, apply `negative` and `reduce_mean`.",
     _VECTORS,
     _infer_cosine,
-    _rows_cosine,
+    rule_along_axis,
     flops_per_element(8),
     grad_flops_per_element(6, 6),
     attrs=(

@@ -6,41 +6,20 @@ from collections.abc import Sequence
 from math import isfinite
 
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    check_arity,
-    require_float,
-    require_integer,
-    require_same_dtype,
-)
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
-from placer.ops.losses.loss_reduction import (
-    REDUCE,
-    flops_per_element,
-    grad_flops_per_element,
-    loss_rule,
-    reduced_type,
-    takes_count,
-)
+from placer.ops.common.costs import flops_per_element, grad_flops_per_element
+from placer.ops.declaration import Attr, Attrs, Case, Operand, Types
+from placer.ops.losses.loss_reduction import declare_loss, reduced_type
+from placer.ops.operand import require_same_dtype
 from placer.types import BATCH, TensorType
 
 LOGITS = (
-    Operand("logits", "float, [batch, …, classes]"),
-    Operand("label", "integer, [batch, …], each in [0, classes)"),
+    Operand("logits", "float, [batch, …, classes]", dtype="float"),
+    Operand("label", "integer, [batch, …], each in [0, classes)", dtype="integer"),
 )
 
 
 def check_classes(kind: str, types: Types) -> None:
-    """Raise OpError unless the operands are logits of classes and their labels."""
-    check_arity(kind, LOGITS, types)
-    require_float(kind, "logits", types, 0)
-    require_integer(kind, "label", types, 1)
+    """Raise OpError unless the shapes are those of logits of classes and labels."""
     logits, label = types
     if logits.rank == 0 or logits.shape[-1] == BATCH:
         raise OpError(
@@ -127,7 +106,7 @@ def _softmax_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     return (2 + target) * types[0].numel() * len(wrt)
 
 
-SOFTMAX_CROSS_ENTROPY = Declaration(
+SOFTMAX_CROSS_ENTROPY = declare_loss(
     "softmax_cross_entropy",
     "The cross entropy of softmax(logits) and labels that are class indices. Finite"
     " logits never overflow. A label outside [0, classes) gives NaN. The mean divides"
@@ -136,11 +115,9 @@ SOFTMAX_CROSS_ENTROPY = Declaration(
     " `reduce_mean`.",
     LOGITS,
     _infer_softmax,
-    loss_rule,
     _softmax_flops,
     _softmax_grad_flops,
     attrs=(
-        REDUCE,
         LABEL_SMOOTHING,
         Attr(
             "class_weights",
@@ -151,7 +128,6 @@ SOFTMAX_CROSS_ENTROPY = Declaration(
     ),
     saves=lambda types, attrs: (1,),
     residuals=lambda types, attrs: (types[0],),
-    takes_count=takes_count,
     index_bounds=lambda types, attrs: {1: int(types[0].shape[-1])},
     formula="loss = Σ q · (log Σ exp(logits) - logits),"
     " q = class_weights · ((1 - label_smoothing) · onehot(label)"
@@ -168,22 +144,19 @@ SOFTMAX_CROSS_ENTROPY = Declaration(
 )
 
 _BINARY = (
-    Operand("logits", "float, any shape"),
+    Operand("logits", "float, any shape", dtype="float"),
     Operand(
         "label",
         "the same shape, values in [0, 1]; an integer, or a float of the logits' dtype",
+        dtype="number",
     ),
 )
 
 
 def _infer_sigmoid(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind, names = "sigmoid_cross_entropy", ("logits", "label")
-    check_arity(kind, _BINARY, types)
-    require_float(kind, "logits", types, 0)
     if types[1].is_float:
-        require_same_dtype(kind, names, types)
-    else:
-        require_integer(kind, "label", types, 1)
+        require_same_dtype(kind, names, types, 1)
     check_same_shape(kind, names, types)
     _check_smoothing(kind, attrs)
     weight = attrs["positive_weight"]
@@ -206,18 +179,16 @@ def _sigmoid_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     return ((0 in wrt) + for_label * (1 in wrt)) * types[0].numel()
 
 
-SIGMOID_CROSS_ENTROPY = Declaration(
+SIGMOID_CROSS_ENTROPY = declare_loss(
     "sigmoid_cross_entropy",
     "The binary cross entropy of sigmoid(logits) and labels in [0, 1], element by"
     " element. Finite logits never overflow. The mean divides by the number of"
     " elements, also with a positive weight.",
     _BINARY,
     _infer_sigmoid,
-    loss_rule,
     _sigmoid_flops,
     _sigmoid_grad_flops,
     attrs=(
-        REDUCE,
         LABEL_SMOOTHING,
         Attr(
             "positive_weight",
@@ -228,7 +199,6 @@ SIGMOID_CROSS_ENTROPY = Declaration(
     ),
     saves=lambda types, attrs: (0,) if types[1].is_float else (),
     residuals=lambda types, attrs: (types[0],),
-    takes_count=takes_count,
     formula="loss = positive_weight · t · log(1 + exp(-z)) + (1 - t) · log(1 + exp(z)),"
     " z the logits, t = (1 - label_smoothing) · label + label_smoothing / 2;"
     " dz = (1 - t) · sigmoid(z) - positive_weight · t · sigmoid(-z);"
@@ -245,32 +215,34 @@ SIGMOID_CROSS_ENTROPY = Declaration(
 )
 
 _HINGE = (
-    Operand("prediction", "float, any shape: a score, positive for a positive label"),
-    Operand("label", "integer, the same shape: 1 is positive, 0 and -1 are negative"),
+    Operand(
+        "prediction",
+        "float, any shape: a score, positive for a positive label",
+        dtype="float",
+    ),
+    Operand(
+        "label",
+        "integer, the same shape: 1 is positive, 0 and -1 are negative",
+        dtype="integer",
+    ),
 )
 
 
 def _infer_hinge(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("hinge", _HINGE, types)
-    require_float("hinge", "prediction", types, 0)
-    require_integer("hinge", "label", types, 1)
     check_same_shape("hinge", ("prediction", "label"), types)
     return reduced_type(types[0].dtype, types[0].shape, attrs)
 
 
-HINGE = Declaration(
+HINGE = declare_loss(
     "hinge",
     "The hinge loss with a margin of 1. A label above 0 is positive, any other is"
     " negative: labels may be 0 and 1, or -1 and 1, as in Keras. The derivative on the"
     " margin is 0, as that of relu at 0.",
     _HINGE,
     _infer_hinge,
-    loss_rule,
     flops_per_element(3),
     grad_flops_per_element(1),
-    attrs=(REDUCE,),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
-    takes_count=takes_count,
     formula="loss = max(1 - s · prediction, 0), s = 1 where label > 0, else -1",
     cases=(Case(("float32[batch]", "int32[batch]")),),
     example="{name: loss, op: hinge, in: [score, label]}",

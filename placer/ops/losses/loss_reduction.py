@@ -7,8 +7,9 @@ of all places is the mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from placer.ops.declaration import Attr, Attrs, BatchRule, Types
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, Operand, Types
 from placer.types import Dim, TensorType
 
 REDUCE = Attr(
@@ -18,6 +19,12 @@ REDUCE = Attr(
     default="mean",
     choices=("mean", "sum", "none"),
 )
+
+PAIR = (
+    Operand("prediction", "float, any shape", dtype="float"),
+    Operand("target", "the same dtype and shape", dtype="float", same=True),
+)
+"""The operands of a loss or metric of the difference of two values."""
 
 
 def reduced_type(
@@ -37,11 +44,26 @@ def takes_count(types: Types, attrs: Attrs) -> bool:
     return bool(attrs["reduce"] == "mean" and types[0].has_rows)
 
 
-def flops_per_element(each: int) -> Callable[[Types, Attrs], int]:
-    """Return `flops` with `each` operations per element of the first operand."""
-    return lambda types, attrs: each * types[0].numel()
-
-
-def grad_flops_per_element(*each: int) -> Callable[[Types, Attrs, Sequence[int]], int]:
-    """Return `grad_flops`, given the operations per element for each operand."""
-    return lambda types, attrs, wrt: sum(each[i] for i in wrt) * types[0].numel()
+def declare_loss(
+    kind: str,
+    doc: str,
+    operands: tuple[Operand, ...],
+    infer: Callable[[Types, Attrs], tuple[TensorType, ...]],
+    flops: Callable[[Types, Attrs], int],
+    grad_flops: Callable[[Types, Attrs, Sequence[int]], int],
+    attrs: tuple[Attr, ...] = (),
+    **fields: Any,
+) -> Declaration:
+    """Declare a loss, with the attribute `reduce` before its other attributes."""
+    return Declaration(
+        kind,
+        doc,
+        operands,
+        infer,
+        loss_rule,
+        flops,
+        grad_flops,
+        attrs=(REDUCE, *attrs),
+        takes_count=takes_count,
+        **fields,
+    )

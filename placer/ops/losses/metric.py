@@ -8,17 +8,16 @@ number from it (`placer.config.metrics`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from placer.config.metrics import Finalizer
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    check_arity,
-    require_float,
-    require_integer,
-    require_same_dtype,
-)
+from placer.ops.common.costs import flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.ops.losses.loss import LOGITS, check_classes, check_same_shape
+from placer.ops.losses.loss_reduction import PAIR
+from placer.ops.operand import require_integer
 from placer.types import TensorType
 
 COUNTS = TensorType("int32", (3,))
@@ -34,12 +33,7 @@ def _metric(
     infer: Callable[[Types, Attrs], TensorType],
     final: Finalizer,
     each: int,
-    *,
-    attrs: tuple[Attr, ...] = (),
-    formula: str,
-    source: str = "",
-    cases: tuple[Case, ...],
-    example: str,
+    **fields: Any,
 ) -> Declaration:
     """Declare a metric with `each` operations per element of its first operand."""
     return Declaration(
@@ -48,15 +42,10 @@ def _metric(
         operands,
         lambda types, attrs: (infer(types, attrs),),
         lambda types, attrs: "reduce",
-        lambda types, attrs: each * types[0].numel(),
-        lambda types, attrs, wrt: 0,
-        attrs=attrs,
+        flops_per_element(each),
         differentiable=False,
         finalizer=final,
-        formula=formula,
-        source=source,
-        cases=cases,
-        example=example,
+        **fields,
     )
 
 
@@ -110,6 +99,7 @@ _BINARY = (
         "prediction",
         "float, any shape: the probability of a positive; with `class_id`, logits of"
         " shape [batch, …, classes]",
+        dtype="float",
     ),
     Operand(
         "label",
@@ -144,85 +134,82 @@ _BINARY_CASES = (
 )
 
 
-def _binary(kind: str) -> Callable[[Types, Attrs], TensorType]:
-    def infer(types: Types, attrs: Attrs) -> TensorType:
-        threshold, class_id = attrs["threshold"], attrs["class_id"]
-        if class_id is None:
-            _check_pair(kind, types)
-        else:
-            check_classes(kind, types)
-            classes = types[0].shape[-1]
-            assert isinstance(classes, int)
-            if not 0 <= class_id < classes:
-                raise OpError(
-                    f"{kind} has class_id {class_id},"
-                    f" 'prediction' has {classes} classes",
-                    attr="class_id",
-                )
-            if threshold != 0.5 or attrs["logits"]:
-                raise OpError(
-                    f"{kind} with class_id takes the largest logit:"
-                    " it has neither threshold nor logits",
-                    attr="class_id",
-                )
-        if not 0 < threshold < 1:
+def _binary(kind: str, types: Types, attrs: Attrs) -> TensorType:
+    threshold, class_id = attrs["threshold"], attrs["class_id"]
+    if class_id is None:
+        _check_pair(kind, types)
+    else:
+        require_integer(kind, "label", types, 1)
+        check_classes(kind, types)
+        classes = types[0].shape[-1]
+        assert isinstance(classes, int)
+        if not 0 <= class_id < classes:
             raise OpError(
-                f"{kind} needs a threshold between 0 and 1, not {threshold}",
-                attr="threshold",
-                hint="it is a probability, with logits: true as well",
+                f"{kind} has class_id {class_id}, 'prediction' has {classes} classes",
+                attr="class_id",
             )
-        return COUNTS
-
-    return infer
+        if threshold != 0.5 or attrs["logits"]:
+            raise OpError(
+                f"{kind} with class_id takes the largest logit:"
+                " it has neither threshold nor logits",
+                attr="class_id",
+            )
+    if not 0 < threshold < 1:
+        raise OpError(
+            f"{kind} needs a threshold between 0 and 1, not {threshold}",
+            attr="threshold",
+            hint="it is a probability, with logits: true as well",
+        )
+    return COUNTS
 
 
 def _check_pair(kind: str, types: Types) -> None:
-    """Raise OpError unless the operands are predictions and labels of one shape."""
-    check_arity(kind, _BINARY, types)
-    require_float(kind, "prediction", types, 0)
+    """Raise OpError unless the label is a number or bool of the prediction's shape."""
     if not types[1].is_float and types[1].dtype != "bool":
         require_integer(kind, "label", types, 1)
     check_same_shape(kind, ("prediction", "label"), types)
 
 
-PRECISION = _metric(
+def _declare_binary(
+    kind: str, doc: str, each: int, formula: str, example: str
+) -> Declaration:
+    return _metric(
+        kind,
+        doc,
+        _BINARY,
+        partial(_binary, kind),
+        "ratio",
+        each,
+        attrs=_BINARY_ATTRS,
+        formula=formula,
+        cases=_BINARY_CASES,
+        example=example,
+    )
+
+
+PRECISION = _declare_binary(
     "precision",
     "The fraction of true positives among predicted positives. NaN if there are no"
     " predicted positives, or if a prediction is NaN.",
-    _BINARY,
-    _binary("precision"),
-    "ratio",
     4,
-    attrs=_BINARY_ATTRS,
-    formula="Σ [predicted and positive] / Σ [predicted]",
-    cases=_BINARY_CASES,
-    example="{name: precision, op: precision, in: [click, label]}",
+    "Σ [predicted and positive] / Σ [predicted]",
+    "{name: precision, op: precision, in: [click, label]}",
 )
-RECALL = _metric(
+RECALL = _declare_binary(
     "recall",
     "The fraction of positives that are predicted as positive. NaN if there are no"
     " positives, or if a prediction is NaN.",
-    _BINARY,
-    _binary("recall"),
-    "ratio",
     4,
-    attrs=_BINARY_ATTRS,
-    formula="Σ [predicted and positive] / Σ [positive]",
-    cases=_BINARY_CASES,
-    example="{name: recall, op: recall, in: [click, label], threshold: 0.3}",
+    "Σ [predicted and positive] / Σ [positive]",
+    "{name: recall, op: recall, in: [click, label], threshold: 0.3}",
 )
-F1 = _metric(
+F1 = _declare_binary(
     "f1",
     "The harmonic mean of precision and recall. NaN if there are neither positives nor"
     " predicted positives, or if a prediction is NaN.",
-    _BINARY,
-    _binary("f1"),
-    "ratio",
     5,
-    attrs=_BINARY_ATTRS,
-    formula="2 · Σ [predicted and positive] / (Σ [predicted] + Σ [positive])",
-    cases=_BINARY_CASES,
-    example="{name: f1, op: f1, in: [logit, label], logits: true}",
+    "2 · Σ [predicted and positive] / (Σ [predicted] + Σ [positive])",
+    "{name: f1, op: f1, in: [logit, label], logits: true}",
 )
 
 
@@ -241,7 +228,11 @@ AUC = _metric(
     " 1 / (bins - 1); the result is exact for such multiples. NaN if there are no"
     " positives or no negatives, or if a prediction is NaN or outside [0, 1].",
     (
-        Operand("prediction", "float, any shape: the probability of a positive"),
+        Operand(
+            "prediction",
+            "float, any shape: the probability of a positive",
+            dtype="float",
+        ),
         Operand("label", "the same shape, where a number above 0.5 is positive"),
     ),
     _auc,
@@ -268,36 +259,23 @@ AUC = _metric(
     example="{name: auc, op: auc, in: [click, label]}",
 )
 
-_PAIR = (
-    Operand("prediction", "float, any shape"),
-    Operand("target", "the same dtype and shape"),
-)
-
 
 def _sums(dtype: str) -> TensorType:
     """Return the type of a sum and a count: float64 for float64, else float32."""
     return TensorType("float64" if dtype == "float64" else "float32", (2,))
 
 
-def _error(kind: str) -> Callable[[Types, Attrs], TensorType]:
-    def infer(types: Types, attrs: Attrs) -> TensorType:
-        names = ("prediction", "target")
-        check_arity(kind, _PAIR, types)
-        for index, name in enumerate(names):
-            require_float(kind, name, types, index)
-        require_same_dtype(kind, names, types)
-        check_same_shape(kind, names, types)
-        return _sums(types[0].dtype)
-
-    return infer
+def _error(kind: str, types: Types, attrs: Attrs) -> TensorType:
+    check_same_shape(kind, ("prediction", "target"), types)
+    return _sums(types[0].dtype)
 
 
 MEAN_ABSOLUTE_ERROR = _metric(
     "mean_absolute_error",
     "The mean of the absolute difference of a prediction and a target over all"
     " elements.",
-    _PAIR,
-    _error("mean_absolute_error"),
+    PAIR,
+    partial(_error, "mean_absolute_error"),
     "ratio",
     3,
     formula="Σ |prediction - target| / n",
@@ -309,8 +287,8 @@ ROOT_MEAN_SQUARED_ERROR = _metric(
     "The square root of the mean squared difference of a prediction and a target over"
     " all elements. For an epoch or an evaluation it is the root of the mean over all"
     " batches, not the mean of the batches' roots.",
-    _PAIR,
-    _error("root_mean_squared_error"),
+    PAIR,
+    partial(_error, "root_mean_squared_error"),
     "root_ratio",
     3,
     formula="√(Σ (prediction - target)² / n)",
@@ -319,19 +297,12 @@ ROOT_MEAN_SQUARED_ERROR = _metric(
 )
 
 
-def _mean(types: Types, attrs: Attrs) -> TensorType:
-    check_arity("mean", _ONE, types)
-    require_float("mean", "x", types, 0)
-    return _sums(types[0].dtype)
-
-
-_ONE = (Operand("x", "float, any shape"),)
 MEAN = _metric(
     "mean",
     "The mean of all elements, as a metric. Use `reduce_mean` for a mean that other ops"
     " use.",
-    _ONE,
-    _mean,
+    (Operand("x", "float, any shape", dtype="float"),),
+    lambda types, attrs: _sums(types[0].dtype),
     "ratio",
     1,
     formula="Σ x / n",

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    check_arity,
-    is_static,
-    require_float,
-    require_integer,
-    require_same_dtype,
-    rowwise,
-)
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
+from placer.ops.common.checks import is_static
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.ops.losses.loss_reduction import (
     REDUCE,
     loss_rule,
     reduced_type,
     takes_count,
 )
+from placer.ops.special.random import POSITION, STREAM, check_position
 from placer.types import BATCH, MAX_DIM, TensorType
 
 SAMPLER = Attr(
@@ -38,14 +26,10 @@ SAMPLER = Attr(
     default="log_uniform",
     choices=("log_uniform", "uniform"),
 )
-_STREAM = Attr(
-    "stream", int, "the number of the random stream, below 2⁶³", required=True
-)
-_POSITION = TensorType("uint32", (BATCH, 2))
-_DRAW = (
-    Operand(
-        "position", "uint32[batch, 2]: the step and the row's index in the global batch"
-    ),
+SAMPLING = (
+    Attr("classes", int, "the number of classes, at least 2", required=True),
+    Attr("num_sampled", int, "the number of classes drawn for each row", required=True),
+    SAMPLER,
 )
 
 
@@ -64,11 +48,7 @@ def check_sampling(kind: str, attrs: Attrs) -> None:
 
 def _infer_sample(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind = "sample_classes"
-    check_arity(kind, _DRAW, types)
-    if types[0] != _POSITION:
-        raise OpError(
-            f"{kind} needs a position {_POSITION}, 'position' is {types[0]}", operand=0
-        )
+    check_position(kind, types, 0)
     check_sampling(kind, attrs)
     return (TensorType("int32", (BATCH, attrs["num_sampled"])),)
 
@@ -77,52 +57,34 @@ SAMPLE_CLASSES = Declaration(
     "sample_classes",
     "Draws classes for each row, with replacement. They are a function of the stream,"
     " the step and the row's index in the global batch.",
-    _DRAW,
+    (POSITION,),
     _infer_sample,
-    rowwise,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
-    attrs=(
-        Attr("classes", int, "the number of classes, at least 2", required=True),
-        Attr(
-            "num_sampled",
-            int,
-            "the number of classes drawn for each row",
-            required=True,
-        ),
-        SAMPLER,
-        _STREAM,
-    ),
+    attrs=(*SAMPLING, STREAM),
     differentiable=False,
     inserted=True,
     formula="out[i, j] = c with the probability P(c) that `sampler` defines",
     source="random bits by threefry2x32 (Salmon et al. 2011)",
     cases=(
-        Case(
-            ("uint32[batch, 2]",),
-            {"classes": 1000, "num_sampled": 8, "stream": 1},
-        ),
+        Case(("uint32[batch, 2]",), {"classes": 1000, "num_sampled": 8, "stream": 1}),
     ),
     example="%l.sampled = sample_classes(%batch.position)"
     " {classes = 1000, num_sampled = 8, stream = 1}",
 )
 
 _OPERANDS = (
-    Operand("x", "float, [batch, size]"),
-    Operand("w", "the same dtype, [classes, size]"),
-    Operand("b", "the same dtype, [classes]"),
-    Operand("label", "integer, [batch], each in [0, classes)"),
+    Operand("x", "float, [batch, size]", dtype="float"),
+    Operand("w", "the same dtype, [classes, size]", same=True),
+    Operand("b", "the same dtype, [classes]", same=True),
+    Operand("label", "integer, [batch], each in [0, classes)", dtype="integer"),
     Operand("sampled", "int32, [batch, num_sampled]"),
 )
 
 
 def check_rows(kind: str, types: Types) -> None:
     """Raise OpError unless the types, x and label, are a vector and a class per row."""
-    require_float(kind, "x", types, 0)
     x, label = types
     if x.rank != 2 or not x.has_rows or not is_static(x.shape[1:]):
         raise OpError(f"{kind} needs rows [batch, size], 'x' is {x}", operand=0)
-    require_integer(kind, "label", types, 1)
     if label.shape != (BATCH,):
         expected = TensorType(label.dtype, (BATCH,))
         raise OpError(
@@ -131,27 +93,20 @@ def check_rows(kind: str, types: Types) -> None:
         )
 
 
-def _infer(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        check_arity(kind, _OPERANDS, types)
-        x, w, b, label, sampled = types
-        check_rows(kind, (x, label))
-        require_same_dtype(kind, ("x", "w", "b"), (x, w, b))
-        if w.rank != 2 or not is_static(w.shape) or w.shape[1] != x.shape[1]:
-            raise OpError(
-                f"{kind} needs w [classes, {x.shape[1]}], it is {w}", operand=1
-            )
-        if b.shape != w.shape[:1]:
-            raise OpError(f"{kind} needs b [{w.shape[0]}], it is {b}", operand=2)
-        samples = sampled.shape[1] if sampled.rank == 2 else 1
-        if sampled != TensorType("int32", (BATCH, samples)):
-            raise OpError(
-                f"{kind} needs sampled int32[batch, num_sampled], it is {sampled}",
-                operand=4,
-            )
-        return reduced_type(x.dtype, (BATCH,), attrs)
-
-    return infer
+def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    x, w, b, label, sampled = types
+    check_rows(kind, (x, label))
+    if w.rank != 2 or not is_static(w.shape) or w.shape[1] != x.shape[1]:
+        raise OpError(f"{kind} needs w [classes, {x.shape[1]}], it is {w}", operand=1)
+    if b.shape != w.shape[:1]:
+        raise OpError(f"{kind} needs b [{w.shape[0]}], it is {b}", operand=2)
+    samples = sampled.shape[1] if sampled.rank == 2 else 1
+    if sampled != TensorType("int32", (BATCH, samples)):
+        raise OpError(
+            f"{kind} needs sampled int32[batch, num_sampled], it is {sampled}",
+            operand=4,
+        )
+    return reduced_type(x.dtype, (BATCH,), attrs)
 
 
 def _logits(types: Types) -> tuple[TensorType, int]:
@@ -179,7 +134,7 @@ def _declare(
         kind,
         doc,
         _OPERANDS,
-        _infer(kind),
+        partial(_infer, kind),
         loss_rule,
         _flops,
         _grad_flops,

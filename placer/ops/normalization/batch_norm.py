@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    check_arity,
-    require_float,
-    require_same_dtype,
+from placer.ops.common.costs import flops_per_element, grad_flops_per_element
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Case,
+    Declaration,
+    Operand,
+    Types,
     rowwise,
 )
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import BATCH, TensorType
 
 _EPSILON = Attr("epsilon", float, "added to the variance", required=True)
@@ -22,10 +23,6 @@ def _check(kind: str, operands: tuple[Operand, ...], types: Types) -> TensorType
 
     All operands but the first must have that type.
     """
-    check_arity(kind, operands, types)
-    names = [operand.name for operand in operands]
-    require_float(kind, names[0], types, 0)
-    require_same_dtype(kind, names, types)
     x = types[0]
     if x.rank < 2 or x.shape[-1] == BATCH:
         raise OpError(f"{kind} needs [batch, …, channels], 'x' is {x}", operand=0)
@@ -33,16 +30,14 @@ def _check(kind: str, operands: tuple[Operand, ...], types: Types) -> TensorType
     for index, type_ in enumerate(types[1:], 1):
         if type_ != channel:
             raise OpError(
-                f"{kind} needs '{names[index]}' {channel} for 'x' {x}, it is {type_}",
+                f"{kind} needs '{operands[index].name}' {channel} for 'x' {x}, it is {type_}",
                 operand=index,
             )
     return channel
 
 
-_VARIANCE = (
-    Operand("x", "float, [batch, …, channels]"),
-    Operand("mean", "[channels], of the global batch"),
-)
+_X = Operand("x", "float, [batch, …, channels]", dtype="float")
+_VARIANCE = (_X, Operand("mean", "[channels], of the global batch", same=True))
 
 
 def _infer_variance(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -56,7 +51,7 @@ VARIANCE = Declaration(
     _VARIANCE,
     _infer_variance,
     lambda types, attrs: "reduce",
-    lambda types, attrs: 3 * types[0].numel(),
+    flops_per_element(3),
     lambda types, attrs, wrt: 3 * types[0].numel() * len(wrt),
     saves=lambda types, attrs: (0, 1),
     takes_count=lambda types, attrs: types[0].has_rows,
@@ -68,23 +63,13 @@ VARIANCE = Declaration(
     example="%bn.variance = variance(%x, %bn.mean)",
 )
 
-_NORMALIZE = (
-    Operand("x", "float, [batch, …, channels]"),
-    Operand("mean", "[channels]"),
-    Operand("variance", "[channels]"),
-    Operand("scale", "[channels]"),
-    Operand("bias", "[channels]"),
-)
+_CHANNEL = ("mean", "variance", "scale", "bias")
+_NORMALIZE = (_X, *(Operand(name, "[channels]", same=True) for name in _CHANNEL))
 
 
 def _infer_normalize(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _check("normalize", _NORMALIZE, types)
     return (types[0],)
-
-
-def _normalize_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    per_element = {0: 2, 1: 2, 2: 4, 3: 4, 4: 1}
-    return sum(per_element[index] for index in wrt) * types[0].numel()
 
 
 NORMALIZE = Declaration(
@@ -94,7 +79,7 @@ NORMALIZE = Declaration(
     _infer_normalize,
     rowwise,
     lambda types, attrs: 4 * types[0].numel(),
-    _normalize_grad_flops,
+    grad_flops_per_element(2, 2, 4, 4, 1),
     attrs=(_EPSILON,),
     saves=lambda types, attrs: (0, 1, 2, 3),
     inserted=True,
@@ -125,10 +110,7 @@ REPLICA_NORM = Declaration(
     attrs=(_EPSILON,),
     results=("out", "mean", "variance"),
     saves=lambda types, attrs: (0, 1),
-    residuals=lambda types, attrs: (
-        TensorType(types[0].dtype, types[0].shape[-1:]),
-        TensorType(types[0].dtype, types[0].shape[-1:]),
-    ),
+    residuals=lambda types, attrs: (types[1], types[1]),
     takes_count=lambda types, attrs: types[0].has_rows,
     inserted=True,
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias",
@@ -139,14 +121,12 @@ REPLICA_NORM = Declaration(
 )
 
 _AVERAGE = (
-    Operand("old", "float, any shape"),
+    Operand("old", "float, any shape", dtype="float"),
     Operand("new", "the same type"),
 )
 
 
 def _infer_average(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("moving_average", _AVERAGE, types)
-    require_float("moving_average", "old", types, 0)
     if types[1] != types[0]:
         raise OpError(
             f"moving_average needs operands of one type, 'old' is {types[0]}, 'new' is"
@@ -163,7 +143,6 @@ MOVING_AVERAGE = Declaration(
     _infer_average,
     rowwise,
     lambda types, attrs: 3 * types[0].numel(),
-    lambda types, attrs, wrt: 0,
     attrs=(Attr("momentum", float, "the weight of the old value", required=True),),
     differentiable=False,
     inserted=True,

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    INTEGERS,
-    check_arity,
-    require_float,
-    require_same_dtype,
-    rowwise,
-)
 from placer.ops.declaration import (
+    INTEGERS,
     Attr,
     Attrs,
     Case,
     Declaration,
     Operand,
     Types,
+    rowwise,
 )
+from placer.ops.operand import require_float, require_same_dtype
 from placer.types import BATCH, Dim, TensorType
 
 SEQUENCES = ("query", "key", "value")
@@ -66,7 +62,8 @@ def check_sequences(kind: str, names: Sequence[str], types: Types) -> None:
                 f" '{names[first]}' {types[first]}, '{name}' is {types[index]}",
                 operand=index,
             )
-    require_same_dtype(kind, names, types[: len(names)])
+    for index in range(len(names)):
+        require_same_dtype(kind, names, types, index)
 
 
 def check_mask(kind: str, index: int, types: Types, keys: TensorType) -> None:
@@ -110,7 +107,6 @@ _OPERANDS = (
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind = "attention"
-    check_arity(kind, _OPERANDS, types)
     check_sequences(kind, SEQUENCES, types)
     query, key, value = types[:3]
     if key.shape[-1] != query.shape[-1]:
@@ -197,17 +193,14 @@ ATTENTION = Declaration(
     formula="out = softmax(scale · query · keyᵀ) · value, in each head",
     source="Vaswani et al. (2017)",
     cases=(
-        Case(
-            ("float32[batch, 20, 64]",) * 3,
-            {"heads": 4, "causal": True},
-        ),
+        Case(("float32[batch, 20, 64]",) * 3, {"heads": 4, "causal": True}),
         Case(
             (
                 "float32[batch, 5, 64]",
                 "float32[batch, 20, 64]",
                 "float32[batch, 20, 32]",
                 "int32[batch]",
-            ),
+            )
         ),
     ),
     example="{name: seen, op: attention, in: [query, key, value], heads: 4,"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.errors import OpError
-from placer.ops.common.checks import rowwise
 from placer.ops.common.roles import require_shapes, types_by_name
 from placer.ops.declaration import (
     Attr,
@@ -15,6 +14,7 @@ from placer.ops.declaration import (
     LayerParameter,
     Operand,
     Types,
+    rowwise,
 )
 from placer.ops.sequence.attention import (
     CAUSAL,
@@ -193,10 +193,7 @@ def _weight(which: str, doc: str) -> tuple[Operand, Operand]:
     return (
         Operand(f"w_{which}", f"the same dtype, [{rows}, {columns}]", parameter=True),
         Operand(
-            f"b_{which}",
-            f"the same dtype, [{columns}]",
-            optional=True,
-            parameter=True,
+            f"b_{which}", f"the same dtype, [{columns}]", optional=True, parameter=True
         ),
     )
 

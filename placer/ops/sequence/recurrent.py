@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from placer.errors import OpError
-from placer.ops.common.checks import require_float, require_integer, rowwise
 from placer.ops.common.roles import require_shapes, types_by_name
 from placer.ops.declaration import (
     Attr,
@@ -17,7 +16,9 @@ from placer.ops.declaration import (
     LayerParameter,
     Operand,
     Types,
+    rowwise,
 )
+from placer.ops.operand import require_float, require_integer
 from placer.types import BATCH, Dim, TensorType
 
 

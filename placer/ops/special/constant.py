@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.checks import INTEGERS, check_arity, is_in_range
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Types
+from placer.ops.common.checks import is_in_range
+from placer.ops.declaration import INTEGERS, Attr, Attrs, Case, Declaration, Types
+from placer.ops.operand import check_arity
 from placer.types import FLOATS, TensorType
 
 
@@ -36,7 +37,6 @@ CONSTANT = Declaration(
     _infer_constant,
     lambda types, attrs: "whole",
     lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     attrs=(
         Attr("value", bool | int | float, "the number", required=True),
         Attr(

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from placer.ops.common.checks import check_arity, rowwise
-from placer.ops.declaration import Attrs, Case, Declaration, Operand, Types
-from placer.types import TensorType
+from placer.ops.declaration import Case, Declaration, Operand
 
 _OPERANDS = (Operand("x", "any dtype and shape"),)
-
-
-def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("stop_gradient", _OPERANDS, types)
-    return (types[0],)
 
 
 STOP_GRADIENT = Declaration(
@@ -19,10 +12,6 @@ STOP_GRADIENT = Declaration(
     "Returns x, and stops the gradient: ops that use the result treat it as a"
     " constant.",
     _OPERANDS,
-    _infer,
-    rowwise,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: 0,
     linear=lambda types, attrs: ((0,),),
     differentiable=False,
     formula="out = x; dx = 0",

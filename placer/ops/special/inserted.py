@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from math import isfinite
 
 from placer.errors import OpError
-from placer.ops.common.checks import (
-    check_arity,
-    require_float,
-    require_same_dtype,
-    rowwise,
-)
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -20,44 +14,34 @@ from placer.ops.declaration import (
     Declaration,
     Operand,
     Types,
+    rowwise,
 )
 from placer.types import TensorType
 
-_SUMMANDS = (Operand("xs", "float, all of one type", variadic=True),)
+_inserted = partial(Declaration, differentiable=False, inserted=True)
 
-
-def _no_gradient(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    return 0
-
-
-def _check_floats(kind: str, operands: Sequence[Operand], types: Types) -> None:
-    check_arity(kind, operands, types)
-    for index in range(len(types)):
-        require_float(kind, f"xs[{index}]", types, index)
-
-
-def _check_summands(kind: str, types: Types) -> None:
-    _check_floats(kind, _SUMMANDS, types)
-    require_same_dtype(kind, [f"xs[{i}]" for i in range(len(types))], types)
-
-
-def _check_same_shape(kind: str, types: Types) -> None:
-    for index, type_ in enumerate(types):
-        if type_.shape != types[0].shape:
-            raise OpError(
-                f"{kind} needs operands of one shape,"
-                f" 'xs[0]' is {types[0]}, 'xs[{index}]' is {type_}",
-                operand=index,
-            )
+_SUMMANDS = (
+    Operand("xs", "float, all of one type", variadic=True, dtype="float", same=True),
+)
+_SQUARES = (
+    Operand(
+        "xs", "float scalars: sums of squares", variadic=True, dtype="float", same=True
+    ),
+)
 
 
 def _infer_accumulate(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_summands("accumulate", types)
-    _check_same_shape("accumulate", types)
+    for index, type_ in enumerate(types):
+        if type_.shape != types[0].shape:
+            raise OpError(
+                "accumulate needs operands of one shape,"
+                f" 'xs[0]' is {types[0]}, 'xs[{index}]' is {type_}",
+                operand=index,
+            )
     return (types[0],)
 
 
-ACCUMULATE = Declaration(
+ACCUMULATE = _inserted(
     "accumulate",
     "The sum of values of one type, in the order of the operands, so that a run can be"
     " repeated bit for bit. Half floats are added in float32 and rounded once.",
@@ -65,21 +49,19 @@ ACCUMULATE = Declaration(
     _infer_accumulate,
     rowwise,
     lambda types, attrs: (len(types) - 1) * types[0].numel(),
-    _no_gradient,
     linear=lambda types, attrs: (tuple(range(len(types))),),
-    differentiable=False,
-    inserted=True,
     formula="out = ((xs[0] + xs[1]) + xs[2]) + …",
     cases=(Case(("float32[8]", "float32[8]", "float32[8]")),),
     example="%w.grad = accumulate(%w.grad.0, %w.grad.1)",
 )
 
 
-_SQUARED = (Operand("xs", "float of any dtypes and shapes", variadic=True),)
+_SQUARED = (
+    Operand("xs", "float of any dtypes and shapes", variadic=True, dtype="float"),
+)
 
 
 def _infer_squares(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_floats("sum_of_squares", _SQUARED, types)
     wide = any(t.dtype == "float64" for t in types)
     return (TensorType("float64" if wide else "float32"),)
 
@@ -88,7 +70,7 @@ def _rows_squares(types: Types, attrs: Attrs) -> BatchRule:
     return "reduce" if all(t.has_rows for t in types) else "whole"
 
 
-SUM_OF_SQUARES = Declaration(
+SUM_OF_SQUARES = _inserted(
     "sum_of_squares",
     "The sum of the squares of all elements of all operands, in the order of the"
     " operands. It is computed in float64 if an operand is float64, else in float32, so"
@@ -97,9 +79,6 @@ SUM_OF_SQUARES = Declaration(
     _infer_squares,
     _rows_squares,
     lambda types, attrs: sum(2 * t.numel() for t in types),
-    _no_gradient,
-    differentiable=False,
-    inserted=True,
     formula="out = Σ xs[0]² + Σ xs[1]² + …",
     cases=(
         Case(("float32[64, 128]", "float32[128]")),
@@ -110,7 +89,6 @@ SUM_OF_SQUARES = Declaration(
 
 
 def _check_scalars(kind: str, types: Types) -> None:
-    _check_summands(kind, types)
     for index, type_ in enumerate(types):
         if type_.rank:
             raise OpError(
@@ -131,20 +109,17 @@ def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
-CLIP_SCALE = Declaration(
+CLIP_SCALE = _inserted(
     "clip_scale",
     "The factor that limits the global norm of a gradient to `max_norm`. The norm is"
     " the root of the sum of the operands, which are sums of squares.",
-    (Operand("xs", "float scalars: sums of squares", variadic=True),),
+    _SQUARES,
     _infer_clip,
     rowwise,
     lambda types, attrs: len(types) + 2,
-    _no_gradient,
     attrs=(
         Attr("max_norm", float, "the largest norm that is not scaled", required=True),
     ),
-    differentiable=False,
-    inserted=True,
     formula="out = min(1, max_norm / √Σ xs)",
     source="optax.clip_by_global_norm",
     cases=(Case(("float32[]", "float32[]"), {"max_norm": 1.0}),),
@@ -153,23 +128,18 @@ CLIP_SCALE = Declaration(
 
 
 def _infer_clip_value(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("clip_value", (Operand("x"),), types)
-    require_float("clip_value", "x", types, 0)
     _check_bound("clip_value", "limit", attrs)
     return (types[0],)
 
 
-CLIP_VALUE = Declaration(
+CLIP_VALUE = _inserted(
     "clip_value",
     "Limits each element of a gradient to [-limit, limit].",
-    (Operand("x", "float, any shape"),),
+    (Operand("x", "float, any shape", dtype="float"),),
     _infer_clip_value,
     rowwise,
     lambda types, attrs: 2 * types[0].numel(),
-    _no_gradient,
     attrs=(Attr("limit", float, "the bound, finite and above 0", required=True),),
-    differentiable=False,
-    inserted=True,
     formula="out = min(limit, max(-limit, x))",
     source="optax.clip",
     cases=(Case(("float32[8]",), {"limit": 0.5}),),
@@ -184,17 +154,16 @@ def _infer_trust(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
-TRUST_RATIO = Declaration(
+TRUST_RATIO = _inserted(
     "trust_ratio",
     "The trust ratio of a two-phase rule: the norm of a parameter divided by the norm"
     " of its update direction; 1 if either norm is 0. The operands are sums of"
     " squares, the first half of the parameter, the second half of the update"
     " direction.",
-    (Operand("xs", "float scalars: sums of squares", variadic=True),),
+    _SQUARES,
     _infer_trust,
     rowwise,
     lambda types, attrs: len(types) + 3,
-    _no_gradient,
     attrs=(
         Attr(
             "coefficient",
@@ -204,8 +173,6 @@ TRUST_RATIO = Declaration(
         ),
         Attr("eps", float, "added to the norm of the update direction", default=0.0),
     ),
-    differentiable=False,
-    inserted=True,
     formula="out = coefficient · √Σ w² / (√Σ direction² + eps)",
     source="optax.scale_by_trust_ratio; LARS (You et al. 2017), LAMB (You et al. 2020)",
     cases=(Case(("float32[]", "float32[]"), {"coefficient": 0.001}),),
@@ -218,23 +185,12 @@ _HOLD = (
 )
 
 
-def _infer_hold(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("hold", _HOLD, types)
-    return (types[0],)
-
-
-HOLD = Declaration(
+HOLD = _inserted(
     "hold",
     "Returns x once another value has been computed. XLA does not merge what is"
     " computed from the result with what is computed from x, so the ops that recompute"
     " forward values for the backward start with it.",
     _HOLD,
-    _infer_hold,
-    rowwise,
-    lambda types, attrs: 0,
-    _no_gradient,
-    differentiable=False,
-    inserted=True,
     source="jax.lax.optimization_barrier, as in jax.checkpoint",
     cases=(Case(("float32[batch, 8]", "float32[batch, 4]")),),
     example="%x.again = hold(%x, %y.grad)",
@@ -247,7 +203,6 @@ _SIDES = (
 
 
 def _infer_if_training(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("if_training", _SIDES, types)
     if types[0] != types[1]:
         raise OpError(
             f"if_training needs operands of one type, 'training' is {types[0]},"
@@ -264,9 +219,6 @@ IF_TRAINING = Declaration(
     " contains it.",
     _SIDES,
     _infer_if_training,
-    rowwise,
-    lambda types, attrs: 0,
-    _no_gradient,
     constant_operands=(1,),
     inserted=True,
     cases=(Case(("float32[batch, 8]", "float32[batch, 8]")),),
@@ -279,8 +231,7 @@ _PART = (
 )
 
 
-def _check_part(kind: str, types: Types, attrs: Attrs) -> None:
-    check_arity(kind, (Operand("x"),), types)
+def _infer_part(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not types[0].has_rows:
         raise OpError(f"{kind} needs rows, 'x' is {types[0]}", operand=0)
     if attrs["parts"] < 1:
@@ -290,52 +241,37 @@ def _check_part(kind: str, types: Types, attrs: Attrs) -> None:
     for index in attrs["own"]:
         if not 0 <= index < attrs["parts"]:
             raise OpError(f"{kind} has part {index} of {attrs['parts']}", attr="own")
-
-
-def _infer_split(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_part("split_rows", types, attrs)
     return (types[0],)
 
 
-SPLIT_ROWS = Declaration(
+SPLIT_ROWS = _inserted(
     "split_rows",
     "The rows of some parts of a batch. The rows are divided into `parts` contiguous"
     " ranges that differ in length by at most one, longer ranges first; a part may be"
     " empty. The type remains that of the global value, the layout becomes split.",
     (Operand("x", "any dtype, [batch, …], replicated"),),
-    _infer_split,
+    partial(_infer_part, "split_rows"),
     lambda types, attrs: "whole",
     lambda types, attrs: 0,
-    _no_gradient,
     attrs=_PART,
     linear=lambda types, attrs: ((0,),),
-    differentiable=False,
-    inserted=True,
     formula="out = x[low:high]",
     cases=(Case(("float32[batch, 8]",), {"own": (0,), "parts": 2}),),
     example="%h.shard = split_rows(%h) {own = [0], parts = 2}",
 )
 
 
-def _infer_pad(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_part("pad_rows", types, attrs)
-    return (types[0],)
-
-
-PAD_ROWS = Declaration(
+PAD_ROWS = _inserted(
     "pad_rows",
     "Places the rows of some parts into a global value that is 0 elsewhere: the inverse"
     " of `split_rows`. The sum of the results over all parts is the whole value.",
     (Operand("x", "any dtype, [batch, …]: the rows of these parts"),),
-    _infer_pad,
+    partial(_infer_part, "pad_rows"),
     lambda types, attrs: "reduce",
     lambda types, attrs: 0,
-    _no_gradient,
     attrs=_PART,
     linear=lambda types, attrs: ((0,),),
     takes_count=lambda types, attrs: True,
-    differentiable=False,
-    inserted=True,
     formula="out[low:high] = x, 0 elsewhere",
     cases=(Case(("float32[batch, 8]",), {"own": (0,), "parts": 2}),),
     example="%h.part = pad_rows(%h) {own = [0], parts = 2}",

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_arity, require_float, rowwise
+from placer.ops.common.costs import flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
 from placer.types import BATCH, TensorType
 
-_OPERANDS = (
-    Operand("x", "float, [batch, …]"),
-    Operand(
-        "position", "uint32[batch, 2]: the step and the row's index in the global batch"
-    ),
+POSITION = Operand(
+    "position", "uint32[batch, 2]: the step and the row's index in the global batch"
 )
-_POSITION = TensorType("uint32", (BATCH, 2))
+STREAM = Attr(
+    "stream", int, "the number of the random stream, below 2⁶³", required=True
+)
+
+
+def check_position(kind: str, types: Types, index: int) -> None:
+    """Raise OpError unless operand `index` has the type of `POSITION`."""
+    expected = TensorType("uint32", (BATCH, 2))
+    if types[index] != expected:
+        raise OpError(
+            f"{kind} needs a position {expected}, 'position' is {types[index]}",
+            operand=index,
+        )
+
+
+_OPERANDS = (Operand("x", "float, [batch, …]", dtype="float"), POSITION)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_arity("drop", _OPERANDS, types)
-    require_float("drop", "x", types, 0)
     if not types[0].has_rows:
         raise OpError(f"drop needs rows, 'x' is {types[0]}", operand=0)
-    if types[1] != _POSITION:
-        raise OpError(
-            f"drop needs a position {_POSITION}, 'position' is {types[1]}", operand=1
-        )
+    check_position("drop", types, 1)
     return (types[0],)
 
 
@@ -35,14 +42,11 @@ DROP = Declaration(
     " the global batch and the element's index in the row.",
     _OPERANDS,
     _infer,
-    rowwise,
-    lambda types, attrs: 2 * types[0].numel(),
-    lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
+    flops=flops_per_element(2),
+    grad_flops=lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
     attrs=(
         Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),
-        Attr(
-            "stream", int, "the number of the random stream, below 2⁶³", required=True
-        ),
+        STREAM,
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
     inserted=True,

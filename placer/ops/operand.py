@@ -1,0 +1,106 @@
+"""Operands of ops, and the checks of their number and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from placer.errors import OpError
+from placer.types import TensorType
+
+Types = Sequence[TensorType]
+
+INTEGERS = frozenset(
+    {"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand of an op.
+
+    A `variadic` operand stands for one or more values and is the last. A `parameter` is
+    created by the op itself if it is written as a layer. Of `dtype`, `number` is a float
+    or an integer. If `same`, the operand has the dtype of the first one.
+    """
+
+    name: str
+    doc: str = ""
+    optional: bool = False
+    variadic: bool = False
+    parameter: bool = False
+    dtype: Literal["any", "float", "integer", "number"] = "any"
+    same: bool = False
+
+
+def check_operands(kind: str, operands: Sequence[Operand], types: Types) -> None:
+    """Raise OpError unless number and dtypes of the operands are as declared."""
+    check_arity(kind, operands, types)
+    each = [operands[min(index, len(operands) - 1)] for index in range(len(types))]
+    names = [f"{o.name}[{i}]" if o.variadic else o.name for i, o in enumerate(each)]
+    for index, (operand, type_) in enumerate(zip(each, types, strict=True)):
+        if operand.dtype == "float":
+            require_float(kind, names[index], types, index)
+        elif operand.dtype == "integer" or (
+            operand.dtype == "number" and not type_.is_float
+        ):
+            require_integer(kind, names[index], types, index)
+    for index, operand in enumerate(each):
+        if operand.same:
+            require_same_dtype(kind, names, types, index)
+
+
+def check_layer(kind: str, operands: Sequence[Operand], types: Types) -> None:
+    """Raise OpError unless the operands of a layer, without parameters, are valid."""
+    given = [operand for operand in operands if not operand.parameter]
+    if len(types) != len(given):
+        noun = "operand" if len(given) == 1 else "operands"
+        raise OpError(
+            f"{kind} needs {len(given)} {noun} ({', '.join(o.name for o in given)})"
+            f" beside its parameters, {len(types)} given"
+        )
+    check_operands(kind, given, types)
+
+
+def check_arity(kind: str, operands: Sequence[Operand], types: Types) -> None:
+    """Raise OpError if the number of operands is not one that `operands` allows."""
+    minimum = sum(not operand.optional for operand in operands)
+    maximum = None if operands and operands[-1].variadic else len(operands)
+    if len(types) < minimum or (maximum is not None and len(types) > maximum):
+        bounds = f"at least {minimum}" if maximum is None else f"{minimum}"
+        if maximum is not None and maximum != minimum:
+            bounds = f"{minimum} to {maximum}"
+        names = ", ".join(operand.name for operand in operands)
+        noun = "operand" if bounds.endswith("1") else "operands"
+        raise OpError(f"{kind} needs {bounds} {noun} ({names}), {len(types)} given")
+
+
+def require_float(kind: str, name: str, types: Types, index: int) -> None:
+    """Raise OpError if operand `index` does not have a float dtype."""
+    if not types[index].is_float:
+        raise OpError(
+            f"{kind} needs a float operand as '{name}', not {types[index]}",
+            operand=index,
+        )
+
+
+def require_integer(kind: str, name: str, types: Types, index: int) -> None:
+    """Raise OpError if operand `index` does not have an integer dtype."""
+    if types[index].dtype not in INTEGERS:
+        raise OpError(
+            f"{kind} needs an integer operand as '{name}', not {types[index]}",
+            operand=index,
+        )
+
+
+def require_same_dtype(
+    kind: str, names: Sequence[str], types: Types, index: int
+) -> None:
+    """Raise OpError if operand `index` does not have the dtype of the first."""
+    if types[index].dtype != types[0].dtype:
+        raise OpError(
+            f"{kind} needs operands of one dtype,"
+            f" '{names[0]}' is {types[0]}, '{names[index]}' is {types[index]}",
+            operand=index,
+        )
