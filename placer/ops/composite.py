@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from placer.ops.declaration import Attr, Attrs, Case, LayerParameter, Operand, Types
-from placer.ops.operand import check_operands
+from placer.ops.declaration import Attr, Attrs, Case, LayerParameter
+from placer.ops.operand import Operand, Types, check_operands
 from placer.types import TensorType
 
 
@@ -67,7 +67,7 @@ class Composite:
     example: str = ""
 
     def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        """Return the result types; raise OpError for an invalid operand or attribute."""
+        """Return the result types; raise OpError for a wrong operand or attribute."""
         check_operands(self.kind, self.operands, types)
         return self.result_types(types, attrs)
 

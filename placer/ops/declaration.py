@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from placer.config.metrics import Finalizer
-from placer.ops.operand import INTEGERS as INTEGERS
-from placer.ops.operand import Operand as Operand
-from placer.ops.operand import Types as Types
-from placer.ops.operand import check_operands
+from placer.ops.operand import Operand, Types, check_operands
 from placer.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -113,9 +110,10 @@ class Declaration:
     - `residuals(types, attrs)`: types of what the backward needs besides those
       operands.
     - `flops(types, attrs)`, `grad_flops(types, attrs, wrt)`: floating-point operations
-      of the forward, and of the backward for the operands `wrt`; by default 0. The types
-      are free of `batch`. As in XLA's cost analysis, a multiplication and an addition are two
-      operations, and an elementwise function such as exp or tanh is one per element.
+      of the forward, and of the backward for the operands `wrt`; by default 0. The
+      types are free of `batch`. As in XLA's cost analysis, a multiplication and an
+      addition are two operations, and an elementwise function such as exp or tanh is
+      one per element.
     - `takes_count(types, attrs)`: whether the function has an argument `count`, the
       number of rows of the global batch, because it divides by it or builds that many.
     - `parameters(types, attrs)`: what a layer creates, from its operands that are not
@@ -170,7 +168,7 @@ class Declaration:
     example: str = ""
 
     def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        """Return the result types; raise OpError for an invalid operand or attribute."""
+        """Return the result types; raise OpError for a wrong operand or attribute."""
         if self.operand_names is None:
             check_operands(self.kind, self.operands, types)
         return self.result_types(types, attrs)

@@ -18,7 +18,8 @@ import placer
 from placer.config import optimizers
 from placer.front.fluid import OWN, RENAMED, SPELLINGS
 from placer.ops.composite import Composite
-from placer.ops.declaration import Attr, Declaration, Operand
+from placer.ops.declaration import Attr, Declaration
+from placer.ops.operand import Operand
 from placer.spec.op_kinds import op_kinds
 
 WIDTH = 88

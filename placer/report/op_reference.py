@@ -15,7 +15,8 @@ from placer.config.metrics import FINALIZERS
 from placer.ops.attributes import complete
 from placer.ops.composite import Composite, CompositeUse, Part
 from placer.ops.composites import COMPOSITES
-from placer.ops.declaration import Attr, Case, Declaration, Operand
+from placer.ops.declaration import Attr, Case, Declaration
+from placer.ops.operand import Operand
 from placer.types import TensorType
 
 _INTRODUCTION = """\

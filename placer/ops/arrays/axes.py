@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    BatchRule,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
+from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
 _OPERANDS = (Operand("x", "any dtype and shape"),)

@@ -6,18 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from placer.errors import OpError
-from placer.ops.common.checks import normalize_axis, without
+from placer.ops.common.checks import check_attr, normalize_axis, without
 from placer.ops.declaration import (
     Attr,
     Attrs,
     BatchRule,
     Case,
     Declaration,
-    Operand,
-    Types,
     float_dtype,
-    rowwise,
 )
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _OUTSIDE = (
@@ -159,10 +157,7 @@ _ONE_HOT_OPERANDS = (Operand("ids", "integer, any shape", dtype="integer"),)
 
 
 def _infer_one_hot(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if attrs["classes"] < 1:
-        raise OpError(
-            f"one_hot needs at least 1 class, not {attrs['classes']}", attr="classes"
-        )
+    check_attr("one_hot", attrs, "classes", attrs["classes"] >= 1, "at least 1 class")
     return (TensorType(attrs["dtype"], (*types[0].shape, attrs["classes"])),)
 
 
@@ -172,8 +167,7 @@ ONE_HOT = Declaration(
     " An id outside [0, classes) gives a vector of zeros.",
     _ONE_HOT_OPERANDS,
     _infer_one_hot,
-    rowwise,
-    lambda types, attrs: types[0].numel() * int(attrs["classes"]),
+    flops=lambda types, attrs: types[0].numel() * int(attrs["classes"]),
     attrs=(
         Attr("classes", int, "the size of the new axis", required=True),
         float_dtype("the dtype of the result"),

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.precision_jax import scatter_add
 
 Place = tuple[Any, ...]
 """An index of an array, as it is written in brackets."""
 
 
+Selection = Callable[[int, Sequence[int], jax.Array], Place]
+
+
 def gather(x: jax.Array, indices: jax.Array, *, axis: int = 0) -> jax.Array:
-    return _gather(axis % x.ndim, x.shape, x, indices)
+    return _select(_index_axis, axis % x.ndim, x.shape, x, indices)
 
 
 def _index_axis(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
@@ -28,38 +31,8 @@ def _nonnegative(indices: jax.Array, size: int) -> jax.Array:
     return jnp.where(indices < 0, size, indices)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _gather(
-    axis: int, shape: tuple[int, ...], x: jax.Array, indices: jax.Array
-) -> jax.Array:
-    return x.at[_index_axis(axis, shape, indices)].get(mode="fill")
-
-
-def _gather_forward(
-    axis: int, shape: tuple[int, ...], x: jax.Array, indices: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    return _gather(axis, shape, x, indices), indices
-
-
-def _gather_backward(
-    axis: int, shape: tuple[int, ...], indices: jax.Array, dy: jax.Array
-) -> tuple[jax.Array, None]:
-    return scatter_gradient(shape, _index_axis(axis, shape, indices), dy), None
-
-
-_gather.defvjp(_gather_forward, _gather_backward)
-
-
-def scatter_gradient(shape: Sequence[int], place: Place, dy: jax.Array) -> jax.Array:
-    """Add `dy` to zeros of `shape` at the index `place`, the gradient of indexing.
-
-    What is outside of the array is dropped.
-    """
-    return scatter_add(shape, place, dy, "drop")
-
-
 def take_along_axis(x: jax.Array, indices: jax.Array, *, axis: int = -1) -> jax.Array:
-    return _take_along(axis % x.ndim, x.shape, x, indices)
+    return _select(index_along, axis % x.ndim, x.shape, x, indices)
 
 
 def index_along(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
@@ -69,26 +42,27 @@ def index_along(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
     return tuple(place)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _take_along(
-    axis: int, shape: tuple[int, ...], x: jax.Array, indices: jax.Array
-) -> jax.Array:
-    return x.at[index_along(axis, shape, indices)].get(mode="fill")
-
-
-def _take_along_forward(
-    axis: int, shape: tuple[int, ...], x: jax.Array, indices: jax.Array
+def _select_forward(
+    at: Selection, axis: int, shape: Sequence[int], x: jax.Array, indices: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    return _take_along(axis, shape, x, indices), indices
+    return x.at[at(axis, shape, indices)].get(mode="fill"), indices
 
 
-def _take_along_backward(
-    axis: int, shape: tuple[int, ...], indices: jax.Array, dy: jax.Array
+def _select_backward(
+    at: Selection, axis: int, shape: Sequence[int], indices: jax.Array, dy: jax.Array
 ) -> tuple[jax.Array, None]:
-    return scatter_gradient(shape, index_along(axis, shape, indices), dy), None
+    return scatter_gradient(shape, at(axis, shape, indices), dy), None
 
 
-_take_along.defvjp(_take_along_forward, _take_along_backward)
+_select = differentiable(_select_forward, _select_backward, static=3)
+
+
+def scatter_gradient(shape: Sequence[int], place: Place, dy: jax.Array) -> jax.Array:
+    """Add `dy` to zeros of `shape` at the index `place`, the gradient of indexing.
+
+    What is outside of the array is dropped.
+    """
+    return scatter_add(shape, place, dy, "drop")
 
 
 def one_hot(ids: jax.Array, *, classes: int, dtype: str = "float32") -> jax.Array:

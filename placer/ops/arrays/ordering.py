@@ -6,15 +6,8 @@ from collections.abc import Callable
 
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis, rule_along_axis
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-    rowwise,
-)
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
 _OPERANDS = (Operand("x", "float, at least one dimension", dtype="float"),)
@@ -39,9 +32,10 @@ TOP_K = Declaration(
     " Equal elements are ordered by their indices. Only `values` has a gradient.",
     _OPERANDS,
     _infer_top_k,
-    rowwise,
-    lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: _infer_top_k(types, attrs)[0].numel() * len(wrt),
+    flops=lambda types, attrs: types[0].numel(),
+    grad_flops=lambda types, attrs, wrt: (
+        _infer_top_k(types, attrs)[0].numel() * len(wrt)
+    ),
     attrs=(Attr("k", int, "the number of elements, at least 1", required=True),),
     results=("values", "indices"),
     residuals=lambda types, attrs: _infer_top_k(types, attrs)[1:],

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
 from placer.ops.arrays.index_jax import index_along, scatter_gradient
+from placer.ops.common.gradient_jax import differentiable
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -16,28 +15,21 @@ def top_k(x: jax.Array, *, k: int) -> Pair:
     return _top_k(k, x.shape, x)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _top_k(k: int, shape: tuple[int, ...], x: jax.Array) -> Pair:
-    values, indices = jax.lax.top_k(x, k)
-    return values, indices
-
-
 def _top_k_forward(
     k: int, shape: tuple[int, ...], x: jax.Array
 ) -> tuple[Pair, jax.Array]:
-    values, indices = _top_k(k, shape, x)
+    values, indices = jax.lax.top_k(x, k)
     return (values, indices), indices
 
 
 def _top_k_backward(
     k: int, shape: tuple[int, ...], indices: jax.Array, dys: Pair
 ) -> tuple[jax.Array]:
-    return (
-        scatter_gradient(shape, index_along(len(shape) - 1, shape, indices), dys[0]),
-    )
+    place = index_along(len(shape) - 1, shape, indices)
+    return (scatter_gradient(shape, place, dys[0]),)
 
 
-_top_k.defvjp(_top_k_forward, _top_k_backward)
+_top_k = differentiable(_top_k_forward, _top_k_backward, static=2)
 
 
 def argmax(x: jax.Array, *, axis: int = -1, keepdims: bool = False) -> jax.Array:

@@ -6,15 +6,8 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-    rowwise,
-)
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
 _OPERANDS = (Operand("x", "any dtype, at least one dimension"),)
@@ -80,9 +73,7 @@ PAD = Declaration(
     " that does not repeat the outermost element (`reflect`).",
     _OPERANDS,
     _infer,
-    rowwise,
-    lambda types, attrs: 0,
-    _grad_flops,
+    grad_flops=_grad_flops,
     attrs=(
         Attr(
             "paddings",

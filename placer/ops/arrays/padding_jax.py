@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
+
+from placer.ops.common.gradient_jax import linear
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -24,23 +25,13 @@ def pad(
     return jnp.pad(x, pairs, mode)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _pad_constant(pairs: Pairs, value: float, x: jax.Array) -> jax.Array:
-    return jnp.pad(x, pairs, constant_values=value)
-
-
-def _pad_constant_forward(
-    pairs: Pairs, value: float, x: jax.Array
-) -> tuple[jax.Array, None]:
-    # A custom VJP, because that of jnp.pad saves the value as an array
-    return _pad_constant(pairs, value, x), None
-
-
-def _pad_constant_backward(
-    pairs: Pairs, value: float, _: None, dy: jax.Array
-) -> tuple[jax.Array]:
+def _pad_constant_backward(pairs: Pairs, value: float, dy: jax.Array) -> jax.Array:
     ends = (size - after for size, (_, after) in zip(dy.shape, pairs, strict=True))
-    return (jax.lax.slice(dy, [before for before, _ in pairs], list(ends)),)
+    return jax.lax.slice(dy, [before for before, _ in pairs], list(ends))
 
 
-_pad_constant.defvjp(_pad_constant_forward, _pad_constant_backward)
+_pad_constant = linear(  # that of jnp.pad saves the value as an array
+    lambda pairs, value, x: jnp.pad(x, pairs, constant_values=value),
+    _pad_constant_backward,
+    static=2,
+)

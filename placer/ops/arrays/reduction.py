@@ -7,15 +7,8 @@ from itertools import chain
 
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    BatchRule,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
+from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _OPERANDS = (Operand("x", "float, any shape", dtype="float"),)

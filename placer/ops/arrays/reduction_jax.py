@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.precision_jax import widen
 from placer.ops.elementwise.broadcasting_jax import divide
 
@@ -52,8 +52,7 @@ def reduce_min(x: jax.Array, *, axis: Axes = None, keepdims: bool = False) -> ja
     return _extremum("min", _axes(axis, x.ndim), keepdims, x)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _extremum(
+def _reduce(
     which: str, axes: tuple[int, ...], keepdims: bool, x: jax.Array
 ) -> jax.Array:
     reduce = jnp.max if which == "max" else jnp.min
@@ -63,7 +62,7 @@ def _extremum(
 def _extremum_forward(
     which: str, axes: tuple[int, ...], keepdims: bool, x: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    y = _extremum(which, axes, True, x)
+    y = _reduce(which, axes, True, x)
     mask = x == y
     # XLA may compute x twice, for the extremum and for the comparison, and round the
     # two differently. Then no element equals the extremum, and the mask is computed by
@@ -102,4 +101,4 @@ def _extremum_backward(
     return (jnp.where(mask, share, share * 0),)
 
 
-_extremum.defvjp(_extremum_forward, _extremum_backward)
+_extremum = differentiable(_extremum_forward, _extremum_backward, 3, _reduce)

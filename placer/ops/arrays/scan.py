@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from placer.ops.common.checks import normalize_axis, rule_along_axis
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _OPERANDS = (Operand("x", "float, at least one dimension", dtype="float"),)

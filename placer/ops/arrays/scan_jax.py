@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import linear
 from placer.ops.common.precision_jax import widen
 
 
@@ -16,8 +15,7 @@ def cumsum(
     return _cumsum(axis % x.ndim, reverse, exclusive, x)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _cumsum(axis: int, reverse: bool, exclusive: bool, x: jax.Array) -> jax.Array:
+def _sums(axis: int, reverse: bool, exclusive: bool, x: jax.Array) -> jax.Array:
     if exclusive and x.shape[axis]:
         x = _shift(x, axis, reverse)
     if jnp.issubdtype(x.dtype, jnp.floating):
@@ -38,17 +36,9 @@ def _shift(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
     return jnp.concatenate([zero, rest], axis)
 
 
-def _forward(
-    axis: int, reverse: bool, exclusive: bool, x: jax.Array
-) -> tuple[jax.Array, None]:
-    return _cumsum(axis, reverse, exclusive, x), None
-
-
-def _backward(
-    axis: int, reverse: bool, exclusive: bool, _: None, dy: jax.Array
-) -> tuple[jax.Array]:
-    # y[i] = Σ x[j] over j ≤ i, so dx[j] = Σ dy[i] over i ≥ j
-    return (_cumsum(axis, not reverse, exclusive, dy),)
-
-
-_cumsum.defvjp(_forward, _backward)
+# y[i] = Σ x[j] over j ≤ i, so dx[j] = Σ dy[i] over i ≥ j
+_cumsum = linear(
+    _sums,
+    lambda axis, reverse, exclusive, dy: _sums(axis, not reverse, exclusive, dy),
+    static=3,
+)

@@ -7,16 +7,8 @@ from typing import Literal
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements, normalize_axis, without
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    BatchRule,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-    rowwise,
-)
+from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
 _RESHAPE = (Operand("x", "any dtype and shape"),)
@@ -227,9 +219,7 @@ TILE = Declaration(
     "Repeats x along each of its dimensions.",
     _TILE,
     _infer_tile,
-    rowwise,
-    lambda types, attrs: 0,
-    _tile_grad_flops,
+    grad_flops=_tile_grad_flops,
     attrs=(
         Attr(
             "repeats",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 
 import jax
 import jax.numpy as jnp
+
+from placer.ops.common.gradient_jax import linear
 
 
 def reshape(x: jax.Array, *, shape: Sequence[int | str]) -> jax.Array:
@@ -39,20 +40,9 @@ def tile(x: jax.Array, *, repeats: Sequence[int]) -> jax.Array:
     return _tile(tuple(repeats), x.shape, x)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _tile(repeats: tuple[int, ...], shape: tuple[int, ...], x: jax.Array) -> jax.Array:
-    return jnp.tile(x, repeats)
-
-
-def _tile_forward(
-    repeats: tuple[int, ...], shape: tuple[int, ...], x: jax.Array
-) -> tuple[jax.Array, None]:
-    return jnp.tile(x, repeats), None
-
-
 def _tile_backward(
-    repeats: tuple[int, ...], shape: tuple[int, ...], _: None, dy: jax.Array
-) -> tuple[jax.Array]:
+    repeats: tuple[int, ...], shape: tuple[int, ...], dy: jax.Array
+) -> jax.Array:
     # dx is the sum of dy over all copies of x
     copies = (1,) * (len(shape) - len(repeats)) + repeats
     sizes = (1,) * (len(repeats) - len(shape)) + shape
@@ -60,7 +50,7 @@ def _tile_backward(
         [dim for pair in zip(copies, sizes, strict=True) for dim in pair]
     )
     total = jnp.sum(separated, axis=tuple(range(0, 2 * len(sizes), 2)))
-    return (total.reshape(shape),)
+    return total.reshape(shape)
 
 
-_tile.defvjp(_tile_forward, _tile_backward)
+_tile = linear(lambda repeats, _, x: jnp.tile(x, repeats), _tile_backward, static=2)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
 from placer.ops.common.checks import normalize_axis
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
 _SPLIT = (Operand("x", "any dtype, at least one dimension"),)

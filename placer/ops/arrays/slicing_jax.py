@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate
 
 import jax
@@ -19,29 +18,7 @@ def split(x: jax.Array, *, sections: int | Sequence[int], axis: int = -1) -> Par
         sizes = (size // sections,) * sections
     else:
         sizes = tuple(sections)
-    return _split(sizes, axis, x)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _split(sizes: tuple[int, ...], axis: int, x: jax.Array) -> Parts:
-    cuts = list(accumulate(sizes))[:-1]
-    return tuple(jnp.split(x, cuts, axis))
-
-
-def _split_forward(
-    sizes: tuple[int, ...], axis: int, x: jax.Array
-) -> tuple[Parts, None]:
-    return _split(sizes, axis, x), None
-
-
-def _split_backward(
-    sizes: tuple[int, ...], axis: int, _: None, dys: Parts
-) -> tuple[jax.Array]:
-    # The gradient that JAX derives pads each cotangent with zeros and adds them
-    return (jnp.concatenate(dys, axis),)
-
-
-_split.defvjp(_split_forward, _split_backward)
+    return tuple(jnp.split(x, list(accumulate(sizes))[:-1], axis))
 
 
 def slice(

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from math import isfinite, prod
 
 from placer.errors import OpError
-from placer.ops.declaration import Attrs, BatchRule, Types
+from placer.ops.declaration import Attrs, BatchRule
+from placer.ops.operand import Types
 from placer.types import BATCH, FLOATS, ITEM_BYTES, Dim
 
 _LARGEST_FINITE = {
@@ -27,6 +28,18 @@ def is_in_range(dtype: str, value: bool | int | float) -> bool:
     signed = dtype.startswith("int")
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
     return low <= value < high and value == int(value)
+
+
+def check_attr(kind: str, attrs: Attrs, name: str, valid: bool, needed: str) -> None:
+    """Raise OpError unless the value of an attribute is valid, as `needed` says."""
+    if not valid:
+        raise OpError(f"{kind} needs {needed}, not {attrs[name]}", attr=name)
+
+
+def check_positive(kind: str, attrs: Attrs, name: str) -> None:
+    """Raise OpError unless an attribute is finite and above 0."""
+    valid = isfinite(attrs[name]) and attrs[name] > 0
+    check_attr(kind, attrs, name, valid, f"a finite {name} above 0")
 
 
 def normalize_axis(kind: str, axis: int, rank: int, of: str = "operand") -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from placer.ops.declaration import Attrs, Types
+from placer.ops.declaration import Attrs
+from placer.ops.operand import Types
 
 
 def flops_per_element(each: int) -> Callable[[Types, Attrs], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placer.errors import OpError
-from placer.ops.declaration import Types
+from placer.ops.operand import Types
 from placer.types import Dim, TensorType
 
 

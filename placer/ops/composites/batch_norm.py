@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from placer.errors import OpError
 from placer.ops.composite import Composite, CompositeUse, Part
-from placer.ops.declaration import Attr, Attrs, Case, LayerParameter, Operand, Types
-from placer.ops.operand import check_layer
+from placer.ops.declaration import Attr, Attrs, Case, LayerParameter
+from placer.ops.operand import Operand, Types, check_layer
 from placer.types import BATCH, TensorType
 
 _OPERANDS = (

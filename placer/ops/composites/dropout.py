@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from placer.config.sources import POSITION
 from placer.errors import OpError
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
-from placer.ops.declaration import Attr, Attrs, Case, Operand, Types
+from placer.ops.declaration import Attr, Attrs, Case
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _OPERANDS = (Operand("x", "float, [batch, …]", dtype="float"),)

@@ -7,7 +7,7 @@ from functools import partial
 
 from placer.config.sources import POSITION
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
-from placer.ops.declaration import Attrs, Case, LayerParameter, Operand, Types
+from placer.ops.declaration import Attrs, Case, LayerParameter
 from placer.ops.losses.loss_reduction import REDUCE, reduced_type
 from placer.ops.losses.sampling import (
     SAMPLING,
@@ -15,7 +15,7 @@ from placer.ops.losses.sampling import (
     check_rows,
     check_sampling,
 )
-from placer.ops.operand import check_layer
+from placer.ops.operand import Operand, Types, check_layer
 from placer.types import TensorType
 
 _OPERANDS = (

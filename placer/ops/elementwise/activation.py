@@ -9,7 +9,8 @@ from typing import Any
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 ACTIVATIONS = (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable, linear
 from placer.ops.elementwise.broadcasting_jax import broadcast_add, sum_to
 from placer.ops.elementwise.ordered_jax import compare
 
@@ -21,11 +20,6 @@ def sub(a: jax.Array, b: jax.Array) -> jax.Array:
     return broadcast_add(a, -b)
 
 
-@jax.custom_vjp
-def mul(a: jax.Array, b: jax.Array) -> jax.Array:
-    return a * b
-
-
 def _mul_forward(a: jax.Array, b: jax.Array) -> tuple[jax.Array, Pair]:
     return a * b, (a, b)
 
@@ -36,12 +30,7 @@ def _mul_backward(saved: Pair, dy: jax.Array) -> Pair:
     return sum_to(dy * b, a.shape), sum_to(dy * a, b.shape)
 
 
-mul.defvjp(_mul_forward, _mul_backward)
-
-
-@jax.custom_vjp
-def div(a: jax.Array, b: jax.Array) -> jax.Array:
-    return a / b
+mul = differentiable(_mul_forward, _mul_backward)
 
 
 def _div_forward(a: jax.Array, b: jax.Array) -> tuple[jax.Array, Pair]:
@@ -55,7 +44,7 @@ def _div_backward(saved: Pair, dy: jax.Array) -> Pair:
     return sum_to(da, a.shape), sum_to(-da * (a / b), b.shape)
 
 
-div.defvjp(_div_forward, _div_backward)
+div = differentiable(_div_forward, _div_backward)
 
 
 def scale(x: jax.Array, *, factor: float, bias: float = 0.0) -> jax.Array:
@@ -63,38 +52,16 @@ def scale(x: jax.Array, *, factor: float, bias: float = 0.0) -> jax.Array:
     return scaled + bias if bias else scaled
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _multiply(factor: float, x: jax.Array) -> jax.Array:
-    return x * factor
-
-
-def _multiply_forward(factor: float, x: jax.Array) -> tuple[jax.Array, None]:
-    return x * factor, None
-
-
-def _multiply_backward(factor: float, _: None, dy: jax.Array) -> tuple[jax.Array]:
-    return (dy * factor,)
-
-
-_multiply.defvjp(_multiply_forward, _multiply_backward)
+_multiply = linear(lambda n, x: x * n, lambda n, dy: dy * n, static=1)
 
 
 def negative(x: jax.Array) -> jax.Array:
     return -x
 
 
-@jax.custom_vjp
-def abs(x: jax.Array) -> jax.Array:
-    return jnp.abs(x)
-
-
-def _abs_forward(x: jax.Array) -> Pair:
-    return jnp.abs(x), compare(x, 0)
-
-
-def _abs_backward(sign: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+abs = differentiable(
+    lambda x: (jnp.abs(x), compare(x, 0)),
     # dx = dy · sign(x)
-    return (dy * sign.astype(dy.dtype),)
-
-
-abs.defvjp(_abs_forward, _abs_backward)
+    lambda sign, dy: (dy * sign.astype(dy.dtype),),
+    function=jnp.abs,
+)

@@ -7,7 +7,8 @@ from typing import Any
 
 from placer.ops.common.checks import broadcast_rule, broadcast_shapes
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attrs, BatchRule, Case, Declaration, Operand, Types
+from placer.ops.declaration import Attrs, BatchRule, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
 
 BINARY_NAMES = ("a", "b")

@@ -7,10 +7,11 @@ once; the gradient that JAX derives from a broadcast adds them in their own dtyp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
+
+from placer.ops.common.gradient_jax import differentiable, linear
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -32,11 +33,6 @@ def broadcast_add(a: jax.Array, b: jax.Array) -> jax.Array:
     return _add((a.shape, b.shape), a, b)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _add(shapes: Shapes, a: jax.Array, b: jax.Array) -> jax.Array:
-    return a + b
-
-
 def _add_forward(shapes: Shapes, a: jax.Array, b: jax.Array) -> tuple[jax.Array, None]:
     return a + b, None
 
@@ -47,7 +43,7 @@ def _add_backward(
     return sum_to(dy, shapes[0]), sum_to(dy, shapes[1])
 
 
-_add.defvjp(_add_forward, _add_backward)
+_add = differentiable(_add_forward, _add_backward, static=1)
 
 
 def divide(x: jax.Array, n: int | jax.Array) -> jax.Array:
@@ -57,17 +53,4 @@ def divide(x: jax.Array, n: int | jax.Array) -> jax.Array:
     return _divide(float(n), x)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _divide(n: float, x: jax.Array) -> jax.Array:
-    return x / n
-
-
-def _divide_forward(n: float, x: jax.Array) -> tuple[jax.Array, None]:
-    return x / n, None
-
-
-def _divide_backward(n: float, _: None, dy: jax.Array) -> tuple[jax.Array]:
-    return (dy / n,)
-
-
-_divide.defvjp(_divide_forward, _divide_backward)
+_divide = linear(lambda n, x: x / n, lambda n, dy: dy / n, static=1)

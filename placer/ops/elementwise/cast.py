@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import (
-    INTEGERS,
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import INTEGERS, Operand, Types
 from placer.types import FLOATS, TensorType
 
 _OPERANDS = (Operand("x", "float, integer or bool, any shape"),)

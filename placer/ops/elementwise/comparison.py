@@ -5,16 +5,7 @@ from __future__ import annotations
 from placer.errors import OpError
 from placer.ops.common.checks import broadcast_shapes
 from placer.ops.common.costs import grad_flops_per_element
-from placer.ops.declaration import (
-    INTEGERS,
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-    rowwise,
-)
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.elementwise.broadcasting import (
     BINARY_NAMES,
     UNARY,
@@ -23,6 +14,7 @@ from placer.ops.elementwise.broadcasting import (
     grad_flops,
     result_flops,
 )
+from placer.ops.operand import INTEGERS, Operand, Types
 from placer.types import TensorType
 
 _CASES = (
@@ -155,9 +147,8 @@ CLIP = Declaration(
     " bound. At least one bound is required.",
     UNARY,
     _infer_clip,
-    rowwise,
-    lambda types, attrs: _count_bounds(attrs) * types[0].numel(),
-    grad_flops_per_element(1),
+    flops=lambda types, attrs: _count_bounds(attrs) * types[0].numel(),
+    grad_flops=grad_flops_per_element(1),
     attrs=(
         Attr("min", float | None, "the lower bound; null: no bound", default=None),
         Attr("max", float | None, "the upper bound; null: no bound", default=None),

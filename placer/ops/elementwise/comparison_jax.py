@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.elementwise.broadcasting_jax import Shapes, sum_to
 from placer.ops.elementwise.ordered_jax import compare
 
@@ -29,17 +28,10 @@ def where(condition: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     return _where((a.shape, b.shape), condition, a, b)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _where(
-    shapes: Shapes, condition: jax.Array, a: jax.Array, b: jax.Array
-) -> jax.Array:
-    return jnp.where(condition != 0, a, b)
-
-
 def _where_forward(
     shapes: Shapes, condition: jax.Array, a: jax.Array, b: jax.Array
 ) -> Pair:
-    return _where(shapes, condition, a, b), condition
+    return jnp.where(condition != 0, a, b), condition
 
 
 def _where_backward(
@@ -51,33 +43,15 @@ def _where_backward(
     return None, sum_to(da, shapes[0]), sum_to(db, shapes[1])
 
 
-_where.defvjp(_where_forward, _where_backward)
+_where = differentiable(_where_forward, _where_backward, static=1)
 
 
 def maximum(a: jax.Array, b: jax.Array) -> jax.Array:
     return _maximum((a.shape, b.shape), a, b)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _maximum(shapes: Shapes, a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.maximum(a, b)
-
-
-def _maximum_forward(shapes: Shapes, a: jax.Array, b: jax.Array) -> Pair:
-    return jnp.maximum(a, b), compare(a, b)
-
-
 def minimum(a: jax.Array, b: jax.Array) -> jax.Array:
     return _minimum((a.shape, b.shape), a, b)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _minimum(shapes: Shapes, a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.minimum(a, b)
-
-
-def _minimum_forward(shapes: Shapes, a: jax.Array, b: jax.Array) -> Pair:
-    return jnp.minimum(a, b), compare(b, a)
 
 
 def _extremum_backward(shapes: Shapes, selected: jax.Array, dy: jax.Array) -> Pair:
@@ -87,19 +61,24 @@ def _extremum_backward(shapes: Shapes, selected: jax.Array, dy: jax.Array) -> Pa
     return sum_to(da, shapes[0]), sum_to(db, shapes[1])
 
 
-_maximum.defvjp(_maximum_forward, _extremum_backward)
-_minimum.defvjp(_minimum_forward, _extremum_backward)
+_maximum = differentiable(
+    lambda _, a, b: (jnp.maximum(a, b), compare(a, b)),
+    _extremum_backward,
+    1,
+    lambda _, a, b: jnp.maximum(a, b),
+)
+_minimum = differentiable(
+    lambda _, a, b: (jnp.minimum(a, b), compare(b, a)),
+    _extremum_backward,
+    1,
+    lambda _, a, b: jnp.minimum(a, b),
+)
 
 
 def clip(
     x: jax.Array, *, min: float | None = None, max: float | None = None
 ) -> jax.Array:
     return _clip(min, max, x)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _clip(low: float | None, high: float | None, x: jax.Array) -> jax.Array:
-    return _clip_forward(low, high, x)[0]
 
 
 def _clip_forward(low: float | None, high: float | None, x: jax.Array) -> Pair:
@@ -117,4 +96,4 @@ def _clip_backward(
     return (jnp.where(within, dy, 0),)
 
 
-_clip.defvjp(_clip_forward, _clip_backward)
+_clip = differentiable(_clip_forward, _clip_backward, static=2)

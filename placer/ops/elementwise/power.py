@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Types, rowwise
+from placer.ops.common.checks import check_attr
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.elementwise.broadcasting import UNARY, declare_unary
+from placer.ops.operand import Types
 from placer.types import TensorType
 
 SQUARE = declare_unary(
@@ -33,10 +34,9 @@ SQRT = declare_unary(
 
 
 def _infer_pow(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if not isfinite(attrs["exponent"]):
-        raise OpError(
-            f"pow needs a finite exponent, not {attrs['exponent']}", attr="exponent"
-        )
+    check_attr(
+        "pow", attrs, "exponent", isfinite(attrs["exponent"]), "a finite exponent"
+    )
     return (types[0],)
 
 
@@ -56,9 +56,8 @@ POW = Declaration(
     " below 1.",
     UNARY,
     _infer_pow,
-    rowwise,
-    _pow_flops,
-    _pow_grad_flops,
+    flops=_pow_flops,
+    grad_flops=_pow_grad_flops,
     attrs=(Attr("exponent", float, "the exponent, finite", required=True),),
     linear=lambda types, attrs: ((0,),) if attrs["exponent"] == 1 else (),
     saves=lambda types, attrs: () if attrs["exponent"] in (0, 1) else (0,),

@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
-Pair = tuple[jax.Array, jax.Array]
+from placer.ops.common.gradient_jax import differentiable, from_operand, from_result
+
+# y' = 2x
+square = from_operand(lambda x: x * x, lambda x, dy: 2 * x * dy)
+# y' = 1 / (2 √x) = 1 / (2y)
+sqrt = from_result(jnp.sqrt, lambda y, dy: dy / (y + y))
 
 
-@jax.custom_vjp
-def square(x: jax.Array) -> jax.Array:
-    return x * x
+def exp(x: jax.Array) -> jax.Array:
+    return jnp.exp(x)
 
 
-def _square_forward(x: jax.Array) -> Pair:
-    return x * x, x
-
-
-def _square_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    # y' = 2x
-    return (2 * x * dy,)
-
-
-square.defvjp(_square_forward, _square_backward)
-
-
-@jax.custom_vjp
-def sqrt(x: jax.Array) -> jax.Array:
-    return jnp.sqrt(x)
-
-
-def _sqrt_forward(x: jax.Array) -> Pair:
-    y = jnp.sqrt(x)
-    return y, y
-
-
-def _sqrt_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    # y' = 1 / (2 √x) = 1 / (2y)
-    return (dy / (y + y),)
-
-
-sqrt.defvjp(_sqrt_forward, _sqrt_backward)
+def log(x: jax.Array) -> jax.Array:
+    return jnp.log(x)
 
 
 def pow(x: jax.Array, *, exponent: float) -> jax.Array:
@@ -58,12 +34,7 @@ def _power(x: jax.Array, exponent: float) -> jax.Array:
     return jnp.power(x, exponent)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _pow(exponent: float, x: jax.Array) -> jax.Array:
-    return _power(x, exponent)
-
-
-def _pow_forward(exponent: float, x: jax.Array) -> Pair:
+def _pow_forward(exponent: float, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return _power(x, exponent), x
 
 
@@ -72,39 +43,4 @@ def _pow_backward(exponent: float, x: jax.Array, dy: jax.Array) -> tuple[jax.Arr
     return (dy * (exponent * _power(x, exponent - 1)),)
 
 
-_pow.defvjp(_pow_forward, _pow_backward)
-
-
-@jax.custom_vjp
-def exp(x: jax.Array) -> jax.Array:
-    return jnp.exp(x)
-
-
-def _exp_forward(x: jax.Array) -> Pair:
-    y = jnp.exp(x)
-    return y, y
-
-
-def _exp_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    # y' = exp(x) = y
-    return (dy * y,)
-
-
-exp.defvjp(_exp_forward, _exp_backward)
-
-
-@jax.custom_vjp
-def log(x: jax.Array) -> jax.Array:
-    return jnp.log(x)
-
-
-def _log_forward(x: jax.Array) -> Pair:
-    return jnp.log(x), x
-
-
-def _log_backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    # y' = 1 / x
-    return (dy / x,)
-
-
-log.defvjp(_log_forward, _log_backward)
+_pow = differentiable(_pow_forward, _pow_backward, static=1)

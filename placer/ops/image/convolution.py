@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from placer.ops.declaration import Case, Declaration, rowwise
+from placer.ops.declaration import Case, Declaration
 from placer.ops.elementwise.activation import (
     activation_residuals,
     linear_unless_activated,
@@ -32,9 +32,8 @@ def _declaration(
         doc,
         layer.operands,
         partial(infer, layer),
-        rowwise,
-        partial(flops, layer),
-        partial(grad_flops, layer),
+        flops=partial(flops, layer),
+        grad_flops=partial(grad_flops, layer),
         attrs=make_attributes(layer),
         linear=linear_unless_activated,
         saves=lambda types, attrs: (0, 1),

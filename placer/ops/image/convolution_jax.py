@@ -6,11 +6,11 @@ one-dimensional convolution is slower.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
 import jax
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.elementwise.activation_jax import ACTIVATIONS
 from placer.ops.elementwise.broadcasting_jax import broadcast_add
 from placer.ops.image.correlation_jax import (
@@ -31,101 +31,18 @@ from placer.ops.image.windows import (
 Pair = tuple[jax.Array, jax.Array]
 
 
-def conv1d(
-    x: jax.Array,
-    w: jax.Array,
-    b: jax.Array | None = None,
-    *,
-    strides: Sizes = 1,
-    padding: Padding = "valid",
-    dilation: Sizes = 1,
-    groups: int = 1,
-    activation: str = "none",
-) -> jax.Array:
-    y = _convolution("conv1d", x, w, w.shape[1:], strides, padding, dilation, groups)
-    return _add_bias_and_activate(y, b, activation)
-
-
-def conv2d(
-    x: jax.Array,
-    w: jax.Array,
-    b: jax.Array | None = None,
-    *,
-    strides: Sizes = 1,
-    padding: Padding = "valid",
-    dilation: Sizes = 1,
-    groups: int = 1,
-    activation: str = "none",
-) -> jax.Array:
-    y = _convolution("conv2d", x, w, w.shape[2:], strides, padding, dilation, groups)
-    return _add_bias_and_activate(y, b, activation)
-
-
-def depthwise_conv2d(
-    x: jax.Array,
-    w: jax.Array,
-    b: jax.Array | None = None,
-    *,
-    strides: Sizes = 1,
-    padding: Padding = "valid",
-    dilation: Sizes = 1,
-    activation: str = "none",
-) -> jax.Array:
-    channels, multiplier = w.shape[2:]
-    channel_dims, kind = (1, channels * multiplier), "depthwise_conv2d"
-    y = _convolution(kind, x, w, channel_dims, strides, padding, dilation, channels)
-    return _add_bias_and_activate(y, b, activation)
-
-
-def conv1d_transpose(
-    x: jax.Array,
-    w: jax.Array,
-    b: jax.Array | None = None,
-    *,
-    strides: Sizes = 1,
-    padding: Padding = "valid",
-    dilation: Sizes = 1,
-    groups: int = 1,
-    activation: str = "none",
-) -> jax.Array:
-    y = _transpose("conv1d_transpose", x, w, strides, padding, dilation, groups)
-    return _add_bias_and_activate(y, b, activation)
-
-
-def conv2d_transpose(
-    x: jax.Array,
-    w: jax.Array,
-    b: jax.Array | None = None,
-    *,
-    strides: Sizes = 1,
-    padding: Padding = "valid",
-    dilation: Sizes = 1,
-    groups: int = 1,
-    activation: str = "none",
-) -> jax.Array:
-    y = _transpose("conv2d_transpose", x, w, strides, padding, dilation, groups)
-    return _add_bias_and_activate(y, b, activation)
-
-
-def _add_bias_and_activate(
-    y: jax.Array, b: jax.Array | None, activation: str
-) -> jax.Array:
-    if b is not None:
-        y = broadcast_add(y, b)
-    return y if activation == "none" else ACTIVATIONS[activation](y)
-
-
 def _convolution(
     kind: str,
     x: jax.Array,
     w: jax.Array,
-    channel_dims: Sequence[int],
     strides: Sizes,
     padding: Padding,
     dilation: Sizes,
     groups: int,
+    channel_dims: Sequence[int] | None = None,
 ) -> jax.Array:
     """Correlate x with w, whose last two dimensions are `channel_dims` for XLA."""
+    channel_dims = channel_dims or w.shape[-2:]
     image, window = x.shape[1:-1], w.shape[: x.ndim - 2]
     windows = make_windows(kind, image, window, strides, padding, dilation)
     shape = (x.shape[0], *output_sizes(kind, windows, image), channel_dims[1])
@@ -173,15 +90,10 @@ def _correlation(
     )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _correlate(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
-    return correlate(c, x.reshape(c.image), w.reshape(c.kernel))
-
-
 def _correlate_forward(
     c: Correlation, x: jax.Array, w: jax.Array
 ) -> tuple[jax.Array, Pair]:
-    return _correlate(c, x, w), (x, w)
+    return correlate(c, x.reshape(c.image), w.reshape(c.kernel)), (x, w)
 
 
 def _correlate_backward(c: Correlation, saved: Pair, dy: jax.Array) -> Pair:
@@ -192,18 +104,13 @@ def _correlate_backward(c: Correlation, saved: Pair, dy: jax.Array) -> Pair:
     return dx.reshape(x.shape), dw.reshape(w.shape)
 
 
-_correlate.defvjp(_correlate_forward, _correlate_backward)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _correlate_transposed(c: Correlation, x: jax.Array, w: jax.Array) -> jax.Array:
-    return transpose_to_image(c, x.reshape(c.result), w.reshape(c.kernel))
+_correlate = differentiable(_correlate_forward, _correlate_backward, static=1)
 
 
 def _correlate_transposed_forward(
     c: Correlation, x: jax.Array, w: jax.Array
 ) -> tuple[jax.Array, Pair]:
-    return _correlate_transposed(c, x, w), (x, w)
+    return transpose_to_image(c, x.reshape(c.result), w.reshape(c.kernel)), (x, w)
 
 
 def _correlate_transposed_backward(c: Correlation, saved: Pair, dy: jax.Array) -> Pair:
@@ -215,6 +122,56 @@ def _correlate_transposed_backward(c: Correlation, saved: Pair, dy: jax.Array) -
     return dx.reshape(x.shape), dw.reshape(w.shape)
 
 
-_correlate_transposed.defvjp(
-    _correlate_transposed_forward, _correlate_transposed_backward
+_correlate_transposed = differentiable(
+    _correlate_transposed_forward, _correlate_transposed_backward, static=1
 )
+
+
+def _add_bias_and_activate(
+    y: jax.Array, b: jax.Array | None, activation: str
+) -> jax.Array:
+    if b is not None:
+        y = broadcast_add(y, b)
+    return y if activation == "none" else ACTIVATIONS[activation](y)
+
+
+def _layer(kind: str) -> Callable[..., jax.Array]:
+    """Return the function of a convolution, which is not depthwise."""
+    product = _transpose if kind.endswith("transpose") else _convolution
+
+    def function(
+        x: jax.Array,
+        w: jax.Array,
+        b: jax.Array | None = None,
+        *,
+        strides: Sizes = 1,
+        padding: Padding = "valid",
+        dilation: Sizes = 1,
+        groups: int = 1,
+        activation: str = "none",
+    ) -> jax.Array:
+        y = product(kind, x, w, strides, padding, dilation, groups)
+        return _add_bias_and_activate(y, b, activation)
+
+    return function
+
+
+conv1d, conv2d = _layer("conv1d"), _layer("conv2d")
+conv1d_transpose = _layer("conv1d_transpose")
+conv2d_transpose = _layer("conv2d_transpose")
+
+
+def depthwise_conv2d(
+    x: jax.Array,
+    w: jax.Array,
+    b: jax.Array | None = None,
+    *,
+    strides: Sizes = 1,
+    padding: Padding = "valid",
+    dilation: Sizes = 1,
+    activation: str = "none",
+) -> jax.Array:
+    channels, multiplier = w.shape[2:]
+    channel_dims, kind = (1, channels * multiplier), "depthwise_conv2d"
+    y = _convolution(kind, x, w, strides, padding, dilation, channels, channel_dims)
+    return _add_bias_and_activate(y, b, activation)

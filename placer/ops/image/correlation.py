@@ -8,7 +8,7 @@ from typing import Literal
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements, is_static
-from placer.ops.declaration import Attr, Attrs, LayerParameter, Operand, Types
+from placer.ops.declaration import Attr, Attrs, LayerParameter
 from placer.ops.elementwise.activation import (
     BACKWARD_FLOPS,
     BIAS,
@@ -27,7 +27,7 @@ from placer.ops.image.windows import (
     per_dimension,
     transposed_sizes,
 )
-from placer.ops.operand import check_layer, require_same_dtype
+from placer.ops.operand import Operand, Types, check_layer, require_same_dtype
 from placer.types import TensorType
 
 _WINDOW = {1: "size", 2: "height, width"}

@@ -9,15 +9,7 @@ from math import prod
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-    rowwise,
-)
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.image.windows import (
     IMAGES,
     PADDING,
@@ -30,6 +22,7 @@ from placer.ops.image.windows import (
     output_sizes,
     per_dimension,
 )
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _WINDOWED = (
@@ -183,9 +176,8 @@ def _declare(
         doc,
         (Operand("x", f"float, {IMAGES[pool.dims]}"),),
         partial(_infer, pool),
-        rowwise,
-        partial(_flops, pool),
-        partial(_grad_flops, pool),
+        flops=partial(_flops, pool),
+        grad_flops=partial(_grad_flops, pool),
         attrs=_ADAPTIVE if pool.adaptive else _WINDOWED,
         linear=lambda types, attrs: () if pool.is_max else ((0,),),
         residuals=lambda types, attrs: (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from math import inf
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placer.ops.common.gradient_jax import linear
 from placer.ops.common.precision_jax import widen
 from placer.ops.image.pooling import pool_windows
 from placer.ops.image.sliding_jax import Slide, max_of_windows, sum_of_windows
@@ -24,56 +26,6 @@ from placer.ops.image.windows import (
 Counts = tuple[tuple[int, ...], ...]
 
 
-def max_pool1d(
-    x: jax.Array,
-    *,
-    pool_size: Sizes,
-    strides: Sizes | None = None,
-    padding: Padding = "valid",
-) -> jax.Array:
-    (window,) = pool_windows("max_pool1d", x.shape[1:-1], pool_size, strides, padding)
-    image = x[:, None]
-    return max_of_windows(Slide((Window(1), window), image.shape), image)[:, 0]
-
-
-def max_pool2d(
-    x: jax.Array,
-    *,
-    pool_size: Sizes,
-    strides: Sizes | None = None,
-    padding: Padding = "valid",
-) -> jax.Array:
-    height, width = pool_windows(
-        "max_pool2d", x.shape[1:-1], pool_size, strides, padding
-    )
-    return max_of_windows(Slide((height, width), x.shape), x)
-
-
-def avg_pool1d(
-    x: jax.Array,
-    *,
-    pool_size: Sizes,
-    strides: Sizes | None = None,
-    padding: Padding = "valid",
-) -> jax.Array:
-    (window,) = pool_windows("avg_pool1d", x.shape[1:-1], pool_size, strides, padding)
-    image = x[:, None]
-    return _mean_of_windows(Slide((Window(1), window), image.shape), image)[:, 0]
-
-
-def avg_pool2d(
-    x: jax.Array,
-    *,
-    pool_size: Sizes,
-    strides: Sizes | None = None,
-    padding: Padding = "valid",
-) -> jax.Array:
-    height, width = pool_windows(
-        "avg_pool2d", x.shape[1:-1], pool_size, strides, padding
-    )
-    return _mean_of_windows(Slide((height, width), x.shape), x)
-
-
 def _mean_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
     """Return the mean of each window, without padding."""
     sizes = zip(slide.windows, slide.image[1:3], strict=True)
@@ -81,8 +33,7 @@ def _mean_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
     return _divide(counts, sum_of_windows(slide, widen(x))).astype(x.dtype)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _divide(counts: Counts, sums: jax.Array) -> jax.Array:
+def _divided(counts: Counts, sums: jax.Array) -> jax.Array:
     """Divide the sums of windows by their numbers of elements.
 
     `counts` are the elements of each window along each of the two dimensions.
@@ -91,15 +42,35 @@ def _divide(counts: Counts, sums: jax.Array) -> jax.Array:
     return sums / jnp.asarray(n, sums.dtype)
 
 
-def _divide_forward(counts: Counts, sums: jax.Array) -> tuple[jax.Array, None]:
-    return _divide(counts, sums), None
+_divide = linear(_divided, _divided, static=1)
 
 
-def _divide_backward(counts: Counts, _: None, dy: jax.Array) -> tuple[jax.Array]:
-    return (_divide(counts, dy),)
+def _pool(
+    kind: str, summarize: Callable[[Slide, jax.Array], jax.Array]
+) -> Callable[..., jax.Array]:
+    """Return the function of a pooling op."""
+
+    def function(
+        x: jax.Array,
+        *,
+        pool_size: Sizes,
+        strides: Sizes | None = None,
+        padding: Padding = "valid",
+    ) -> jax.Array:
+        windows = pool_windows(kind, x.shape[1:-1], pool_size, strides, padding)
+        if len(windows) == 2:
+            return summarize(Slide((windows[0], windows[1]), x.shape), x)
+        image = x[:, None]
+        slide = Slide((Window(1), windows[0]), image.shape)
+        return summarize(slide, image)[:, 0]
+
+    return function
 
 
-_divide.defvjp(_divide_forward, _divide_backward)
+max_pool1d = _pool("max_pool1d", max_of_windows)
+max_pool2d = _pool("max_pool2d", max_of_windows)
+avg_pool1d = _pool("avg_pool1d", _mean_of_windows)
+avg_pool2d = _pool("avg_pool2d", _mean_of_windows)
 
 
 def adaptive_max_pool2d(x: jax.Array, *, output_size: Sizes) -> jax.Array:
@@ -173,22 +144,17 @@ class _Bins:
         return [list(column) for column in zip(*rows, strict=True)]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _repeat_shared(bins: _Bins, x: jax.Array) -> jax.Array:
-    return _take(x, bins.elements(), bins.axis, bins.fill)
-
-
-def _repeat_shared_forward(bins: _Bins, x: jax.Array) -> tuple[jax.Array, None]:
-    return _repeat_shared(bins, x), None
-
-
-def _repeat_shared_backward(bins: _Bins, _: None, dy: jax.Array) -> tuple[jax.Array]:
+def _repeat_shared_backward(bins: _Bins, dy: jax.Array) -> jax.Array:
     # Gathers add in a fixed order; the order of a scatter-add is not defined
     parts = (_take(dy, taps, bins.axis, 0.0) for taps in bins.taps())
-    return (reduce(jnp.add, map(widen, parts)).astype(dy.dtype),)
+    return reduce(jnp.add, map(widen, parts)).astype(dy.dtype)
 
 
-_repeat_shared.defvjp(_repeat_shared_forward, _repeat_shared_backward)
+_repeat_shared = linear(
+    lambda bins, x: _take(x, bins.elements(), bins.axis, bins.fill),
+    _repeat_shared_backward,
+    static=1,
+)
 
 
 def _take(x: jax.Array, indices: list[int], axis: int, fill: float) -> jax.Array:

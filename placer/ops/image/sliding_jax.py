@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placer.ops.common.gradient_jax import differentiable, linear
 from placer.ops.common.precision_jax import widen
 from placer.ops.common.transpose_jax import apply_transpose
 from placer.ops.image.pooling import tap_dtype
@@ -34,12 +35,6 @@ class Slide:
     def outputs(self) -> tuple[int, int]:
         height, width = self.windows
         return height.output_size(self.image[1]), width.output_size(self.image[2])
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def max_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
-    """Return the largest element of each window, or NaN if it has one."""
-    return _max_forward(slide, x)[0]
 
 
 def _max_forward(slide: Slide, x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -137,13 +132,8 @@ def _unpad(slide: Slide, dx: jax.Array) -> jax.Array:
     return jax.lax.pad(dx, jnp.zeros((), dx.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
 
 
-max_of_windows.defvjp(_max_forward, _max_backward)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def sum_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
-    """Return the sum of each window."""
-    return _sum(slide, x)
+max_of_windows = differentiable(_max_forward, _max_backward, static=1)
+"""Return the largest element of each window of a `Slide`, or NaN if it has one."""
 
 
 def _sum(slide: Slide, x: jax.Array) -> jax.Array:
@@ -172,13 +162,10 @@ def _sum_along(axis: int, window: Window, number: int, x: jax.Array) -> jax.Arra
     return reduce(jnp.add, parts)
 
 
-def _sum_forward(slide: Slide, x: jax.Array) -> tuple[jax.Array, None]:
-    return sum_of_windows(slide, x), None
-
-
-def _sum_backward(slide: Slide, _: None, dy: jax.Array) -> tuple[jax.Array]:
-    # The sum is linear: its backward is its transpose
-    return (apply_transpose(partial(_sum, slide), slide.image, dy),)
-
-
-sum_of_windows.defvjp(_sum_forward, _sum_backward)
+# The sum is linear: its backward is its transpose
+sum_of_windows = linear(
+    _sum,
+    lambda slide, dy: apply_transpose(partial(_sum, slide), slide.image, dy),
+    static=1,
+)
+"""Return the sum of each window of a `Slide`."""

@@ -8,7 +8,8 @@ from math import prod
 from typing import Literal
 
 from placer.errors import OpError, did_you_mean
-from placer.ops.declaration import Attr, Types
+from placer.ops.declaration import Attr
+from placer.ops.operand import Types
 from placer.types import BATCH, TensorType
 
 Sizes = int | Sequence[int]

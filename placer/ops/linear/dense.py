@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.errors import OpError
-from placer.ops.common.checks import broadcast_shapes, count_elements, is_static
+from placer.ops.common.checks import (
+    broadcast_shapes,
+    check_attr,
+    count_elements,
+    is_static,
+)
 from placer.ops.declaration import (
     Attr,
     Attrs,
@@ -13,8 +18,6 @@ from placer.ops.declaration import (
     Case,
     Declaration,
     LayerParameter,
-    Operand,
-    Types,
 )
 from placer.ops.elementwise.activation import (
     BACKWARD_FLOPS,
@@ -24,7 +27,7 @@ from placer.ops.elementwise.activation import (
     activation_residuals,
     linear_unless_activated,
 )
-from placer.ops.operand import check_layer
+from placer.ops.operand import Operand, Types, check_layer
 from placer.types import BATCH, Dim, TensorType
 
 _FC = (
@@ -67,8 +70,7 @@ def _infer_fc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 def _fc_parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
     check_layer("fc", _FC, types)
     width, size = _input_size(types[0]), attrs["size"]
-    if size < 1:
-        raise OpError(f"fc needs a size of at least 1, not {size}", attr="size")
+    check_attr("fc", attrs, "size", size >= 1, "a size of at least 1")
     shape = (size, width) if attrs["transpose_w"] else (width, size)
     dtype = types[0].dtype
     w = LayerParameter("w", TensorType(dtype, shape), "xavier_uniform")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.elementwise.activation_jax import ACTIVATIONS
 from placer.ops.elementwise.broadcasting_jax import broadcast_add, sum_to
 
@@ -34,17 +33,10 @@ def matmul(
     return _matmul(transpose_a, transpose_b, a, b)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _matmul(
-    transpose_a: bool, transpose_b: bool, a: jax.Array, b: jax.Array
-) -> jax.Array:
-    return jnp.matmul(_flip(a, transpose_a), _flip(b, transpose_b))
-
-
 def _matmul_forward(
     transpose_a: bool, transpose_b: bool, a: jax.Array, b: jax.Array
 ) -> tuple[jax.Array, Pair]:
-    return _matmul(transpose_a, transpose_b, a, b), (a, b)
+    return jnp.matmul(_flip(a, transpose_a), _flip(b, transpose_b)), (a, b)
 
 
 def _matmul_backward(
@@ -60,7 +52,7 @@ def _matmul_backward(
     )
 
 
-_matmul.defvjp(_matmul_forward, _matmul_backward)
+_matmul = differentiable(_matmul_forward, _matmul_backward, static=2)
 
 
 def _flip(x: jax.Array, transpose: bool) -> jax.Array:

@@ -10,12 +10,9 @@ from placer.ops.declaration import (
     Case,
     Declaration,
     LayerParameter,
-    Operand,
-    Types,
     float_dtype,
-    rowwise,
 )
-from placer.ops.operand import check_layer
+from placer.ops.operand import Operand, Types, check_layer
 from placer.types import TensorType
 
 _OPERANDS = (
@@ -66,9 +63,7 @@ EMBEDDING = Declaration(
     " parameter `table`.",
     _OPERANDS,
     _infer,
-    rowwise,
-    lambda types, attrs: 0,
-    lambda types, attrs, wrt: _infer(types, attrs)[0].numel() * (1 in wrt),
+    grad_flops=lambda types, attrs, wrt: _infer(types, attrs)[0].numel() * (1 in wrt),
     attrs=(
         Attr(
             "size",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.precision_jax import scatter_add
 
 
@@ -19,16 +18,11 @@ def _nonnegative(vocabulary: int, ids: jax.Array) -> jax.Array:
     return jnp.where(ids < 0, vocabulary, ids)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _lookup(vocabulary: int, ids: jax.Array, table: jax.Array) -> jax.Array:
-    rows = _nonnegative(vocabulary, ids)
-    return jnp.take(table, rows, axis=0, mode="fill", fill_value=jnp.nan)
-
-
 def _lookup_forward(
     vocabulary: int, ids: jax.Array, table: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    return _lookup(vocabulary, ids, table), ids
+    rows = _nonnegative(vocabulary, ids)
+    return jnp.take(table, rows, axis=0, mode="fill", fill_value=jnp.nan), ids
 
 
 def _lookup_backward(
@@ -39,4 +33,4 @@ def _lookup_backward(
     return None, scatter_add(shape, _nonnegative(vocabulary, ids), dy, "drop")
 
 
-_lookup.defvjp(_lookup_forward, _lookup_backward)
+_lookup = differentiable(_lookup_forward, _lookup_backward, static=1)

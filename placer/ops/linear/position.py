@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    LayerParameter,
-    Operand,
-    Types,
-    rowwise,
-)
-from placer.ops.operand import check_layer
+from placer.ops.common.checks import check_attr
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.operand import Operand, Types, check_layer
 from placer.types import BATCH, TensorType
 
 _SEQUENCE = Operand("x", "float, [batch, length, size]", dtype="float")
@@ -57,9 +49,8 @@ POSITION_EMBEDDING = Declaration(
     " `table`.",
     _LEARNED,
     _infer_learned,
-    rowwise,
-    lambda types, attrs: types[0].numel(),
-    lambda types, attrs, wrt: types[0].numel() * (1 in wrt),
+    flops=lambda types, attrs: types[0].numel(),
+    grad_flops=lambda types, attrs, wrt: types[0].numel() * (1 in wrt),
     linear=lambda types, attrs: ((0, 1),),
     parameters=_parameters,
     formula="out[i, t] = x[i, t] + table[t]",
@@ -73,8 +64,7 @@ POSITION_EMBEDDING = Declaration(
 def _infer_encoding(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind = "positional_encoding"
     _row_type(kind, types)
-    if not attrs["base"] > 1:
-        raise OpError(f"{kind} needs a base above 1, not {attrs['base']}", attr="base")
+    check_attr(kind, attrs, "base", attrs["base"] > 1, "a base above 1")
     return (types[0],)
 
 
@@ -84,8 +74,7 @@ POSITION_ENCODING = Declaration(
     " about 2π · base.",
     (_SEQUENCE,),
     _infer_encoding,
-    rowwise,
-    lambda types, attrs: types[0].numel(),
+    flops=lambda types, attrs: types[0].numel(),
     attrs=(
         Attr(
             "base",

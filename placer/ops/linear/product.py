@@ -6,16 +6,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from placer.errors import OpError
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    BatchRule,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
+from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
 from placer.ops.linear.equation import Equation, parse_equation
+from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
 
 _OPERANDS = (

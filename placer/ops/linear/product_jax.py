@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.linear.equation import Equation, parse_equation
 
 Arrays = tuple[jax.Array, ...]
@@ -23,11 +22,6 @@ def einsum(*xs: jax.Array, equation: str) -> jax.Array:
 def _sum_out(x: jax.Array, term: str, reduced: str) -> jax.Array:
     axes = tuple(axis for axis, letter in enumerate(term) if letter not in reduced)
     return jnp.sum(x, axis=axes) if axes else x
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _product(equation: Equation, *xs: jax.Array) -> jax.Array:
-    return _products(equation, xs)[-1]
 
 
 def _products(equation: Equation, xs: Arrays) -> list[jax.Array]:
@@ -65,4 +59,4 @@ def _product_backward(
     return (dy, *reversed(cotangents))
 
 
-_product.defvjp(_product_forward, _product_backward)
+_product = differentiable(_product_forward, _product_backward, static=1)

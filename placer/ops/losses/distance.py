@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from functools import partial
-from math import isfinite
 
 from placer.errors import OpError
-from placer.ops.common.checks import normalize_axis, rule_along_axis, without
+from placer.ops.common.checks import (
+    check_positive,
+    normalize_axis,
+    rule_along_axis,
+    without,
+)
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
-from placer.ops.losses.loss import check_same_shape
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.losses.loss import check_same_shape, infer_pair
 from placer.ops.losses.loss_reduction import PAIR, declare_loss, reduced_type
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
 _CASES = (Case(("float32[batch, 1]", "float32[batch, 1]")),)
 
 
-def _infer_pair(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_same_shape(kind, ("prediction", "target"), types)
-    return reduced_type(types[0].dtype, types[0].shape, attrs)
-
+_NAMES = ("prediction", "target")
 
 MEAN_SQUARED_ERROR = declare_loss(
     "mean_squared_error",
     "The squared difference of a prediction and a target, element by element.",
     PAIR,
-    partial(_infer_pair, "mean_squared_error"),
+    partial(infer_pair, "mean_squared_error", _NAMES),
     flops_per_element(3),
     grad_flops_per_element(2, 2),
     residuals=lambda types, attrs: (types[0],),
@@ -38,7 +40,7 @@ L1_LOSS = declare_loss(
     "The absolute difference of a prediction and a target, element by element. Its"
     " derivative at 0 is 0.",
     PAIR,
-    partial(_infer_pair, "l1_loss"),
+    partial(infer_pair, "l1_loss", _NAMES),
     flops_per_element(2),
     grad_flops_per_element(1, 1),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
@@ -49,11 +51,8 @@ L1_LOSS = declare_loss(
 
 
 def _infer_huber(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    result = _infer_pair("huber", types, attrs)
-    if not (isfinite(attrs["delta"]) and attrs["delta"] > 0):
-        raise OpError(
-            f"huber needs a finite delta above 0, not {attrs['delta']}", attr="delta"
-        )
+    result = infer_pair("huber", _NAMES, types, attrs)
+    check_positive("huber", attrs, "delta")
     return result
 
 
@@ -136,11 +135,7 @@ def _infer_cosine(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not shape:
         raise OpError(f"{kind} needs a dimension, 'a' is {types[0]}", operand=0)
     axis = normalize_axis(kind, attrs["axis"], len(shape))
-    if not (isfinite(attrs["epsilon"]) and attrs["epsilon"] > 0):
-        raise OpError(
-            f"{kind} needs a finite epsilon above 0, not {attrs['epsilon']}",
-            attr="epsilon",
-        )
+    check_positive(kind, attrs, "epsilon")
     return (TensorType(types[0].dtype, without(shape, axis)),)
 
 

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.elementwise.ordered_jax import compare
-from placer.ops.losses.loss_jax import Count, reduce_losses
+from placer.ops.losses.loss_jax import Count, make_loss, reduce_losses
 
 Pair = tuple[jax.Array, jax.Array]
-
-
-def mean_squared_error(
-    prediction: jax.Array,
-    target: jax.Array,
-    *,
-    reduce: str = "mean",
-    count: Count = None,
-) -> jax.Array:
-    return reduce_losses(_squared_error(prediction, target), reduce, count)
-
-
-@jax.custom_vjp
-def _squared_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
-    return _squared_forward(prediction, target)[0]
 
 
 def _squared_forward(prediction: jax.Array, target: jax.Array) -> Pair:
@@ -39,26 +23,15 @@ def _squared_backward(error: jax.Array, dy: jax.Array) -> Pair:
     return slope, -slope
 
 
-_squared_error.defvjp(_squared_forward, _squared_backward)
+mean_squared_error = make_loss(differentiable(_squared_forward, _squared_backward))
 
 
-def l1_loss(
-    prediction: jax.Array,
-    target: jax.Array,
-    *,
-    reduce: str = "mean",
-    count: Count = None,
-) -> jax.Array:
-    return reduce_losses(_absolute_error(prediction, target), reduce, count)
-
-
-@jax.custom_vjp
-def _absolute_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
+def _absolute(prediction: jax.Array, target: jax.Array) -> jax.Array:
     return jnp.abs(prediction - target)
 
 
 def _absolute_forward(prediction: jax.Array, target: jax.Array) -> Pair:
-    return jnp.abs(prediction - target), compare(prediction, target)
+    return _absolute(prediction, target), compare(prediction, target)
 
 
 def _absolute_backward(sign: jax.Array, dy: jax.Array) -> Pair:
@@ -67,7 +40,9 @@ def _absolute_backward(sign: jax.Array, dy: jax.Array) -> Pair:
     return slope, -slope
 
 
-_absolute_error.defvjp(_absolute_forward, _absolute_backward)
+l1_loss = make_loss(
+    differentiable(_absolute_forward, _absolute_backward, function=_absolute)
+)
 
 
 def huber(
@@ -79,11 +54,6 @@ def huber(
     count: Count = None,
 ) -> jax.Array:
     return reduce_losses(_huber(delta, prediction, target), reduce, count)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _huber(delta: float, prediction: jax.Array, target: jax.Array) -> jax.Array:
-    return _huber_forward(delta, prediction, target)[0]
 
 
 def _huber_forward(delta: float, prediction: jax.Array, target: jax.Array) -> Pair:
@@ -100,33 +70,18 @@ def _huber_backward(delta: float, clipped: jax.Array, dy: jax.Array) -> Pair:
     return slope, -slope
 
 
-_huber.defvjp(_huber_forward, _huber_backward)
-
-
-def kl_div(
-    log_prediction: jax.Array,
-    target: jax.Array,
-    *,
-    reduce: str = "mean",
-    count: Count = None,
-) -> jax.Array:
-    return reduce_losses(_divergence(log_prediction, target), reduce, count)
-
-
-@jax.custom_vjp
-def _divergence(log_prediction: jax.Array, target: jax.Array) -> jax.Array:
-    nonzero = target != 0
-    log_target = jnp.log(jnp.where(nonzero, target, 1))
-    # Not target · (…) alone: with a target of 0, a log_prediction of -inf would give
-    # NaN
-    terms = jnp.where(nonzero, target * (log_target - log_prediction), 0)
-    return jnp.sum(terms, axis=-1)
+_huber = differentiable(_huber_forward, _huber_backward, static=1)
 
 
 def _divergence_forward(
     log_prediction: jax.Array, target: jax.Array
 ) -> tuple[jax.Array, Pair]:
-    return _divergence(log_prediction, target), (log_prediction, target)
+    nonzero = target != 0
+    log_target = jnp.log(jnp.where(nonzero, target, 1))
+    # Not target · (…) alone: with a target of 0, a log_prediction of -inf would give
+    # NaN
+    terms = jnp.where(nonzero, target * (log_target - log_prediction), 0)
+    return jnp.sum(terms, axis=-1), (log_prediction, target)
 
 
 def _divergence_backward(saved: Pair, dy: jax.Array) -> Pair:
@@ -138,7 +93,7 @@ def _divergence_backward(saved: Pair, dy: jax.Array) -> Pair:
     return -target * dy, (d_entropy - log_prediction) * dy
 
 
-_divergence.defvjp(_divergence_forward, _divergence_backward)
+kl_div = make_loss(differentiable(_divergence_forward, _divergence_backward))
 
 
 def cosine_similarity(
@@ -154,11 +109,6 @@ Cosine = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
 def _length(x: jax.Array, axis: int, minimum: float) -> jax.Array:
     return jnp.maximum(jnp.sqrt(jnp.sum(x * x, axis=axis)), minimum)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _cosine(axis: int, minimum: float, a: jax.Array, b: jax.Array) -> jax.Array:
-    return _cosine_forward(axis, minimum, a, b)[0]
 
 
 def _cosine_forward(
@@ -183,4 +133,4 @@ def _cosine_backward(axis: int, minimum: float, saved: Cosine, dy: jax.Array) ->
     return dy * (v - along_u) / length_a, dy * (u - along_v) / length_b
 
 
-_cosine.defvjp(_cosine_forward, _cosine_backward)
+_cosine = differentiable(_cosine_forward, _cosine_backward, static=2)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import isfinite
 
 from placer.errors import OpError
+from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Operand, Types
+from placer.ops.declaration import Attr, Attrs, Case
 from placer.ops.losses.loss_reduction import declare_loss, reduced_type
-from placer.ops.operand import require_same_dtype
+from placer.ops.operand import Operand, Types, require_same_dtype
 from placer.types import BATCH, TensorType
 
 LOGITS = (
@@ -59,6 +61,14 @@ def check_same_shape(kind: str, names: tuple[str, str], types: Types) -> None:
     )
 
 
+def infer_pair(
+    kind: str, names: tuple[str, str], types: Types, attrs: Attrs
+) -> tuple[TensorType, ...]:
+    """Return the type of a loss of each element of two operands of one shape."""
+    check_same_shape(kind, names, types)
+    return reduced_type(types[0].dtype, types[0].shape, attrs)
+
+
 LABEL_SMOOTHING = Attr(
     "label_smoothing",
     float,
@@ -68,12 +78,8 @@ LABEL_SMOOTHING = Attr(
 
 
 def _check_smoothing(kind: str, attrs: Attrs) -> None:
-    if not 0 <= attrs["label_smoothing"] < 1:
-        raise OpError(
-            f"{kind} needs label_smoothing from 0 to below 1,"
-            f" not {attrs['label_smoothing']}",
-            attr="label_smoothing",
-        )
+    name = "label_smoothing"
+    check_attr(kind, attrs, name, 0 <= attrs[name] < 1, f"{name} from 0 to below 1")
 
 
 def _infer_softmax(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -160,11 +166,8 @@ def _infer_sigmoid(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     check_same_shape(kind, names, types)
     _check_smoothing(kind, attrs)
     weight = attrs["positive_weight"]
-    if not (isfinite(weight) and weight > 0):
-        raise OpError(
-            f"{kind} needs a positive_weight above 0, not {weight}",
-            attr="positive_weight",
-        )
+    valid = isfinite(weight) and weight > 0
+    check_attr(kind, attrs, "positive_weight", valid, "a positive_weight above 0")
     return reduced_type(types[0].dtype, types[0].shape, attrs)
 
 
@@ -228,18 +231,13 @@ _HINGE = (
 )
 
 
-def _infer_hinge(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_same_shape("hinge", ("prediction", "label"), types)
-    return reduced_type(types[0].dtype, types[0].shape, attrs)
-
-
 HINGE = declare_loss(
     "hinge",
     "The hinge loss with a margin of 1. A label above 0 is positive, any other is"
     " negative: labels may be 0 and 1, or -1 and 1, as in Keras. The derivative on the"
     " margin is 0, as that of relu at 0.",
     _HINGE,
-    _infer_hinge,
+    partial(infer_pair, "hinge", ("prediction", "label")),
     flops_per_element(3),
     grad_flops_per_element(1),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),

@@ -5,19 +5,20 @@ The forward of each loss computes its derivative, up to a factor, and saves it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from math import prod
 
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.precision_jax import widen
 from placer.ops.elementwise.broadcasting_jax import divide
 from placer.ops.losses.labels_jax import class_numbers
 
 Count = int | jax.Array | None
 Pair = tuple[jax.Array, jax.Array]
+Loss = Callable[..., jax.Array]
 
 
 def reduce_losses(losses: jax.Array, reduce: str, count: Count) -> jax.Array:
@@ -61,13 +62,6 @@ def _smooth(target: jax.Array, smoothing: float, classes: int) -> jax.Array:
 Weights = tuple[float, ...]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _softmax_loss(
-    smoothing: float, weights: Weights, logits: jax.Array, label: jax.Array
-) -> jax.Array:
-    return _softmax_loss_forward(smoothing, weights, logits, label)[0]
-
-
 def _softmax_loss_forward(
     smoothing: float, weights: Weights, logits: jax.Array, label: jax.Array
 ) -> tuple[jax.Array, Pair]:
@@ -107,7 +101,7 @@ def _softmax_loss_backward(
     return (probabilities - target) * dy[..., None], None
 
 
-_softmax_loss.defvjp(_softmax_loss_forward, _softmax_loss_backward)
+_softmax_loss = differentiable(_softmax_loss_forward, _softmax_loss_backward, static=2)
 
 
 def sigmoid_cross_entropy(
@@ -151,27 +145,9 @@ def _label_losses(logits: jax.Array) -> Pair:
     return jnp.maximum(logits, 0) + tail, jnp.maximum(-logits, 0) + tail
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _hard_sigmoid_loss(
-    smoothing: float, weight: float, logits: jax.Array, label: jax.Array
-) -> jax.Array:
-    return _sigmoid_loss(smoothing, weight, logits, label)[0]
-
-
-def _hard_backward(
-    smoothing: float, weight: float, slope: jax.Array, dy: jax.Array
-) -> tuple[jax.Array, None]:
-    return slope * dy, None
-
-
-_hard_sigmoid_loss.defvjp(_sigmoid_loss, _hard_backward)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _soft_sigmoid_loss(
-    smoothing: float, weight: float, logits: jax.Array, label: jax.Array
-) -> jax.Array:
-    return _sigmoid_loss(smoothing, weight, logits, label)[0]
+_hard_sigmoid_loss = differentiable(
+    _sigmoid_loss, lambda smoothing, weight, slope, dy: (slope * dy, None), static=2
+)
 
 
 def _soft_forward(
@@ -194,22 +170,7 @@ def _soft_backward(smoothing: float, weight: float, saved: Pair, dy: jax.Array) 
     return slope * dy, label_slope * dy
 
 
-_soft_sigmoid_loss.defvjp(_soft_forward, _soft_backward)
-
-
-def hinge(
-    prediction: jax.Array,
-    label: jax.Array,
-    *,
-    reduce: str = "mean",
-    count: Count = None,
-) -> jax.Array:
-    return reduce_losses(_hinge(prediction, label), reduce, count)
-
-
-@jax.custom_vjp
-def _hinge(prediction: jax.Array, label: jax.Array) -> jax.Array:
-    return _hinge_forward(prediction, label)[0]
+_soft_sigmoid_loss = differentiable(_soft_forward, _soft_backward, static=2)
 
 
 def _hinge_forward(prediction: jax.Array, label: jax.Array) -> Pair:
@@ -219,8 +180,24 @@ def _hinge_forward(prediction: jax.Array, label: jax.Array) -> Pair:
     return jnp.maximum(shortfall, 0), jnp.where(shortfall > 0, -sign, 0)
 
 
-def _hinge_backward(slope: jax.Array, dy: jax.Array) -> tuple[jax.Array, None]:
-    return slope.astype(dy.dtype) * dy, None
+_hinge = differentiable(
+    _hinge_forward, lambda slope, dy: (slope.astype(dy.dtype) * dy, None)
+)
 
 
-_hinge.defvjp(_hinge_forward, _hinge_backward)
+def make_loss(losses: Callable[[jax.Array, jax.Array], jax.Array]) -> Loss:
+    """Return the function of an op that reduces the losses of two operands."""
+
+    def loss(
+        prediction: jax.Array,
+        target: jax.Array,
+        *,
+        reduce: str = "mean",
+        count: Count = None,
+    ) -> jax.Array:
+        return reduce_losses(losses(prediction, target), reduce, count)
+
+    return loss
+
+
+hinge = make_loss(_hinge)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, Operand, Types
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
 
 REDUCE = Attr(

@@ -13,11 +13,12 @@ from typing import Any
 
 from placer.config.metrics import Finalizer
 from placer.errors import OpError
+from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.losses.loss import LOGITS, check_classes, check_same_shape
 from placer.ops.losses.loss_reduction import PAIR
-from placer.ops.operand import require_integer
+from placer.ops.operand import Operand, Types, require_integer
 from placer.types import TensorType
 
 COUNTS = TensorType("int32", (3,))
@@ -71,10 +72,7 @@ ACCURACY = _metric(
 
 def _top_k(types: Types, attrs: Attrs) -> TensorType:
     check_classes("top_k_accuracy", types)
-    if attrs["k"] < 1:
-        raise OpError(
-            f"top_k_accuracy needs k of at least 1, not {attrs['k']}", attr="k"
-        )
+    check_attr("top_k_accuracy", attrs, "k", attrs["k"] >= 1, "k of at least 1")
     return COUNTS
 
 

@@ -7,6 +7,7 @@ a NaN: if there is one on any node, the metric is NaN.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -37,56 +38,6 @@ def top_k_accuracy(logits: jax.Array, label: jax.Array, *, k: int) -> jax.Array:
     precedes = larger | ((logits == label_logit) & (classes < index))
     right = valid & (jnp.sum(precedes, axis=-1, dtype=jnp.int32) < k)
     return _counts(right, label.size, _has_nan(logits))
-
-
-def precision(
-    prediction: jax.Array,
-    label: jax.Array,
-    *,
-    threshold: float = 0.5,
-    logits: bool = False,
-    class_id: int | None = None,
-) -> jax.Array:
-    """Return int32[3]: true positives, predicted positives, rows with a NaN."""
-    predicted, positive, invalid = _binary(
-        prediction, label, threshold, logits, class_id
-    )
-    return _counts(predicted & positive, predicted, invalid)
-
-
-def recall(
-    prediction: jax.Array,
-    label: jax.Array,
-    *,
-    threshold: float = 0.5,
-    logits: bool = False,
-    class_id: int | None = None,
-) -> jax.Array:
-    """Return int32[3]: true positives, positives, rows with a NaN."""
-    predicted, positive, invalid = _binary(
-        prediction, label, threshold, logits, class_id
-    )
-    return _counts(predicted & positive, positive, invalid)
-
-
-def f1(
-    prediction: jax.Array,
-    label: jax.Array,
-    *,
-    threshold: float = 0.5,
-    logits: bool = False,
-    class_id: int | None = None,
-) -> jax.Array:
-    """Return int32[3]: twice the true positives, a sum, rows with a NaN.
-
-    The sum is that of the predicted positives and the positives.
-    """
-    predicted, positive, invalid = _binary(
-        prediction, label, threshold, logits, class_id
-    )
-    return _counts(
-        2 * _count(predicted & positive), _count(predicted) + _count(positive), invalid
-    )
 
 
 def auc(
@@ -123,7 +74,7 @@ def mean(x: jax.Array) -> jax.Array:
     return _sum(x)
 
 
-def _binary(
+def _masks(
     prediction: jax.Array,
     label: jax.Array,
     threshold: float,
@@ -137,6 +88,43 @@ def _binary(
     bound = math.log(threshold / (1 - threshold)) if logits else threshold
     invalid = jnp.isnan(prediction) | jnp.isnan(label)
     return prediction > bound, label > 0.5, invalid
+
+
+def _binary(
+    count: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]],
+) -> Callable[..., jax.Array]:
+    """Return the function of a metric that counts predicted positives and positives."""
+
+    def function(
+        prediction: jax.Array,
+        label: jax.Array,
+        *,
+        threshold: float = 0.5,
+        logits: bool = False,
+        class_id: int | None = None,
+    ) -> jax.Array:
+        *masks, invalid = _masks(prediction, label, threshold, logits, class_id)
+        return _counts(*count(*masks), invalid)
+
+    return function
+
+
+precision = _binary(lambda predicted, positive: (predicted & positive, predicted))
+"""Return int32[3]: true positives, predicted positives, rows with a NaN."""
+
+recall = _binary(lambda predicted, positive: (predicted & positive, positive))
+"""Return int32[3]: true positives, positives, rows with a NaN."""
+
+f1 = _binary(
+    lambda predicted, positive: (
+        2 * _count(predicted & positive),
+        _count(predicted) + _count(positive),
+    )
+)
+"""Return int32[3]: twice the true positives, a sum, rows with a NaN.
+
+The sum is that of the predicted positives and the positives.
+"""
 
 
 def _has_nan(logits: jax.Array) -> jax.Array:

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from placer.errors import OpError
-from placer.ops.common.checks import is_static
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.common.checks import check_attr, is_static
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.losses.loss_reduction import (
     REDUCE,
     loss_rule,
     reduced_type,
     takes_count,
 )
+from placer.ops.operand import Operand, Types
 from placer.ops.special.random import POSITION, STREAM, check_position
 from placer.types import BATCH, MAX_DIM, TensorType
 
@@ -35,15 +36,10 @@ SAMPLING = (
 
 def check_sampling(kind: str, attrs: Attrs) -> None:
     """Raise OpError unless `classes` and `num_sampled` are valid."""
-    if not 2 <= attrs["classes"] <= MAX_DIM:
-        raise OpError(
-            f"{kind} needs at least 2 classes, not {attrs['classes']}", attr="classes"
-        )
-    if not 1 <= attrs["num_sampled"] <= MAX_DIM:
-        raise OpError(
-            f"{kind} needs num_sampled of at least 1, not {attrs['num_sampled']}",
-            attr="num_sampled",
-        )
+    valid = 2 <= attrs["classes"] <= MAX_DIM
+    check_attr(kind, attrs, "classes", valid, "at least 2 classes")
+    valid = 1 <= attrs["num_sampled"] <= MAX_DIM
+    check_attr(kind, attrs, "num_sampled", valid, "num_sampled of at least 1")
 
 
 def _infer_sample(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:

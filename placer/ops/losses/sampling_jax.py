@@ -7,12 +7,13 @@ the number of rows that are drawn together.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.precision_jax import scatter_add, widen
 from placer.ops.losses.labels_jax import class_numbers
 from placer.ops.losses.loss_jax import Count, reduce_losses
@@ -44,38 +45,6 @@ def sample_classes(
     return sampled
 
 
-def nce_loss(
-    x: jax.Array,
-    w: jax.Array,
-    b: jax.Array,
-    label: jax.Array,
-    sampled: jax.Array,
-    *,
-    sampler: str = "log_uniform",
-    remove_accidental_hits: bool = False,
-    reduce: str = "mean",
-    count: Count = None,
-) -> jax.Array:
-    config = ("nce", sampler, remove_accidental_hits)
-    return reduce_losses(_losses(config, x, w, b, label, sampled), reduce, count)
-
-
-def sampled_softmax_loss(
-    x: jax.Array,
-    w: jax.Array,
-    b: jax.Array,
-    label: jax.Array,
-    sampled: jax.Array,
-    *,
-    sampler: str = "log_uniform",
-    remove_accidental_hits: bool = True,
-    reduce: str = "mean",
-    count: Count = None,
-) -> jax.Array:
-    config = ("softmax", sampler, remove_accidental_hits)
-    return reduce_losses(_losses(config, x, w, b, label, sampled), reduce, count)
-
-
 Config = tuple[str, str, bool]
 """The loss, the sampler, and whether to remove accidental hits."""
 
@@ -91,19 +60,6 @@ def _log_expected(
     probability = jnp.log1p(1 / (class_ + 1)) / np.log(classes + 1.0)
     result: jax.Array = jnp.log(probability * samples)
     return result
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _losses(
-    config: Config,
-    x: jax.Array,
-    w: jax.Array,
-    b: jax.Array,
-    label: jax.Array,
-    sampled: jax.Array,
-) -> jax.Array:
-    losses: jax.Array = _forward(config, x, w, b, label, sampled)[0]
-    return losses
 
 
 def _ids(classes: int, label: jax.Array, sampled: jax.Array) -> jax.Array:
@@ -156,4 +112,29 @@ def _backward(config: Config, saved: Saved, dy: jax.Array) -> Gradients:
     return dx, dw, db, None, None
 
 
-_losses.defvjp(_forward, _backward)
+_losses = differentiable(_forward, _backward, static=1)
+
+
+def _loss(name: str, remove_hits: bool) -> Callable[..., jax.Array]:
+    """Return the function of a loss, given the default of an attribute."""
+
+    def loss(
+        x: jax.Array,
+        w: jax.Array,
+        b: jax.Array,
+        label: jax.Array,
+        sampled: jax.Array,
+        *,
+        sampler: str = "log_uniform",
+        remove_accidental_hits: bool = remove_hits,
+        reduce: str = "mean",
+        count: Count = None,
+    ) -> jax.Array:
+        config = (name, sampler, remove_accidental_hits)
+        return reduce_losses(_losses(config, x, w, b, label, sampled), reduce, count)
+
+    return loss
+
+
+nce_loss = _loss("nce", remove_hits=False)
+sampled_softmax_loss = _loss("softmax", remove_hits=True)

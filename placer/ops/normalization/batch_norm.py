@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-    rowwise,
-)
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
 _EPSILON = Attr("epsilon", float, "added to the variance", required=True)
@@ -29,8 +22,9 @@ def _check(kind: str, operands: tuple[Operand, ...], types: Types) -> TensorType
     channel = TensorType(x.dtype, x.shape[-1:])
     for index, type_ in enumerate(types[1:], 1):
         if type_ != channel:
+            name = operands[index].name
             raise OpError(
-                f"{kind} needs '{operands[index].name}' {channel} for 'x' {x}, it is {type_}",
+                f"{kind} needs '{name}' {channel} for 'x' {x}, it is {type_}",
                 operand=index,
             )
     return channel
@@ -77,9 +71,8 @@ NORMALIZE = Declaration(
     "Normalizes each channel by a mean and a variance, then scales and shifts it.",
     _NORMALIZE,
     _infer_normalize,
-    rowwise,
-    lambda types, attrs: 4 * types[0].numel(),
-    grad_flops_per_element(2, 2, 4, 4, 1),
+    flops=lambda types, attrs: 4 * types[0].numel(),
+    grad_flops=grad_flops_per_element(2, 2, 4, 4, 1),
     attrs=(_EPSILON,),
     saves=lambda types, attrs: (0, 1, 2, 3),
     inserted=True,
@@ -104,9 +97,10 @@ REPLICA_NORM = Declaration(
     " rows. These two have no gradient.",
     _REPLICA,
     _infer_replica,
-    rowwise,
-    lambda types, attrs: 8 * types[0].numel(),
-    lambda types, attrs, wrt: (8 if 0 in wrt else 4) * types[0].numel() * bool(wrt),
+    flops=lambda types, attrs: 8 * types[0].numel(),
+    grad_flops=lambda types, attrs, wrt: (
+        (8 if 0 in wrt else 4) * types[0].numel() * bool(wrt)
+    ),
     attrs=(_EPSILON,),
     results=("out", "mean", "variance"),
     saves=lambda types, attrs: (0, 1),
@@ -141,8 +135,7 @@ MOVING_AVERAGE = Declaration(
     "The exponential moving average: a weighted mean of an old and a new value.",
     _AVERAGE,
     _infer_average,
-    rowwise,
-    lambda types, attrs: 3 * types[0].numel(),
+    flops=lambda types, attrs: 3 * types[0].numel(),
     attrs=(Attr("momentum", float, "the weight of the old value", required=True),),
     differentiable=False,
     inserted=True,

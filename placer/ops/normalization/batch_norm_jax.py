@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.elementwise.broadcasting_jax import divide
 
 Count = int | jax.Array | None
@@ -27,15 +27,10 @@ def variance(x: jax.Array, mean: jax.Array, *, count: Count = None) -> jax.Array
     return divide(_squares(x, mean), _count_elements(x, count))
 
 
-@jax.custom_vjp
-def _squares(x: jax.Array, mean: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.square(x - mean), _axes(x))
-
-
 def _squares_forward(
     x: jax.Array, mean: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _squares(x, mean), (x, mean)
+    return jnp.sum(jnp.square(x - mean), _axes(x)), (x, mean)
 
 
 def _squares_backward(
@@ -46,7 +41,7 @@ def _squares_backward(
     return 2 * dy * (x - mean), jnp.zeros_like(mean)
 
 
-_squares.defvjp(_squares_forward, _squares_backward)
+_squares = differentiable(_squares_forward, _squares_backward)
 
 
 def normalize(
@@ -61,18 +56,6 @@ def normalize(
     return _normalize(epsilon, x, mean, variance, scale, bias)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _normalize(
-    epsilon: float,
-    x: jax.Array,
-    mean: jax.Array,
-    variance: jax.Array,
-    scale: jax.Array,
-    bias: jax.Array,
-) -> jax.Array:
-    return (x - mean) * (jax.lax.rsqrt(variance + epsilon) * scale) + bias
-
-
 def _normalize_forward(
     epsilon: float,
     x: jax.Array,
@@ -81,7 +64,7 @@ def _normalize_forward(
     scale: jax.Array,
     bias: jax.Array,
 ) -> tuple[jax.Array, Four]:
-    y = _normalize(epsilon, x, mean, variance, scale, bias)
+    y = (x - mean) * (jax.lax.rsqrt(variance + epsilon) * scale) + bias
     return y, (x, mean, variance, scale)
 
 
@@ -105,7 +88,7 @@ def _normalize_backward(
     )
 
 
-_normalize.defvjp(_normalize_forward, _normalize_backward)
+_normalize = differentiable(_normalize_forward, _normalize_backward, static=1)
 
 
 def replica_norm(
@@ -125,8 +108,7 @@ def replica_norm(
 Norm = tuple[jax.Array, jax.Array, jax.Array]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _replica_norm(
+def _normalize_rows(
     epsilon: float, x: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> Norm:
     # A place without rows must contribute 0, not 0 / 0
@@ -140,7 +122,7 @@ def _replica_norm(
 def _replica_forward(
     epsilon: float, x: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> tuple[Norm, Four]:
-    y, mean, variance = _replica_norm(epsilon, x, scale, bias)
+    y, mean, variance = _normalize_rows(epsilon, x, scale, bias)
     inverse = jax.lax.rsqrt(variance + epsilon)
     return (y, mean, variance), (x, scale, mean, inverse)
 
@@ -159,7 +141,7 @@ def _replica_backward(
     return dx, d_scale, d_bias
 
 
-_replica_norm.defvjp(_replica_forward, _replica_backward)
+_replica_norm = differentiable(_replica_forward, _replica_backward, 1, _normalize_rows)
 
 
 def moving_average(old: jax.Array, new: jax.Array, *, momentum: float) -> jax.Array:

@@ -10,17 +10,8 @@ from typing import Any
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis
 from placer.ops.common.costs import grad_flops_per_element
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    LayerParameter,
-    Operand,
-    Types,
-    rowwise,
-)
-from placer.ops.operand import check_arity, check_layer
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.operand import Operand, Types, check_arity, check_layer
 from placer.types import BATCH, Dim, TensorType
 
 Shape = tuple[Dim, ...]
@@ -75,9 +66,9 @@ def _check(
         )
     for index, type_ in enumerate(types[1:], 1):
         if type_.shape != tuple(shape):
+            name = operands[index].name
             raise OpError(
-                f"{kind} needs '{operands[index].name}' {list(shape)} for 'x' {types[0]}, it is"
-                f" {type_}",
+                f"{kind} needs '{name}' {list(shape)} for 'x' {types[0]}, it is {type_}",
                 operand=index,
             )
 
@@ -138,8 +129,8 @@ def _declare(
 ) -> Declaration:
     """Declare a normalization.
 
-    `shapes` are those of each of its `statistics` and of its parameters. `each` and
-    `grad` are the operations per element of the forward and for each operand's gradient.
+    `shapes` are those of each of its `statistics` and of its parameters. `each` are the
+    operations per element of the forward, `grad` those of each operand's gradient.
     """
 
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -156,9 +147,8 @@ def _declare(
         doc,
         operands,
         infer,
-        rowwise,
-        lambda types, attrs: (each + len(types) - 1) * types[0].numel(),
-        grad_flops_per_element(*grad),
+        flops=lambda types, attrs: (each + len(types) - 1) * types[0].numel(),
+        grad_flops=grad_flops_per_element(*grad),
         linear=_linear,
         saves=lambda types, attrs: (0, 1) if len(types) > 1 else (0,),
         residuals=lambda types, attrs: (

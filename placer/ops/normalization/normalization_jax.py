@@ -7,11 +7,11 @@ normalized together: their mean and their inverse deviation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.precision_jax import widen
 from placer.ops.elementwise.broadcasting_jax import broadcast_add
 
@@ -86,11 +86,6 @@ def group_norm(
     return y if bias is None else broadcast_add(y, bias)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _normalize(norm: _Norm, x: jax.Array, scale: jax.Array | None) -> jax.Array:
-    return _normalize_forward(norm, x, scale)[0]
-
-
 def _normalize_forward(
     norm: _Norm, x: jax.Array, scale: jax.Array | None
 ) -> tuple[jax.Array, Saved]:
@@ -128,4 +123,4 @@ def _normalize_backward(
     return (dx * norm.expand(inverse, x)).astype(x.dtype), d_scale
 
 
-_normalize.defvjp(_normalize_forward, _normalize_backward)
+_normalize = differentiable(_normalize_forward, _normalize_backward, static=1)

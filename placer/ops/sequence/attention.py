@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from placer.errors import OpError
-from placer.ops.declaration import (
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import (
     INTEGERS,
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
     Operand,
     Types,
-    rowwise,
+    require_float,
+    require_same_dtype,
 )
-from placer.ops.operand import require_float, require_same_dtype
 from placer.types import BATCH, Dim, TensorType
 
 SEQUENCES = ("query", "key", "value")
@@ -172,9 +169,8 @@ ATTENTION = Declaration(
     " PyTorch.",
     _OPERANDS,
     _infer,
-    rowwise,
-    _flops,
-    _grad_flops,
+    flops=_flops,
+    grad_flops=_grad_flops,
     attrs=(
         Attr("heads", int, "the number of heads", default=1),
         CAUSAL,

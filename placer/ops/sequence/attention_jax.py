@@ -5,11 +5,12 @@ The last dimension of queries, keys, values and the result is made of the heads.
 
 from __future__ import annotations
 
-from functools import partial
 from math import sqrt
 
 import jax
 import jax.numpy as jnp
+
+from placer.ops.common.gradient_jax import differentiable
 
 Three = tuple[jax.Array, jax.Array, jax.Array]
 Arrays = tuple[jax.Array | None, ...]
@@ -26,46 +27,6 @@ def attention(
     scale: float | None = None,
 ) -> jax.Array:
     return _attention(heads, causal, scale, query, key, value, mask)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _attention(
-    heads: int,
-    causal: bool,
-    scale: float | None,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    mask: jax.Array | None,
-) -> jax.Array:
-    return attend(heads, causal, scale, (query, key, value), mask)[0]
-
-
-def _attention_forward(
-    heads: int,
-    causal: bool,
-    scale: float | None,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    mask: jax.Array | None,
-) -> tuple[jax.Array, tuple[Three, jax.Array]]:
-    sequences = query, key, value
-    out, probabilities = attend(heads, causal, scale, sequences, mask)
-    return out, (sequences, probabilities)
-
-
-def _attention_backward(
-    heads: int,
-    causal: bool,
-    scale: float | None,
-    saved: tuple[Three, jax.Array],
-    dy: jax.Array,
-) -> Arrays:
-    return *attend_backward(heads, scale, *saved, dy), None
-
-
-_attention.defvjp(_attention_forward, _attention_backward)
 
 
 def attend(
@@ -155,3 +116,30 @@ def _split_heads(x: jax.Array, heads: int) -> jax.Array:
 def _join_heads(x: jax.Array) -> jax.Array:
     rows, time, heads, size = x.shape
     return jnp.reshape(x, (rows, time, heads * size))
+
+
+def _attention_forward(
+    heads: int,
+    causal: bool,
+    scale: float | None,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: jax.Array | None,
+) -> tuple[jax.Array, tuple[Three, jax.Array]]:
+    sequences = query, key, value
+    out, probabilities = attend(heads, causal, scale, sequences, mask)
+    return out, (sequences, probabilities)
+
+
+def _attention_backward(
+    heads: int,
+    causal: bool,
+    scale: float | None,
+    saved: tuple[Three, jax.Array],
+    dy: jax.Array,
+) -> Arrays:
+    return *attend_backward(heads, scale, *saved, dy), None
+
+
+_attention = differentiable(_attention_forward, _attention_backward, static=3)

@@ -6,16 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from placer.errors import OpError
 from placer.ops.common.roles import require_shapes, types_by_name
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    LayerParameter,
-    Operand,
-    Types,
-    rowwise,
-)
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.operand import Operand, Types
 from placer.ops.sequence.attention import (
     CAUSAL,
     MASK,
@@ -225,9 +217,8 @@ MULTI_HEAD_ATTENTION = Declaration(
         *_weight("output", "size to width"),
     ),
     _infer,
-    rowwise,
-    _flops,
-    _grad_flops,
+    flops=_flops,
+    grad_flops=_grad_flops,
     attrs=(
         Attr(
             "heads",

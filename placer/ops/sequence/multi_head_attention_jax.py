@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.precision_jax import widen
 from placer.ops.sequence.attention_jax import Arrays, Three, attend, attend_backward
 from placer.ops.sequence.multi_head_attention import (
@@ -22,13 +21,6 @@ def multi_head_attention(
 ) -> jax.Array:
     names = operand_names([TensorType(str(a.dtype), a.shape) for a in operands])
     return _layer(heads, causal, names, *operands)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _layer(
-    heads: int, causal: bool, names: tuple[str, ...], *operands: jax.Array
-) -> jax.Array:
-    return _layer_forward(heads, causal, names, *operands)[0]
 
 
 def _layer_forward(
@@ -88,4 +80,4 @@ def _layer_backward(
     return tuple(cotangents.get(name) for name in names)
 
 
-_layer.defvjp(_layer_forward, _layer_backward)
+_layer = differentiable(_layer_forward, _layer_backward, static=3)

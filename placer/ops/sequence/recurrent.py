@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from placer.errors import OpError
+from placer.ops.common.checks import check_attr
 from placer.ops.common.roles import require_shapes, types_by_name
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    Case,
-    Declaration,
-    LayerParameter,
-    Operand,
-    Types,
-    rowwise,
-)
-from placer.ops.operand import require_float, require_integer
+from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.operand import Operand, Types, require_float, require_integer
 from placer.types import BATCH, Dim, TensorType
 
 
@@ -129,8 +121,7 @@ def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, 
     cell, size = _KINDS[kind], attrs["size"]
     _before_weights(kind, types)
     *_, width = _sizes(kind, types[0])
-    if size < 1:
-        raise OpError(f"{kind} needs a size of at least 1, not {size}", attr="size")
+    check_attr(kind, attrs, "size", size >= 1, "a size of at least 1")
     gates, dtype = cell.gates * size, types[0].dtype
     weights = (
         LayerParameter("w_input", TensorType(dtype, (width, gates)), "xavier_uniform"),
@@ -210,12 +201,20 @@ _LENGTHS = Operand(
 )
 
 
-def _weight(name: str, doc: str) -> Operand:
-    return Operand(name, f"the same dtype, {doc}", parameter=True)
-
-
-def _bias(name: str, doc: str) -> Operand:
-    return Operand(name, f"the same dtype, {doc}", optional=True, parameter=True)
+def _operands(kind: str) -> tuple[Operand, ...]:
+    cell = _KINDS[kind]
+    gates = "size" if cell.gates == 1 else f"{cell.gates} · size"
+    docs = {
+        "w_input": f"[in, {gates}]",
+        "w_recurrent": f"[size, {gates}]",
+        "b": f"[{gates}]",
+        "b_recurrent": "[size]: added to the candidate's part of h · w_recurrent",
+    }
+    parameters = (
+        Operand(name, f"the same dtype, {docs[name]}", name in cell.biases, False, True)
+        for name in ("w_input", "w_recurrent", *cell.biases)
+    )
+    return (_X, *(_STATE, _CELL)[: len(cell.states)], _LENGTHS, *parameters)
 
 
 _SIZE = Attr("size", int, "the size of the state", required=True, for_parameters=True)
@@ -232,7 +231,6 @@ _REVERSE = Attr(
 def _layer(
     kind: str,
     doc: str,
-    operands: tuple[Operand, ...],
     attrs: tuple[Attr, ...],
     formula: str,
     source: str,
@@ -242,11 +240,10 @@ def _layer(
     return Declaration(
         kind,
         doc,
-        operands,
+        _operands(kind),
         partial(_infer, kind),
-        rowwise,
-        partial(_flops, kind),
-        partial(_grad_flops, kind),
+        flops=partial(_flops, kind),
+        grad_flops=partial(_grad_flops, kind),
         attrs=(_SIZE, _BIAS, *attrs, _REVERSE),
         results=("sequence", "last", *cell),
         operand_names=partial(operand_names, kind),
@@ -265,14 +262,6 @@ SIMPLE_RNN = _layer(
     "A simple recurrent layer (Elman network). Returns the states after each step,"
     " `sequence`, [batch, time, size], and the state after the last step, `last`."
     " Creates the parameters `w_input`, `w_recurrent` and `b`.",
-    (
-        _X,
-        _STATE,
-        _LENGTHS,
-        _weight("w_input", "[in, size]"),
-        _weight("w_recurrent", "[size, size]"),
-        _bias("b", "[size]"),
-    ),
     (
         Attr(
             "activation",
@@ -307,17 +296,6 @@ GRU = _layer(
     " `w_input`, `w_recurrent` and `b` are, in thirds, those of the reset gate, the"
     " update gate and the candidate. Creates the parameters `w_input`, `w_recurrent`,"
     " `b` and `b_recurrent`.",
-    (
-        _X,
-        _STATE,
-        _LENGTHS,
-        _weight("w_input", "[in, 3 · size]"),
-        _weight("w_recurrent", "[size, 3 · size]"),
-        _bias("b", "[3 · size]"),
-        _bias(
-            "b_recurrent", "[size]: added to the candidate's part of h · w_recurrent"
-        ),
-    ),
     (),
     "r, u = sigmoid(x[t] · w_input + h[t-1] · w_recurrent + b), the first two thirds;"
     " n = tanh(x[t] · w_input + b + r · (h[t-1] · w_recurrent + b_recurrent)), the last"
@@ -346,15 +324,6 @@ LSTM = _layer(
     " step, `last` and `cell`. The columns of `w_input`, `w_recurrent` and `b` are, in"
     " quarters, those of the input gate, the forget gate, the candidate and the output"
     " gate. Creates the parameters `w_input`, `w_recurrent` and `b`.",
-    (
-        _X,
-        _STATE,
-        _CELL,
-        _LENGTHS,
-        _weight("w_input", "[in, 4 · size]"),
-        _weight("w_recurrent", "[size, 4 · size]"),
-        _bias("b", "[4 · size]"),
-    ),
     (
         Attr(
             "forget_bias",

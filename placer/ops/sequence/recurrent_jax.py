@@ -8,11 +8,11 @@ backward scan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.sequence.cells_jax import Cell, Gru, Lstm, SimpleRnn, State
 from placer.ops.sequence.recurrent import operand_names
 from placer.types import TensorType
@@ -47,8 +47,7 @@ def _layer(
     return _run(cell, reverse, names, *operands)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _run(
+def _run_alone(
     cell: Cell, reverse: bool, names: tuple[str, ...], *operands: jax.Array
 ) -> State:
     inputs = dict(zip(names, operands, strict=True))
@@ -139,7 +138,7 @@ def _run_backward(
     return tuple(cotangents.get(name) for name in names)
 
 
-_run.defvjp(_run_forward, _run_backward)
+_run = differentiable(_run_forward, _run_backward, 3, _run_alone)
 
 
 def _initial(cell: Cell, inputs: Inputs) -> State:

@@ -10,15 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.errors import OpError
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    BatchRule,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-)
+from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _OPERANDS = (

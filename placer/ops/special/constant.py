@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
-from placer.ops.declaration import INTEGERS, Attr, Attrs, Case, Declaration, Types
-from placer.ops.operand import check_arity
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import INTEGERS, Types, check_arity
 from placer.types import FLOATS, TensorType
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from placer.ops.declaration import Case, Declaration, Operand
+from placer.ops.declaration import Case, Declaration
+from placer.ops.operand import Operand
 
 _OPERANDS = (Operand("x", "any dtype and shape"),)
 

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from math import isfinite
 
 from placer.errors import OpError
-from placer.ops.declaration import (
-    Attr,
-    Attrs,
-    BatchRule,
-    Case,
-    Declaration,
-    Operand,
-    Types,
-    rowwise,
-)
+from placer.ops.common.checks import check_attr, check_positive
+from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _inserted = partial(Declaration, differentiable=False, inserted=True)
@@ -47,8 +39,7 @@ ACCUMULATE = _inserted(
     " repeated bit for bit. Half floats are added in float32 and rounded once.",
     _SUMMANDS,
     _infer_accumulate,
-    rowwise,
-    lambda types, attrs: (len(types) - 1) * types[0].numel(),
+    flops=lambda types, attrs: (len(types) - 1) * types[0].numel(),
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = ((xs[0] + xs[1]) + xs[2]) + …",
     cases=(Case(("float32[8]", "float32[8]", "float32[8]")),),
@@ -96,16 +87,9 @@ def _check_scalars(kind: str, types: Types) -> None:
             )
 
 
-def _check_bound(kind: str, name: str, attrs: Attrs) -> None:
-    if not (attrs[name] > 0 and isfinite(attrs[name])):
-        raise OpError(
-            f"{kind} needs a finite {name} above 0, not {attrs[name]}", attr=name
-        )
-
-
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _check_scalars("clip_scale", types)
-    _check_bound("clip_scale", "max_norm", attrs)
+    check_positive("clip_scale", attrs, "max_norm")
     return (types[0],)
 
 
@@ -115,8 +99,7 @@ CLIP_SCALE = _inserted(
     " the root of the sum of the operands, which are sums of squares.",
     _SQUARES,
     _infer_clip,
-    rowwise,
-    lambda types, attrs: len(types) + 2,
+    flops=lambda types, attrs: len(types) + 2,
     attrs=(
         Attr("max_norm", float, "the largest norm that is not scaled", required=True),
     ),
@@ -128,7 +111,7 @@ CLIP_SCALE = _inserted(
 
 
 def _infer_clip_value(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    _check_bound("clip_value", "limit", attrs)
+    check_positive("clip_value", attrs, "limit")
     return (types[0],)
 
 
@@ -137,8 +120,7 @@ CLIP_VALUE = _inserted(
     "Limits each element of a gradient to [-limit, limit].",
     (Operand("x", "float, any shape", dtype="float"),),
     _infer_clip_value,
-    rowwise,
-    lambda types, attrs: 2 * types[0].numel(),
+    flops=lambda types, attrs: 2 * types[0].numel(),
     attrs=(Attr("limit", float, "the bound, finite and above 0", required=True),),
     formula="out = min(limit, max(-limit, x))",
     source="optax.clip",
@@ -162,8 +144,7 @@ TRUST_RATIO = _inserted(
     " direction.",
     _SQUARES,
     _infer_trust,
-    rowwise,
-    lambda types, attrs: len(types) + 3,
+    flops=lambda types, attrs: len(types) + 3,
     attrs=(
         Attr(
             "coefficient",
@@ -234,10 +215,7 @@ _PART = (
 def _infer_part(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not types[0].has_rows:
         raise OpError(f"{kind} needs rows, 'x' is {types[0]}", operand=0)
-    if attrs["parts"] < 1:
-        raise OpError(
-            f"{kind} needs at least 1 part, not {attrs['parts']}", attr="parts"
-        )
+    check_attr(kind, attrs, "parts", attrs["parts"] >= 1, "at least 1 part")
     for index in attrs["own"]:
         if not 0 <= index < attrs["parts"]:
             raise OpError(f"{kind} has part {index} of {attrs['parts']}", attr="own")

@@ -49,20 +49,8 @@ def hold(x: jax.Array, *after: jax.Array) -> jax.Array:
     return held
 
 
-@jax.custom_vjp
 def if_training(training: jax.Array, evaluation: jax.Array) -> jax.Array:
     return training
-
-
-def _if_forward(training: jax.Array, evaluation: jax.Array) -> tuple[jax.Array, None]:
-    return training, None
-
-
-def _if_backward(_: None, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return dy, jnp.zeros_like(dy)
-
-
-if_training.defvjp(_if_forward, _if_backward)
 
 
 def split_rows(x: jax.Array, *, own: tuple[int, ...], parts: int) -> jax.Array:

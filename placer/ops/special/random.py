@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, Operand, Types
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
 POSITION = Operand(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 
 import jax
 import jax.numpy as jnp
 
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.threefry_jax import threefry2x32
 
 
@@ -42,17 +42,8 @@ def _keep_mask(
     return mask.reshape(shape)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _apply_mask(rate: float, x: jax.Array, mask: jax.Array) -> jax.Array:
-    return jnp.where(mask, x / (1 - rate), 0)
-
-
-def _forward(rate: float, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _apply_mask(rate, x, mask), mask
-
-
-def _backward(rate: float, mask: jax.Array, dy: jax.Array) -> tuple[jax.Array, None]:
-    return jnp.where(mask, dy / (1 - rate), 0), None
-
-
-_apply_mask.defvjp(_forward, _backward)
+_apply_mask = differentiable(
+    lambda rate, x, mask: (jnp.where(mask, x / (1 - rate), 0), mask),
+    lambda rate, mask, dy: (jnp.where(mask, dy / (1 - rate), 0), None),
+    static=1,
+)
