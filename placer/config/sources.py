@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from placer.errors import DataError, did_you_mean
@@ -21,23 +21,90 @@ SKLEARN: dict[str, tuple[str, ...]] = {
 }
 """The data sets that scikit-learn bundles, and their columns."""
 
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of source. This and its reader are all that is specific to it.
+
+    Attributes:
+        form: how a source is written, KIND:PATH.
+        reader: the module of `placer.readers` whose function `read` reads it.
+        check_path: checks the path of a source, given its text and its path. Raises
+            DataError.
+        splits: whether it has the splits `train` and `test`.
+        column_lists: whether several columns may feed an input, by a list or a glob.
+        row_columns: whether a single column may have a whole row of an input.
+    """
+
+    form: str
+    reader: str
+    check_path: Callable[[str, str], None]
+    splits: bool = False
+    column_lists: bool = False
+    row_columns: bool = True
+
+
+def _check_file(text: str, path: str) -> None:
+    if not path:
+        form = KINDS[text.partition(":")[0]].form
+        raise DataError(f"'{text}' names no file", hint=f"write {form}")
+
+
+def _check_function(text: str, path: str) -> None:
+    parts = path.split(":")
+    if len(parts) != 2 or not all(part.isidentifier() for part in parts):
+        raise DataError(
+            f"'{text}' does not name a module and a function",
+            hint=f"write {KINDS['python'].form}, with MODULE.py beside the spec",
+        )
+
+
+def _check_data_set(text: str, path: str) -> None:
+    if path not in SKLEARN:
+        raise DataError(
+            f"scikit-learn has no bundled data set '{path}'",
+            hint=did_you_mean(path, SKLEARN),
+        )
+
+
 KINDS = {
-    "csv": "csv:PATH",
-    "npz": "npz:PATH",
-    "python": "python:MODULE:FUNCTION",
-    "sklearn": "sklearn:NAME",
+    "csv": Kind(
+        "csv:PATH",
+        "csv_rows",
+        _check_file,
+        splits=True,
+        column_lists=True,
+        row_columns=False,
+    ),
+    "npz": Kind("npz:PATH", "npz", _check_file),
+    "parquet": Kind(
+        "parquet:PATH", "parquet", _check_file, splits=True, column_lists=True
+    ),
+    "python": Kind("python:MODULE:FUNCTION", "python_rows", _check_function),
+    "sklearn": Kind("sklearn:NAME", "sklearn_sets", _check_data_set, splits=True),
 }
-"""How each kind of source is written."""
+"""The kinds of sources, by the text before the colon."""
+
+
+def _list_kinds(has: Callable[[Kind], bool]) -> str:
+    *most, last = (f"{name}:" for name, kind in KINDS.items() if has(kind))
+    return f"{', '.join(most)} and {last}"
+
+
+WITH_SPLITS = _list_kinds(lambda kind: kind.splits)
+"""The kinds that have splits, as text for messages."""
+WITH_COLUMN_LISTS = _list_kinds(lambda kind: kind.column_lists)
+"""The kinds whose inputs may read several columns, as text for messages."""
 
 POSITION = "batch.position"
 """The input that the runtime provides: uint32[batch, 2], the step and the number of the
 row in the global batch."""
 
 SPLITS = ("train", "test")
-SPLIT_KINDS = ("csv", "sklearn")
 
 ColumnMap = dict[str, str | list[str]]
-"""The column of each input by its name; for a `csv:` file also a list of columns."""
+"""The column of each input by its name; or a list of columns, if the source's kind has
+`column_lists`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,39 +124,31 @@ class Source:
 
         Raises DataError if it is not one of `KINDS`.
         """
-        kind, colon, path = text.partition(":")
-        forms = ", ".join(KINDS.values())
+        name, colon, path = text.partition(":")
+        forms = ", ".join(kind.form for kind in KINDS.values())
         if not colon:
             raise DataError(f"'{text}' is not a source", hint=f"write one of: {forms}")
-        if kind not in KINDS:
+        if name not in KINDS:
             raise DataError(
-                f"unknown kind of source '{kind}' in '{text}'",
-                hint=did_you_mean(kind, KINDS),
+                f"unknown kind of source '{name}' in '{text}'",
+                hint=did_you_mean(name, KINDS),
             )
-        if kind == "sklearn" and path not in SKLEARN:
-            raise DataError(
-                f"scikit-learn has no bundled data set '{path}'",
-                hint=did_you_mean(path, SKLEARN),
-            )
-        if kind in ("csv", "npz") and not path:
-            raise DataError(f"'{text}' names no file", hint=f"write {KINDS[kind]}")
-        if kind == "python":
-            parts = path.split(":")
-            if len(parts) != 2 or not all(part.isidentifier() for part in parts):
-                raise DataError(
-                    f"'{text}' does not name a module and a function",
-                    hint=f"write {KINDS[kind]}, with MODULE.py beside the spec",
-                )
-        return cls(text, kind, path)
+        KINDS[name].check_path(text, path)
+        return cls(text, name, path)
+
+    @property
+    def declaration(self) -> Kind:
+        """The declaration of the source's kind."""
+        return KINDS[self.kind]
 
 
 def check_split(source: Source, split: str | None) -> None:
     """Raise DataError if `source` has no such split. A `split` of None is valid."""
     if split is None:
         return
-    if source.kind not in SPLIT_KINDS:
+    if not source.declaration.splits:
         raise DataError(
-            f"'split' is for sklearn: and csv: sources, not for {source.text}",
+            f"'split' is for {WITH_SPLITS} sources, not for {source.text}",
             hint="choose the rows in the source itself",
         )
     if split not in SPLITS:
@@ -111,8 +170,8 @@ def assign_columns(
         source: The source of the rows.
         inputs: The dtype of each input, by name. They must be all inputs of the model:
             with some missing, another one could look like the only one of its dtype.
-        mapping: The key `columns` of the spec. Lists of columns and globs are for
-            `csv:` files only.
+        mapping: The key `columns` of the spec. Lists of columns and globs are for kinds
+            with `column_lists` only.
 
     Raises:
         DataError: The column of an input is missing or ambiguous.
@@ -124,13 +183,14 @@ def assign_columns(
                 f"'columns' names '{name}', which is not an input",
                 hint=did_you_mean(name, inputs),
             )
-    if source.kind == "csv":
+    if source.declaration.column_lists:
         return {name: mapping.get(name, name) for name in inputs}
     named: dict[str, str] = {}
     for name, column in mapping.items():
         if not isinstance(column, str):
             raise DataError(
-                f"a list of columns is for csv: sources, not for {source.text}",
+                f"a list of columns is for {WITH_COLUMN_LISTS} sources, not for"
+                f" {source.text}",
                 hint="name one column, whose rows have the input's shape",
             )
         named[name] = column

@@ -1,10 +1,13 @@
-"""Options of reading a source, other than the inputs that a node reads from it."""
+"""What a reader is asked to read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from placer.config.csv import Csv
+from placer.config.sources import ColumnMap, Source
 from placer.readers.column import Column
 
 ROWS_PER_CHUNK = 256
@@ -37,3 +40,32 @@ class ReadOptions:
     seed: int = 0
     report: Callable[[int], None] = ignore_progress
     nbytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What a reader is asked to read.
+
+    Attributes:
+        source: the source.
+        columns: the inputs to read.
+        feeds: the column or columns that feed each input, `options.other_columns` too,
+            by the input's name.
+        folder: the folder that the path of a file or a module is relative to.
+        split: `train`, `test` or None.
+        csv: how the text of a `csv:` file is read.
+        options: digests, progress reports and limits.
+    """
+
+    source: Source
+    columns: Sequence[Column]
+    feeds: ColumnMap
+    folder: Path
+    split: str | None
+    csv: Csv
+    options: ReadOptions
+
+    @property
+    def single_feeds(self) -> dict[str, str]:
+        """The column that feeds each input, of a kind without `column_lists`."""
+        return {n: one for n, one in self.feeds.items() if isinstance(one, str)}

@@ -5,63 +5,45 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.config.csv import Csv, check, check_pattern, first_match, select_columns
-from placer.config.sources import Source
+from placer.config.columns import select_columns
+from placer.config.csv import Csv, check, check_pattern, first_match
 from placer.errors import DataError
-from placer.readers.arguments import ReadOptions
+from placer.readers.arguments import ReadOptions, ReadRequest
 from placer.readers.column import Column, dtype_of
 from placer.readers.csv_batches import Batch, read_batches
 from placer.readers.csv_cells import CellParser
 from placer.readers.csv_text import find_line, open_table
-from placer.readers.rows import LoadedRows, make_loaded_rows
-from placer.readers.split import split_rows
+from placer.readers.digests import join_digests
+from placer.readers.rows import LoadedRows, join_chunks
 
 
-def read(
-    source: Source,
-    columns: Sequence[Column],
-    feeds: Mapping[str, str | list[str]],
-    folder: Path,
-    split: str | None,
-    form: Csv,
-    options: ReadOptions,
-) -> LoadedRows:
-    """Read all rows of the file, or those of `split`.
+def read(request: ReadRequest) -> LoadedRows:
+    """Read all rows of the file, or those of a split.
 
     An input is fed by as many columns as one row of it has values, in C order. Blanks
     around a cell are ignored.
 
-    Args:
-        source: the source, whose path is relative to `folder`.
-        columns: the inputs to read.
-        feeds: the column or columns that feed each input, by the input's name.
-        folder: the folder of the spec.
-        split: `train`, `test` or None.
-        form: how the text is read.
-        options: digests, progress reports and limits.
-
     Raises:
         DataError: with the file and, if known, the line, the column and the text.
     """
+    source, form, options = request.source.text, request.csv, request.options
+    columns, feeds = request.columns, request.feeds
     if problem := check(form):
         _, message, hint = problem
-        raise DataError(f"{source.text}: {message}", hint=hint)
-    path = folder / source.path
-    with open_table(source.text, path, form) as table:
+        raise DataError(f"{source}: {message}", hint=hint)
+    path = request.folder / request.source.path
+    with open_table(source, path, form) as table:
         names = table.names
         for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-            check_pattern(source.text, pattern, names)
-        parsers = {
-            c.name: _parsers_of(source.text, c, feeds, names, form) for c in columns
-        }
+            check_pattern(source, pattern, names)
+        parsers = {c.name: _parsers_of(source, c, feeds, names, form) for c in columns}
         other_parsers = {
-            c.name: _parsers_of(source.text, c, feeds, names, form)
+            c.name: _parsers_of(source, c, feeds, names, form)
             for c in options.other_columns
         }
         every = [*parsers.values(), *other_parsers.values()]
@@ -71,19 +53,10 @@ def read(
             parsers,
             other_parsers,
             read_batches(table, path, form, wanted),
-            lambda row: find_line(source.text, path, form, row),
+            lambda row: find_line(source, path, form, row),
             options,
         )
-    count = sum(map(len, chunks[columns[0].name]))
-    if count == 0:
-        hint = "a source needs at least one row"
-        raise DataError(f"{source.text} has no rows", hint=hint)
-    selected = split_rows(count, split)
-    arrays = {}
-    for column in columns:
-        values = np.concatenate(chunks.pop(column.name))
-        arrays[column.name] = values.reshape(count, *column.shape)[selected]
-    return make_loaded_rows(arrays, len(arrays[columns[0].name]), options, digests)
+    return join_chunks(request, chunks, digests)
 
 
 def _parsers_of(
@@ -97,7 +70,9 @@ def _parsers_of(
     parser."""
     wanted = feeds[column.name]
     count = prod(column.shape)
-    matching = select_columns(source, column.name, str(column), count, wanted, names)
+    matching = select_columns(
+        source, column.name, str(column), count, wanted, names, row_columns=False
+    )
     return [
         (
             names.index(name),
@@ -138,8 +113,7 @@ def _read_chunks(
     input, other columns included.
     """
     chunks: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
-    digested = {**parsers, **other_parsers} if options.with_digests else {}
-    digests = dict.fromkeys(digested, 0)
+    digests: dict[int, int] = {}
     count = 0
     for batch in batches:
         rows = len(next(iter(batch.values())))
@@ -148,12 +122,16 @@ def _read_chunks(
             for j, (index, parser) in enumerate(parsers[column.name]):
                 chunk[:, j] = parser.parse(batch[index], count, line_of)
             chunks[column.name].append(chunk)
-        for name, column_parsers in digested.items():
-            for index, _ in column_parsers:
-                digests[name] = _add_cells(batch[index], digests[name])
+        if options.with_digests:
+            for index, cells in batch.items():
+                digests[index] = _add_cells(cells, digests.get(index, 0))
         count += rows
         options.report(count)
-    return chunks, digests
+    feeding = {**parsers, **other_parsers} if digests else {}
+    return chunks, {
+        name: join_digests(digests[index] for index, _ in each)
+        for name, each in feeding.items()
+    }
 
 
 def _add_cells(cells: pa.StringArray, checksum: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,6 +51,12 @@ def sample_rows(rows: int, seed: int) -> NDArray[np.int64]:
 def digest(array: np.ndarray) -> int:
     """Return the CRC-32 of an array's values in C order."""
     return zlib.crc32(array.tobytes())
+
+
+def join_digests(digests: Iterable[int]) -> int:
+    """Return the digest of an input that several columns feed, from those of the
+    columns."""
+    return digest(np.fromiter(digests, np.uint32))
 
 
 def digest_rows(columns: Mapping[str, np.ndarray], rows: Sequence[int]) -> Digests:

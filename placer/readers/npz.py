@@ -11,9 +11,23 @@ from placer.ast_lock import AST_LOCK
 from placer.config.sources import Source
 from placer.errors import DataError
 from placer.files.regular import open_regular
+from placer.readers.arguments import ReadRequest
+from placer.readers.arrays import make_rows
+from placer.readers.rows import LoadedRows
 
 
-def read(
+def read(request: ReadRequest) -> LoadedRows:
+    """Read the columns that the inputs need.
+
+    Raises DataError if the file cannot be read or does not fit the inputs.
+    """
+    feeds = request.single_feeds
+    wanted = {feeds[column.name] for column in request.columns}
+    arrays, digests = _read_arrays(request.source, request.folder, wanted)
+    return make_rows(request, arrays, digests)
+
+
+def _read_arrays(
     source: Source, folder: Path, wanted: set[str]
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     """Read columns of a file.

@@ -10,40 +10,27 @@ from typing import Any
 from placer.build.modules import Modules, modules_in
 from placer.config.sources import Source
 from placer.errors import DataError, PlacerError, did_you_mean
-from placer.readers.arguments import ReadOptions
-from placer.readers.column import Column
+from placer.readers.arguments import ReadRequest
 from placer.readers.iterable import collect_rows
 from placer.readers.map_style import MapStyleRows
 from placer.readers.python_row import raise_reader_error
 from placer.readers.rows import Rows
 
 
-def read(
-    source: Source,
-    columns: Sequence[Column],
-    feeds: Mapping[str, str],
-    folder: Path,
-    options: ReadOptions,
-) -> Rows:
-    """Call `FUNCTION` of `folder/MODULE.py` for its rows, each a dict.
+def read(request: ReadRequest) -> Rows:
+    """Call `FUNCTION` of `MODULE.py` for its rows, each a dict.
 
     The function returns an iterable of rows, which are all read into memory; or a
     sequence of its own class (`__len__` and `__getitem__`, like PyTorch's map-style
     datasets), whose rows are read when a step needs them; or a function without
     arguments that returns one of these. Every row has the same keys.
 
-    Args:
-        source: the source, whose path is `MODULE:FUNCTION`.
-        columns: the inputs to read.
-        feeds: the column that feeds each input, by the input's name.
-        folder: the folder of the module.
-        options: digests, progress reports and limits.
-
     Raises:
         RunError: for an exception of the function.
         DataError: for rows that do not fit; they are numbered from 0.
         BuildError: for a module of a build that has changed since it was compiled.
     """
+    source, folder, feeds = request.source, request.folder, request.single_feeds
     module_name, _ = source.path.split(":")
     path = (folder / f"{module_name}.py").absolute()
     if not path.is_file():
@@ -56,11 +43,11 @@ def read(
         data = _call_function(source, path, function)
         if _is_dataset(data):
             rows = _length_of(source, path, data)
-            inputs = tuple(columns)
+            inputs = tuple(request.columns)
             return MapStyleRows(
-                source, path, modules, data, rows, inputs, feeds, options
+                source, path, modules, data, rows, inputs, feeds, request.options
             )
-        return collect_rows(source, path, data, columns, feeds, options)
+        return collect_rows(source, path, data, request.columns, feeds, request.options)
 
 
 def _is_dataset(data: object) -> bool:

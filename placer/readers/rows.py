@@ -8,9 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from placer.errors import DataError
 from placer.memory import aligned
-from placer.readers.arguments import ReadOptions
+from placer.readers.arguments import ReadOptions, ReadRequest
 from placer.readers.digests import Digests, digest_rows, sample_rows
+from placer.readers.split import split_rows
 
 NO_DIGESTS = Digests((), {})
 """The digests of rows that are not compared."""
@@ -95,3 +97,27 @@ def make_loaded_rows(
         {name: column[numbers] for name, column in columns.items()}, numbers.tolist()
     )
     return LoadedRows(columns, rows, replace(digests, whole=whole))
+
+
+def join_chunks(
+    request: ReadRequest,
+    chunks: dict[str, list[np.ndarray]],
+    whole: Mapping[str, int],
+) -> LoadedRows:
+    """Return the rows of a split, from the chunks of all rows.
+
+    `chunks` has arrays of shape [rows, ...] and of the input's dtype for each input;
+    they are removed from it. `whole` is as in `make_loaded_rows`. Raises DataError if
+    there are no rows.
+    """
+    count = sum(map(len, chunks[request.columns[0].name]))
+    if count == 0:
+        hint = "a source needs at least one row"
+        raise DataError(f"{request.source.text} has no rows", hint=hint)
+    selected = split_rows(count, request.split)
+    arrays = {}
+    for column in request.columns:
+        values = np.concatenate(chunks.pop(column.name))
+        arrays[column.name] = values.reshape(count, *column.shape)[selected]
+    rows = len(arrays[request.columns[0].name])
+    return make_loaded_rows(arrays, rows, request.options, whole)

@@ -1,4 +1,5 @@
-"""Reads the key `csv` of a source, and checks the columns that its inputs read."""
+"""Reads the key `csv` of a source, and checks the columns that inputs read of a source
+where they may read several."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Mapping
 from math import prod
 
 from placer.config.checks import describe_value
-from placer.config.csv import Csv, check, check_pattern, select_columns
+from placer.config.columns import select_columns
+from placer.config.csv import Csv, check, check_pattern
 from placer.config.sources import Source
 from placer.errors import DataError, Span
 from placer.spec.decode import decode
@@ -64,7 +66,15 @@ def check_columns(
         count = prod(types[name].sizes(1))
         declared = str(types[name])
         try:
-            select_columns(source.text, name, declared, count, wanted, header)
+            select_columns(
+                source.text,
+                name,
+                declared,
+                count,
+                wanted,
+                header,
+                row_columns=source.declaration.row_columns,
+            )
         except DataError as error:
             problems.add_error(error, span=spans[name])
             valid = False

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from placer.config.csv import Csv
+from placer.config.sources import KINDS, WITH_COLUMN_LISTS, WITH_SPLITS
 from placer.types import MAX_DIM
 
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
@@ -55,20 +56,21 @@ class Nodes(Struct, forbid_unknown_fields=True):
 class Data(Struct, forbid_unknown_fields=True):
     """A source of rows, and how rows are divided into batches."""
 
-    source: Annotated[
-        str, _doc("csv:PATH, npz:PATH, python:MODULE:FUNCTION or sklearn:NAME")
-    ]
+    source: Annotated[str, _doc(", ".join(kind.form for kind in KINDS.values()))]
     batch: Annotated[
         Count | None,
         _doc("rows of the global batch; by default, eval uses that of train"),
     ] = None
     split: Annotated[
         Literal["train", "test"] | None,
-        _doc("for sklearn: and csv:; test is the last fifth of a fixed permutation"),
+        _doc(f"for {WITH_SPLITS}; test is the last fifth of a fixed permutation"),
     ] = None
     columns: Annotated[
         dict[Name, str | list[str]] | None,
-        _doc("the column that each input reads; for csv: also a list or a glob"),
+        _doc(
+            "the column that each input reads; also a list or a glob for"
+            f" {WITH_COLUMN_LISTS}"
+        ),
     ] = None
     shuffle: Annotated[
         bool, _doc("whether rows have a new global order in each epoch")

@@ -109,12 +109,14 @@ def test_a_module_must_be_a_regular_file(
         load(spec)
 
 
-@pytest.mark.parametrize("name", ["rows.npz", "rows.csv", "rows.csv.gz", "rows.tsv"])
+@pytest.mark.parametrize(
+    "name", ["rows.npz", "rows.parquet", "rows.csv", "rows.csv.gz", "rows.tsv"]
+)
 def test_rows_must_be_a_regular_file(
     name: str, pipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
     pipe(name)
-    kind = "npz" if name.endswith("npz") else "csv"
+    kind = {".npz": "npz", ".parquet": "parquet"}.get(Path(name).suffix, "csv")
     with pytest.raises(DataError, match=NOT_REGULAR):
         open_source(
             f"{kind}:{name}",

@@ -128,7 +128,7 @@ def test_columns_are_assigned_to_inputs(source, inputs, mapping, expected):
             NPZ,
             {"image": "float32"},
             {"image": ["a", "b"]},
-            "a list of columns is for csv: sources, not for npz:some/file.npz",
+            "a list of columns is for csv: and parquet: sources, not for npz:some/file.npz",
             "name one column",
         ),
     ],
@@ -144,7 +144,9 @@ def test_only_bundled_sets_and_text_files_can_be_split():
     check_split(DIGITS, "train")
     check_split(CSV, "test")
     check_split(NPZ, None)
-    with pytest.raises(DataError, match="'split' is for sklearn: and csv: sources"):
+    with pytest.raises(
+        DataError, match="'split' is for csv:, parquet: and sklearn: sources"
+    ):
         check_split(NPZ, "train")
     with pytest.raises(DataError, match="unknown split 'tran'") as caught:
         check_split(DIGITS, "tran")

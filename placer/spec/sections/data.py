@@ -10,6 +10,7 @@ from typing import Any
 
 from placer.config import sources
 from placer.config.checks import describe_value
+from placer.config.csv import Csv
 from placer.errors import DataError, Span, did_you_mean, nearest
 from placer.graph.model import Source
 from placer.spec.csv_options import check_columns, read_csv
@@ -145,14 +146,16 @@ class _Reader:
         columns = None
         if "source" in good and (source := self._source(node.entries["source"])):
             valid &= self._check_split(source, good.get("split"), node)
-            if source.kind == "csv" and which == "eval":
+            if source.declaration.column_lists and which == "eval":
                 if train is None:
                     return None  # the options of train, which eval uses, are not known
-                if train.source.startswith("csv:"):
+                if train.source.startswith(f"{source.kind}:"):
                     good["csv"] = good.get("csv") or train.csv
                     good["columns"] = good.get("columns") or train.columns
             columns = self._columns(source, good.get("columns"), node)
-            valid &= self._csv(source, good, columns, node, f"data.{which}.csv")
+            valid &= self._csv(source, good, node, f"data.{which}.csv")
+            if valid and source.declaration.column_lists and columns is not None:
+                valid = self._check_columns(source, columns, good["csv"], node)
         if "batch" in good and good["batch"] is None:
             if which == "train":
                 self.problems.add("'batch' is missing in data.train", node.span)
@@ -239,30 +242,34 @@ class _Reader:
         self,
         source: sources.Source,
         good: dict[str, Any],
-        columns: sources.ColumnMap | None,
         entry: MappingNode,
         where: str,
     ) -> bool:
         """Read the options of a `csv:` source into `good`; return False on errors."""
         node = good.get("csv")
-        if source.kind != "csv":
-            if node is None:
-                return True
+        if source.kind != "csv" and node is not None:
             message = f"'csv' is for csv: sources, not for {source.text}"
             self.problems.add(message, entry.keys["csv"].span)
             return False
         if isinstance(node, SpecNode):
             good["csv"] = read_csv(node, source, where, self.problems)
-            if good["csv"] is None:
-                return False
+            return good["csv"] is not None
+        return True
+
+    def _check_columns(
+        self,
+        source: sources.Source,
+        columns: sources.ColumnMap,
+        csv: Csv | None,
+        entry: MappingNode,
+    ) -> bool:
+        """Check the columns of inputs that may read several; return False on errors."""
         types = {name: type_ for name, type_ in self.inputs.items() if type_}
         section = entry.get("columns")
         nodes = section.entries if isinstance(section, MappingNode) else {}
         spans = {name: nodes.get(name, entry.entries["source"]).span for name in types}
-        header = good["csv"].header if good["csv"] else None
-        return columns is not None and check_columns(
-            source, columns, types, header, spans, self.problems
-        )
+        header = csv.header if csv else None
+        return check_columns(source, columns, types, header, spans, self.problems)
 
 
 def _error_span(
@@ -275,7 +282,7 @@ def _error_span(
     for name, column in columns.items():
         if name not in dtypes:
             return section.keys[name].span
-        if isinstance(column, list) and source.kind != "csv":
+        if isinstance(column, list) and not source.declaration.column_lists:
             return section.entries[name].span
         if source.kind == "sklearn" and column not in sources.SKLEARN[source.path]:
             return section.entries[name].span

@@ -18,6 +18,8 @@ from typing import Any
 import ml_dtypes
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 from safetensors.numpy import save
 
@@ -320,6 +322,30 @@ def read_rows(source: str, work: Path, csv: Csv | None = None) -> None:
     assert batch["x"].dtype == np.float32
 
 
+@cache
+def parquet_files() -> list[bytes]:
+    columns = {
+        "x": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(12.0)), 3),
+        "n": pa.array(range(4)),
+        "b": pa.array([True, False, True, True]),
+    }
+    contents = []
+    for compression in ("none", "snappy", "zstd"):
+        file = io.BytesIO()
+        pq.write_table(pa.table(columns), file, compression=compression)
+        contents.append(file.getvalue())
+    return contents
+
+
+def draw_parquet(random: Random, work: Path) -> bytes:
+    return mutate_bytes(random, parquet_files())
+
+
+def read_parquet(content: bytes, work: Path) -> None:
+    (work / "rows.parquet").write_bytes(content)
+    read_rows("parquet:rows.parquet", work)
+
+
 TABLES = [
     b"x0,x1,x2,n,b\n" + b"1,2.5,-3e2,7,1\n0,0,0,8,0\n" * 20,
     b'x0;x1;x2;n;b\n"1";2;3;4;1\n\n# note\n"1\n2";2;3;4;0\n',
@@ -434,6 +460,7 @@ FORMATS = [
     Format("safetensors", draw_weights, read_weights),
     Format("npz", draw_npz, read_npz),
     Format("csv", draw_csv, read_csv),
+    Format("parquet", draw_parquet, read_parquet),
     Format("place", draw_place, read_place),
     Format("module", draw_module, read_module),
     Format("graph", draw_graph, read_graph),
