@@ -13,49 +13,29 @@ from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
-ACTIVATIONS = (
-    "none",
-    "relu",
-    "leaky_relu",
-    "elu",
-    "gelu",
-    "silu",
-    "softplus",
-    "tanh",
-    "sigmoid",
-    "softmax",
-    "log_softmax",
-)
+_FLOPS = {
+    "none": (0, 0),
+    "relu": (1, 1),
+    "leaky_relu": (2, 2),
+    "elu": (4, 5),
+    "gelu": (4, 10),
+    "silu": (2, 6),
+    "softplus": (5, 2),
+    "tanh": (1, 4),
+    "sigmoid": (1, 3),
+    "softmax": (5, 4),
+    "log_softmax": (5, 4),
+}
+"""Operations per element of the forward and of the backward.
+
+Those of softmax's forward: maximum, subtract, exp, sum, divide.
+"""
+
+ACTIVATIONS = tuple(_FLOPS)
 """Values of a layer's attribute `activation`; their attributes have the defaults."""
 
-FORWARD_FLOPS = {
-    "none": 0,
-    "relu": 1,
-    "leaky_relu": 2,
-    "elu": 4,
-    "gelu": 4,
-    "silu": 2,
-    "softplus": 5,
-    "tanh": 1,
-    "sigmoid": 1,
-    "softmax": 5,
-    "log_softmax": 5,
-}
-"""Operations per element. Those of softmax: maximum, subtract, exp, sum, divide."""
-
-BACKWARD_FLOPS = {
-    "none": 0,
-    "relu": 1,
-    "leaky_relu": 2,
-    "elu": 5,
-    "gelu": 10,
-    "silu": 6,
-    "softplus": 2,
-    "tanh": 4,
-    "sigmoid": 3,
-    "softmax": 4,
-    "log_softmax": 4,
-}
+FORWARD_FLOPS = {name: forward for name, (forward, _) in _FLOPS.items()}
+BACKWARD_FLOPS = {name: backward for name, (_, backward) in _FLOPS.items()}
 
 _MASKED = frozenset({"relu", "leaky_relu"})
 """Activations whose derivative needs only a mask of the positive elements."""

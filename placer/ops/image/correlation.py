@@ -59,8 +59,8 @@ class ConvLayer:
     def operands(self) -> tuple[Operand, ...]:
         return (
             Operand("x", f"float, {IMAGES[self.dims]}"),
-            Operand("w", f"the same dtype, {self.w_shape}", False, False, True),
-            Operand("b", "the same dtype, [filters]", True, False, True),
+            Operand("w", f"the same dtype, {self.w_shape}", parameter=True),
+            Operand("b", "the same dtype, [filters]", optional=True, parameter=True),
         )
 
     @property

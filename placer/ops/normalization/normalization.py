@@ -51,6 +51,9 @@ _RMS = _operands(*_FROM_AXIS, "scale")
 _GROUP = _operands("float, [batch, …, channels]", "[channels]", "scale", "bias")
 
 
+_INITS = {"scale": "ones", "bias": "zeros"}
+
+
 def _check(
     kind: str,
     operands: Sequence[Operand],
@@ -71,19 +74,6 @@ def _check(
                 f"{kind} needs '{name}' {list(shape)} for 'x' {types[0]}, it is {type_}",
                 operand=index,
             )
-
-
-def _make_parameters(
-    operands: Sequence[Operand], types: Types, shape: Shape, attrs: Attrs
-) -> tuple[LayerParameter, ...]:
-    type_ = TensorType(types[0].dtype, shape)
-    inits = {"scale": "ones", "bias": "zeros"}
-    names = [operand.name for operand in operands if operand.parameter]
-    return tuple(
-        LayerParameter(name, type_, inits[name])
-        for name in names
-        if attrs["affine"] and attrs.get(name, True)
-    )
 
 
 def _statistic(x: TensorType, shape: Shape) -> TensorType:
@@ -140,7 +130,12 @@ def _declare(
     def parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
         check_arity(kind, operands, types)
         check_layer(kind, operands, types)
-        return _make_parameters(operands, types, shapes(types, attrs)[1], attrs)
+        type_ = TensorType(types[0].dtype, shapes(types, attrs)[1])
+        return tuple(
+            LayerParameter(o.name, type_, _INITS[o.name])
+            for o in operands
+            if o.parameter and attrs["affine"] and attrs.get(o.name, True)
+        )
 
     return Declaration(
         kind,

@@ -48,9 +48,8 @@ def attend(
     if visible is not None:
         scores = jnp.where(visible, scores, -jnp.inf)
     top = jnp.max(scores, axis=-1, keepdims=True)
-    if (
-        mask is not None
-    ):  # it may hide all keys of a query: avoid -inf - (-inf) and 0 / 0
+    if mask is not None:
+        # It may hide all keys of a query: avoid -inf - (-inf) and 0 / 0
         top = jnp.where(jnp.isneginf(top), 0, top)
     powers = jnp.exp(scores - top)
     total = jnp.sum(powers, axis=-1, keepdims=True)

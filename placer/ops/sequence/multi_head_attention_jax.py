@@ -75,7 +75,7 @@ def _layer_backward(
         dx = project_backward(named[source], which, slope, widen(dy))
         cotangents[source] = cotangents[source] + dx if source in cotangents else dx
     # An operand may be the source of several projections: sum in float32, round once
-    for source in {*projection_sources(names).values()}:
+    for source in dict.fromkeys(projection_sources(names).values()):
         cotangents[source] = cotangents[source].astype(dy.dtype)
     return tuple(cotangents.get(name) for name in names)
 

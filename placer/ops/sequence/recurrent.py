@@ -211,7 +211,9 @@ def _operands(kind: str) -> tuple[Operand, ...]:
         "b_recurrent": "[size]: added to the candidate's part of h · w_recurrent",
     }
     parameters = (
-        Operand(name, f"the same dtype, {docs[name]}", name in cell.biases, False, True)
+        Operand(
+            name, f"the same dtype, {docs[name]}", name in cell.biases, parameter=True
+        )
         for name in ("w_input", "w_recurrent", *cell.biases)
     )
     return (_X, *(_STATE, _CELL)[: len(cell.states)], _LENGTHS, *parameters)
