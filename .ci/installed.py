@@ -21,7 +21,7 @@ EXTRAS = {
 """The specs that need another package, and the extra of placer that installs it."""
 STEPS = 3
 PLACER = Path(sys.executable).with_name("placer")
-WITHOUT = ("pytest", "hypothesis", *EXTRAS.values())
+WITHOUT = ("pytest", "hypothesis", "optax", *EXTRAS.values())
 
 
 def main() -> None:
