@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,15 +29,11 @@ from placer.files.regular import open_regular, read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.graph.text import print_graph
-from placer.passes import lower
-from placer.passes.send_and_recv import send_and_recv
+from placer.passes import PassObserver, lower
 from placer.reentry import refuse_at_import, refuse_in_node
 
 if TYPE_CHECKING:
     from placer.front.program import Program
-
-PassObserver = Callable[[str, Graph], None]
-"""A function that is called with the name of each pass and the graph after it."""
 
 
 def compile(
@@ -127,8 +123,6 @@ def compile_in_memory(
         step, evaluation = lower_model(spec, after_pass)
         tables = plan_tables(spec, step, evaluation)
         schedule = make_schedule(step, spec.schedule)
-        step = send_and_recv(step)
-        evaluation = evaluation and send_and_recv(evaluation)
         graphs = lowered_graphs(spec, step, evaluation)
         programs = emit_programs(step, graphs, tables, schedule)
         texts = text_files(spec, graphs, schedule, programs)
@@ -165,17 +159,7 @@ def lower_model(
     `watch` is called with the name of each pass and the graph after it. Raises
     PlaceError or GraphError for a mistake in the spec.
     """
-    step: Graph | None = None
-    evaluation: Graph | None = None
-    for name, graph in lower(model.graph, model.eval.batch if model.eval else None):
-        if watch:
-            watch(name, graph)
-        if name == "segment" and step is None:
-            step = graph
-        elif name == "segment":
-            evaluation = graph
-    assert step is not None
-    return step, evaluation
+    return lower(model.graph, watch)
 
 
 def lowered_graphs(
@@ -213,7 +197,7 @@ def read_weight_files(model: Model) -> dict[str, bytes]:
 
     Raises BuildError if one cannot be read.
     """
-    names = (file_of(op.attrs["init"]) for op in model.graph.of_kind("parameter"))
+    names = (file_of(op.attrs["init"]) for op in model.graph.parameters)
     files = {}
     for name in filter(None, dict.fromkeys(names)):
         try:

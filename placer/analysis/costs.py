@@ -9,7 +9,7 @@ from placer.analysis.flops import FlopsCache, op_flops
 from placer.analysis.node_classes import NodeClasses
 from placer.build.plan import Edge, EdgeValue
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import SCALES, STRUCTURAL, is_computed, is_conversion
+from placer.graph.kinds import SCALES, is_conversion
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import part_range, row_shard
 from placer.types import TensorType
@@ -36,7 +36,7 @@ def step_costs(
     costs = {node: Cost() for node in node_classes.classes}
     known: FlopsCache = {}
     for op in graph.ops:
-        if op.kind in STRUCTURAL or is_conversion(op.kind):
+        if is_conversion(op.kind) or (op.structure and not op.structure.update):
             continue
         nodes = graph.nodes(op)
         split = _is_split(graph, op)
@@ -89,7 +89,7 @@ def find_repeated_ops(graph: Graph) -> list[RepeatedOp]:
     repeated_flops: dict[str, int] = {}
     for op in graph.ops:
         nodes = graph.nodes(op)
-        if len(nodes) == 1 or not is_computed(op) or is_conversion(op.kind):
+        if len(nodes) == 1 or not op.is_computed or is_conversion(op.kind):
             continue
         forward = graph.producers[op.operands[0]] if op.is_gradient else op
         if op.attrs.get("again", False) or op.kind in SCALES or _is_split(graph, op):

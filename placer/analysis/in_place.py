@@ -19,14 +19,8 @@ from functools import cached_property
 
 from placer.analysis.node_classes import NodeClasses
 from placer.analysis.units import operands_on
-from placer.graph.graph import MICROBATCH_REDUCTIONS, MICROBATCH_SCATTERS, Graph, Op
-from placer.graph.kinds import (
-    COPIES,
-    is_computed,
-    is_conversion,
-    is_update,
-    is_update_direction,
-)
+from placer.graph.graph import Graph, Op
+from placer.graph.kinds import is_conversion
 from placer.layouts.conversions import Conversion
 from placer.types import ResidualType
 
@@ -87,6 +81,12 @@ class InPlaceAnalysis:
         for op in graph.ops:
             for node in self._nodes(op):
                 self._visit(op, node)
+            if op.sent_edge is not None:
+                # The op that waits for this reply comes before: see `send_and_recv`.
+                receive = graph.receives[op.sent_edge]
+                if receive.sent_edge is not None:
+                    for node in self._nodes(receive):
+                        self._visit_received(receive, op.sent_edge, node)
 
     def _nodes(self, op: Op) -> tuple[str, ...]:
         """The analysed nodes of an op, in its order."""
@@ -131,30 +131,30 @@ class InPlaceAnalysis:
         while pending:
             name, nodes = pending.pop()
             for op in self._graph.uses.get(name, ()):
-                if op.kind == "send":
-                    listen = self._graph.receives[op.attrs["edge"]]
-                    index = self._positions[op.attrs["edge"], name]
+                local = nodes & {*self._nodes(op)}
+                structure = op.structure
+                if structure is None:
+                    readers.update(self._run_of(op, each) for each in local)
+                    if _may_return_operand(op):
+                        pending.append((op.name, local))
+                elif (edge := op.sent_edge) is not None:
+                    listen = self._graph.receives[edge]
+                    index = self._positions[edge, name]
                     reached = frozenset(
                         target
                         for target in self._nodes(listen)
                         if nodes & {*self._sources(op, listen, index, target)}
                     )
                     pending.append((listen.results[index].name, reached))
-                elif op.kind in _VIEWS:
+                elif structure.aliases:
                     pending.append((op.name, nodes))
-                elif op.kind in COPIES:
-                    local = nodes & {*self._nodes(op)}
+                elif structure.copies:
                     index = op.operands.index(name)
                     pending.append((op.results[index].name, local))
-                elif op.kind == "record":
+                elif structure.retains:
                     # A recorded value is read when the metrics are, which no gradient
                     # waits for: a run without a bit, so that the proof fails.
                     readers.update((each, -1, "") for each in nodes)
-                elif is_computed(op):
-                    local = nodes & {*self._nodes(op)}
-                    readers.update(self._run_of(op, each) for each in local)
-                    if _may_return_operand(op):
-                        pending.append((op.name, local))
         return readers
 
     def _finished_before(self, value: str, node: str) -> int:
@@ -164,7 +164,7 @@ class InPlaceAnalysis:
         op = self._graph.producers[value]
         if node not in self._nodes(op):
             return 0  # a conversion gives the node zeros: it waits for nothing
-        if is_computed(op):
+        if op.is_computed:
             return self._before_run[self._run_of(op, node)]
         return self._before_value[value, node]
 
@@ -173,24 +173,19 @@ class InPlaceAnalysis:
 
     def _visit(self, op: Op, node: str) -> None:
         """Compute what has finished before the op's results exist on the node."""
-        if op.kind == "send":  # a message is sent when all its values exist
-            edge = op.attrs["edge"], node
-            self._before_message[edge] = self._finished_before_all(op.operands, node)
-        elif op.kind == "listen_and_serv":
-            edge = op.attrs["edge"]
-            send = self._graph.sends[edge]
-            for index, value in enumerate(op.results):
-                finished = 0
-                for source in self._sources(send, op, index, node):
-                    finished |= self._before_message[edge, source]
-                self._before_value[value.name, node] = finished
-        elif is_computed(op):
+        structure = op.structure
+        if structure is None:
             self._visit_computed(op, node)
-        elif op.kind == MICROBATCH_REDUCTIONS["R"]:
+        elif structure.sends:  # a message is sent when all its values exist
+            message = op.attrs["edge"], node
+            self._before_message[message] = self._finished_before_all(op.operands, node)
+        elif op.received_edge is not None:
+            self._visit_received(op, op.received_edge, node)
+        elif structure.reduces == "R":
             # The value is that of the first microbatch: it exists while the others
             # still run, so it proves nothing.
             self._before_value[op.name, node] = 0
-        elif op.kind in COPIES:
+        elif structure.copies:
             for name, value in zip(op.operands, op.results, strict=True):
                 finished = self._finished_before(name, node)
                 self._before_value[value.name, node] = finished
@@ -198,6 +193,14 @@ class InPlaceAnalysis:
             finished = self._finished_before_all(op.operands, node)
             for value in op.results:
                 self._before_value[value.name, node] = finished
+
+    def _visit_received(self, op: Op, edge: int, node: str) -> None:
+        send = self._graph.sends[edge]
+        for index, value in enumerate(op.results):
+            finished = 0
+            for source in self._sources(send, op, index, node):
+                finished |= self._before_message[edge, source]
+            self._before_value[value.name, node] = finished
 
     def _visit_computed(self, op: Op, node: str) -> None:
         """Add what the op waits for to its segment run, all of whose results wait."""
@@ -249,7 +252,7 @@ class InPlaceAnalysis:
         return {
             op.operands[0]: op.operands[1]
             for op in self._graph.ops
-            if is_update(op.kind) or is_update_direction(op.kind)
+            if op.structure is not None and op.structure.update
         }
 
     @cached_property
@@ -262,10 +265,6 @@ class InPlaceAnalysis:
             for names in (send.operands, received):
                 positions.update(((edge, name), i) for i, name in enumerate(names))
         return positions
-
-
-_VIEWS = frozenset({"assemble", "cut", *MICROBATCH_SCATTERS.values()})
-"""Kinds whose result may share the memory of their operand, on the same node."""
 
 
 def _may_return_operand(op: Op) -> bool:

@@ -8,7 +8,7 @@ from placer import ops
 from placer.analysis.if_training import resolve_if_training
 from placer.build.plan import Range
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import STRUCTURAL, declared_attrs
+from placer.graph.kinds import declared_attrs
 from placer.ops.attributes import complete
 from placer.types import TensorType
 
@@ -33,9 +33,9 @@ def index_ranges(graph: Graph, *, evaluating: bool) -> dict[str, Range]:
     for op in resolve_if_training(
         graph, int(evaluating), lambda op: _is_root(op, evaluating)
     ):
-        if op.kind == "read":
+        if "input" in op.attrs:
             inputs[op.result.name] = frozenset({op.attrs["input"]})
-        if op.kind in STRUCTURAL:
+        if not op.is_computed:
             continue
         if _keeps_values(op, graph):
             inputs[op.result.name] = frozenset[str]().union(

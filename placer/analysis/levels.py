@@ -50,12 +50,12 @@ def compute_levels(items: Sequence[LevelItem]) -> list[int]:
         group_levels = highest
 
 
-def delay_and_group(op: Op) -> tuple[int, Hashable]:
-    """Return the delay and the group of an op in a `LevelItem`.
+def level_group(op: Op) -> Hashable:
+    """Return the group of an op in a `LevelItem`.
 
     The parameters of an optimizer share one table on each node, which computes all
     their update directions in one call: these ops are a group. The call comes after the
     jitted functions of its level, so the norms of the directions are computed a level
     later.
     """
-    return (1, op.attrs["group"]) if is_update_direction(op.kind) else (0, None)
+    return op.attrs["group"] if is_update_direction(op.kind) else None

@@ -77,7 +77,7 @@ class Lifetimes:
         for i, slot in enumerate(slots):
             for op in _ops(slot):
                 end = i
-                if op.kind == "send" and slot.microbatch is not None:
+                if op.sent_edge is not None and slot.microbatch is not None:
                     # The message is alive until its last receiver starts on it: to the
                     # last slot of this node that starts no later than that.
                     until = self._last_receive(op, node, slot.microbatch)
@@ -90,13 +90,17 @@ class Lifetimes:
             for unit in slot.units:
                 outputs = set(unit.outputs)
                 for op in unit.ops:
-                    received = op.kind == "listen_and_serv"
+                    received = op.received_edge is not None
                     ahead = received and slot.microbatch is not None
+                    accumulates = op.structure is not None and op.structure.reduces in (
+                        "P",
+                        "R",
+                    )
                     for value in op.results:
                         if unit.computed and value.name not in outputs:
                             continue
                         # Alive from the first microbatch on, and counted only there.
-                        if op.kind in _ACCUMULATED and value.name in counted:
+                        if accumulates and value.name in counted:
                             continue
                         counted.add(value.name)
                         key = value.name, self._microbatch_of(value.name, slot)
@@ -119,8 +123,8 @@ class Lifetimes:
         for node, step in self._node_steps.items():
             for task in step.tasks:
                 for op in task.ops:
-                    if op.kind == "listen_and_serv":
-                        receivers.setdefault(op.attrs["edge"], []).append((node, task))
+                    if (edge := op.received_edge) is not None:
+                        receivers.setdefault(edge, []).append((node, task))
         return receivers
 
     def _last_receive(self, send: Op, node: str, microbatch: int) -> float:
@@ -148,10 +152,6 @@ class Lifetimes:
         if self.graph.values[name].microbatch_layout is None:
             return None
         return slot.microbatch
-
-
-_ACCUMULATED = frozenset({"sum_microbatches", "one_microbatch"})
-"""Kinds whose result has one buffer for all microbatches."""
 
 
 def _ops(slot: TimeSlot) -> Iterator[Op]:

@@ -15,7 +15,6 @@ from placer.build.plan import Plan, Table
 from placer.config import optimizers
 from placer.errors import SpecError
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import FLAT_VIEWS
 from placer.graph.model import Model
 from placer.layouts.partition import row_shard
 from placer.types import HALF_FLOATS, ITEM_BYTES, TensorType
@@ -178,9 +177,10 @@ class _Sizes:
         Those of one microbatch, if each has its own. 0 for views: blocks of other
         values, and parameters, which the tables store.
         """
-        if op.kind in FLAT_VIEWS or op.kind == "parameter":
+        if op.structure is not None and not op.structure.allocates:
             return 0
-        repeated = value.microbatch_layout == "S" or op.kind == "join_microbatches"
+        joins = op.structure is not None and op.structure.reduces == "S"
+        repeated = value.microbatch_layout == "S" or joins
         key = id(value.type), value.layout, repeated, id(op.place)
         size = self._known.get(key)
         if size is None:
@@ -203,7 +203,7 @@ class _Sizes:
 
 def _is_sum_of_half_floats(op: Op) -> bool:
     """Whether the runtime sums the op's half floats over microbatches in float32."""
-    if op.kind != "sum_microbatches":
+    if op.structure is None or op.structure.reduces != "P":
         return False
     kind = op.result.type
     return isinstance(kind, TensorType) and kind.dtype in HALF_FLOATS

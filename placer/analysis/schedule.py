@@ -22,7 +22,7 @@ from placer.analysis.tasks import NodeStep, Task, split_into_tasks
 from placer.analysis.units import units_on
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_computed, is_conversion
+from placer.graph.kinds import is_conversion
 from placer.place import Location
 
 
@@ -279,7 +279,7 @@ class _Simulation:
         """
         graph = self.graph
         computed = [
-            op for op in task.ops if is_computed(op) and not is_conversion(op.kind)
+            op for op in task.ops if op.is_computed and not is_conversion(op.kind)
         ]
         costs: dict[str, int] = {}
         locations: set[Location] = set()
@@ -307,9 +307,9 @@ class _Simulation:
         senders = {edge: {node for node, _ in tasks} for edge, tasks in sources.items()}
         for node, tasks in self.tasks.items():
             for number, task in enumerate(tasks):
-                edges = _edges(task.ops, "listen_and_serv")
+                edges = _received_edges(task.ops)
                 if number == 0:  # messages received once, before all microbatches
-                    edges += _edges(self.steps[node].before.ops, "listen_and_serv")
+                    edges += _received_edges(self.steps[node].before.ops)
                 received = [edge for edge in edges if sources.get(edge)]
                 own = {edge for edge in received if node in senders[edge]}
                 before = {(node, number - 1)} if number else set()
@@ -367,17 +367,18 @@ class _Simulation:
         behind: dict[int, set[int]] = {}  # edges received before each edge is sent
         for node, step in self.steps.items():
             for number, task in enumerate(step.tasks):
-                for edge in _edges(task.ops, "send"):
-                    sources.setdefault(edge, set()).add((node, number))
+                for op in task.ops:
+                    if (edge := op.sent_edge) is not None:
+                        sources.setdefault(edge, set()).add((node, number))
             last = {(node, len(step.tasks) - 1)} if step.tasks else set()
             for ops, tasks in ((step.before.ops, set()), (step.after.ops, last)):
                 received: set[int] = set()
                 for op in ops:
-                    if op.kind == "send":
-                        sources.setdefault(op.attrs["edge"], set()).update(tasks)
-                        behind.setdefault(op.attrs["edge"], set()).update(received)
-                    elif op.kind == "listen_and_serv":
-                        received.add(op.attrs["edge"])
+                    if (edge := op.sent_edge) is not None:
+                        sources.setdefault(edge, set()).update(tasks)
+                        behind.setdefault(edge, set()).update(received)
+                    if (edge := op.received_edge) is not None:
+                        received.add(edge)
         # Ascending, since an edge has a greater number than the edges before it: their
         # sources are complete when it is their turn to be added.
         for edge in sorted(behind):
@@ -396,6 +397,5 @@ class _Simulation:
         return range(self.graph.microbatches) if task.repeated else (None,)
 
 
-def _edges(ops: Iterable[Op], kind: str) -> list[int]:
-    """The edges of the ops of a kind."""
-    return [op.attrs["edge"] for op in ops if op.kind == kind]
+def _received_edges(ops: Iterable[Op]) -> list[int]:
+    return [edge for op in ops if (edge := op.received_edge) is not None]

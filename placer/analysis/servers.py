@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
-from typing import Any
 
 from placer.analysis.flops import FlopsCache, op_flops
 from placer.analysis.stored_bytes import find_update, stored_bytes
@@ -29,6 +28,7 @@ Load = tuple[int, ...]
 """Stored bytes, bytes moved in a step, FLOPs of a step; or all three relative to their
 sums over all groups, in units of 1 / _ONE."""
 NO_LOAD: Load = (0, 0, 0)
+_LOAD_NAMES = ("bytes stored", "bytes moved", "FLOPs")
 _ONE = 1 << 40  # fixed point: integers give the same choice on every machine
 
 
@@ -41,13 +41,22 @@ class ServerChoice:
     group_load: Load
     previous_load: Load
 
-    def as_attribute(self) -> Mapping[str, Any]:
-        """Return the loads as the attribute `server` of the ops of the group."""
-        return {"brings": [*self.group_load], "had": [*self.previous_load]}
+    @property
+    def why(self) -> str:
+        """Why the group is on the server, as a part of a sentence."""
+        stored, moved, flops = (f"{each:,}" for each in self.group_load)
+        loads = zip(self.previous_load, _LOAD_NAMES, strict=True)
+        before = ", ".join(f"{each:,} {name}" for each, name in loads if each)
+        return (
+            "the server with the least load after it. The op, with the ops that it "
+            f"shares values with, stores {stored} bytes of parameters and slots, and in "
+            f"a step moves {moved} bytes and computes {flops} FLOPs; the server had "
+            f"{before or 'nothing'} before"
+        )
 
 
-def choose_servers(graph: Graph, forward: Sequence[Op]) -> dict[int, ServerChoice]:
-    """Return the chosen server of each op that `is_on_any_server`, by `id(op)`.
+def choose_servers(graph: Graph, forward: Sequence[Op]) -> dict[Op, ServerChoice]:
+    """Return the chosen server of each op that `is_on_any_server`.
 
     `forward` are the forward ops in program order.
     """
@@ -59,7 +68,7 @@ def choose_servers(graph: Graph, forward: Sequence[Op]) -> dict[int, ServerChoic
     first_fixed = max(open_groups) + 1
     for op in forward:
         if (server := _given_server(op)) is not None:
-            group_of_op[id(op)] = first_fixed + server
+            group_of_op[op] = first_fixed + server
     loads = _group_loads(graph, forward, group_of_op)
     server_loads = {
         group - first_fixed: load
@@ -69,9 +78,7 @@ def choose_servers(graph: Graph, forward: Sequence[Op]) -> dict[int, ServerChoic
     groups = {group: load for group, load in loads.items() if group < first_fixed}
     choices = _assign(groups, server_loads, graph.cluster.kind(SERVER).count)
     return {
-        op_id: choices[group]
-        for op_id, group in group_of_op.items()
-        if group < first_fixed
+        op: choices[group] for op, group in group_of_op.items() if group < first_fixed
     }
 
 
@@ -89,43 +96,43 @@ def _given_server(op: Op) -> int | None:
     return place.node_ids[0] if len(place.node_ids) == 1 else None
 
 
-def _find_groups(forward: Iterable[Op]) -> dict[int, int]:
-    """Return the group of each op that `is_on_any_server`, by `id(op)`."""
+def _find_groups(forward: Iterable[Op]) -> dict[Op, int]:
+    """Return the group of each op that `is_on_any_server`."""
     groups = _DisjointSets()
-    group_of_op: dict[int, int] = {}
+    group_of_op: dict[Op, int] = {}
     group_of: dict[str, int | None] = {}  # by value; None if computed elsewhere
     for op in forward:
         operand_groups = [group_of[name] for name in op.operands if name in group_of]
         group = None
         if is_on_any_server(op):
             open_groups = (group for group in operand_groups if group is not None)
-            group = group_of_op[id(op)] = groups.union(open_groups)
+            group = group_of_op[op] = groups.union(open_groups)
         elif op.place is None and operand_groups:
             # The place pass puts the op with its first operand, so its users are
             # connected with the group of that operand.
             group = operand_groups[0]
         group_of.update((value.name, group) for value in op.results)
-    return {op_id: groups.find(group) for op_id, group in group_of_op.items()}
+    return {op: groups.find(group) for op, group in group_of_op.items()}
 
 
 def _group_loads(
-    graph: Graph, forward: Iterable[Op], group_of_op: Mapping[int, int]
+    graph: Graph, forward: Iterable[Op], group_of_op: Mapping[Op, int]
 ) -> dict[int, Load]:
     """Return the load of each group, in the order of their first ops."""
     with_gradients = dict(group_of_op)  # a gradient op runs where its forward op does
     for op in graph.ops:
         if op.is_gradient:
-            forward_id = id(graph.producers[op.operands[0]])
-            if forward_id in group_of_op:
-                with_gradients[id(op)] = group_of_op[forward_id]
+            forward_op = graph.producers[op.operands[0]]
+            if forward_op in group_of_op:
+                with_gradients[op] = group_of_op[forward_op]
     cache: FlopsCache = {}
     loads: dict[int, Load] = {}
     for op in forward:
-        if id(op) in group_of_op:
+        if op in group_of_op:
             flops = op_flops(graph, op, graph.batch, cache)
-            _add_load(loads, group_of_op[id(op)], (0, 0, flops))
+            _add_load(loads, group_of_op[op], (0, 0, flops))
     stored = stored_bytes(graph)
-    for op in graph.of_kind("parameter"):
+    for op in graph.parameters:
         group = _only_user(graph, op, group_of_op)
         if group is not None:
             _add_load(loads, group, (stored[op.name], 0, 0))
@@ -141,40 +148,40 @@ def _add_load(loads: dict[int, Load], group: int, load: Load) -> None:
 
 
 def _only_user(
-    graph: Graph, parameter: Op, group_of_op: Mapping[int, int]
+    graph: Graph, parameter: Op, group_of_op: Mapping[Op, int]
 ) -> int | None:
     """Return the group whose ops alone use a parameter, if its optimizer may be on any
     server: then the group's server will store the parameter."""
     users = [
         op
         for op in graph.uses.get(parameter.name, ())
-        if not (op.is_gradient or is_optimizer_part(op.kind) or op.kind == "store")
+        if not op.is_gradient and op.is_computed and not is_optimizer_part(op.kind)
     ]
-    groups = {group_of_op.get(id(op)) for op in users}
+    groups = {group_of_op.get(op) for op in users}
     update = find_update(graph, parameter.name)
     is_free = update is None or update.place is None or is_on_any_server(update)
     return groups.pop() if len(groups) == 1 and is_free else None
 
 
 def _senders_and_receivers(
-    graph: Graph, op: Op, value: str, group_of_op: Mapping[int, int]
+    graph: Graph, op: Op, value: str, group_of_op: Mapping[Op, int]
 ) -> set[int]:
     """Return the groups that send or receive a value.
 
     Inputs, parameters, their gradients and constants are not counted: inputs are read
     where they are used, and the others stay on the server.
     """
-    if op.kind in ("read", "parameter", "constant") or is_optimizer_part(op.kind):
+    if not op.is_computed or op.kind == "constant" or is_optimizer_part(op.kind):
         return set()
-    producer = group_of_op.get(id(op))
+    producer = group_of_op.get(op)
     users = [
         user
         for user in graph.uses.get(value, ())
-        if not is_optimizer_part(user.kind) and user.kind != "record"
+        if user.is_computed and not is_optimizer_part(user.kind)
     ]
     if op.is_gradient:
         users = [user for user in users if not _sums_for_parameter(graph, user)]
-    others = {group_of_op.get(id(user)) for user in users} - {producer}
+    others = {group_of_op.get(user) for user in users} - {producer}
     groups = {producer, *others} if others else set()
     return {group for group in groups if group is not None}
 

@@ -18,13 +18,12 @@ def find_update(graph: Graph, parameter: str) -> Op | None:
 
 def stored_bytes(graph: Graph) -> dict[str, int]:
     """Return the bytes of each parameter and of the slots of its optimizer, by name."""
-    optimizer_attrs = {op.attrs["group"]: op.attrs for op in graph.of_kind("optimizer")}
     slot_counts = {
-        group: len(optimizers.slots(attrs["rule"], _hyperparameters(attrs)))
-        for group, attrs in optimizer_attrs.items()
+        group: len(optimizers.slots(op.attrs["rule"], _hyperparameters(op.attrs)))
+        for group, op in graph.optimizers.items()
     }
     sizes: dict[str, int] = {}
-    for op in graph.of_kind("parameter"):
+    for op in graph.parameters:
         update = find_update(graph, op.name)
         slots = 0 if update is None else slot_counts[update.attrs["group"]]
         sizes[op.name] = (1 + slots) * graph.tensor_type(op.name).nbytes(1)

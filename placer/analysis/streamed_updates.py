@@ -23,7 +23,7 @@ def find_streamed_updates(
     listen_of = {
         value.name: op
         for op in graph.ops_on(node)
-        if op.kind == "listen_and_serv"
+        if op.received_edge is not None and op.sent_edge is None
         for value in op.results
     }
     streamed: dict[str, tuple[Op, ...]] = {}

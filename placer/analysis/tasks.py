@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from placer.analysis.units import Unit, purpose_of
-from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op
+from placer.graph.graph import Graph, Op
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ def _add_totals(graph: Graph, sequence: Sequence[Task]) -> list[Task]:
         pending.update(
             (op.name, op)
             for op in task.ops
-            if op.kind in MICROBATCH_REDUCTIONS.values()
+            if op.structure is not None and op.structure.reduces
         )
         tasks.append(task)
     return tasks

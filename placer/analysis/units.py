@@ -7,16 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placer.analysis.node_classes import NodeClasses
-from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op
-from placer.graph.kinds import (
-    COPIES,
-    FLAT_VIEWS,
-    MICROBATCH_CONVERSIONS,
-    is_computed,
-    is_conversion,
-    is_once,
-    is_optimizer_part,
-)
+from placer.graph.graph import Graph, Op
+from placer.graph.kinds import is_conversion, is_optimizer_part
 from placer.layouts.conversions import pieces_for
 
 
@@ -83,18 +75,22 @@ def units_on(graph: Graph, node: str) -> tuple[Unit, ...]:
             for name in operands_on(graph, node, op):
                 last_use[name] = i
     return tuple(
-        _make_unit(graph, node, group, i, local, last_use, is_once(group[0]))
+        _make_unit(graph, node, group, i, local, last_use, group[0].is_once)
         for i, group in enumerate(groups)
     )
 
 
 def _used_ops(graph: Graph, node: str) -> list[Op]:
-    """The node's ops, without pure ops whose results are unused on the node."""
+    """The ops that the node runs: those with an effect, and those whose results it
+    uses."""
     used: set[str] = set()
     ops: list[Op] = []
     for op in reversed(graph.ops_on(node)):
-        pure = is_computed(op) or op.kind in _PURE
-        if not pure or any(value.name in used for value in op.results):
+        structure = op.structure
+        if structure is not None and structure.directive:
+            continue
+        has_effect = structure is not None and structure.effect
+        if has_effect or any(value.name in used for value in op.results):
             ops.append(op)
             used.update(operands_on(graph, node, op))
     ops.reverse()
@@ -119,10 +115,6 @@ def operands_on(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
     return op.operands if needed else ()
 
 
-_PURE = COPIES | MICROBATCH_CONVERSIONS | FLAT_VIEWS | {"read"}
-"""Kinds of structural ops without side effects."""
-
-
 def _group(graph: Graph, ops: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
     group: list[Op] = []
     for op in ops:
@@ -135,19 +127,15 @@ def _group(graph: Graph, ops: Sequence[Op]) -> Iterator[tuple[Op, ...]]:
 
 
 def _is_same_unit(graph: Graph, a: Op, b: Op) -> bool:
-    if is_once(a) != is_once(b):
+    if a.is_once != b.is_once:
         return False
-    if is_computed(a) and is_computed(b):
+    if a.is_computed and b.is_computed:
         same = a.attrs["segment"] == b.attrs["segment"]
         same = same and graph.is_repeated(a) == graph.is_repeated(b)
         return same and graph.devices(a) == graph.devices(b)
     if a.attrs.get("segment") != b.attrs.get("segment"):
         return False
-    return a.kind == b.kind and a.kind in _MERGED
-
-
-_MERGED = {"read", "parameter", "record", *MICROBATCH_REDUCTIONS.values()}
-"""Kinds of structural ops of which several are emitted as one statement."""
+    return a.kind == b.kind and a.structure is not None and a.structure.grouped
 
 
 def _make_unit(
@@ -159,7 +147,7 @@ def _make_unit(
     last_use: dict[str, int],
     once: bool,
 ) -> Unit:
-    if not is_computed(group[0]):
+    if not group[0].is_computed:
         return Unit(group, computed=False, once=once)
     own = {value.name for op in group for value in op.results}
     inputs = dict.fromkeys(

@@ -28,11 +28,11 @@ def _pass_names(
     """Check the names of passes; import the compiler only if there are any."""
     if names:
         from placer.errors import did_you_mean
-        from placer.passes import PASS_NAMES
+        from placer.passes import PASSES
 
         for name in names:
-            if name not in PASS_NAMES:
-                hint = did_you_mean(name, PASS_NAMES)
+            if name not in PASSES:
+                hint = did_you_mean(name, PASSES)
                 raise click.BadParameter(
                     f"no pass is named '{name}'; {hint}", context, parameter
                 )
@@ -59,8 +59,8 @@ def _pass_names(
     metavar="PASS",
     callback=_pass_names,
     help="Print the graph after this pass: differentiate, place, partial_sums, slice, "
-    "train, evaluate, microbatch, layout, recompute, transfer, memcpy or segment. Can "
-    "be repeated.",
+    "train, evaluate, microbatch, layout, recompute, transfer, memcpy, segment or "
+    "send_and_recv. Can be repeated.",
 )
 @debug_option
 def compile_command(
@@ -79,13 +79,14 @@ def compile_command(
     from placer.errors import BuildError
     from placer.files.owners import check_folder
     from placer.graph.text import print_graph
+    from placer.passes import STEP_PASSES
     from placer.report.outcome import plan_line
     from placer.report.repeated_work import repeated_line
 
     final: list[Graph] = []  # the graph of a step, then the graph of an evaluation
 
     def watch(name: str, graph: Graph) -> None:
-        if name == "segment":
+        if name == STEP_PASSES[-1].name:
             final.append(graph)
         if name in print_after:
             echo(print_graph(graph))

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op
-from placer.graph.kinds import COPIES, is_conversion, is_optimizer_part
+from placer.graph.graph import Graph, Op
+from placer.graph.kinds import (
+    COPIES,
+    MICROBATCH_REDUCTIONS,
+    is_conversion,
+    is_optimizer_part,
+)
 
 
 def origin(graph: Graph, name: str) -> tuple[Op, int]:

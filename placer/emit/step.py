@@ -25,10 +25,11 @@ from placer.emit.kept import Kept, variables_in
 from placer.emit.names import Names, Scope
 from placer.emit.roles import differentiated, parameter_of
 from placer.emit.titles import titles
-from placer.graph.graph import MICROBATCH_REDUCTIONS, Op
+from placer.graph.graph import Op
 from placer.graph.kinds import (
     COPIES,
     MICROBATCH_CONVERSIONS,
+    MICROBATCH_REDUCTIONS,
     is_computed,
     is_update,
     is_update_direction,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from placer.analysis.in_place import InPlaceAnalysis
@@ -24,7 +23,6 @@ def plan_tables(
     A node has a table for each optimizer, dtype and set of devices, and likewise for
     the parameters that are not trained. `evaluation` is None for a model without one.
     """
-    optimizer_ops = {op.attrs["group"]: op for op in model.graph.of_kind("optimizer")}
     groups = {
         op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
     }
@@ -34,18 +32,17 @@ def plan_tables(
     parameters: dict[str, dict[_TableKey, list[Op]]] = {
         node: defaultdict(list) for node in node_classes.classes
     }
-    for op in step.of_kind("parameter"):
+    for op in step.parameters:
         group = groups.get(op.name)
         name = "dense" if group is not None else "frozen"
         name = "state" if op.attrs.get("state") else name
-        name += str(group) if group is not None and len(optimizer_ops) > 1 else ""
+        name += str(group) if group is not None and len(step.optimizers) > 1 else ""
         dtype = step.tensor_type(op.name).dtype
         name += f"_{dtype}" if dtype != model.precision else ""
         devices = step.devices(op)
         name += f"_{devices}" if devices != MEMORY else ""
         for node in filter(parameters.__contains__, step.nodes(op)):
             parameters[node][_TableKey(name, group, devices)].append(op)
-    wholes = {op.name: op for op in model.graph.of_kind("parameter")}
     gradients = {
         op.operands[0]: op.operands[1]
         for op in step.ops
@@ -56,14 +53,13 @@ def plan_tables(
 
     def table(node: str, key: _TableKey) -> Table:
         blocks = tuple(
-            _make_block(op, wholes, gradients.get(op.name))
-            for op in parameters[node][key]
+            _make_block(op, gradients.get(op.name)) for op in parameters[node][key]
         )
         in_place = key.devices == MEMORY
         in_place = in_place and analysis.can_update_in_place(
             node, [block.name for block in blocks]
         )
-        return _make_table(key, optimizer_ops, blocks, in_place)
+        return _make_table(key, step, blocks, in_place)
 
     of_class = {
         node: tuple(
@@ -89,10 +85,7 @@ class _TableKey(NamedTuple):
 
 
 def _make_table(
-    key: _TableKey,
-    optimizer_ops: Mapping[int, Op],
-    blocks: tuple[TableBlock, ...],
-    in_place: bool,
+    key: _TableKey, step: Graph, blocks: tuple[TableBlock, ...], in_place: bool
 ) -> Table:
     if key.group is None:
         return Table(
@@ -104,7 +97,7 @@ def _make_table(
             in_place=in_place,
             devices=key.devices,
         )
-    optimizer_op = optimizer_ops[key.group]
+    optimizer_op = step.optimizers[key.group]
     rule = optimizer_op.attrs["rule"]
     named = optimizers.find(rule).hyper
     hyper = optimizers.complete(
@@ -121,20 +114,14 @@ def _make_table(
     )
 
 
-def _make_block(op: Op, wholes: Mapping[str, Op], gradient: str | None) -> TableBlock:
+def _make_block(op: Op, gradient: str | None) -> TableBlock:
     kind = op.result.type
     assert isinstance(kind, TensorType)
-    parameter = op.name
-    if "start" in op.attrs:
-        parameter = op.name.rsplit(".block", 1)[0]
-    whole = wholes[parameter].result.type
-    assert isinstance(whole, TensorType)
-    start = op.attrs.get("start", 0)
     return TableBlock(
-        parameter=parameter,
+        parameter=op.attrs.get("whole", op.name),
         name=op.name,
-        start=start,
-        stop=op.attrs.get("stop", whole.numel()),
+        start=op.attrs.get("start", 0),
+        stop=op.attrs.get("stop", kind.numel()),
         shape=kind.sizes(1),
         gradient=gradient,
         decays=op.attrs.get("decay", True),

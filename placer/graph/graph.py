@@ -7,29 +7,16 @@ a name is defined once, and the operands of an op are defined before the op.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
 from typing import Any
 
 from placer.errors import Span
+from placer.graph.kinds import KINDS, StructuralKind
 from placer.layouts import Layout
 from placer.place import Cluster, Place
 from placer.types import ResidualType, TensorType, ValueType
-
-MICROBATCH_REDUCTIONS: Mapping[Layout, str] = {
-    "P": "sum_microbatches",
-    "S": "join_microbatches",
-    "R": "one_microbatch",
-}
-"""The op kind that reduces the values of all microbatches to one value of the step, by
-the microbatch layout of the value."""
-MICROBATCH_SCATTERS: Mapping[Layout, str] = {
-    "S": "split_microbatches",
-    "P": "first_microbatch",
-}
-"""The op kind that distributes a value that is computed once a step over the
-microbatches, by the microbatch layout that the users need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +36,16 @@ class Value:
     microbatch_layout: Layout | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Op:
     """One operation: a kind, the names of its operands, its results and attributes.
 
     `place` is None if the spec names no place and the place pass has not run. `source`
-    is the position in the spec; ops are compared without it.
+    is the position in the spec. `why` is why a pass chose the place of the op, or
+    inserted the op, and empty otherwise.
+
+    Ops are compared by identity, so that they can be keys of dictionaries. Graphs are
+    compared by what their ops are.
     """
 
     kind: str
@@ -62,7 +53,8 @@ class Op:
     results: tuple[Value, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     place: Place | None = None
-    source: Span | None = field(default=None, compare=False)
+    source: Span | None = None
+    why: str = ""
 
     @property
     def name(self) -> str:
@@ -78,6 +70,36 @@ class Op:
         return value
 
     @property
+    def structure(self) -> StructuralKind | None:
+        """The declaration of a structural op; None for a computed op."""
+        return KINDS.get(self.kind)
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the op is part of a jitted function."""
+        return self.kind not in KINDS
+
+    @property
+    def sent_edge(self) -> int | None:
+        """The number of the edge whose message the op sends, if it sends one."""
+        structure = self.structure
+        return int(self.attrs["edge"]) if structure and structure.sends else None
+
+    @property
+    def received_edge(self) -> int | None:
+        """The number of the edge whose message the op receives, if it receives one."""
+        structure = self.structure
+        if structure is None or not structure.receives:
+            return None
+        # One that sends, too, waits for a reply.
+        return int(self.attrs["back" if structure.sends else "edge"])
+
+    @property
+    def is_once(self) -> bool:
+        """Whether an evaluation runs the op once, before its first batch."""
+        return bool(self.attrs.get("once", False))
+
+    @property
     def is_gradient(self) -> bool:
         return self.kind.endswith(".grad")
 
@@ -89,15 +111,29 @@ class Op:
     # Passes copy most ops, so the copies below are written out: `dataclasses.replace`
     # takes several times as long.
 
-    def with_place(self, place: Place | None) -> Op:
-        """Return the op at another place."""
+    def with_place(self, place: Place | None, why: str = "") -> Op:
+        """Return the op at another place, which was chosen because of `why`."""
         return Op(
-            self.kind, self.operands, self.results, self.attrs, place, self.source
+            self.kind,
+            self.operands,
+            self.results,
+            self.attrs,
+            place,
+            self.source,
+            why or self.why,
         )
 
     def with_values(self, operands: tuple[str, ...], results: tuple[Value, ...]) -> Op:
         """Return the op with other operands and results."""
-        return Op(self.kind, operands, results, self.attrs, self.place, self.source)
+        return Op(
+            self.kind,
+            operands,
+            results,
+            self.attrs,
+            self.place,
+            self.source,
+            self.why,
+        )
 
     def with_attrs(self, **attrs: Any) -> Op:
         """Return the op with these attributes added to its own."""
@@ -108,15 +144,18 @@ class Op:
             {**self.attrs, **attrs},
             self.place,
             self.source,
+            self.why,
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """A named list of ops in program order, for one cluster and one batch size.
 
     `batch` is the number of rows of the global batch; it passes through the ops in
-    `microbatches` equal parts.
+    `microbatches` equal parts. `evaluation_batch` is the number of rows of a batch of an
+    evaluation, if the graph is to become one, too. The messages of the graph are
+    numbered from `first_edge`.
     """
 
     name: str
@@ -124,6 +163,8 @@ class Graph:
     batch: int
     ops: tuple[Op, ...]
     microbatches: int = 1
+    evaluation_batch: int | None = None
+    first_edge: int = 1
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """Return the graph with these ops instead.
@@ -134,26 +175,38 @@ class Graph:
         new_ops = tuple(ops)
         if len(new_ops) == len(self.ops) and all(map(is_, new_ops, self.ops)):
             return self
-        header = self.name, self.cluster, self.batch
-        return Graph(*header, new_ops, self.microbatches)
+        return replace(self, ops=new_ops)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same header and ops; positions and reasons do not
+        count."""
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return self._content() == other._content()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _content(self) -> tuple[object, ...]:
+        ops = [(op.kind, op.operands, op.results, op.attrs, op.place) for op in self]
+        numbers = self.batch, self.microbatches, self.evaluation_batch, self.first_edge
+        return self.name, self.cluster, numbers, ops
 
     def is_repeated(self, op: Op) -> bool:
-        """Whether the op runs once per microbatch, rather than once per step."""
-        entry = self._repeated.get(id(op))
-        if entry is None:
-            # The result of a microbatch reduction exists once a step, but the op adds
-            # to it in every microbatch, so its operands decide.
-            values = op.results
-            if not values or op.kind in MICROBATCH_REDUCTIONS.values():
-                values = tuple(self.values[name] for name in op.operands)
-            repeated = any(value.microbatch_layout is not None for value in values)
-            entry = self._repeated[id(op)] = repeated, op
-        return entry[0]
+        """Whether the op runs once per microbatch, rather than once per step.
+
+        It does if it uses or computes values of single microbatches.
+        """
+        repeated = self._repeated.get(op)
+        if repeated is None:
+            values = self.values
+            repeated = any(v.microbatch_layout is not None for v in op.results) or any(
+                values[name].microbatch_layout is not None for name in op.operands
+            )
+            self._repeated[op] = repeated
+        return repeated
 
     @cached_property
-    def _repeated(self) -> dict[int, tuple[bool, Op]]:
-        """The answers of `is_repeated` by `id(op)`. An entry references its op, so that
-        the id stays valid."""
+    def _repeated(self) -> dict[Op, bool]:
         return {}
 
     def __iter__(self) -> Iterator[Op]:
@@ -236,18 +289,32 @@ class Graph:
         return {node: tuple(ops) for node, ops in node_ops.items()}
 
     @cached_property
+    def parameters(self) -> tuple[Op, ...]:
+        """The parameters, or blocks of parameters, in program order."""
+        return self.of_kind("parameter")
+
+    @cached_property
+    def optimizers(self) -> dict[int, Op]:
+        """The optimizers, by the number of their group."""
+        return {op.attrs["group"]: op for op in self.of_kind("optimizer")}
+
+    @cached_property
     def sends(self) -> dict[int, Op]:
         """The op that sends the message of each edge, by the edge's number."""
-        return {op.attrs["edge"]: op for op in self.of_kind("send", "send_and_recv")}
+        edges = ((op.sent_edge, op) for op in self.ops)
+        return {edge: op for edge, op in edges if edge is not None}
 
     @cached_property
     def receives(self) -> dict[int, Op]:
         """The op that receives the message of each edge, by the edge's number; its
         results are the values of the edge."""
-        replies = {op.attrs["back"]: op for op in self.of_kind("send_and_recv")}
-        return replies | {
-            op.attrs["edge"]: op for op in self.of_kind("listen_and_serv")
-        }
+        edges = ((op.received_edge, op) for op in self.ops)
+        return {edge: op for edge, op in edges if edge is not None}
+
+    @property
+    def next_edge(self) -> int:
+        """The first number after those of the graph's edges."""
+        return max(self.sends, default=self.first_edge - 1) + 1
 
     def of_kind(self, *kinds: str) -> tuple[Op, ...]:
         """Return the ops of these kinds, in program order."""

@@ -1,47 +1,352 @@
-"""The structural ops: they read, store, send, copy and update, and compute nothing.
+"""The declarations of the structural ops: these read, store, send, copy and update.
 
-Computed ops are declared in `placer.ops`.
+Passes, analyses and the emitter ask the declaration of a kind for all that they need to
+know, so a new structural op is declared here, inserted by its pass, and run by a method
+of `placer.runtime.program.node.Node` with its name. Computed ops are declared in
+`placer.ops`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Literal
 
 from placer.config import optimizers
-from placer.graph.graph import MICROBATCH_REDUCTIONS, MICROBATCH_SCATTERS, Op
+from placer.errors import OpError
 from placer.layouts import Layout
+from placer.types import TensorType, ValueType
 
-SOURCES = frozenset({"read", "parameter"})
-"""Ops without operands at the start of a step: they read inputs and parameters."""
+if TYPE_CHECKING:
+    from placer.graph.graph import Op
 
-TRAINING_DIRECTIVES = frozenset({"optimizer", "minimize"})
-"""Ops by which a front end specifies the training; passes replace them with updates."""
 
-SINKS = frozenset({"store", "record"})
-"""Ops without results at the end of a step: they store a parameter, record a metric."""
+class LevelPhase(IntEnum):
+    """The phases of a level, in the order in which a node runs them."""
 
-MESSAGES = frozenset({"send", "listen_and_serv"})
-"""Ops that send and receive the message of an edge. PaddlePaddle has ops with these
-names."""
+    READ = 0
+    """Inputs are read first, while other nodes prepare the messages of this level."""
+    RECEIVE = 1
+    """Messages arrive."""
+    ENTRY = 2
+    """Parameters are read or assembled, and values are distributed over
+    microbatches."""
+    COPY_IN = 3
+    """What was not computed is copied to the devices that use it."""
+    COMPUTE = 4
+    """Jitted functions run."""
+    COPY_OUT = 5
+    """What was computed is copied to the devices that use it."""
+    EXIT = 6
+    """Parameters are updated, gradients are cut, metrics are recorded, and the values
+    of microbatches are reduced."""
+    SEND = 7
+    """Messages are sent last: everything that they can carry is there."""
 
-REQUEST_REPLY = "send_and_recv"
-"""An op of a worker that sends a message to a heter node and waits for the reply.
-`edge` is the edge of the request, `back` that of the reply. PaddlePaddle has an op with
-this name."""
 
-COPIES = frozenset({"memcpy_h2d", "memcpy_d2h", "memcpy_d2d"})
-"""Copies between the devices of one node: from host memory to a device, back, and from
-one device to another."""
+TypeRule = Callable[["Op", Sequence[TensorType]], Sequence[ValueType]]
+"""A function from an op and the types of its operands to the types that its results
+must have. It raises OpError if the operands do not fit."""
 
-MICROBATCH_CONVERSIONS = frozenset(
-    {*MICROBATCH_REDUCTIONS.values(), *MICROBATCH_SCATTERS.values()}
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StructuralKind:
+    """The declaration of one kind of structural op.
+
+    Attributes:
+        name: the kind.
+        doc: what ops of the kind do.
+        why: why placer inserts such an op, for the `choices` of the plan: a template
+            with `{operands}`, `{devices}`, `{layout}` and the op's attributes. Empty if
+            front ends write it, or if the pass sets `Op.why`.
+        infer: the types of the results; None if they do not follow from the operands.
+        phase: when the op runs within its level.
+        computed_phase: the phase of an op on computed operands, if it is another one.
+        delay: how many levels after the op its results, or its message, are there.
+        delays_earlier_phases: whether results are there a level later if some user
+            belongs to an earlier phase than the op.
+        level: `fixed` if the op runs at its earliest level, because other nodes or the
+            table wait for it; `early` if it runs as soon as its operands are there;
+            `busy` if it waits for a level at which its nodes compute in any case.
+        effect: whether the op runs even if its results are not used.
+        directive: whether the op only tells other passes and the emitter something:
+            no node runs it.
+        grouped: whether consecutive ops of the kind are one statement of a program.
+        per_batch: whether an evaluation runs the op for every batch, although its
+            operands are the same.
+        anywhere: whether every node that uses the results runs the op itself, so that
+            they are not sent.
+        host_memory: whether the op runs in host memory.
+        layout: the layouts of operands and results on several nodes. `replicated`: all
+            R; `rows`: results with rows are S; `operands`: as the first operand;
+            `gathered`: all R, because it needs the rows of all microbatches in order.
+        microbatches: how often a step with microbatches runs the op. `once`: once;
+            `rows`: for each, if its result has rows; `operands`: as its operands.
+        reduces: the microbatch layout that the op reduces to one value of the step.
+        scatters: the microbatch layout that the op gives to a value of the step.
+        waits_for_microbatches: whether the op runs after the last microbatch.
+        sends, receives: whether the op sends or receives the message of an edge. Its
+            attributes `edge` and `back` are the numbers of the edges.
+        copies: whether each result is an operand of the op in the memory of other
+            devices of the node.
+        aliases: whether the result may share the memory of the operands.
+        allocates: whether the results need memory beside tables and operands.
+        retains: whether the op keeps its operands until the end of the step.
+        update: `value` if the op computes the new value of a parameter, `direction` if
+            it is the first phase of a two-phase rule.
+    """
+
+    name: str
+    doc: str
+    why: str = ""
+    infer: TypeRule | None = None
+    phase: LevelPhase = LevelPhase.EXIT
+    computed_phase: LevelPhase | None = None
+    delay: int = 0
+    delays_earlier_phases: bool = False
+    level: Literal["fixed", "early", "busy"] = "busy"
+    effect: bool = False
+    directive: bool = False
+    grouped: bool = False
+    per_batch: bool = False
+    anywhere: bool = False
+    host_memory: bool = False
+    layout: Literal["replicated", "rows", "operands", "gathered"] = "replicated"
+    microbatches: Literal["once", "rows", "operands"] = "once"
+    reduces: Layout | None = None
+    scatters: Layout | None = None
+    waits_for_microbatches: bool = False
+    sends: bool = False
+    receives: bool = False
+    copies: bool = False
+    aliases: bool = False
+    allocates: bool = True
+    retains: bool = False
+    update: Literal["value", "direction"] | None = None
+
+
+def _operand_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    return operands
+
+
+def _update_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    """The type of the parameter, which the gradient has, too. More operands are
+    scales."""
+    check_equal_types(op, operands[:2], 2)
+    return operands[:1]
+
+
+def _store_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    check_equal_types(op, operands, 2)
+    return ()
+
+
+def _cut_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    check_equal_types(op, operands, 1)
+    start, stop = op.attrs["start"], op.attrs["stop"]
+    if not 0 <= start < stop <= operands[0].numel():
+        raise OpError(f"{operands[0]} has no elements {start} to {stop}")
+    return [TensorType(operands[0].dtype, (stop - start,))]
+
+
+def _assemble_types(op: Op, operands: Sequence[TensorType]) -> Sequence[ValueType]:
+    whole = op.result.type
+    assert isinstance(whole, TensorType)
+    numel = sum(block.numel() for block in operands)
+    if numel != whole.numel() or any(block.dtype != whole.dtype for block in operands):
+        raise OpError(f"the blocks have {numel} elements and do not form {whole}")
+    return [whole]
+
+
+def check_equal_types(op: Op, operands: Sequence[TensorType], count: int) -> None:
+    """Raise OpError unless there are `count` operands, all of the same type."""
+    if len(operands) != count:
+        raise OpError(f"{op.kind} takes {count} operands, not {len(operands)}")
+    for name, operand in zip(op.operands, operands, strict=False):
+        if operand != operands[0]:
+            raise OpError(
+                f"'{op.operands[0]}' is {operands[0]} and '{name}' is {operand}"
+            )
+
+
+_UPDATE = StructuralKind(
+    name="",
+    doc="compute the new value of a parameter in its table",
+    infer=_update_types,
+    effect=True,
+    waits_for_microbatches=True,
+    update="value",
 )
-"""Ops between the values of single microbatches and the values of the whole step."""
 
-FLAT_VIEWS = frozenset({"cut", "assemble"})
-"""Ops between a tensor and its flat blocks: `cut` is a range of a parameter's gradient,
-`assemble` the parameter that consists of some blocks. Both are views of memory."""
+_COPY = StructuralKind(
+    name="",
+    doc="copy values between host memory and the devices of a node",
+    why="inserted: {operands} used on {devices}",
+    infer=_operand_types,
+    phase=LevelPhase.COPY_IN,
+    computed_phase=LevelPhase.COPY_OUT,
+    delays_earlier_phases=True,
+    level="early",
+    copies=True,
+)
+
+_REDUCTION = StructuralKind(
+    name="",
+    doc="reduce the values of all microbatches to one value of the step",
+    why="inserted: combines '{operands}' of all microbatches",
+    infer=_operand_types,
+    delay=1,
+    grouped=True,
+    layout="operands",
+    waits_for_microbatches=True,
+)
+
+_SCATTER = StructuralKind(
+    name="",
+    doc="distribute a value of the step over the microbatches",
+    why="inserted: gives each microbatch its part of '{operands}'",
+    infer=_operand_types,
+    phase=LevelPhase.ENTRY,
+    layout="operands",
+    aliases=True,
+)
+
+KINDS: dict[str, StructuralKind] = {
+    kind.name: kind
+    for kind in (
+        StructuralKind(
+            name="read",
+            doc="read an input from the source",
+            phase=LevelPhase.READ,
+            grouped=True,
+            per_batch=True,
+            anywhere=True,
+            host_memory=True,
+            layout="rows",
+            microbatches="rows",
+        ),
+        StructuralKind(
+            name="parameter",
+            doc="read a parameter, or a block of one, from its table",
+            phase=LevelPhase.ENTRY,
+            effect=True,
+            grouped=True,
+            allocates=False,
+        ),
+        StructuralKind(
+            name="optimizer",
+            doc="declare the rule and the settings that update a group of parameters",
+            phase=LevelPhase.READ,
+            effect=True,
+            directive=True,
+            allocates=False,
+        ),
+        StructuralKind(
+            name="minimize",
+            doc="name the loss; `differentiate` replaces it with gradients and updates",
+            effect=True,
+            directive=True,
+        ),
+        StructuralKind(
+            name="store",
+            doc="store the new value of a parameter in its table",
+            infer=_store_types,
+            effect=True,
+            waits_for_microbatches=True,
+        ),
+        StructuralKind(
+            name="record",
+            doc="record the value of a metric",
+            effect=True,
+            grouped=True,
+            per_batch=True,
+            host_memory=True,
+            layout="operands",
+            waits_for_microbatches=True,
+            retains=True,
+        ),
+        StructuralKind(
+            name="cut",
+            doc="slice a contiguous range out of a gradient, as a view",
+            infer=_cut_types,
+            delays_earlier_phases=True,
+            layout="operands",
+            aliases=True,
+            allocates=False,
+        ),
+        StructuralKind(
+            name="assemble",
+            doc="join the blocks of a parameter, as a view",
+            why="inserted: joins the blocks of the parameter",
+            infer=_assemble_types,
+            phase=LevelPhase.ENTRY,
+            aliases=True,
+            allocates=False,
+        ),
+        # The names of these three are those of PaddlePaddle's ops.
+        StructuralKind(
+            name="send",
+            doc="send the message of an edge",
+            why="inserted: {operands} is needed at {to} (edge {edge})",
+            phase=LevelPhase.SEND,
+            delay=1,
+            level="fixed",
+            effect=True,
+            sends=True,
+        ),
+        StructuralKind(
+            name="listen_and_serv",
+            doc="receive the message of an edge",
+            phase=LevelPhase.RECEIVE,
+            level="fixed",
+            effect=True,
+            receives=True,
+        ),
+        StructuralKind(
+            name="send_and_recv",
+            doc="send a message to a heter node and wait for the reply",
+            why="inserted: the ops at {to} use {operands} (edges {edge} and {back})",
+            level="fixed",
+            effect=True,
+            sends=True,
+            receives=True,
+        ),
+        replace(_COPY, name="memcpy_h2d"),
+        replace(_COPY, name="memcpy_d2h"),
+        replace(_COPY, name="memcpy_d2d"),
+        replace(_REDUCTION, name="sum_microbatches", reduces="P"),
+        replace(_REDUCTION, name="join_microbatches", reduces="S", layout="gathered"),
+        replace(_REDUCTION, name="one_microbatch", reduces="R"),
+        replace(_SCATTER, name="split_microbatches", scatters="S", layout="gathered"),
+        replace(_SCATTER, name="first_microbatch", scatters="P"),
+        *(replace(_UPDATE, name=rule) for rule in optimizers.names()),
+        *(
+            replace(
+                _UPDATE,
+                name=f"{rule}.direction",
+                doc="compute the update directions of a two-phase rule in its table",
+                delay=1,
+                level="fixed",
+                update="direction",
+            )
+            for rule in optimizers.names()
+        ),
+    )
+}
+"""The declaration of each structural kind."""
+
+MICROBATCH_REDUCTIONS: Mapping[Layout, str] = {
+    kind.reduces: name for name, kind in KINDS.items() if kind.reduces is not None
+}
+"""The kind that reduces the values of all microbatches to one value of the step, by the
+microbatch layout of the value."""
+
+MICROBATCH_SCATTERS: Mapping[Layout, str] = {
+    kind.scatters: name for name, kind in KINDS.items() if kind.scatters is not None
+}
+"""The kind that distributes a value that is computed once a step over the microbatches,
+by the microbatch layout that the users need."""
 
 CONVERSIONS: Mapping[tuple[Layout, Layout], str] = {
     ("R", "R"): "copy",
@@ -62,6 +367,11 @@ REDUCE = "reduce"
 
 CONVERSION_KINDS = frozenset({*CONVERSIONS.values(), REDUCE})
 
+SCALES = frozenset({"clip_scale", "trust_ratio"})
+"""Ops that compute a scalar from sums of squares; updates are multiplied by it."""
+
+_OPTIMIZER_PARTS = SCALES | {"sum_of_squares", "clip_value"}
+
 VALUE_SUFFIXES = frozenset(
     {"grad", "res", "again", "h2d", "d2h", "d2d", *CONVERSION_KINDS} | {"total", "each"}
 )
@@ -80,7 +390,6 @@ UNDECLARED_ATTRS: Mapping[str, str] = {
     "decay": "whether that optimizer applies weight decay to the parameter",
     "remat": "the number of the block that the backward pass recomputes",
     "again": "the op is a recomputation",
-    "server": "the loads that decided which server runs the op",
 }
 """Attributes that front ends and passes write and no declaration contains, with their
 meaning."""
@@ -97,16 +406,6 @@ def conversion_kind(have: Layout, need: Layout, targets: int) -> str:
     return CONVERSIONS[have, need]
 
 
-def is_once(op: Op) -> bool:
-    """Whether an evaluation runs the op once, before its first batch."""
-    return bool(op.attrs.get("once", False))
-
-
-def is_computed(op: Op) -> bool:
-    """Whether the op is part of a jitted function."""
-    return not is_structural(op.kind)
-
-
 def declared_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes that the declaration of the op contains."""
     return {k: v for k, v in attrs.items() if k not in UNDECLARED_ATTRS}
@@ -119,41 +418,37 @@ def is_conversion(kind: str) -> bool:
 
 def is_structural(kind: str) -> bool:
     """Whether ops of the kind are not part of a jitted function."""
-    return kind in _NOT_JITTED
+    return kind in KINDS
 
 
 def is_update(kind: str) -> bool:
     """Whether the kind is an optimizer rule, whose result is a parameter's new
     value."""
-    return kind in _UPDATES
-
-
-def is_optimizer_part(kind: str) -> bool:
-    """Whether the kind belongs to the optimizers: clipping, norms, scales, updates."""
-    return kind in _OPTIMIZER_PARTS
+    return kind in KINDS and KINDS[kind].update == "value"
 
 
 def is_update_direction(kind: str) -> bool:
     """Whether the kind is the first phase of a two-phase rule."""
-    return kind in _UPDATE_DIRECTIONS
+    return kind in KINDS and KINDS[kind].update == "direction"
 
 
-_UPDATES = frozenset(optimizers.names())
-_UPDATE_DIRECTIONS = frozenset(f"{name}.direction" for name in optimizers.names())
-SCALES = frozenset({"clip_scale", "trust_ratio"})
-"""Ops that compute a scalar from sums of squares; updates are multiplied by it."""
-_OPTIMIZER_PARTS = (
-    _UPDATES | _UPDATE_DIRECTIONS | SCALES | {"sum_of_squares", "clip_value"}
+def is_optimizer_part(kind: str) -> bool:
+    """Whether the kind belongs to the optimizers: clipping, norms, scales, updates."""
+    if kind in KINDS:
+        return KINDS[kind].update is not None
+    return kind in _OPTIMIZER_PARTS
+
+
+COPIES = frozenset(name for name, kind in KINDS.items() if kind.copies)
+FLAT_VIEWS = frozenset({"cut", "assemble"})
+MICROBATCH_CONVERSIONS = frozenset(
+    {*MICROBATCH_REDUCTIONS.values(), *MICROBATCH_SCATTERS.values()}
 )
-STRUCTURAL = (
-    SOURCES
-    | TRAINING_DIRECTIVES
-    | SINKS
-    | MESSAGES
-    | {REQUEST_REPLY}
-    | COPIES
-    | MICROBATCH_CONVERSIONS
-    | FLAT_VIEWS
-)
-# The tables of a node apply updates, outside of jitted functions.
-_NOT_JITTED = STRUCTURAL | _UPDATES | _UPDATE_DIRECTIONS
+
+
+def is_once(op: Op) -> bool:
+    return op.is_once
+
+
+def is_computed(op: Op) -> bool:
+    return op.is_computed

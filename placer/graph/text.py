@@ -32,8 +32,12 @@ def print_graph(graph: Graph, *, positions: bool = False) -> str:
     With `positions`, each line ends with the op's position in the spec, as a comment.
     """
     head = f"graph @{graph.name} {graph.cluster.text()} batch({graph.batch})"
+    if graph.evaluation_batch is not None:
+        head += f" evaluation({graph.evaluation_batch})"
     if graph.microbatches > 1:
         head += f" microbatches({graph.microbatches})"
+    if graph.first_edge > 1:
+        head += f" first_edge({graph.first_edge})"
     lines = [f"{head} {{"]
     for op in graph.ops:
         line = print_op(op)
@@ -152,11 +156,23 @@ class _Reader:
     file: str
 
     def graph(self, tree: Any) -> Graph:
-        name, nodes, batch, microbatches, *ops = tree.children
-        cluster = self._convert(nodes, Cluster.parse)
-        rows = self._convert(batch, lambda text: int(text[6:-1]))
-        parts = int(microbatches[13:-1]) if microbatches else 1
-        return Graph(str(name), cluster, rows, tuple(map(self._op, ops)), parts)
+        name, nodes, *numbers = tree.children[:6]
+        batch, evaluation, microbatches, first_edge = map(self._number, numbers)
+        return Graph(
+            str(name),
+            self._convert(nodes, Cluster.parse),
+            batch or 0,
+            tuple(map(self._op, tree.children[6:])),
+            1 if microbatches is None else microbatches,
+            evaluation,
+            1 if first_edge is None else first_edge,
+        )
+
+    def _number(self, token: Any) -> int | None:
+        """Return the number in a token such as `batch(128)`; None without a token."""
+        if token is None:
+            return None
+        return self._convert(token, lambda text: int(text[text.index("(") + 1 : -1]))
 
     def _op(self, tree: Any) -> Op:
         results, kind, operands, attrs, place = tree.children

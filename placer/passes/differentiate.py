@@ -18,7 +18,7 @@ from functools import lru_cache
 from placer import ops
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import STRUCTURAL, declared_attrs
+from placer.graph.kinds import declared_attrs
 from placer.ops.attributes import complete
 from placer.passes.updates import update_ops
 from placer.types import ResidualType, TensorType
@@ -43,10 +43,10 @@ def differentiate(graph: Graph) -> Graph:
     active = _active_operands(graph, loss)
     contributions = _contributions(graph, active)
     backward = tuple(_backward(graph, minimize, active, contributions))
-    trained = [op for op in graph.of_kind("parameter") if op.name in contributions]
+    trained = [op for op in graph.parameters if op.name in contributions]
     _check_groups(graph, loss, trained)
     forward = [
-        _with_residual(graph, op) if id(op) in active else op
+        _with_residual(graph, op) if op in active else op
         for op in graph.ops
         if op.kind != "minimize"
     ]
@@ -56,10 +56,10 @@ def differentiate(graph: Graph) -> Graph:
 def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
     """Raise GraphError at an optimizer that would update nothing."""
     used_groups = {op.attrs["group"] for op in trained}
-    for optimizer in graph.of_kind("optimizer"):
-        if (group := optimizer.attrs["group"]) in used_groups:
+    for group, optimizer in graph.optimizers.items():
+        if group in used_groups:
             continue
-        parameters = graph.of_kind("parameter")
+        parameters = graph.parameters
         first, *rest = [p.name for p in parameters if p.attrs.get("group") == group]
         more = f" and {len(rest)} more" if rest else ""
         raise GraphError(
@@ -70,13 +70,13 @@ def _check_groups(graph: Graph, loss: str, trained: Sequence[Op]) -> None:
         )
 
 
-def _active_operands(graph: Graph, loss: str) -> dict[int, tuple[int, ...]]:
-    """Return the ops on a path from a trainable parameter to the loss, by id, with the
-    indices of the operands that such a path goes through."""
-    dependent = {op.name for op in graph.of_kind("parameter") if "group" in op.attrs}
-    candidates: dict[int, tuple[int, ...]] = {}  # ops that depend on a parameter
+def _active_operands(graph: Graph, loss: str) -> dict[Op, tuple[int, ...]]:
+    """Return the ops on a path from a trainable parameter to the loss, with the indices
+    of the operands that such a path goes through."""
+    dependent = {op.name for op in graph.parameters if "group" in op.attrs}
+    candidates: dict[Op, tuple[int, ...]] = {}  # ops that depend on a parameter
     for op in graph.ops:
-        if op.kind in STRUCTURAL or not (declared := ops.find(op.kind)).differentiable:
+        if not op.is_computed or not (declared := ops.find(op.kind)).differentiable:
             continue
         wrt = tuple(
             i
@@ -84,7 +84,7 @@ def _active_operands(graph: Graph, loss: str) -> dict[int, tuple[int, ...]]:
             if name in dependent and i not in declared.constant_operands
         )
         if wrt:
-            candidates[id(op)] = wrt
+            candidates[op] = wrt
             dependent.update(
                 v.name
                 for v in op.results
@@ -95,12 +95,12 @@ def _active_operands(graph: Graph, loss: str) -> dict[int, tuple[int, ...]]:
             f"'{loss}' depends on no trainable parameter: there is nothing to minimize",
             span=graph.producers[loss].source,
         )
-    active: dict[int, tuple[int, ...]] = {}
+    active: dict[Op, tuple[int, ...]] = {}
     needed = {loss}
     for op in reversed(graph.ops):
-        if id(op) in candidates and any(value.name in needed for value in op.results):
-            active[id(op)] = candidates[id(op)]
-            needed.update(op.operands[i] for i in active[id(op)])
+        if op in candidates and any(value.name in needed for value in op.results):
+            active[op] = candidates[op]
+            needed.update(op.operands[i] for i in active[op])
     return active
 
 
@@ -109,30 +109,25 @@ class _Use:
     """One use of a value, as operand `index` of an op, with the name of its
     gradient."""
 
+    op: Op
     index: int
     gradient: str
 
 
 def _contributions(
-    graph: Graph, active: dict[int, tuple[int, ...]]
-) -> dict[str, tuple[tuple[int, _Use], ...]]:
-    """Return the uses of each value that have a gradient, in program order, each with
-    the id of the op."""
-    uses: dict[str, list[tuple[int, int]]] = {}
+    graph: Graph, active: dict[Op, tuple[int, ...]]
+) -> dict[str, tuple[_Use, ...]]:
+    """Return the uses of each value that have a gradient, in program order."""
+    uses: dict[str, list[tuple[Op, int]]] = {}
     for op in graph.ops:
-        for index in active.get(id(op), ()):
-            uses.setdefault(op.operands[index], []).append((id(op), index))
+        for index in active.get(op, ()):
+            uses.setdefault(op.operands[index], []).append((op, index))
     return {
         name: tuple(
-            (
-                op_id,
-                _Use(
-                    index, f"{name}.grad" if len(op_uses) == 1 else f"{name}.grad.{i}"
-                ),
-            )
-            for i, (op_id, index) in enumerate(op_uses)
+            _Use(op, index, f"{name}.grad.{i}" if len(of_value) > 1 else f"{name}.grad")
+            for i, (op, index) in enumerate(of_value)
         )
-        for name, op_uses in uses.items()
+        for name, of_value in uses.items()
     }
 
 
@@ -155,8 +150,8 @@ def _residual_type(parts: tuple[TensorType, ...]) -> ResidualType:
 def _backward(
     graph: Graph,
     minimize: Op,
-    active: dict[int, tuple[int, ...]],
-    contributions: dict[str, tuple[tuple[int, _Use], ...]],
+    active: dict[Op, tuple[int, ...]],
+    contributions: dict[str, tuple[_Use, ...]],
 ) -> Iterator[Op]:
     """Yield the gradient ops and the sums of gradients, from the loss backwards."""
     (loss,) = minimize.operands
@@ -164,19 +159,19 @@ def _backward(
     seed = {"value": 1.0, "dtype": loss_type.dtype, "shape": ()}
     yield Op("constant", (), (Value(f"{loss}.grad", loss_type),), seed)
     gradients = {
-        (op_id, use.index): use.gradient
+        (use.op, use.index): use.gradient
         for uses in contributions.values()
-        for op_id, use in uses
+        for use in uses
     }
     for op in reversed(graph.ops):
         for value in op.results:
             uses = contributions.get(value.name, ())
             if len(uses) > 1:
-                terms = tuple(use.gradient for _, use in uses)
+                terms = tuple(use.gradient for use in uses)
                 total = Value(f"{value.name}.grad", value.type)
                 attrs = {"of": value.name}
                 yield Op("accumulate", terms, (total,), attrs, source=op.source)
-        wrt = active.get(id(op))
+        wrt = active.get(op)
         if wrt:
             cotangents = [
                 i
@@ -196,12 +191,12 @@ def _gradient_op(
     op: Op,
     wrt: Sequence[int],
     cotangents: Sequence[int],
-    gradients: dict[tuple[int, int], str],
+    gradients: dict[tuple[Op, int], str],
 ) -> Op:
     """Return the gradient op of a forward op.
 
     `wrt` are the operands that it is taken with respect to, `cotangents` the results
-    that lead to the loss; `gradients` are the names of its results, by op id and
+    that lead to the loss; `gradients` are the names of its results, by op and
     operand.
     """
     declaration = ops.find(op.kind)
@@ -218,7 +213,7 @@ def _gradient_op(
             *(op.operands[i] for i in saved),
             *(f"{op.results[i].name}.grad" for i in cotangents),
         ),
-        tuple(Value(gradients[id(op), i], types[i]) for i in wrt),
+        tuple(Value(gradients[op, i], types[i]) for i in wrt),
         attrs,
         source=op.source,
     )

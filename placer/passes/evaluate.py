@@ -13,8 +13,9 @@ from placer.graph.graph import Graph, Op
 from placer.types import ResidualType
 
 
-def evaluate(graph: Graph, batch: int) -> Graph:
-    """Run the pass, for batches of `batch` rows."""
+def evaluate(graph: Graph) -> Graph:
+    """Run the pass. The graph has an `evaluation_batch`."""
+    assert graph.evaluation_batch is not None
     once: set[str] = set()
     ops: list[Op] = []
     for op in resolve_if_training(graph, 1, _is_metric):
@@ -25,12 +26,18 @@ def evaluate(graph: Graph, batch: int) -> Graph:
             op = op.with_attrs(training=False)
         # A metric is recorded for every batch, because it is weighted by the batch's
         # rows.
-        is_per_batch = op.kind in ("read", "record")
+        is_per_batch = op.structure is not None and op.structure.per_batch
         if not is_per_batch and once.issuperset(op.operands):
             once.update(value.name for value in op.results)
             op = op.with_attrs(once=True)
         ops.append(op)
-    return Graph(f"{graph.name}.eval", graph.cluster, batch, tuple(ops))
+    return Graph(
+        f"{graph.name}.eval",
+        graph.cluster,
+        graph.evaluation_batch,
+        tuple(ops),
+        first_edge=graph.first_edge,
+    )
 
 
 def _is_metric(op: Op) -> bool:

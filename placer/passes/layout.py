@@ -23,13 +23,7 @@ from placer.analysis.layout_rules import (
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import (
-    MICROBATCH_CONVERSIONS,
-    conversion_kind,
-    is_computed,
-    is_once,
-    is_structural,
-)
+from placer.graph.kinds import StructuralKind, conversion_kind
 from placer.layouts import Layout
 from placer.layouts.partition import row_shards
 from placer.passes.place import union_place
@@ -70,22 +64,10 @@ def _signature(
     `layouts` are those of the values so far, `needed_by_first_result` what the ops so
     far need. On a single node every value is R.
     """
-    single = len(graph.nodes(op)) == 1
-    if op.kind == "read":
-        split = graph.tensor_type(op.name).has_rows and not single
-        return (), ("S" if split else "R",)
-    if op.kind == "record":
-        return tuple(layouts[name] for name in op.operands), ()
-    if op.kind in MICROBATCH_CONVERSIONS and not single:
-        # Each microbatch has rows of every node. So the local rows of all microbatches
-        # are not a contiguous part of the batch, and rows are gathered for these ops.
-        as_is = op.kind not in ("join_microbatches", "split_microbatches")
-        layout = layouts[op.operands[0]] if as_is else "R"
-        return (layout,), (layout,)
-    if op.kind == "cut":
-        return (layouts[op.operands[0]],), (layouts[op.operands[0]],)
-    if single or is_structural(op.kind):
+    if len(graph.nodes(op)) == 1:
         return replicated_signature(op)
+    if op.structure is not None:
+        return _structural_signature(graph, op, op.structure, layouts)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
         types = [graph.tensor_type(name) for name in forward.operands]
@@ -103,6 +85,21 @@ def _signature(
     if key not in cache:
         cache[key] = forward_signature(op, types, have)
     return cache[key]
+
+
+def _structural_signature(
+    graph: Graph, op: Op, structure: StructuralKind, layouts: Mapping[str, Layout]
+) -> LayoutSignature:
+    """Return the signature of a structural op, as declared."""
+    if structure.layout == "operands" and op.operands:
+        have = tuple(layouts[name] for name in op.operands)
+        return have, have[:1] * len(op.results)
+    if structure.layout == "rows":
+        types = (graph.tensor_type(value.name) for value in op.results)
+        return (), tuple("S" if each.has_rows else "R" for each in types)
+    # "gathered" ops, too, have replicas. Each microbatch has rows of every node, so the
+    # local rows of all microbatches are not a contiguous part of the batch.
+    return replicated_signature(op)
 
 
 def _arriving_layout(
@@ -131,7 +128,7 @@ def check_rows(graph: Graph) -> None:
     """
     device_counts: dict[int, int] = {}  # by id(place)
     for op in graph.ops:
-        if op.kind == "read" and op.name not in graph.uses:
+        if _is_anywhere(op) and op.name not in graph.uses:
             continue  # users need the whole batch, and have a `read` of their own
         devices = device_counts.get(id(op.place))
         if devices is None:
@@ -141,7 +138,7 @@ def check_rows(graph: Graph) -> None:
         for value in op.results:
             value_type = value.type
             has_rows = isinstance(value_type, TensorType) and value_type.has_rows
-            device_parts = devices if is_computed(op) and has_rows else 1
+            device_parts = devices if op.is_computed and has_rows else 1
             splits: list[tuple[int, str]] = []
             if value.layout == "S":
                 shards = row_shards(graph.nodes(op), graph.cluster.workers)
@@ -349,16 +346,21 @@ def _emit(
     result = Value(
         conversion.result, value.type, conversion.layout, value.microbatch_layout
     )
-    if producer.kind == "read" and original is None:
-        # Inputs do not move: the target reads the rows itself.
+    if _is_anywhere(producer) and original is None:
+        # The target reads the rows itself.
         place = graph.cluster.host_memory(conversion.place)
         yield replace(producer, results=(result,), place=place)
         return
     targets = len(_nodes(graph, conversion.place))
     kind, attrs = conversion_kind(have, conversion.layout, targets), {}
-    if is_once(producer):
+    if producer.is_once:
         attrs["once"] = True
     yield Op(kind, (name,), (result,), attrs, conversion.place, producer.source)
+
+
+def _is_anywhere(op: Op) -> bool:
+    """Whether each node reads the value itself, so that it is not sent."""
+    return op.structure is not None and op.structure.anywhere
 
 
 def _nodes(graph: Graph, place: Place) -> tuple[str, ...]:

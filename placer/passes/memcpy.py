@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from placer.analysis.order import LevelPhase, earliest_levels, level_phase
+from placer.analysis.order import earliest_levels, level_phase
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import COPIES, is_once
+from placer.graph.kinds import LevelPhase
 from placer.place import Place
 from placer.types import TensorType
 
@@ -86,7 +86,7 @@ def _copy(
         f"memcpy_{direction}",
         (value.name,),
         (Value(name, value.type, value.layout, value.microbatch_layout),),
-        {"once": True} if is_once(op) else {},
+        {"once": True} if op.is_once else {},
         graph.cluster.canonical(place),
         op.source,
     )
@@ -118,8 +118,8 @@ def _merge_copies(graph: Graph) -> Graph:
     groups: dict[_CopyKey, list[Op]] = defaultdict(list)
     timed: list[tuple[tuple[bool, int, bool, LevelPhase], Op]] = []
     for op, level in zip(graph.ops, earliest_levels(graph), strict=True):
-        when = not is_once(op), level, graph.is_repeated(op), level_phase(graph, op)
-        if op.kind in COPIES:
+        when = not op.is_once, level, graph.is_repeated(op), level_phase(graph, op)
+        if op.structure is not None and op.structure.copies:
             origin = graph.devices(graph.producers[op.operands[0]])
             assert op.place is not None
             groups[_CopyKey(*when, op.kind, origin, op.place)].append(op)

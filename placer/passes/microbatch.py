@@ -21,14 +21,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer.analysis.layout_rules import DUAL, forward_signature
-from placer.graph.graph import (
+from placer.graph.graph import Graph, Op, Value
+from placer.graph.kinds import (
     MICROBATCH_REDUCTIONS,
     MICROBATCH_SCATTERS,
-    Graph,
-    Op,
-    Value,
+    StructuralKind,
+    is_optimizer_part,
 )
-from placer.graph.kinds import is_optimizer_part, is_structural
 from placer.layouts import Layout
 from placer.place import Place
 from placer.types import TensorType
@@ -89,12 +88,11 @@ class _Rewriter:
         its results. An op whose operands are the same in all microbatches runs once."""
         have = [self.layouts[name] for name in op.operands]
         once = (None,) * len(have), (None,) * len(op.results)
-        if op.kind == "read":
-            has_rows = self.graph.tensor_type(op.name).has_rows
-            return (), ("S" if has_rows else None,)
+        if op.structure is not None:
+            return self._structural_signature(op, op.structure, have)
         if op.kind == "accumulate":
             return self._sum_signature(op, have)
-        if is_structural(op.kind) or is_optimizer_part(op.kind):
+        if is_optimizer_part(op.kind):
             return once
         if op.is_gradient:
             return self._gradient_signature(op)
@@ -105,6 +103,18 @@ class _Rewriter:
         if not {"S", "P"} & {*needs}:
             return once
         return needs, gives
+
+    def _structural_signature(
+        self, op: Op, structure: StructuralKind, have: Sequence[MicrobatchLayout]
+    ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
+        """Return the signature of a structural op, as declared."""
+        match structure.microbatches:
+            case "rows":
+                types = (self.graph.tensor_type(value.name) for value in op.results)
+                return tuple(have), tuple("S" if t.has_rows else None for t in types)
+            case "operands":
+                return tuple(have), (have[0],) * len(op.results)
+        return (None,) * len(have), (None,) * len(op.results)
 
     def _sum_signature(
         self, op: Op, have: Sequence[MicrobatchLayout]
@@ -181,7 +191,8 @@ class _Rewriter:
         total = Value(f"{name}.total", self.graph.values[name].type)
         self.converted[name, None, None] = total.name
         self.layouts[total.name] = None
-        if producer.kind == "read":  # an input is not joined: the whole batch is read
+        structure = producer.structure
+        if structure is not None and structure.anywhere:  # reads the whole batch
             return replace(producer, results=(total,))
         is_gathered = have == "S" and len(self.graph.nodes(producer)) > 1
         place = user.place if is_gathered else producer.place

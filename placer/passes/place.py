@@ -20,7 +20,6 @@ from placer.analysis.servers import ServerChoice, choose_servers
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import (
     SCALES,
-    STRUCTURAL,
     is_optimizer_part,
     is_update,
 )
@@ -34,37 +33,53 @@ def place(graph: Graph) -> Graph:
     forward_ops = [op for op in graph.ops if _is_forward(op)]
     # Servers are chosen before all else: other ops follow their operands there.
     choices = choose_servers(graph, forward_ops)
-    forward_places = _forward_places(graph, forward_ops, choices)
-    places = {**forward_places, **_gradient_places(graph, forward_places)}
+    places = _forward_places(graph, forward_ops, choices)
+    whys = {op: _why_forward(graph, op, places[op], choices) for op in forward_ops}
+    places |= _gradient_places(graph, places)
     places |= _accumulation_places(graph, places)
-    places |= _optimizer_places(graph, places)
+    parameter_places, parameter_whys = _parameter_places(graph, places)
+    places |= parameter_places
+    whys |= parameter_whys
+    places |= _places_of_others(graph, places)
     placed = [
-        _with_server_attribute(op, choices.get(id(op))).with_place(places[id(op)])
-        for op in graph.ops
-        if id(op) in places
+        op.with_place(places[op], whys.get(op, "")) for op in graph.ops if op in places
     ]
     return _copy_sources(graph.with_ops(_split_norms(graph, placed)))
-
-
-def _with_server_attribute(op: Op, choice: ServerChoice | None) -> Op:
-    """Return the op with the loads that decided on its server, if it was chosen."""
-    return op if choice is None else op.with_attrs(server=choice.as_attribute())
 
 
 def _place_with_gradients(graph: Graph) -> Graph:
     """Give ops without a place that of their gradient op, if that has one: the residual
     then does not move."""
-    producers = graph.producers
     gradient_places = {
-        id(producers[op.operands[0]]): op.place
+        graph.producers[op.operands[0]]: op.place
         for op in graph.ops
         if op.is_gradient and op.place is not None
     }
     if not gradient_places:
         return graph
     return graph.with_ops(
-        op.with_place(gradient_places.get(id(op), op.place)) for op in graph.ops
+        op.with_place(
+            gradient_places[op],
+            f"it has no place: with its gradient, which is at {gradient_places[op]}",
+        )
+        if op in gradient_places
+        else op
+        for op in graph.ops
     )
+
+
+def _why_forward(
+    graph: Graph, op: Op, place: Place, choices: Mapping[Op, ServerChoice]
+) -> str:
+    """Return why a forward op is at its place, if the spec does not say it all."""
+    if op.place is None:
+        default = Place(graph.cluster.default.name)
+        return f"it has no place: with its first placed operand, else on {default}"
+    if op in choices:
+        return f"specified as {op.place}: {choices[op].why}"
+    if op.place != place and not op.why:
+        return f"specified as {op.place}, and completed"
+    return ""
 
 
 def union_place(cluster: Cluster, places: Iterable[Place]) -> Place | None:
@@ -108,26 +123,26 @@ def complete_place(cluster: Cluster, place: Place, node: Place) -> Place:
 
 
 def _forward_places(
-    graph: Graph, forward: Iterable[Op], choices: Mapping[int, ServerChoice]
-) -> dict[int, Place]:
-    """Return the places of the forward ops by id: the place in the spec, the chosen
+    graph: Graph, forward: Iterable[Op], choices: Mapping[Op, ServerChoice]
+) -> dict[Op, Place]:
+    """Return the places of the forward ops: the place in the spec, the chosen
     server, or the place of the first operand that has one."""
     cluster = graph.cluster
     default = Place(cluster.default.name)
-    places: dict[int, Place] = {}
+    places: dict[Op, Place] = {}
     place_of: dict[str, Place] = {}  # by value
     # Keys are ids of places that ops or this function reference: hashing is slow.
     cache: dict[tuple[int, int, int | None], Place] = {}
     for op in forward:
         nearest = next((place_of[o] for o in op.operands if o in place_of), default)
-        server = choices[id(op)].server if id(op) in choices else None
+        server = choices[op].server if op in choices else None
         key = id(op.place), id(nearest), server
         if key not in cache:
             written = nearest if op.place is None else op.place
             if server is not None:
                 written = replace(written, node_ids=(server,))
             cache[key] = complete_place(cluster, written, nearest)
-        places[id(op)] = cache[key]
+        places[op] = cache[key]
         for value in op.results:
             place_of[value.name] = cache[key]
     return places
@@ -135,112 +150,152 @@ def _forward_places(
 
 def _is_forward(op: Op) -> bool:
     """Whether the op is a computed op of the model, before differentiation."""
-    if op.kind in STRUCTURAL or is_optimizer_part(op.kind) or op.is_gradient:
+    if not op.is_computed or is_optimizer_part(op.kind) or op.is_gradient:
         return False
     return op.kind != "accumulate" and (op.kind != "constant" or op.place is not None)
 
 
 def _gradient_places(
-    graph: Graph, forward_places: Mapping[int, Place]
-) -> dict[int, Place]:
-    producers = graph.producers
+    graph: Graph, forward_places: Mapping[Op, Place]
+) -> dict[Op, Place]:
     return {
-        id(op): forward_places[id(producers[op.operands[0]])]
+        op: forward_places[graph.producers[op.operands[0]]]
         for op in graph.ops
         if op.is_gradient
     }
 
 
-def _accumulation_places(graph: Graph, placed: Mapping[int, Place]) -> dict[int, Place]:
-    """Return the places of sums of gradients by id: for a parameter all places of its
+def _accumulation_places(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
+    """Return the places of sums of gradients: for a parameter all places of its
     gradients, for another value the place of the value."""
     producers = graph.producers
-    places: dict[int, Place] = {}
+    places: dict[Op, Place] = {}
     for op in graph.of_kind("accumulate"):
         source = producers[op.attrs["of"]]
-        if source.kind != "parameter":
-            places[id(op)] = placed[id(source)]
+        if source in placed:
+            places[op] = placed[source]
             continue
-        gradients = [producers[name] for name in op.operands]
-        candidates = [placed[id(gradient)] for gradient in gradients]
+        candidates = [placed[producers[name]] for name in op.operands]
         # A place has nodes of one kind, that of the first gradient; the gradients on
         # other kinds of nodes are sent there.
         same_kind = [each for each in candidates if each.node == candidates[0].node]
         union = union_place(graph.cluster, same_kind)
         assert union is not None
-        places[id(op)] = union
+        places[op] = union
     return places
 
 
-def _optimizer_places(graph: Graph, placed: Mapping[int, Place]) -> dict[int, Place]:
-    """Return the places of all ops that are not in `placed`, by id: of updates and their
-    parameters, and of ops that follow another op.
+def _user_places(graph: Graph, name: str, placed: Mapping[Op, Place]) -> list[Place]:
+    """Return the places of the computed ops that use a value."""
+    users = graph.uses.get(name, ())
+    return [placed[op] for op in users if op.is_computed and op in placed]
+
+
+_ON_ONE_SERVER = "unsliced, on the server whose ops alone use it"
+
+
+def _parameter_places(
+    graph: Graph, placed: Mapping[Op, Place]
+) -> tuple[dict[Op, Place], dict[Op, str]]:
+    """Return the places of parameters, their updates and optimizers, and why they are
+    there.
 
     An optimizer without a place is on the servers; if there are none, each parameter is
-    updated where it is first used.
+    updated where it is first used. A parameter without an update is where it is used.
     """
     cluster, producers = graph.cluster, graph.producers
-    server_kind = next(
-        (kind.name for kind in cluster.kinds if kind.name == SERVER), None
+    servers = next(
+        (Place(kind.name) for kind in cluster.kinds if kind.name == SERVER), None
     )
-    places: dict[int, Place] = {}
+    places: dict[Op, Place] = {}
+    whys: dict[Op, str] = {}
     of_group: dict[int, Place] = {}
+    default = servers or Place(cluster.default.name)
+    for op in graph.ops:
+        if not is_update(op.kind):
+            continue
+        parameter = producers[op.operands[0]]
+        used_at = _user_places(graph, parameter.name, placed)
+        nearest = servers or used_at[0]
+        written = nearest if op.place is None else op.place
+        whys[parameter] = f"a parameter is where its optimizer ({op.kind}) is"
+        if op.place is None:
+            whys[op] = (
+                "it has no place: on the servers, which share parameters by size"
+                if servers
+                else "it has no place, and there is no server: with its parameter's "
+                "first op"
+            )
+        if _is_used_on_one_server(cluster, written, used_at):
+            # The update is on the server that uses the parameter: nothing is sent.
+            written = Place.merge(used_at[0], replace(written, node=None))
+            whys[parameter] = _ON_ONE_SERVER
+            if op.place is None:
+                whys[op] = f"it has no place: with its parameter, {_ON_ONE_SERVER}"
+        completed = complete_place(cluster, written, nearest)
+        places[op] = places[parameter] = completed
+        of_group.setdefault(op.attrs["group"], completed)
+    for group, op in graph.optimizers.items():
+        places[op] = of_group.get(
+            group, complete_place(cluster, op.place or default, default)
+        )
+    anywhere = _first_default_node(cluster)
+    for op in graph.parameters:
+        if op in places:
+            continue
+        used_at = _user_places(graph, op.name, placed)
+        places[op] = union_place(cluster, used_at or [anywhere]) or used_at[0]
+        trained = "not trained"
+        if "group" in op.attrs:
+            trained += ", since the loss does not depend on it"
+        where = "with the first op that uses it" if used_at else "no op uses it"
+        whys[op] = f"{trained}: {where}"
+    return places, whys
+
+
+def _first_default_node(cluster: Cluster) -> Place:
     default = Place(cluster.default.name)
+    return first_node_place(cluster, complete_place(cluster, default, default))
 
-    def user_places(name: str) -> list[Place]:
-        return [placed[id(op)] for op in graph.uses.get(name, ()) if id(op) in placed]
 
+def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
+    """Return the places of the ops that follow others: of structural ops and optimizer
+    parts, which follow their operands, and of inputs and constants, which follow their
+    users. Unused inputs and constants have none."""
+    cluster, producers = graph.cluster, graph.producers
+    anywhere = _first_default_node(cluster)
+    places = dict(placed)
     for op in graph.ops:
-        if is_update(op.kind):
-            parameter = producers[op.operands[0]]
-            used_at = user_places(parameter.name)
-            nearest = Place(server_kind) if server_kind else used_at[0]
-            written = op.place if op.place is not None else nearest
-            if _is_used_on_one_server(cluster, written, used_at):
-                # The update is on the server that uses the parameter: nothing is sent.
-                written = Place.merge(used_at[0], replace(written, node=None))
-            completed = complete_place(cluster, written, nearest)
-            places[id(op)] = places[id(parameter)] = completed
-            of_group.setdefault(op.attrs["group"], completed)
-    anywhere = first_node_place(cluster, complete_place(cluster, default, default))
-    for op in graph.of_kind("record"):
+        if op in places or op.structure is None or not op.operands:
+            continue
         source = producers[op.operands[0]]
-        if id(source) in placed:
-            at = placed[id(source)]
-        else:  # a parameter or a constant
-            used_at = user_places(op.operands[0])
-            at = first_node_place(cluster, used_at[0]) if used_at else anywhere
-        places[id(op)] = cluster.host_memory(at)
-    for op in graph.ops:
-        if op.kind == "parameter" and id(op) not in places:
-            used_at = user_places(op.name) or [anywhere]
-            places[id(op)] = union_place(cluster, used_at) or used_at[0]
-        elif op.kind == "store":
+        if op.kind == "store":
             # On the nodes of the new value, on the devices of the parameter.
-            parameter, new = (producers[name] for name in op.operands)
-            at = places[id(new)] if id(new) in places else placed[id(new)]
-            stored_at = places[id(parameter)]
-            places[id(op)] = cluster.canonical(
+            at, stored_at = places[producers[op.operands[1]]], places[source]
+            places[op] = cluster.canonical(
                 replace(at, device=stored_at.device, device_ids=stored_at.device_ids)
             )
-        elif op.kind == "optimizer":
-            nearest = Place(server_kind) if server_kind else default
-            places[id(op)] = of_group.get(
-                op.attrs["group"], complete_place(cluster, op.place or nearest, nearest)
-            )
-        elif op.kind in ("read", "constant") and id(op) not in placed:
-            users = graph.uses.get(op.result.name, ())
-            recorded_at = [places[id(u)] for u in users if u.kind == "record"]
-            used_at = user_places(op.result.name) or recorded_at
+            continue
+        if source.is_computed and source in placed:
+            at = placed[source]
+        else:  # a parameter, an input or a constant: one of its nodes is enough
+            used_at = _user_places(graph, op.operands[0], placed)
+            at = first_node_place(cluster, used_at[0]) if used_at else anywhere
+        places[op] = cluster.host_memory(at) if op.structure.host_memory else at
+    for op in graph.ops:
+        if op not in places and not op.operands:
+            users = graph.uses.get(op.name, ())
+            used_at = _user_places(graph, op.name, placed)
+            used_at += [places[user] for user in users if user in places]
             if used_at:
-                places[id(op)] = used_at[0]
+                places[op] = used_at[0]
     owners = owning_parameters(graph)
     for op in graph.ops:
         if op.kind in SCALES:
-            places[id(op)] = places[id(producers[op.operands[0]])]
-        elif is_optimizer_part(op.kind) and not is_update(op.kind):
+            places[op] = places[producers[op.operands[0]]]
+        elif op not in places and is_optimizer_part(op.kind):
             owner = owners[op.name if op.kind == "clip_value" else op.operands[0]]
-            places[id(op)] = places[id(producers[owner])]
+            places[op] = places[producers[owner]]
     return places
 
 
@@ -303,15 +358,11 @@ def _copy_sources(graph: Graph) -> Graph:
     The first keeps its name, `%x`; the others are `%x.1`, `%x.2`.
     """
     copies: dict[str, dict[Place, str]] = {}
-    sources = {
-        op.result.name: op
-        for op in graph.ops
-        if op.kind == "read" or (op.kind == "constant" and not op.operands)
-    }
+    sources = {op.result.name: op for op in graph.ops if _is_anywhere(op)}
 
     def place_for(source: Op, user: Op) -> Place:
         assert user.place is not None
-        if source.kind == "read":
+        if source.structure is not None and source.structure.host_memory:
             return graph.cluster.host_memory(user.place)
         return user.place
 
@@ -327,7 +378,8 @@ def _copy_sources(graph: Graph) -> Graph:
         if op.results and op.results[0].name in sources:
             for at, name in copies.get(op.results[0].name, {}).items():
                 value = replace(op.results[0], name=name)
-                ops.append(replace(op, results=(value,), place=at))
+                copy = replace(op, results=(value,))
+                ops.append(copy.with_place(at, _READ_ANYWHERE if op.structure else ""))
             continue
         if any(name in copies for name in op.operands):
             operands = tuple(
@@ -337,3 +389,13 @@ def _copy_sources(graph: Graph) -> Graph:
             op = op.with_values(operands, op.results)
         ops.append(op)
     return graph.with_ops(ops)
+
+
+def _is_anywhere(op: Op) -> bool:
+    """Whether each place that uses the value runs the op itself."""
+    if op.structure is not None:
+        return op.structure.anywhere
+    return op.kind == "constant" and not op.operands
+
+
+_READ_ANYWHERE = "each node reads the inputs that it uses: inputs are not sent"

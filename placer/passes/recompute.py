@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from placer import ops
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import declared_attrs, is_structural
+from placer.graph.kinds import declared_attrs
 from placer.ops.attributes import complete
 from placer.place import Place
 from placer.types import ResidualType, TensorType
@@ -31,19 +31,19 @@ def recompute(graph: Graph) -> Graph:
     for op in graph.ops:
         if op.is_gradient and op.operands[0] in part_of_residual:
             part_of_residual[op.operands[0]].backward.append(op)
-    recomputed_before: dict[int, list[Op]] = {}  # by the first gradient op of a part
-    recomputed: set[int] = set()
+    recomputed_before: dict[Op, list[Op]] = {}  # by the first gradient op of a part
+    recomputed: set[Op] = set()
     used_parts = [part for part in parts if part.backward and part.forward]
     for number, part in enumerate(used_parts, 1):
         needed = _needed_forward_ops(part)
-        recomputed.update(map(id, needed))
+        recomputed.update(needed)
         suffix = "again" if number == 1 else f"again.{number}"
         copies = list(_recomputed_ops(graph, part, needed, suffix))
-        recomputed_before[id(part.backward[0])] = copies
+        recomputed_before[part.backward[0]] = copies
     new_ops: list[Op] = []
     for op in graph.ops:
-        new_ops.extend(recomputed_before.get(id(op), ()))
-        if id(op) in recomputed:
+        new_ops.extend(recomputed_before.get(op, ()))
+        if op in recomputed:
             op = _without_residual(op)
         elif op.is_gradient and op.operands[0] in part_of_residual:
             names = part_of_residual[op.operands[0]].names
@@ -86,7 +86,7 @@ def _block_parts(graph: Graph) -> tuple[list[_BlockPart], dict[str, _BlockPart]]
 
 def _works_by_rows(graph: Graph, op: Op) -> bool:
     """Whether each row of the results depends on the same row of the operands only."""
-    if is_structural(op.kind):
+    if not op.is_computed:
         return False
     types = [graph.tensor_type(name) for name in op.operands]
     if not any(each.has_rows for each in types):
@@ -132,7 +132,8 @@ def _recomputed_ops(
             part.names[value.name] = _recomputed_name(value, suffix)
         operands = tuple(part.names.get(name, name) for name in op.operands)
         results = tuple(_renamed(v, part.names[v.name]) for v in op.results)
-        yield op.with_values(operands, results).with_attrs(again=True)
+        attrs = {**op.attrs, "again": True}
+        yield Op(op.kind, operands, results, attrs, op.place, op.source)
 
 
 def _renamed(value: Value, name: str) -> Value:

@@ -22,13 +22,7 @@ from placer.analysis.order import (
     loop_parts,
 )
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import (
-    COPIES,
-    MESSAGES,
-    is_computed,
-    is_once,
-    is_update_direction,
-)
+from placer.graph.kinds import StructuralKind
 
 
 def segment(graph: Graph) -> Graph:
@@ -46,34 +40,38 @@ def segment(graph: Graph) -> Graph:
         if not _is_fixed(op):
             # An operand from another place may have been moved to a later level.
             level = max((first, *(available_at[name] for name in op.operands)))
-            if op.kind not in COPIES:  # copies run as early as possible
+            if not _is_early(op):
                 busy = busy_levels.get((_worker(graph, op), repeated), ())
                 level = next((i for i in range(level, last) if i in busy), last)
         after = level + level_delay(graph, op)
         available_at.update((value.name, after) for value in op.results)
         device_number = 0
-        if is_computed(op):
+        if op.is_computed:
             device_number = device_numbers.setdefault(
                 graph.devices(op), len(device_numbers)
             )
         within = level, repeated, level_phase(graph, op), device_number
-        if part == LoopPart.INSIDE or is_computed(op):
+        if part == LoopPart.INSIDE or op.is_computed:
             op = op.with_attrs(segment=level)
-        timed.append((not is_once(op), part, within, op))
+        timed.append((not op.is_once, part, within, op))
     timed.sort(key=lambda entry: entry[:3])
     return graph.with_ops(op for *_, op in timed)
 
 
 def _is_fixed(op: Op) -> bool:
-    """Whether the op runs at its earliest level, because other nodes wait for it or its
-    table computes all its update directions at once."""
-    return op.kind in MESSAGES or is_update_direction(op.kind)
+    """Whether the op runs at its earliest level, whatever else runs there."""
+    return op.structure is not None and op.structure.level == "fixed"
+
+
+def _is_early(op: Op) -> bool:
+    """Whether the op runs as soon as its operands are there."""
+    return op.structure is not None and op.structure.level == "early"
 
 
 def _worker(graph: Graph, op: Op) -> object:
     """Return the key of `_busy_levels` for an op: a computed op should run when its
     devices have work, any other op when its nodes have work."""
-    return op.place if is_computed(op) else graph.nodes(op)
+    return op.place if op.is_computed else graph.nodes(op)
 
 
 def _busy_levels(
@@ -89,16 +87,21 @@ def _busy_levels(
     received: set[str] = set()  # values that messages carried, and copies of them
     for op, first, last in zip(graph.ops, earliest, latest, strict=True):
         uses_received = not received.isdisjoint(op.operands)
-        if is_computed(op):
+        if op.is_computed:
             repeated = graph.is_repeated(op)
             for worker in (op.place, graph.nodes(op)):
                 levels = busy_levels.setdefault((worker, repeated), set())
                 levels.update((first, last) if uses_received else (last,))
-        elif op.kind == "listen_and_serv" or (
-            uses_received and op.kind in (*COPIES, "assemble")
+        elif op.structure is not None and (
+            op.structure.receives or (uses_received and _passes_on(op.structure))
         ):
             received.update(value.name for value in op.results)
     return busy_levels
+
+
+def _passes_on(structure: StructuralKind) -> bool:
+    """Whether the results of such an op are its operands, elsewhere or joined."""
+    return structure.copies or not structure.allocates
 
 
 def _latest_levels(graph: Graph, earliest: Sequence[int]) -> list[int]:

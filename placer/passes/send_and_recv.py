@@ -1,6 +1,6 @@
 """send_and_recv: merge a worker's message to a heter node and the wait for the reply.
 
-A heter node runs blocks of ops for the workers. If a worker does nothing between the
+Needs segments. A heter node runs blocks of ops for the workers. If a worker does nothing between the
 message that starts a block and the reply, both become one `send_and_recv` op, at the
 position of the block in the worker's program.
 """
@@ -11,12 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_once
+from placer.graph.kinds import LevelPhase
 from placer.place import HETER, WORKER
-
-_NON_WAITING = frozenset({"send", "record", "cut", "store"})
-"""Ops that a worker can run between the request and the reply: they wait for
-nothing."""
 
 
 def send_and_recv(graph: Graph) -> Graph:
@@ -73,9 +69,9 @@ def _find_reply(graph: Graph, position: int, send: Op) -> _Pair | None:
         op = graph.ops[i]
         if workers.isdisjoint(graph.nodes(op)):
             continue
-        if is_once(op) != is_once(send):
+        if op.is_once != send.is_once:
             return None  # in an evaluation only one of them runs for every batch
-        if op.kind in _NON_WAITING:
+        if _runs_last(op):
             between.append(i)
             continue
         is_reply = (
@@ -85,6 +81,17 @@ def _find_reply(graph: Graph, position: int, send: Op) -> _Pair | None:
         )
         return _Pair(position, i, tuple(between)) if is_reply else None
     return None
+
+
+def _runs_last(op: Op) -> bool:
+    """Whether the op only uses what its level has computed, so that a worker can run it
+    before the request as well as after it."""
+    structure = op.structure
+    return (
+        structure is not None
+        and structure.phase >= LevelPhase.EXIT
+        and structure.update is None
+    )
 
 
 def _depends_on(graph: Graph, edge: int, request: int) -> bool:

@@ -32,7 +32,7 @@ def slice_parameters(graph: Graph) -> Graph:
     """Run the pass."""
     placements = _place_blocks(graph)
     if not placements:
-        return _without_optimizers(graph)
+        return graph
     assembled = _assembled_parameters(graph, placements)
     assembled_of: dict[str, list[tuple[str, Place]]] = defaultdict(list)
     for (parameter, _), name_and_place in assembled.items():
@@ -64,12 +64,11 @@ def slice_parameters(graph: Graph) -> Graph:
                 if value.name in value_placements:
                     placement = value_placements[value.name]
                     ops.extend(_cuts(graph, ops[-1], value, placement))
-    return _without_optimizers(graph.with_ops(ops))
+    return graph.with_ops(ops)
 
 
 def _place_blocks(graph: Graph) -> dict[str, Placement]:
     """Return the blocks of every parameter whose optimizer is on servers."""
-    optimizer_ops = {op.attrs["group"]: op for op in graph.of_kind("optimizer")}
     updates = [
         op
         for op in graph.ops
@@ -80,7 +79,7 @@ def _place_blocks(graph: Graph) -> dict[str, Placement]:
     groups: dict[tuple[Place, str], list[Op]] = defaultdict(list)
     for op in updates:
         assert op.place is not None
-        settings = optimizer_ops[op.attrs["group"]].attrs.get("slicing", {})
+        settings = graph.optimizers[op.attrs["group"]].attrs.get("slicing", {})
         groups[op.place, repr(settings)].append(op)
     placements: dict[str, Placement] = {}
     stored = stored_bytes(graph)
@@ -91,7 +90,7 @@ def _place_blocks(graph: Graph) -> dict[str, Placement]:
         groups, key=lambda key: len(graph.cluster.nodes(key[0])) > 1
     ):
         group = groups[place, settings_text]
-        settings = optimizer_ops[group[0].attrs["group"]].attrs.get("slicing", {})
+        settings = graph.optimizers[group[0].attrs["group"]].attrs.get("slicing", {})
         placements |= _dispatch(graph, place, group, settings, stored, load)
     return {op.operands[0]: placements[op.operands[0]] for op in updates}
 
@@ -102,7 +101,7 @@ def _unsliced_load(
     """Return the bytes that each server stores of parameters without an update there:
     these are not sliced."""
     load: Counter[str] = Counter()
-    for op in graph.of_kind("parameter"):
+    for op in graph.parameters:
         if op.place is not None and op.place.node == SERVER and op.name not in updated:
             for node in graph.nodes(op):
                 load[node] += stored[op.name]
@@ -175,7 +174,7 @@ def _assembled_parameters(
             continue
         user_places: dict[str, list[Place]] = defaultdict(list)
         for op in graph.uses.get(parameter, ()):
-            if not is_optimizer_part(op.kind) and op.kind != "store":
+            if op.is_computed and not is_optimizer_part(op.kind):
                 assert op.place is not None
                 at = graph.cluster.host_memory(op.place)
                 user_places[str(op.place.node)].append(at)
@@ -213,14 +212,23 @@ def _parameter_ops(
 ) -> Iterator[Op]:
     """Yield the blocks of a parameter, and an `assemble` for each node kind that uses
     it."""
+    whole = op.result.type
+    assert isinstance(whole, TensorType)
     for block, at in placement:
-        bounds = (
-            {} if len(placement) == 1 else {"start": block.start, "stop": block.stop}
+        part = (
+            {
+                "whole": op.name,
+                "shape": whole.sizes(1),
+                "start": block.start,
+                "stop": block.stop,
+            }
+            if len(placement) > 1
+            else {}
         )
         yield replace(
             op,
             results=(Value(block.name, _block_type(block, op.result)),),
-            attrs={**op.attrs, **bounds},
+            attrs={**op.attrs, **part},
             place=at,
         )
     for name, place in assembled:
@@ -306,7 +314,3 @@ def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op
     if any(part.place != place for part in squares):
         place = first_node_place(graph.cluster, place)
     return replace(op, operands=tuple(part.name for part in squares), place=place)
-
-
-def _without_optimizers(graph: Graph) -> Graph:
-    return graph.with_ops(op for op in graph.ops if op.kind != "optimizer")

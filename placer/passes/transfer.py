@@ -17,19 +17,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from placer.analysis.levels import LevelItem, compute_levels, delay_and_group
-from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op, Value
-from placer.graph.kinds import is_conversion, is_once
+from placer.analysis.levels import LevelItem, compute_levels, level_group
+from placer.graph.graph import Graph, Op, Value
+from placer.graph.kinds import is_conversion
 from placer.layouts.conversions import is_local
 from placer.passes.place import first_node_place
 from placer.place import Place
 
 
-def transfer(graph: Graph, first_edge: int = 1) -> Graph:
-    """Run the pass. Edges are numbered from `first_edge`."""
+def transfer(graph: Graph) -> Graph:
+    """Run the pass."""
     items = _lower_conversions(graph)
     levels = compute_levels([_level_item(item) for item in items])
-    return _merge_messages(graph, items, levels, first_edge)
+    return _merge_messages(graph, items, levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Transfer:
 
     @property
     def once(self) -> bool:
-        return is_once(self.conversion)
+        return self.conversion.is_once
 
 
 def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
@@ -106,9 +106,9 @@ def _transfers(
 def _level_item(item: Op | _Transfer) -> LevelItem:
     if isinstance(item, _Transfer):
         return LevelItem((item.operand.name,), (item.result.name,), 1)
-    delay, group = delay_and_group(item)
-    delay += item.kind in MICROBATCH_REDUCTIONS.values()
-    return LevelItem(item.operands, [v.name for v in item.results], delay, group)
+    delay = 0 if item.structure is None else item.structure.delay
+    results = [value.name for value in item.results]
+    return LevelItem(item.operands, results, delay, level_group(item))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +123,7 @@ class _EdgeKey:
 
 
 def _merge_messages(
-    graph: Graph,
-    items: Sequence[Op | _Transfer],
-    levels: Sequence[int],
-    first_edge: int,
+    graph: Graph, items: Sequence[Op | _Transfer], levels: Sequence[int]
 ) -> Graph:
     """Merge transfers between the same places at the same level into one message, and
     sort all ops by level."""
@@ -139,9 +136,9 @@ def _merge_messages(
             key = _EdgeKey(item.once, level, repeated, item.origin, item.target)
             edges.setdefault(key, []).append(item)
         else:
-            timed.append((not is_once(item), level, 1, item))
+            timed.append((not item.is_once, level, 1, item))
     order = sorted(edges, key=lambda e: (not e.once, e.level))
-    for number, key in enumerate(order, first_edge):
+    for number, key in enumerate(order, graph.first_edge):
         send, listen = _messages(number, key, edges[key])
         timed.append((not key.once, key.level, 2, send))
         timed.append((not key.once, key.level + 1, 0, listen))

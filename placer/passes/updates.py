@@ -24,7 +24,7 @@ def update_ops(graph: Graph, minimize: Op, trained: Sequence[Op]) -> Iterator[Op
 
     Raises GraphError if both `train` and an optimizer clip gradients.
     """
-    optimizer_ops = {op.attrs["group"]: op for op in graph.of_kind("optimizer")}
+    optimizer_ops = graph.optimizers
     clips = {
         group: op.attrs["clip"]
         for group, op in optimizer_ops.items()

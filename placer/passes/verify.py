@@ -17,15 +17,7 @@ from placer.analysis.layout_rules import (
 )
 from placer.errors import PlacerError
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import (
-    COPIES,
-    MESSAGES,
-    TRAINING_DIRECTIVES,
-    conversion_kind,
-    is_computed,
-    is_conversion,
-    is_update,
-)
+from placer.graph.kinds import conversion_kind, is_conversion, is_update
 from placer.layouts import Layout
 from placer.passes.verify_types import VerifierCache, check_types, verification_error
 
@@ -81,10 +73,10 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
 
 def _check_directives(graph: Graph) -> None:
     updated = {op.attrs["group"] for op in graph.ops if is_update(op.kind)}
-    for op in graph.of_kind(*TRAINING_DIRECTIVES):
-        if op.kind == "minimize":
-            raise verification_error(op, "minimize is not differentiated")
-        if op.attrs["group"] not in updated:
+    for op in graph.of_kind("minimize"):
+        raise verification_error(op, "minimize is not differentiated")
+    for group, op in graph.optimizers.items():
+        if group not in updated:
             raise verification_error(op, "the optimizer updates no parameter")
 
 
@@ -114,7 +106,7 @@ def _check_layouts(graph: Graph, form: GraphForm, cache: VerifierCache) -> None:
         if converts:
             _check_conversion(graph, op)
         may_cross_nodes = converts and form < GraphForm.TRANSFERRED
-        if may_cross_nodes or op.kind in TRAINING_DIRECTIVES:
+        if may_cross_nodes:
             continue
         for name in op.operands:
             producer = producers[name]
@@ -123,7 +115,7 @@ def _check_layouts(graph: Graph, form: GraphForm, cache: VerifierCache) -> None:
             nodes, source_nodes = graph.nodes(op), graph.nodes(producer)
             if nodes == source_nodes:
                 continue
-            if op.kind == "accumulate" or converts or op.kind in MESSAGES:
+            if op.kind == "accumulate" or converts or _is_message(op):
                 if not set(source_nodes) & set(nodes):
                     raise verification_error(op, f"'{name}' is on no node of the op")
                 continue
@@ -131,7 +123,7 @@ def _check_layouts(graph: Graph, form: GraphForm, cache: VerifierCache) -> None:
                 raise verification_error(
                     op, f"'{name}' is on {source_nodes}, not on {nodes}"
                 )
-        if is_computed(op) and not converts:
+        if op.is_computed and not converts:
             have = [layouts[name] for name in op.operands]
             gives = [layouts[value.name] for value in op.results]
             _check_signature(op, have, gives, _signature(graph, op, layouts, cache))
@@ -186,25 +178,42 @@ def _check_conversion(graph: Graph, op: Op) -> None:
 
 
 def _check_messages(graph: Graph) -> None:
-    """Check that every message is sent once, and afterwards received once."""
+    """Check that every message is sent once, and afterwards received once. A reply is
+    sent after the op that waits for it."""
     sent: dict[int, Op] = {}
+    replies: dict[int, Op] = {}  # the op that waits for a message sent later
     received: set[int] = set()
     for op in graph.ops:
-        if op.kind not in MESSAGES:
-            continue
-        edge = op.attrs["edge"]
-        if op.kind == "send":
-            if edge in sent:
-                raise verification_error(op, f"edge {edge} is sent twice")
-            sent[edge] = op
-            continue
-        if edge not in sent or edge in received:
-            raise verification_error(op, f"no message of edge {edge} is in flight")
-        received.add(edge)
-        _check_pair(graph, sent[edge], op)
+        sends, receives = op.sent_edge, op.received_edge
+        if sends is not None:
+            if sends in sent:
+                raise verification_error(op, f"edge {sends} is sent twice")
+            sent[sends] = op
+            if sends in replies:
+                _check_pair(graph, op, replies[sends])
+                received.add(sends)
+            if receives is not None:
+                replies[receives] = op
+        elif receives is not None:
+            if receives not in sent or receives in received:
+                message = f"no message of edge {receives} is in flight"
+                raise verification_error(op, message)
+            received.add(receives)
+            _check_pair(graph, sent[receives], op)
     for edge, op in sent.items():
         if edge not in received:
             raise verification_error(op, f"edge {edge} is never received")
+    for edge, op in replies.items():
+        if edge not in sent:
+            raise verification_error(op, f"no reply of edge {edge} is sent")
+
+
+def _is_message(op: Op) -> bool:
+    return op.structure is not None and (op.structure.sends or op.structure.receives)
+
+
+def _copies(op: Op) -> bool:
+    return op.structure is not None and op.structure.copies
 
 
 def _check_devices(graph: Graph) -> None:
@@ -212,7 +221,7 @@ def _check_devices(graph: Graph) -> None:
     for op in graph.ops:
         devices = graph.devices(op)
         for name in op.operands:
-            if op.kind not in COPIES and devices_of[name] != devices:
+            if not _copies(op) and devices_of[name] != devices:
                 raise verification_error(
                     op, f"'{name}' is on {devices_of[name]}, not on {devices}"
                 )
@@ -220,7 +229,8 @@ def _check_devices(graph: Graph) -> None:
 
 
 def _check_pair(graph: Graph, send: Op, listen: Op) -> None:
-    if send.attrs["to"] != listen.place or listen.attrs["from"] != send.place:
+    origin = listen.attrs.get("from", listen.attrs.get("to"))
+    if send.attrs["to"] != listen.place or origin != send.place:
         raise verification_error(
             listen, f"the message goes from {send.place} to {send.attrs['to']}"
         )

@@ -10,17 +10,7 @@ from placer import ops
 from placer.analysis.layout_rules import LayoutSignature
 from placer.errors import GraphError, OpError
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import (
-    COPIES,
-    MESSAGES,
-    MICROBATCH_CONVERSIONS,
-    SOURCES,
-    TRAINING_DIRECTIVES,
-    declared_attrs,
-    is_conversion,
-    is_update,
-    is_update_direction,
-)
+from placer.graph.kinds import KINDS, check_equal_types, declared_attrs, is_conversion
 from placer.ops import attributes
 from placer.ops.attributes import complete
 from placer.types import ResidualType, TensorType, ValueType
@@ -87,7 +77,7 @@ def check_types(graph: Graph, cache: VerifierCache) -> None:
                 raise verification_error(op, f"'{value.name}' is defined twice")
             defined[value.name] = result_type
         kind = op.kind
-        if kind in _UNCHECKED:
+        if kind in KINDS and KINDS[kind].infer is None:
             continue
         # -1 is no number of a type: it separates operands and results.
         key = (kind, attrs_number(op.attrs), *operand_types, -1, *result_types)
@@ -99,10 +89,6 @@ def check_types(graph: Graph, cache: VerifierCache) -> None:
         if key not in valid:
             _check_op(graph, op)
             valid.add(key)
-
-
-_UNCHECKED = SOURCES | TRAINING_DIRECTIVES | MESSAGES | {"record"}
-"""Kinds whose result types do not follow from their operands."""
 
 
 def _check_op(graph: Graph, op: Op) -> None:
@@ -141,26 +127,20 @@ def _result_types(
 
     Raises GraphError if the operands do not fit the op.
     """
-    kind = op.kind
     if op.is_gradient:
         return _gradient_types(graph, op, operand_types)
+    structure = op.structure
     tensors = [_require_tensor(op, i, each) for i, each in enumerate(operand_types)]
-    if kind == "store":
-        _require_equal_types(op, tensors, 2)
-        return []
-    if kind == "cut":
-        return [_cut_type(op, tensors)]
-    if kind == "assemble":
-        return [_assemble_type(op, tensors)]
-    if kind in COPIES or kind in MICROBATCH_CONVERSIONS:
-        return list(operand_types)
-    if is_conversion(kind):
-        _require_equal_types(op, tensors, 1)
-        return [tensors[0]]
-    if is_update(kind) or is_update_direction(kind):
-        _require_equal_types(op, tensors[:2], 2)
-        return [tensors[0]]
-    return _declared_types(op, tensors)
+    try:
+        if structure is not None:
+            assert structure.infer is not None
+            return list(structure.infer(op, tensors))
+        if is_conversion(op.kind):
+            check_equal_types(op, tensors, 1)
+            return [*tensors]
+        return _declared_types(op, tensors)
+    except OpError as error:
+        raise verification_error(op, error.message) from error
 
 
 def _require_tensor(op: Op, index: int, value_type: ValueType) -> TensorType:
@@ -171,48 +151,14 @@ def _require_tensor(op: Op, index: int, value_type: ValueType) -> TensorType:
     return value_type
 
 
-def _require_equal_types(op: Op, tensors: list[TensorType], count: int) -> None:
-    """Check that an op has `count` operands, all of the same type."""
-    if len(tensors) != count:
-        raise verification_error(
-            op, f"{op.kind} takes {count} operands, not {len(tensors)}"
-        )
-    for name, tensor in zip(op.operands, tensors, strict=False):
-        if tensor != tensors[0]:
-            raise verification_error(
-                op, f"'{op.operands[0]}' is {tensors[0]} and '{name}' is {tensor}"
-            )
-
-
-def _cut_type(op: Op, tensors: list[TensorType]) -> TensorType:
-    _require_equal_types(op, tensors, 1)
-    start, stop = op.attrs["start"], op.attrs["stop"]
-    if not 0 <= start < stop <= tensors[0].numel():
-        raise verification_error(op, f"{tensors[0]} has no elements {start} to {stop}")
-    return TensorType(tensors[0].dtype, (stop - start,))
-
-
-def _assemble_type(op: Op, tensors: list[TensorType]) -> TensorType:
-    whole = op.result.type
-    assert isinstance(whole, TensorType)
-    numel = sum(tensor.numel() for tensor in tensors)
-    if numel != whole.numel() or any(each.dtype != whole.dtype for each in tensors):
-        raise verification_error(
-            op, f"the blocks have {numel} elements and do not form {whole}"
-        )
-    return whole
-
-
 def _declared_types(op: Op, tensors: list[TensorType]) -> list[ValueType]:
-    try:
-        declaration = ops.find(op.kind)
-        attrs = complete(declaration, declared_attrs(op.attrs))
-        attributes.check_types(declaration, attrs)
-        expected: list[ValueType] = [*declaration.infer(tensors, attrs)]
-        if len(op.results) == len(expected) + 1:
-            expected.append(ResidualType(tuple(declaration.residuals(tensors, attrs))))
-    except OpError as error:
-        raise verification_error(op, error.message) from error
+    """Return the result types by the declaration of a computed op."""
+    declaration = ops.find(op.kind)
+    attrs = complete(declaration, declared_attrs(op.attrs))
+    attributes.check_types(declaration, attrs)
+    expected: list[ValueType] = [*declaration.infer(tensors, attrs)]
+    if len(op.results) == len(expected) + 1:
+        expected.append(ResidualType(tuple(declaration.residuals(tensors, attrs))))
     return expected
 
 

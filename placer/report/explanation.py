@@ -16,8 +16,7 @@ from placer.build.plan import (
     TableBlock,
 )
 from placer.errors import PlacerError, nearest
-from placer.graph.graph import MICROBATCH_REDUCTIONS, Graph, Op, Value
-from placer.graph.kinds import COPIES
+from placer.graph.graph import Graph, Op, Value
 from placer.graph.text import print_op
 from placer.layouts import Layout
 from placer.layouts.partition import row_shards
@@ -235,7 +234,8 @@ def _copies(graph: Graph, names: set[str]) -> set[str]:
     while pending:
         name = pending.pop()
         for user in graph.uses.get(name, ()):
-            if user.kind in COPIES or user.kind in MICROBATCH_REDUCTIONS.values():
+            structure = user.structure
+            if structure and (structure.copies or structure.reduces):
                 copy = user.results[user.operands.index(name)].name
                 copies.add(copy)
                 pending.append(copy)

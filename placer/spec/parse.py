@@ -182,7 +182,14 @@ def _model(
         cluster = to_single_process(cluster)
         ops = [replace(op, place=None) for op in ops]
     return Model(
-        graph=Graph(name, cluster, rows.train.batch, tuple(ops), microbatches),
+        graph=Graph(
+            name,
+            cluster,
+            rows.train.batch,
+            tuple(ops),
+            microbatches,
+            rows.eval.batch if rows.eval is not None else None,
+        ),
         inputs={key: type_ for key, type_ in typed.items() if type_ is not None},
         train=rows.train,
         eval=rows.eval,

@@ -18,7 +18,7 @@ from placer.build.plan import read_plan
 from placer.command.cli import commands, main
 from placer.errors import RunError
 from placer.graph.text import parse_graph, parse_graphs
-from placer.passes import PASS_NAMES
+from placer.passes import PASSES
 from placer.report import server_tables
 from placer.report.outcome import crowding_note
 from placer.resources import find_file
@@ -258,11 +258,12 @@ PASSES_OF_BOTH_GRAPHS = (
     "transfer",
     "memcpy",
     "segment",
+    "send_and_recv",
 )
 """The passes that run on the graph of a step and on the graph of an evaluation."""
 
 
-@pytest.mark.parametrize("name", PASS_NAMES)
+@pytest.mark.parametrize("name", PASSES)
 def test_print_after_prints_only_the_graph_on_stdout(
     run_command: RunCommand, tmp_path: Path, name: str
 ) -> None:
@@ -279,7 +280,8 @@ def test_the_help_and_the_error_for_a_typo_name_the_passes(
     run_command: RunCommand, tmp_path: Path
 ) -> None:
     result = run_command("compile", "--help")
-    assert f"{', '.join(PASS_NAMES[:-1])} or {PASS_NAMES[-1]}." in " ".join(
+    *names, last = PASSES
+    assert f"{', '.join(names)} or {last}." in " ".join(
         result.out.split()
     )
     result = run_command(

@@ -9,28 +9,9 @@ from pathlib import Path
 import pytest
 
 from placer.graph.text import parse_graph, print_graph
-from placer.passes import SHARED_PASSES, STEP_PASSES
-from placer.passes.evaluate import evaluate
-from placer.passes.train import train
-from placer.passes.verify import GraphForm, verify
+from placer.passes import PASSES
+from placer.passes.verify import verify
 
-PASSES = {name: (apply, stage) for name, apply, stage in (*SHARED_PASSES, *STEP_PASSES)}
-PASSES["train"] = (train, GraphForm.PLACED)
-PASSES["evaluate"] = (lambda graph: evaluate(graph, 4), GraphForm.PLACED)
-NEEDS = {
-    "differentiate": GraphForm.WRITTEN,
-    "recompute": GraphForm.LAID_OUT,
-    "place": GraphForm.DIFFERENTIATED,
-    "partial_sums": GraphForm.PLACED,
-    "slice": GraphForm.PLACED,
-    "layout": GraphForm.PLACED,
-    "train": GraphForm.PLACED,
-    "evaluate": GraphForm.PLACED,
-    "transfer": GraphForm.LAID_OUT,
-    "microbatch": GraphForm.PLACED,
-    "memcpy": GraphForm.TRANSFERRED,
-    "segment": GraphForm.COPIED,
-}
 FOLDER = Path(__file__).parent / "cases"
 CASES = sorted(FOLDER.glob("*/*.txt"))
 
@@ -42,10 +23,10 @@ def test_the_pass_returns_the_second_graph(case):
     before, after = text.split("---\n")
     graph = parse_graph(before)
     assert print_graph(graph) == before
-    verify(graph, NEEDS[case.parent.name])
-    apply, stage = PASSES[case.parent.name]
-    result = apply(graph)
-    verify(result, stage)
+    tested = PASSES[case.parent.name]
+    verify(graph, tested.needs)
+    result = tested.run(graph)
+    verify(result, tested.gives)
     assert print_graph(result) == after
 
 

@@ -41,7 +41,7 @@ def test_the_block_starts_at_the_first_fc_and_ends_at_the_gradient_of_the_embedd
 ):
     _, graph = demo(tmp_path)
     ops = graph.ops_on("heter:0")
-    computed = [op for op in ops if is_computed(op) and op.kind != "constant"]
+    computed = [op for op in ops if op.is_computed and op.kind != "constant"]
     assert computed[0].name == "fc1"
     assert computed[-1].kind == "fc.grad"
     assert computed[-1].name == "embedding.grad"
@@ -62,7 +62,7 @@ def test_the_worker_has_a_send_and_recv_in_place_of_the_fc(tmp_path):
     assert str(request.attrs["to"]) == "/node:heter/cpu"
     (user,) = graph.uses[request.result.name]
     assert user.kind == "embedding.grad"
-    assert [op.kind for op in ops if not is_computed(op)] == [
+    assert [op.kind for op in ops if not op.is_computed] == [
         *("read", "listen_and_serv", "send_and_recv", "send")
     ]
     program = (tmp_path / "worker-0/program.py").read_text()
@@ -156,7 +156,7 @@ def between_workers_and_heter(graph):
     kinds = []
     for op in graph.ops_on("worker:0"):
         other = op.attrs.get("to", op.attrs.get("from"))
-        if is_computed(op):
+        if op.is_computed:
             kinds.append("computes")
         elif other is not None and other.node == "heter":
             kinds.append(op.kind)

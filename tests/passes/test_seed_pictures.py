@@ -9,7 +9,6 @@ from support.small_models import load_model, two_layers
 from placer.compiler import compile as compile_model
 from placer.compiler import lower_model
 from placer.graph.kinds import is_update
-from placer.passes.segment import is_computed
 from placer.resources import find_file
 from placer.spec import load
 
@@ -63,7 +62,7 @@ def test_a_worker_has_no_optimizer_and_ends_with_sends(nodes):
 def test_sends_replace_the_optimizer():
     single = step_of("seed_ctr", single_process=True)
     updates = [op for op in single.ops if is_update(op.kind)]
-    last = max(i for i, op in enumerate(single.ops) if is_computed(op))
+    last = max(i for i, op in enumerate(single.ops) if op.is_computed)
     assert all(single.ops.index(op) > last for op in updates)
     split = step_of("seed_ctr")
     sent = [
@@ -108,7 +107,7 @@ def test_a_server_updates_its_blocks_when_gradients_arrive(dispatch, servers):
     stored = 0
     for node in (f"ps:{i}" for i in range(servers)):
         ops = ops_of(graph, node)
-        assert not [op for op in ops if is_computed(op)]
+        assert not [op for op in ops if op.is_computed]
         parameters = [op for op in ops if op.kind == "parameter"]
         updates = [op for op in ops if is_update(op.kind)]
         assert [op.operands[0] for op in updates] == [op.name for op in parameters]

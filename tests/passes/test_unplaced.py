@@ -51,7 +51,7 @@ def test_the_first_node_kind_is_one_that_computes(single_process):
         second=None,
     )
     step, _ = lower_model(load_model(text, single_process=single_process))
-    computed = {str(op.place) for op in step.ops if is_computed(op)}
+    computed = {str(op.place) for op in step.ops if op.is_computed}
     assert computed == {"/node:worker/gpu"}
 
 
@@ -299,7 +299,7 @@ def test_an_incomplete_place_of_train_backward_is_completed():
 def test_a_single_process_ignores_train_backward():
     text = two_layers(nodes=GPUS, first=None, second=None, train=BACKWARD)
     step, _ = lower_model(load_model(text, single_process=True))
-    assert {str(op.place) for op in step.ops if is_computed(op)} == {"/node:worker/cpu"}
+    assert {str(op.place) for op in step.ops if op.is_computed} == {"/node:worker/cpu"}
 
 
 def test_the_plan_contains_why_an_op_is_with_its_gradient(tmp_path):
