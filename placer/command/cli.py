@@ -18,6 +18,7 @@ from placer.command.compile import compile_command
 from placer.command.console import echo
 from placer.command.explain import explain_command
 from placer.command.launch import launch_command
+from placer.command.opt import opt_command
 from placer.command.options import DEBUG, debug_option
 from placer.command.run import run_command
 from placer.command.show import show_command
@@ -61,6 +62,7 @@ for command in (
     run_command,
     schema_command,
     to_yaml_command,
+    opt_command,
 ):
     commands.add_command(command)
 

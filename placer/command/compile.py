@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from placer.graph.graph import Graph
 
 
-def _pass_names(
+def check_pass_names(
     context: click.Context, parameter: click.Parameter, names: Sequence[str]
 ) -> tuple[str, ...]:
     """Check the names of passes; import the compiler only if there are any."""
@@ -57,7 +57,7 @@ def _pass_names(
     "--print-after",
     multiple=True,
     metavar="PASS",
-    callback=_pass_names,
+    callback=check_pass_names,
     help="Print the graph after this pass: differentiate, place, partial_sums, slice, "
     "train, evaluate, microbatch, layout, recompute, transfer, memcpy, segment or "
     "send_and_recv. Can be repeated.",

@@ -17,7 +17,7 @@ import placer
 from placer.build.plan import read_plan
 from placer.command.cli import commands, main
 from placer.errors import RunError
-from placer.graph.text import parse_graph, parse_graphs
+from placer.graph.text import parse_graphs, print_op
 from placer.passes import PASSES
 from placer.report import server_tables
 from placer.report.outcome import crowding_note
@@ -276,14 +276,49 @@ def test_print_after_prints_only_the_graph_on_stdout(
     assert "digits: 4 programs" in result.err
 
 
+def test_opt_runs_passes_on_the_text_of_a_graph(
+    run_command: RunCommand, tmp_path: Path
+) -> None:
+    build = ("compile", DIGITS, "--out", tmp_path / "b")
+    placed = run_command(*build, "--print-after=place").out
+    sliced = run_command(*build, "--print-after=slice").out
+    graph = tmp_path / "placed.txt"
+    graph.write_text(placed)
+    result = run_command("opt", graph, "--pass=partial_sums", "--pass=slice")
+    assert (result.status, result.out) == (0, sliced)
+    assert run_command("opt", graph).out == placed
+
+
+def test_opt_refuses_a_graph_that_the_pass_does_not_take(
+    run_command: RunCommand, tmp_path: Path
+) -> None:
+    graph = tmp_path / "written.txt"
+    graph.write_text(
+        "graph @g nodes(worker: 1) batch(2) {\n  %a: float32[2] = parameter()\n}\n"
+    )
+    result = run_command("opt", graph, "--pass", "layout")
+    assert result.status == 2
+    assert "the op has no place:\n    %a: float32[2] = parameter()" in result.err
+    graph.write_text("graph @g {")
+    result = run_command("opt", graph)
+    assert result.status == 2
+    assert "written.txt:1:10: this is not the text of a graph" in result.err
+
+
+def test_opt_says_why(run_command: RunCommand, tmp_path: Path) -> None:
+    build = ("compile", DIGITS, "--out", tmp_path / "b")
+    graph = tmp_path / "graph.txt"
+    graph.write_text(run_command(*build, "--print-after=differentiate").out)
+    result = run_command("opt", graph, "--pass", "place", "--why")
+    assert "# a parameter is where its optimizer (adam) is" in result.out
+
+
 def test_the_help_and_the_error_for_a_typo_name_the_passes(
     run_command: RunCommand, tmp_path: Path
 ) -> None:
     result = run_command("compile", "--help")
     *names, last = PASSES
-    assert f"{', '.join(names)} or {last}." in " ".join(
-        result.out.split()
-    )
+    assert f"{', '.join(names)} or {last}." in " ".join(result.out.split())
     result = run_command(
         "compile", DIGITS, "--out", tmp_path / "b", "--print-after=plaec"
     )
@@ -500,7 +535,7 @@ def test_explain_a_parameter(run_command: RunCommand, build: Path) -> None:
 def test_explain_an_op(run_command: RunCommand, build: Path) -> None:
     lines = run_command("explain", build, "logits.grad").out.splitlines()
     graph = parse_graphs((build / "graph.txt").read_text())[0]
-    assert parse_graph_op(lines[0]) == graph.producers["logits.grad"]
+    assert lines[0] == print_op(graph.producers["logits.grad"])
     assert lines[1:4] == [
         "  written at digits.yaml:30:16",
         "  runs at /node:worker/cpu (worker:0, worker:1): "
@@ -508,11 +543,6 @@ def test_explain_an_op(run_command: RunCommand, build: Path) -> None:
         "  logits.grad is split: each node has its rows of the batch",
     ]
     assert lines[-1] == "  logits.grad is not sent between nodes"
-
-
-def parse_graph_op(line: str) -> object:
-    nodes = "nodes(worker: 2, ps: 2)"
-    return parse_graph(f"graph @g {nodes} batch(128) {{\n  {line}\n}}\n").ops[0]
 
 
 def test_explain_an_inserted_op(run_command: RunCommand, build: Path) -> None:

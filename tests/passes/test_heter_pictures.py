@@ -5,7 +5,6 @@ import pytest
 from support.small_models import load_model
 
 from placer.compiler import compile as compile_model
-from placer.graph.kinds import is_computed
 from placer.graph.text import parse_graphs
 
 DEMO = """\

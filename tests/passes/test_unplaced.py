@@ -5,7 +5,7 @@ from support.small_models import load_model, two_layers
 
 from placer.compiler import lower_model
 from placer.errors import GraphError
-from placer.graph.kinds import is_computed, is_update
+from placer.graph.kinds import is_update
 
 W, W0, W1 = "/node:worker/cpu", "/node:worker:0/cpu", "/node:worker:1/cpu"
 

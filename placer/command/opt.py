@@ -1,0 +1,52 @@
+"""The command `placer opt`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from placer.command.compile import check_pass_names
+from placer.command.console import echo
+from placer.command.options import debug_option
+
+
+@click.command("opt", short_help="Run passes of the compiler on the text of a graph.")
+@click.argument(
+    "graph",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+)
+@click.option(
+    "--pass",
+    "names",
+    multiple=True,
+    metavar="PASS",
+    callback=check_pass_names,
+    help="Run this pass, see `placer compile --help`. Can be repeated.",
+)
+@click.option("--why", is_flag=True, help="Say why a pass put an op where it is.")
+@debug_option
+def opt_command(graph: Path, names: tuple[str, ...], why: bool) -> None:
+    """Run passes on the text of graphs, verify the results and print them.
+
+    GRAPH is a file with graphs as `placer compile --print-after` prints them, or `-` for
+    standard input. Without --pass: verify and print them as they are.
+
+    \b
+      placer compile SPEC --out build/ --print-after place > graph.txt
+      placer opt graph.txt --pass partial_sums --pass slice
+    """
+    from placer.graph.text import parse_graphs, print_graph
+    from placer.passes import PASSES
+    from placer.passes.verify import GraphForm, verify
+
+    with click.open_file(str(graph), encoding="utf-8") as file:
+        text = file.read()
+    for each in parse_graphs(text, str(graph)):
+        result = each
+        verify(result, GraphForm.WRITTEN)
+        for name in names:
+            verify(result, PASSES[name].needs)
+            result = PASSES[name].run(result)
+            verify(result, PASSES[name].gives)
+        echo(print_graph(result, reasons=why))
