@@ -34,7 +34,7 @@ def step_costs(
 ) -> dict[str, Cost]:
     """Return the cost of a step for the first node of each class."""
     costs = {node: Cost() for node in node_classes.classes}
-    known: FlopsCache = {}
+    known = FlopsCache()
     for op in graph.ops:
         if is_conversion(op.kind) or (op.structure and not op.structure.update):
             continue
@@ -42,10 +42,12 @@ def step_costs(
         split = _is_split(graph, op)
         exchanged = op.kind in SCALES
         recomputed = op.attrs.get("again", False)
+        rows = graph.batch
         for i, node in enumerate(nodes):
             if node not in costs:
                 continue
-            rows = _count_rows(graph, op, i)
+            if split:
+                rows = _count_rows(graph, op, i)
             total, repeated = _step_flops(graph, op, rows, known)
             if exchanged:
                 costs[node].exchange += total
@@ -85,7 +87,7 @@ def find_repeated_ops(graph: Graph) -> list[RepeatedOp]:
     Leaves out repetition that the spec asks for (updates at several nodes, `remat`),
     and ops that use parameters only.
     """
-    known: FlopsCache = {}
+    known = FlopsCache()
     repeated_flops: dict[str, int] = {}
     for op in graph.ops:
         nodes = graph.nodes(op)
@@ -123,7 +125,9 @@ def task_cost(graph: Graph, op: Op, node: str, known: FlopsCache) -> int:
     That is one run for the first, largest microbatch, or for the whole batch if the op
     runs once a step.
     """
-    rows = _count_rows(graph, op, graph.nodes(op).index(node))
+    rows = graph.batch
+    if _is_split(graph, op):
+        rows = _count_rows(graph, op, graph.nodes(op).index(node))
     if graph.is_repeated(op) and _differs(graph, op):
         low, high = part_range(rows, 0, graph.microbatches)
         rows = high - low
@@ -138,9 +142,8 @@ def _is_split(graph: Graph, op: Op) -> bool:
 
 
 def _count_rows(graph: Graph, op: Op, index: int) -> int:
-    """The number of rows of a batch that the op's node of this index computes."""
-    if not _is_split(graph, op):
-        return graph.batch
+    """The number of rows of a batch that the op's node of this index computes, if each
+    node computes its own."""
     share = row_shard(graph.nodes(op), index, graph.cluster.workers)
     return share.num_rows(graph.batch)
 

@@ -8,9 +8,14 @@ from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs, is_update, is_update_direction
 from placer.ops.attributes import complete
 
-FlopsCache = dict[tuple[object, ...], int]
-"""Results of `op_flops`, by what they depend on: the kind of an op, its attributes, the
-types of its operands and the number of rows."""
+
+class FlopsCache:
+    """Results of `op_flops`: by op, and by what the FLOPs of an op depend on beside the
+    number of rows, so that equal ops share them."""
+
+    def __init__(self) -> None:
+        self.of_op: dict[Op, dict[int, int]] = {}
+        self.of_signature: dict[tuple[object, ...], dict[int, int]] = {}
 
 
 def op_flops(graph: Graph, op: Op, rows: int, cache: FlopsCache) -> int:
@@ -19,22 +24,36 @@ def op_flops(graph: Graph, op: Op, rows: int, cache: FlopsCache) -> int:
     The op is computed, an update or an update direction. Gradient ops are counted by
     the declaration of their forward op.
     """
+    by_rows = cache.of_op.get(op)
+    if by_rows is None:
+        by_rows = cache.of_op[op] = cache.of_signature.setdefault(
+            _signature(graph, op), {}
+        )
+    if rows not in by_rows:
+        by_rows[rows] = _compute_flops(graph, op, rows)
+    return by_rows[rows]
+
+
+def _signature(graph: Graph, op: Op) -> tuple[object, ...]:
+    forward = graph.producers[op.operands[0]] if op.is_gradient else op
+    attrs = declared_attrs(forward.attrs)
+    types = (graph.tensor_type(name) for name in forward.operands)
+    return op.kind, op.attrs.get("wrt", ()), repr(attrs) if attrs else "", *types
+
+
+def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
     if is_update_direction(op.kind):
         return 0  # the FLOPs that a rule declares include both phases; see below
     if is_update(op.kind):
         per_element = optimizers.find(op.kind).flops
         return per_element * graph.tensor_type(op.operands[0]).numel()
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
-    given_attrs = declared_attrs(forward.attrs)
-    wrt = op.attrs.get("wrt", ())
-    types = [graph.tensor_type(name) for name in forward.operands]
-    key = op.kind, rows, wrt, repr(given_attrs) if given_attrs else "", *types
-    if key not in cache:
-        declaration = ops.find(forward.kind)
-        local_types = [each.with_batch(graph.batch, rows) for each in types]
-        attrs = complete(declaration, given_attrs)
-        if op.is_gradient:
-            cache[key] = declaration.grad_flops(local_types, attrs, wrt)
-        else:
-            cache[key] = declaration.flops(local_types, attrs)
-    return cache[key]
+    declaration = ops.find(forward.kind)
+    types = [
+        graph.tensor_type(name).with_batch(graph.batch, rows)
+        for name in forward.operands
+    ]
+    attrs = complete(declaration, declared_attrs(forward.attrs))
+    if op.is_gradient:
+        return declaration.grad_flops(types, attrs, op.attrs.get("wrt", ()))
+    return declaration.flops(types, attrs)

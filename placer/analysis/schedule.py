@@ -149,7 +149,7 @@ class _Simulation:
         for node, tasks in self.tasks.items():
             first = self.node_classes.representative(node)
             if node == first:
-                cache: FlopsCache = {}
+                cache = FlopsCache()
                 self.work[node] = [self._work_of(node, task, cache) for task in tasks]
             else:
                 self.work[node] = [work.on(node) for work in self.work[first]]

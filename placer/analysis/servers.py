@@ -125,7 +125,7 @@ def _group_loads(
             forward_op = graph.producers[op.operands[0]]
             if forward_op in group_of_op:
                 with_gradients[op] = group_of_op[forward_op]
-    cache: FlopsCache = {}
+    cache = FlopsCache()
     loads: dict[int, Load] = {}
     for op in forward:
         if op in group_of_op:

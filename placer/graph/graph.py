@@ -55,6 +55,11 @@ class Op:
     place: Place | None = None
     source: Span | None = None
     why: str = ""
+    structure: StructuralKind | None = field(init=False, repr=False)
+    """The declaration of a structural op; None for a computed op."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "structure", KINDS.get(self.kind))
 
     @property
     def name(self) -> str:
@@ -70,14 +75,9 @@ class Op:
         return value
 
     @property
-    def structure(self) -> StructuralKind | None:
-        """The declaration of a structural op; None for a computed op."""
-        return KINDS.get(self.kind)
-
-    @property
     def is_computed(self) -> bool:
         """Whether the op is part of a jitted function."""
-        return self.kind not in KINDS
+        return self.structure is None
 
     @property
     def sent_edge(self) -> int | None:

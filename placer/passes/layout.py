@@ -127,6 +127,7 @@ def check_rows(graph: Graph) -> None:
     nearest batch sizes as the hint.
     """
     device_counts: dict[int, int] = {}  # by id(place)
+    checked: set[tuple[object, ...]] = set()
     for op in graph.ops:
         if _is_anywhere(op) and op.name not in graph.uses:
             continue  # users need the whole batch, and have a `read` of their own
@@ -137,6 +138,11 @@ def check_rows(graph: Graph) -> None:
             device_counts[id(op.place)] = devices
         for value in op.results:
             value_type = value.type
+            over = value.layout, value.microbatch_layout
+            key = id(value_type), over, id(op.place), op.is_computed
+            if key in checked:
+                continue
+            checked.add(key)
             has_rows = isinstance(value_type, TensorType) and value_type.has_rows
             device_parts = devices if op.is_computed and has_rows else 1
             splits: list[tuple[int, str]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from placer import ops
 from placer.analysis.layout_rules import LayoutSignature
 from placer.errors import GraphError, OpError
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import KINDS, check_equal_types, declared_attrs, is_conversion
+from placer.graph.kinds import check_equal_types, declared_attrs, is_conversion
 from placer.ops import attributes
 from placer.ops.attributes import complete
 from placer.types import ResidualType, TensorType, ValueType
@@ -55,37 +55,41 @@ class VerifierCache:
         return entry[0]
 
 
-def check_types(graph: Graph, cache: VerifierCache) -> None:
-    """Check that names are defined once, before their use, and that types are right.
+def check_names(graph: Graph) -> None:
+    """Check that names are defined once, before their use.
 
     Raises GraphError, with the text of the op, at the first violation.
     """
-    defined: dict[str, int] = {}  # the number of a value's type
-    forward: dict[str, tuple[int, ...]] = {}  # by residual: the forward op's types
-    number, valid, attrs_number = cache.type_number, cache.valid, cache.attrs_number
+    defined: set[str] = set()
     for op in graph.ops:
-        try:
-            operand_types = [defined[name] for name in op.operands]
-        except KeyError as error:
-            raise verification_error(
-                op, f"{error} is used before it is defined"
-            ) from None
-        results = op.results
-        result_types = [number(value.type) for value in results]
-        for value, result_type in zip(results, result_types, strict=True):
+        if not defined.issuperset(op.operands):
+            name = next(name for name in op.operands if name not in defined)
+            raise verification_error(op, f"'{name}' is used before it is defined")
+        for value in op.results:
             if value.name in defined:
                 raise verification_error(op, f"'{value.name}' is defined twice")
-            defined[value.name] = result_type
-        kind = op.kind
-        if kind in KINDS and KINDS[kind].infer is None:
+            defined.add(value.name)
+
+
+def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
+    """Check that the results of some ops have the types that declarations infer.
+
+    Raises GraphError, with the text of the op, at the first violation.
+    """
+    values, number, valid = graph.values, cache.type_number, cache.valid
+    for op in ops:
+        kind, structure = op.kind, op.structure
+        if structure is not None and structure.infer is None:
             continue
-        # -1 is no number of a type: it separates operands and results.
-        key = (kind, attrs_number(op.attrs), *operand_types, -1, *result_types)
-        if len(result_types) > 1 and isinstance(results[-1].type, ResidualType):
-            forward[results[-1].name] = (*operand_types, *result_types)
-        elif operand_types and op.is_gradient:
+        types = [values[name].type for name in op.operands]
+        types += [value.type for value in op.results]
+        if op.is_gradient and op.operands:
             # The types of a gradient op depend on those of its forward op, too.
-            key = (*key, *forward.get(op.operands[0], ()))
+            forward = graph.producers[op.operands[0]]
+            types += [values[name].type for name in forward.operands]
+            types += [value.type for value in forward.results]
+        shape = len(op.operands), len(op.results)
+        key = (kind, cache.attrs_number(op.attrs), shape, *map(number, types))
         if key not in valid:
             _check_op(graph, op)
             valid.add(key)
