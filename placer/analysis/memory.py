@@ -17,6 +17,7 @@ from placer.errors import SpecError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.model import Model
 from placer.layouts.partition import row_shard
+from placer.place import NodeId
 from placer.types import HALF_FLOATS, ITEM_BYTES, TensorType
 
 
@@ -228,7 +229,7 @@ def check_memory(plan: Plan, model: Model) -> None:
     The error points at that `memory` in the spec.
     """
     for node in plan.nodes:
-        kind = node.name.split(":")[0]
+        kind = NodeId(node.name).kind
         for device, needed in node.device_bytes.items():
             memory = model.memory.get((kind, device.split(":")[0]))
             if memory is not None and needed > memory.nbytes:

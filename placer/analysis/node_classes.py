@@ -24,7 +24,7 @@ class NodeClasses:
         graphs = tuple(graphs)
         # Nodes with equal signatures are one class: all features of a node, in order.
         signatures: dict[str, list[Hashable]] = {
-            node: [node.split(":")[0]] for node in graphs[0].cluster.all_nodes()
+            node: [node.kind] for node in graphs[0].cluster.all_nodes()
         }
         for graph in graphs:
             for number, nodes in enumerate(_node_tuples(graph)):

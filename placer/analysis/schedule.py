@@ -23,7 +23,7 @@ from placer.analysis.units import units_on
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion
-from placer.place import Location
+from placer.place import Location, NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,9 @@ def make_schedule(graph: Graph, policy: str) -> Schedule:
         for node in node_classes.classes
     }
     nodes = graph.cluster.all_nodes()
-    steps = {node: of_class[node_classes.representative(node)] for node in nodes}
+    steps: dict[str, NodeStep] = {
+        node: of_class[node_classes.representative(node)] for node in nodes
+    }
     simulation = _Simulation(graph, node_classes, steps, policy)
     simulation.run()
     tasks = {node: tuple(runs) for node, runs in simulation.runs.items()}
@@ -97,7 +99,7 @@ class _Work:
 
     def on(self, node: str) -> _Work:
         """Return the same work on another node of the class."""
-        number = int(node.partition(":")[2])
+        number = NodeId(node).number
         locations = frozenset(replace(each, node_id=number) for each in self.locations)
         return _Work(self.cost, self.devices, locations)
 
@@ -285,9 +287,9 @@ class _Simulation:
         locations: set[Location] = set()
         for op in computed or [*task.ops, *task.totals]:
             assert op.place is not None
-            kind, _, number = node.partition(":")
+            node_id = NodeId(node)
             op_locations = [
-                Location(kind, int(number), str(op.place.device), each)
+                Location(node_id.kind, node_id.number, str(op.place.device), each)
                 for each in graph.cluster.device_ids(op.place)
             ]
             cost = task_cost(graph, op, node, cache) if computed else 0

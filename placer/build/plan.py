@@ -21,7 +21,7 @@ from placer.errors import BuildError
 from placer.files.owners import check_folder
 from placer.layouts import Layout
 from placer.layouts.partition import RowShard
-from placer.place import WORKER
+from placer.place import WORKER, NodeId
 
 VERSION = 1
 FILE = "plan.json"
@@ -279,12 +279,23 @@ class Plan(PlanStruct, frozen=True):
         return sum(node.name.startswith(f"{WORKER}:") for node in self.nodes)
 
 
+def _encode_node(value: object) -> str:
+    if isinstance(value, NodeId):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
 def to_json(plan: Plan) -> str:
     """Return the text of plan.json: indented, with the fields in their declared order.
 
     Equal plans have equal text.
     """
-    return msgspec.json.format(msgspec.json.encode(plan), indent=1).decode() + "\n"
+    return (
+        msgspec.json.format(
+            msgspec.json.encode(plan, enc_hook=_encode_node), indent=1
+        ).decode()
+        + "\n"
+    )
 
 
 def json_schema() -> dict[str, Any]:

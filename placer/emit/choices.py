@@ -69,7 +69,7 @@ def _why_inserted(step: Graph, op: Op) -> str:
 def _idle(step: Graph) -> Iterator[Choice]:
     """Servers without blocks and ops."""
     nodes = step.cluster.all_nodes()
-    servers = [node for node in nodes if node.startswith(f"{SERVER}:")]
+    servers = [node for node in nodes if node.kind == SERVER]
     idle = [
         node
         for node in servers

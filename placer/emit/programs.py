@@ -46,7 +46,7 @@ def emit_programs(
         key = _program_key(node, graphs)
         if key not in known:
             known[key] = _emit_body(node, graphs, tables, schedule.task_names(node))
-        sharing.setdefault((node.split(":")[0], known[key]), []).append(node)
+        sharing.setdefault((node.kind, known[key]), []).append(node)
     hooks = ", ".join(["step", "evaluate"][: len(graphs)])
     files: dict[str, str] = {}
     of_node: dict[str, str] = {}
@@ -58,8 +58,8 @@ def emit_programs(
         else:
             path = _shared_path(kind, files)
             files[path] = f"{_docstring(_plural(kind, 2), graph, body)}\n{body}"
-            for node in nodes:
-                files[program_path(node)] = _emit_starter(node, path, graph)
+            for each in nodes:
+                files[program_path(each)] = _emit_starter(each, path, graph)
         of_node.update((node, path) for node in nodes)
     return Programs(files, of_node)
 

@@ -15,7 +15,7 @@ from typing import Any
 from placer.errors import Span
 from placer.graph.kinds import KINDS, StructuralKind
 from placer.layouts import Layout
-from placer.place import Cluster, Place
+from placer.place import Cluster, NodeId, Place
 from placer.types import ResidualType, TensorType, ValueType
 
 
@@ -246,7 +246,7 @@ class Graph:
             raise TypeError(f"'{name}' is a residual, not a tensor")
         return value_type
 
-    def nodes(self, op: Op) -> tuple[str, ...]:
+    def nodes(self, op: Op) -> tuple[NodeId, ...]:
         """Return the nodes (`worker:0`, …) of a placed op, in the order of its
         place."""
         entry = self._nodes.get(id(op.place))
@@ -256,7 +256,7 @@ class Graph:
         return entry[0]
 
     @cached_property
-    def _nodes(self) -> dict[int, tuple[tuple[str, ...], Place]]:
+    def _nodes(self) -> dict[int, tuple[tuple[NodeId, ...], Place]]:
         """Nodes by `id(place)`. An entry references its place, so that the id stays
         valid. The key is not the place itself, because hashing a place costs more than
         the lookup, and `nodes` is called often."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from placer.place import HETER
+from placer.place import HETER, NodeId
 
 RowRange = tuple[int, int]
 """The rows [low, high)."""
@@ -81,7 +81,7 @@ def row_shard(nodes: Sequence[str], index: int, workers: int) -> RowShard:
 
 def _follows_workers(nodes: Sequence[str], workers: int) -> bool:
     """Whether the nodes are heter nodes, which have the rows of their workers."""
-    return bool(workers) and nodes[0].startswith(f"{HETER}:")
+    return bool(workers) and NodeId(nodes[0]).kind == HETER
 
 
 class PartitionedNodes:

@@ -77,7 +77,7 @@ def _copy(
     if value.layout == "R":
         user_nodes = {node for user in users for node in graph.nodes(user)}
         nodes = tuple(node for node in nodes if node in user_nodes)
-    ids = tuple(int(node.rpartition(":")[2]) for node in nodes)
+    ids = tuple(node.number for node in nodes)
     target = users[0].place
     place = Place(op.place.node, ids, target.device, target.device_ids)
     direction = _direction(graph, op.place, devices)

@@ -1,7 +1,7 @@
 """The place language: which nodes and devices an op runs on."""
 
 from placer.place.cluster import Cluster
-from placer.place.nodes import CPU, HETER, SERVER, WORKER, Location, NodeKind
+from placer.place.nodes import CPU, HETER, SERVER, WORKER, Location, NodeId, NodeKind
 from placer.place.place import Place
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "WORKER",
     "Cluster",
     "Location",
+    "NodeId",
     "NodeKind",
     "Place",
 ]

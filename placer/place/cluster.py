@@ -9,7 +9,7 @@ from functools import lru_cache
 from placer.errors import PlaceError, Span
 from placer.place.check import check_place, find_kind
 from placer.place.ids import Ids, ids_suffix
-from placer.place.nodes import CPU, ONE_CPU, SERVER, WORKER, Location, NodeKind
+from placer.place.nodes import CPU, ONE_CPU, SERVER, WORKER, Location, NodeId, NodeKind
 from placer.place.place import Place
 
 
@@ -86,7 +86,7 @@ class Cluster:
             _require_parts(place, device=True, span=span)
         return _resolve(self, place)
 
-    def nodes(self, place: Place) -> tuple[str, ...]:
+    def nodes(self, place: Place) -> tuple[NodeId, ...]:
         """Return the distinct nodes of a place, in order, as `worker:0`.
 
         Raises PlaceError if the place has no node, or one that the cluster does not
@@ -115,10 +115,10 @@ class Cluster:
         """
         return _host_memory(self, place)
 
-    def all_nodes(self) -> tuple[str, ...]:
+    def all_nodes(self) -> tuple[NodeId, ...]:
         """Return every node, in the order of declaration, as `worker:0`."""
         return tuple(
-            f"{kind.name}:{number}"
+            NodeId.of(kind.name, number)
             for kind in self.kinds
             for number in range(kind.count)
         )
@@ -181,12 +181,12 @@ def _resolve(cluster: Cluster, place: Place) -> tuple[Location, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _nodes(cluster: Cluster, place: Place) -> tuple[str, ...]:
+def _nodes(cluster: Cluster, place: Place) -> tuple[NodeId, ...]:
     node = Place(_require_parts(place, device=False).node, place.node_ids)
     check_place(cluster.kinds, node, None)
     assert node.node is not None
     ids = _all_ids(node.node_ids, cluster.kind(node.node).count)
-    return tuple(f"{node.node}:{number}" for number in ids)
+    return tuple(NodeId.of(node.node, number) for number in ids)
 
 
 @lru_cache(maxsize=1024)

@@ -24,6 +24,36 @@ HETER = "heter"
 """The node kind of heter workers, which compute for workers and read no rows."""
 
 
+class NodeId(str):
+    """The id of a node: its kind and its number.
+
+    It is the text `worker:0`, as in plans, messages and errors, so it can be a key
+    beside ids that were read from a file.
+
+    Example:
+        >>> node = NodeId.of("worker", 3)
+        >>> node, node.kind, node.number
+        ('worker:3', 'worker', 3)
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, kind: str, number: int) -> NodeId:
+        """Return the id of a node of a kind."""
+        return cls(f"{kind}:{number}")
+
+    @property
+    def kind(self) -> str:
+        """The name of the node's kind: `worker`, `ps` or `heter`."""
+        return self.partition(":")[0]
+
+    @property
+    def number(self) -> int:
+        """The number of the node among those of its kind."""
+        return int(self.partition(":")[2])
+
+
 @dataclass(frozen=True, slots=True)
 class NodeKind:
     """The nodes of one name: their number, and the devices that each of them has.
@@ -90,9 +120,9 @@ class Location:
     device_id: int
 
     @property
-    def node_name(self) -> str:
+    def node_name(self) -> NodeId:
         """The node, such as `worker:0`."""
-        return f"{self.node}:{self.node_id}"
+        return NodeId.of(self.node, self.node_id)
 
     def __str__(self) -> str:
         return f"/node:{self.node_name}/{self.device}:{self.device_id}"

@@ -179,7 +179,7 @@ def _layouts(graph: Graph, op: Op, value: Value) -> Iterator[str]:
     nodes = graph.nodes(op)
     if value.layout is not None and len(nodes) > 1:
         yield f"  {value.name} is {LAYOUT_TEXTS[value.layout]}"
-        if value.layout == "S" and nodes[0].startswith(f"{HETER}:"):
+        if value.layout == "S" and nodes[0].kind == HETER:
             pairs = zip(nodes, row_shards(nodes, graph.cluster.workers), strict=True)
             for node, share in pairs:
                 workers = ", ".join(f"worker:{i}" for i in share.part_indices)
