@@ -11,12 +11,20 @@ import re
 import textwrap
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 WIDTH = 100
 INDENT = "    "
 _CONSTRUCTED = re.compile(r"(\w+=\w+)\(([\w.*\[\], ]+)\)\Z")
 """An argument such as `h1=Fc(h1_w, h1_b)`."""
+
+
+class Line(NamedTuple):
+    """A line of a program, and what an error there is about: the name of a function of
+    the program, then names of ops of the spec."""
+
+    text: str
+    about: tuple[str, ...] = ()
 
 
 def literal(value: Any) -> str:

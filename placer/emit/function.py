@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from placer import ops
 from placer.analysis.units import LoweredGraph, Unit
 from placer.emit.bundles import Bundle, Stars, collapse, stars_of
-from placer.emit.code import INDENT, format_call, format_def, format_return, literal
+from placer.emit.code import (
+    INDENT,
+    Line,
+    format_call,
+    format_def,
+    format_return,
+    literal,
+)
 from placer.emit.names import Scope, root
+from placer.emit.roles import spec_op
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import (
     COPIES,
@@ -54,7 +62,7 @@ class Function:
     numbers of rows."""
 
     name: str
-    lines: tuple[str, ...]
+    lines: tuple[Line, ...]
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     static: tuple[str, ...] = ()
@@ -97,8 +105,9 @@ def function(
         for variable, values in outputs.saved.items()
         if any(root(scope.expression_of(value)) == variable for value in values)
     ]
-    body = [f"{INDENT}{variable} = ops.Saved()" for variable in saved]
-    body += [line for statement in statements for line in statement.lines]
+    body = [Line(f"{INDENT}{variable} = ops.Saved()", (name,)) for variable in saved]
+    for op, statement in zip(unit.ops, statements, strict=True):
+        body += [Line(text, (name, spec_op(graph, op))) for text in statement.lines]
     gathered = {v for _, values in outputs.gradients.values() for v in values.values()}
     plain = dict.fromkeys(
         scope.expression_of(value) for value in unit.outputs if value not in gathered
@@ -117,16 +126,18 @@ def function(
             scope.bind(of_member[member], expression)
     if not results and len(ends) == 1:
         bundle_name, made = ends[0]
-        body += format_call([], f"return {bundle_name}", made, 1)
+        returned = format_call([], f"return {bundle_name}", made, 1)
     else:
         for variable, (bundle_name, made) in zip(outputs.gradients, ends, strict=True):
-            body += format_call([variable], bundle_name, made, 1)
+            built = format_call([variable], bundle_name, made, 1)
+            body += [Line(line, (name,)) for line in built]
         results += outputs.gradients
         returned = format_return(results, 1)
-        if len(results) == 1 and body[-1].startswith(f"{INDENT}{results[0]} = "):
-            body[-1] = body[-1].replace(f"{results[0]} = ", "return ", 1)
+        if len(results) == 1 and body[-1].text.startswith(f"{INDENT}{results[0]} = "):
+            text, about = body.pop()
+            body.append(Line(text.replace(f"{results[0]} = ", "return ", 1), about))
             returned = []
-        body += returned
+    body += [Line(line, (name,)) for line in returned]
     results = results or [*outputs.gradients]
     needed = {count for statement in statements if statement.counts}
     needed |= {size for statement in statements if statement.sizes}
@@ -142,7 +153,7 @@ def function(
     head = (
         f"@functools.partial(jax.jit, {', '.join(options)})" if options else "@jax.jit"
     )
-    lines = [head, *format_def(name, parameters), *body]
+    lines = [*map(Line, [head, *format_def(name, parameters)]), *body]
     return Function(name, tuple(lines), arguments, tuple(results), static)
 
 

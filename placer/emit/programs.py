@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
 from placer.build.plan import Table
 from placer.emit.bundles import Bundles
+from placer.emit.code import Line
 from placer.emit.function import Function, has_row_indices
 from placer.emit.names import Names
 from placer.emit.roles import parameter_of
@@ -21,11 +22,13 @@ class Programs:
     """The node programs of a build.
 
     `files` are their texts, by path in the build folder; `of_node` is the path of the
-    program that each node runs.
+    program that each node runs. `about` says for lines of programs what an error there
+    is about, by path and number: a function, then ops of the spec.
     """
 
     files: Mapping[str, str]
     of_node: Mapping[str, str]
+    about: Mapping[str, Mapping[int, tuple[str, ...]]]
 
 
 def emit_programs(
@@ -40,8 +43,8 @@ def emit_programs(
     `worker/program.py`. Each of them also gets `worker-0/program.py`, which a user can
     start.
     """
-    known: dict[object, str] = {}
-    sharing: dict[tuple[str, str], list[str]] = {}  # nodes, by their kind and text
+    known: dict[object, tuple[Line, ...]] = {}
+    sharing: dict[tuple[str, tuple[Line, ...]], list[str]] = {}  # nodes, by their kind
     for node in graph.cluster.all_nodes():
         key = _program_key(node, graphs)
         if key not in known:
@@ -50,18 +53,24 @@ def emit_programs(
     hooks = ", ".join(["step", "evaluate"][: len(graphs)])
     files: dict[str, str] = {}
     of_node: dict[str, str] = {}
-    for (kind, body), nodes in sharing.items():
+    about: dict[str, dict[int, tuple[str, ...]]] = {}
+    for (kind, lines), nodes in sharing.items():
+        body = "\n".join(line.text for line in lines)
         if len(nodes) == 1:
             path = program_path(nodes[0])
             head = _docstring(nodes[0], graph, body)
             files[path] = f"{head}\n{body}{_emit_main(hooks)}"
         else:
             path = _shared_path(kind, files)
-            files[path] = f"{_docstring(_plural(kind, 2), graph, body)}\n{body}"
+            head = _docstring(_plural(kind, 2), graph, body)
+            files[path] = f"{head}\n{body}"
             for node in nodes:
                 files[program_path(node)] = _emit_starter(node, path, graph)
         of_node.update((node, path) for node in nodes)
-    return Programs(files, of_node)
+        first = len(head.splitlines()) + 1
+        numbered = enumerate(lines, first)
+        about[path] = {i: line.about for i, line in numbered if line.about}
+    return Programs(files, of_node, about)
 
 
 def _shared_path(kind: str, used: Container[str]) -> str:
@@ -106,11 +115,11 @@ def _emit_body(
     graphs: Sequence[LoweredGraph],
     tables: Mapping[str, Sequence[Table]],
     task_names: Sequence[str],
-) -> str:
+) -> tuple[Line, ...]:
     names = Names(_modules(node, graphs))
     bundles = _bundles(node, graphs, tables, names)
     functions: list[Function] = []
-    bodies: list[list[str]] = []
+    bodies: list[list[Line]] = []
     for lowered in graphs:
         emitted, body = emit_hook(
             node, lowered, names, tables[node], bundles, task_names
@@ -118,21 +127,20 @@ def _emit_body(
         functions += emitted
         bodies.append(body)
     imports = [*bundles.imports]
-    if any(each.lines[0].startswith("@functools") for each in functions):
+    if any(each.lines[0].text.startswith("@functools") for each in functions):
         imports.insert(0, "import functools")
-    lines = ["", *imports, *[""] * bool(imports)]
-    lines += ["from placer import runtime  # first: before jax loads", ""]
+    head = ["", *imports, *[""] * bool(imports)]
+    head += ["from placer import runtime  # first: before jax loads", ""]
     if functions:
-        lines += ["import jax", "", "from placer import ops", ""]
+        head += ["import jax", "", "from placer import ops", ""]
     if names.modules:
-        lines += [*(_import(*each) for each in names.modules.items()), ""]
+        head += [*(_import(*each) for each in names.modules.items()), ""]
     if bundles.lines:
-        lines += [*bundles.lines, ""]
-    for each in functions:
-        lines += ["", *each.lines, ""]
-    for body in bodies:
-        lines += ["", *body, ""]
-    return "\n".join(lines)
+        head += [*bundles.lines, ""]
+    lines = [*map(Line, head)]
+    for body in [*([*each.lines] for each in functions), *bodies]:
+        lines += [Line(""), *body, Line("")]
+    return tuple(lines)
 
 
 def _bundles(
@@ -217,10 +225,3 @@ def _title(owner: str, graph: Graph) -> str:
 def _plural(name: str, count: int) -> str:
     word = {"ps": "server"}.get(name, name)
     return word if count == 1 else f"{word}s"
-
-
-def op_sources(graph: Graph) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the name of each op, with the file, line and column that defines it."""
-    for op in graph.ops:
-        if op.source is not None:
-            yield op.name, op.source.file, op.source.line, op.source.column

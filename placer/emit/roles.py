@@ -25,6 +25,19 @@ def origin(graph: Graph, name: str) -> tuple[Op, int]:
             return op, index
 
 
+def spec_op(graph: Graph, op: Op) -> str:
+    """Return the name of the op in the spec that an op of the graph belongs to.
+
+    It is that of the forward op for a gradient op, of the composite for one of its
+    parts, of the op that computes the value for an op that sends or stores one. The ops
+    of an optimizer, which has no name, keep their own.
+    """
+    if is_optimizer_part(op.kind):
+        return op.name
+    name = op.operands[0] if op.is_gradient or not op.results else op.name
+    return name.partition(".")[0]
+
+
 def parameter_of(graph: Graph, name: str) -> str | None:
     """The parameter, or block of one, that a value is a copy of."""
     if name not in graph.producers:

@@ -14,6 +14,7 @@ from placer.emit import notes
 from placer.emit.bundles import Bundle, Bundles, Stars, collapse
 from placer.emit.code import (
     INDENT,
+    Line,
     add_comment,
     format_call,
     format_del,
@@ -23,7 +24,7 @@ from placer.emit.code import (
 from placer.emit.function import Function, Outputs, cotangent_literal, function
 from placer.emit.kept import Kept, variables_in
 from placer.emit.names import Names, Scope
-from placer.emit.roles import differentiated, parameter_of
+from placer.emit.roles import differentiated, parameter_of, spec_op
 from placer.emit.titles import titles
 from placer.graph.graph import MICROBATCH_REDUCTIONS, Op
 from placer.graph.kinds import (
@@ -43,7 +44,7 @@ def emit_hook(
     tables: Sequence[Table],
     bundles: Bundles,
     turns: Sequence[str],
-) -> tuple[list[Function], list[str]]:
+) -> tuple[list[Function], list[Line]]:
     """The functions that the node jits in a lowered, and the lines of what calls them."""
     writer = _Writer(lowered, node, names, tables, bundles)
     if lowered.graph.microbatches > 1:
@@ -51,17 +52,12 @@ def emit_hook(
     else:
         lines = writer.batches()
     writer.scope.close()
-    return writer.functions, [_head(lowered), *(lines or _nothing(node))]
+    return writer.functions, [Line(writer.head), *(lines or _nothing(node))]
 
 
-def _head(lowered: LoweredGraph) -> str:
-    name = "evaluate" if lowered.evaluating else "step"
-    return f"def {name}(node: runtime.Node) -> None:"
-
-
-def _nothing(node: str) -> list[str]:
+def _nothing(node: str) -> list[Line]:
     nothing = "this server stores no block" if node.startswith("ps") else "no ops"
-    return [f'{INDENT}"""Nothing to do: {nothing}."""']
+    return [Line(f'{INDENT}"""Nothing to do: {nothing}."""')]
 
 
 class _Writer:
@@ -77,6 +73,11 @@ class _Writer:
     ) -> None:
         self.lowered, self.graph, self.node = lowered, lowered.graph, node
         self.units = lowered.units_on(node)
+        self.name = "evaluate" if lowered.evaluating else "step"
+        self.head = f"def {self.name}(node: runtime.Node) -> None:"
+        self.causes: dict[str, tuple[int, tuple[str, ...]]] = {}
+        """The function that computed a value, by its order, with what an error in it is
+        about."""
         self.scope = Scope(names)
         self.bundles = bundles
         self.functions: list[Function] = []
@@ -114,52 +115,88 @@ class _Writer:
 
     # The order of the statements.
 
-    def batches(self) -> list[str]:
+    def batches(self) -> list[Line]:
         """A step, or an evaluation with its loop over batches."""
-        lines: list[str] = []
+        lines: list[Line] = []
         depth = 1
         looped = self.lowered.evaluating and any(not unit.once for unit in self.units)
         for unit in self.units:
             if looped and depth == 1 and not unit.once:
-                lines.append(f"{INDENT}for _ in node.batches():")
+                lines.append(self._line(f"{INDENT}for _ in node.batches():"))
                 depth, self.part = 2, 1
             lines += self._unit(unit, depth)
         return lines
 
-    def microbatches(self, turns: Sequence[str]) -> list[str]:
+    def _line(self, text: str) -> Line:
+        """A line that belongs to no op."""
+        return Line(text, (self.name,))
+
+    def microbatches(self, turns: Sequence[str]) -> list[Line]:
         """A step whose tasks run for one microbatch after the other."""
         step = split_into_tasks(self.graph, self.units)
         lines = self._task(step.before, 1)
         if step.tasks:
-            lines += wrap_words(f"{INDENT}# ", turns)
-            lines.append(f"{INDENT}for task in node.microbatches():")
+            lines += map(Line, wrap_words(f"{INDENT}# ", turns))
+            lines.append(self._line(f"{INDENT}for task in node.microbatches():"))
         bodies = [self._task(task, 3) for task in step.tasks]
         repeated = [task.repeated for task in step.tasks]
-        kept = Kept([b if r else [] for b, r in zip(bodies, repeated, strict=True)])
+        texts = [[line.text for line in body] for body in bodies]
+        kept = Kept([t if r else [] for t, r in zip(texts, repeated, strict=True)])
         for i, task in enumerate(step.tasks):
             head = "if" if i == 0 else "elif"
-            lines.append(f"{INDENT * 2}{head} task == {literal(task.name)}:")
-            body = kept.loads(i, 3) + bodies[i] + kept.saves(i, 3)
-            lines += body or [f"{INDENT * 3}pass  # the results are the operands"]
-            if task.repeated and (assigned := variables_in(body)[0]):
-                lines += format_del(assigned, 3)  # frees the memory of this microbatch
+            lines.append(
+                self._line(f"{INDENT * 2}{head} task == {literal(task.name)}:")
+            )
+            body = [*map(self._line, kept.loads(i, 3)), *bodies[i]]
+            body += map(self._line, kept.saves(i, 3))
+            nothing = f"{INDENT * 3}pass  # the results are the operands"
+            lines += body or [self._line(nothing)]
+            assigned = variables_in([line.text for line in body])[0]
+            if task.repeated and assigned:  # frees the memory of this microbatch
+                lines += map(self._line, format_del(assigned, 3))
         return lines + self._task(step.after, 1)
 
-    def _task(self, task: Task, depth: int) -> list[str]:
+    def _task(self, task: Task, depth: int) -> list[Line]:
         self.part += 1
-        lines = self._totals(task.totals, depth) if task.totals else []
+        lines: list[Line] = []
+        if task.totals:
+            about = self._about(task.totals)
+            lines += [Line(text, about) for text in self._totals(task.totals, depth)]
         for unit in task.units:
             lines += self._unit(unit, depth)
         return lines
 
-    def _unit(self, unit: Unit, depth: int) -> list[str]:
+    def _unit(self, unit: Unit, depth: int) -> list[Line]:
         if unit.computed:
             lines = self._computed(unit, depth)
+            names = [spec_op(self.graph, op) for op in unit.ops]
+            about = self.titles[id(unit)], *names
+            number = len(self.emitted)
+            self.causes |= dict.fromkeys(unit.outputs, (number, about))
         else:
             lines = self._structural(unit, depth)
+            about = self._about(unit.ops)
         self.assigned |= {value.name for op in unit.ops for value in op.results}
         self.emitted |= {id(op) for op in unit.ops}
-        return [*lines, *self._constructed(unit, depth)]
+        lines += self._constructed(unit, depth)
+        return [Line(text, about) for text in lines]
+
+    def _about(self, ops: Sequence[Op]) -> tuple[str, ...]:
+        """What an error in the statement of structural ops is about.
+
+        A jitted function computes in the background: its error is raised where one of
+        its results is read first.
+        """
+        causes = [self.causes[n] for op in ops for n in op.operands if n in self.causes]
+        if not causes:
+            if ops[0].kind == "parameter":  # those of a whole table
+                return (self.name,)
+            return self.name, spec_op(self.graph, ops[0])
+        for op in ops:
+            if op.kind != "send_and_recv":  # which returns what another node computes
+                results = (value.name for value in op.results)
+                self.causes |= dict.fromkeys(results, max(causes))
+        return max(causes)[1]
 
     # Bundles.
 
