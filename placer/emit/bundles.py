@@ -80,7 +80,7 @@ class Bundle:
 
 
 class Bundles:
-    """The bundles of one program, and the lines that format_def their classes."""
+    """The bundles of one program, and the lines that define their classes."""
 
     def __init__(self, graph: Graph, names: Names) -> None:
         self._graph = graph

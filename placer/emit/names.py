@@ -17,13 +17,6 @@ RESERVED = frozenset(
 )
 
 
-CONVERSION_SUFFIXES = CONVERSION_KINDS
-"""The suffixes that conversions add to a value's name.
-
-Left out of Python names: in the program of one node, the converted value is the value.
-"""
-
-
 class Names:
     """The names of one program. A value has the same name in all of its functions.
 
@@ -44,12 +37,13 @@ class Names:
             name = self._names[value] = self.new_name(_readable(value))
         return name
 
-    def new_name(self, wish: str) -> str:
-        """Return `wish`, or the first of `wish_2`, `wish_3`, … that is unused."""
-        assert _LEGAL.match(wish), wish
-        name, i = wish, 2
+    def new_name(self, proposal: str) -> str:
+        """Return the proposal, or if it is used, the first unused name of `proposal_2`,
+        `proposal_3` and so on."""
+        assert _LEGAL.match(proposal), proposal
+        name, i = proposal, 2
         while name in self._used:
-            name, i = f"{wish}_{i}", i + 1
+            name, i = f"{proposal}_{i}", i + 1
         self._used.add(name)
         return name
 
@@ -59,16 +53,15 @@ class Names:
 
     @classmethod
     def of_fields(cls) -> Names:
-        """Return the names of a class's fields: only keywords, and the methods of
-        tuples, are reserved."""
+        """Return the names of the fields of one namedtuple, where only keywords and the
+        methods of tuples are reserved."""
         names = cls()
         names._used = {*keyword.kwlist, *keyword.softkwlist, "count", "index"}
         return names
 
 
 class Scope:
-    """The Python expressions of values in one phase: a variable, a field of one, or a
-    number."""
+    """The Python expressions of values in one hook: variables, their fields, numbers."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -90,14 +83,14 @@ class Scope:
         values = self._values.get(expression, ())
         return [v for v in values if self._expressions[v] == expression]
 
-    def new_variable(self, wish: str) -> str:
-        """Return a variable that is unused in this phase, `wish` if possible."""
-        variable = self._names.new_name(wish)
+    def new_variable(self, proposal: str) -> str:
+        """Return a variable that is unused in this hook, the proposal if possible."""
+        variable = self._names.new_name(proposal)
         self._variables.append(variable)
         return variable
 
     def close(self) -> None:
-        """Allow other phases to use the same variables."""
+        """Allow other hooks to use the same variables."""
         self._names.release(self._variables)
 
     @property
@@ -118,7 +111,8 @@ def root(expression: str) -> str | None:
 
 def _readable(value: str) -> str:
     parts = value.split(".")
-    parts = [parts[0], *(part for part in parts[1:] if part not in CONVERSION_SUFFIXES)]
+    # In the program of one node, a converted value has the name of the value itself.
+    parts = [parts[0], *(part for part in parts[1:] if part not in CONVERSION_KINDS)]
     if "grad" in parts[1:]:
         at = parts.index("grad", 1)
         parts = ["d", *parts[:at], *parts[at + 1 :]]

@@ -1,4 +1,5 @@
-"""What a value is to a model: a parameter, a gradient, an activation; whose it is."""
+"""What a value of the graph is in the model: a parameter, a gradient, an activation;
+and of which op of the spec."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from placer.graph.kinds import COPIES, is_conversion, is_optimizer_part
 
 
 def origin(graph: Graph, name: str) -> tuple[Op, int]:
-    """The op that computes, reads or stores a value, and which result of it the value is:
-    copies, messages and changes of layout are followed back."""
+    """Return the op that first computes or reads a value, and the index of the value in
+    its results: copies, messages and conversions are followed back."""
     while True:
         op = graph.producers[name]
         index = graph.result_indices[name]
@@ -39,20 +40,21 @@ def spec_op(graph: Graph, op: Op) -> str:
 
 
 def parameter_of(graph: Graph, name: str) -> str | None:
-    """The parameter, or block of one, that a value is a copy of."""
+    """Return the parameter, or the block of one, that a value is a copy of; None for any
+    other value."""
     if name not in graph.producers:
-        return None  # of a forward op that this graph does without
+        return None  # of a forward op that is not in this graph
     op, _ = origin(graph, name)
     if op.kind == "parameter":
         return op.name
-    if op.kind == "assemble":  # the whole parameter, of its blocks
+    if op.kind == "assemble":  # the whole parameter, from its blocks
         block = parameter_of(graph, op.operands[0])
         return None if block is None else block.rsplit(".block", 1)[0]
     return None
 
 
 def differentiated(graph: Graph, name: str) -> str | None:
-    """The value that a value is the gradient of."""
+    """Return the value that a gradient is the cotangent of; None for other values."""
     op, index = origin(graph, name)
     if op.kind == "cut":
         return differentiated(graph, op.operands[0])
@@ -67,7 +69,7 @@ def differentiated(graph: Graph, name: str) -> str | None:
 
 
 def describe(graph: Graph, names: Sequence[str]) -> str:
-    """What a message carries, in words: "parameters", "activations and gradients"."""
+    """Return what values are, in words: "parameters", "activations and gradients"."""
     return " and ".join(dict.fromkeys(_word(graph, name) for name in names))
 
 

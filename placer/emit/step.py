@@ -1,8 +1,7 @@
-"""What a node does in one lowered, a statement for each unit: `step` or `evaluate`."""
+"""The hooks of a program, `step` and `evaluate`: a statement for each unit of a node."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from placer.analysis.streamed_updates import find_streamed_updates
@@ -25,7 +24,7 @@ from placer.emit.function import Function, Outputs, cotangent_literal, function
 from placer.emit.kept import Kept, variables_in
 from placer.emit.names import Names, Scope
 from placer.emit.roles import differentiated, parameter_of, spec_op
-from placer.emit.titles import titles
+from placer.emit.titles import name_functions
 from placer.graph.graph import MICROBATCH_REDUCTIONS, Op
 from placer.graph.kinds import (
     COPIES,
@@ -45,7 +44,8 @@ def emit_hook(
     bundles: Bundles,
     turns: Sequence[str],
 ) -> tuple[list[Function], list[Line]]:
-    """The functions that the node jits in a lowered, and the lines of what calls them."""
+    """Return the jitted functions of a node's step or evaluation, and the lines of the
+    hook that calls them."""
     writer = _Writer(lowered, node, names, tables, bundles)
     if lowered.graph.microbatches > 1:
         lines = writer.microbatches(turns)
@@ -61,7 +61,7 @@ def _nothing(node: str) -> list[Line]:
 
 
 class _Writer:
-    """Writes the statements of one lowered, in order."""
+    """Writes the statements of one hook, in order."""
 
     def __init__(
         self,
@@ -108,10 +108,7 @@ class _Writer:
         self.streamed = find_streamed_updates(lowered.graph, node, tables)
         self.streams = {id(op) for ops in self.streamed.values() for op in ops}
         self.awaited = self._parameters()
-        self.titles = {
-            unit: names.new_name(re.sub(r"\W", "_", title))
-            for unit, title in titles(self.units, lowered.evaluating).items()
-        }
+        self.titles = name_functions(self.units, names, evaluating=lowered.evaluating)
 
     # The order of the statements.
 
@@ -546,7 +543,7 @@ class _Writer:
         if id(op) in self.streams:
             return []
         edge = op.attrs["edge"]
-        note = notes.received(self.graph, self.graph.sends[edge], op)
+        note = notes.received(self.graph, self.graph.sends[edge])
         return add_comment(self._received(op, depth, "node.receive", [str(edge)]), note)
 
     def _send(self, op: Op, depth: int) -> list[str]:
@@ -560,7 +557,7 @@ class _Writer:
 
     def _send_and_recv(self, op: Op, depth: int) -> list[str]:
         edge, back = op.attrs["edge"], op.attrs["back"]
-        reply = notes.received(self.graph, self.graph.sends[back], op)
+        reply = notes.received(self.graph, self.graph.sends[back])
         note = f"{notes.sent(self.graph, op)}; {reply}"
         values = self._arguments([self._sent_from(name) for name in op.operands])
         targets = self._targets([value.name for value in op.results])
@@ -623,11 +620,11 @@ class _Writer:
         )
 
     def _keyword(self, expression: str, values: Sequence[str]) -> str:
-        """What a total is called: its variable, or where it is a field, as one word."""
+        """Return the name of a total: its variable, or its field as one word."""
         return expression.replace(".", "_") if len(values) == 1 else expression
 
     def _totals(self, totals: Sequence[Op], depth: int) -> list[str]:
-        """What microbatches have made together."""
+        """The results of all microbatches."""
         total_of = {op.operands[0]: op.name for op in totals}
         targets, named = [], []
         for expression, values in self._grouped(self._in_order(total_of)):
@@ -666,7 +663,7 @@ class _Writer:
             given = [taken[1] for taken in operands]
             ratios, lines = self._of_table(table, given, "ratios", depth)
             lines += format_call([], "node.update_by", [name, ratios], depth)
-            return add_comment(lines, notes.update(table))
+            return add_comment(lines, notes.updated(table))
         gradients, lines = self._of_table(table, given, "g", depth)
         arguments = [name, gradients]
         scales = [
@@ -680,7 +677,7 @@ class _Writer:
             arguments.append(f"scale=({', '.join(scales)})")
         if is_update(op.kind):
             lines += format_call([], "node.update", arguments, depth)
-            return add_comment(lines, notes.update(table))
+            return add_comment(lines, notes.updated(table))
         bundle = self.bundles.of_table[table.name]
         names = [each.name for each in in_order]
         of_member = dict(zip(bundle.members, names, strict=True))
@@ -691,8 +688,10 @@ class _Writer:
     def _streamed(self, table: Table, depth: int) -> list[str]:
         listens = self.streamed[table.name]
         edges = [str(listen.attrs["edge"]) for listen in listens]
-        sources = dict.fromkeys(notes.at(listen.attrs["from"]) for listen in listens)
-        note = f"{notes.update(table)}: gradients from {', '.join(sources)}, as they arrive"
+        sources = dict.fromkeys(
+            notes.short_place(listen.attrs["from"]) for listen in listens
+        )
+        note = f"{notes.updated(table)}: gradients from {', '.join(sources)}, as they arrive"
         lines = format_call([], "node.apply", [literal(table.name), *edges], depth)
         return add_comment(lines, note)
 
