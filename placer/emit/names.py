@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from placer.graph.kinds import CONVERSION_KINDS
 
@@ -23,17 +23,24 @@ class Names:
     The value `h1.w` is called `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
     `modules` are the modules of the spec that the program imports. Each keeps its name,
     or gets a number after it if the program itself uses the name.
+
+    Attributes:
+        conventions: those of the names with a meaning that the program uses: variables
+            such as `p` and `g`, and `d_x` for gradients.
     """
 
     def __init__(self, modules: Iterable[str] = ()) -> None:
         self._used: set[str] = set(RESERVED)
         self._names: dict[str, str] = {}
+        self.conventions: set[str] = set()
         self.modules = {module: self.new_name(module) for module in modules}
 
     def name_of(self, value: str) -> str:
         """Return the name of a value; the first call chooses it."""
         name = self._names.get(value)
         if name is None:
+            if _is_gradient(value):
+                self.conventions.add("d_x")
             name = self._names[value] = self.new_name(_readable(value))
         return name
 
@@ -60,60 +67,15 @@ class Names:
         return names
 
 
-class Scope:
-    """The Python expressions of values in one hook: variables, their fields, numbers."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-        self._expressions: dict[str, str] = {}
-        self._values: dict[str, list[str]] = {}
-        self._variables: list[str] = []
-
-    def expression_of(self, value: str) -> str:
-        """Return the expression of a value."""
-        return self._expressions.get(value) or self._names.name_of(value)
-
-    def bind(self, value: str, expression: str) -> None:
-        """Set the expression of a value."""
-        self._expressions[value] = expression
-        self._values.setdefault(expression, []).append(value)
-
-    def values_of(self, expression: str) -> list[str]:
-        """Return the values that are bound to an expression."""
-        values = self._values.get(expression, ())
-        return [v for v in values if self._expressions[v] == expression]
-
-    def new_variable(self, proposal: str) -> str:
-        """Return a variable that is unused in this hook, the proposal if possible."""
-        variable = self._names.new_name(proposal)
-        self._variables.append(variable)
-        return variable
-
-    def close(self) -> None:
-        """Allow other hooks to use the same variables."""
-        self._names.release(self._variables)
-
-    @property
-    def modules(self) -> Mapping[str, str]:
-        """The names of the spec's modules."""
-        return self._names.modules
-
-
-def root(expression: str) -> str | None:
-    """Return the variable of an expression; None for a number.
-
-    >>> root("p.h1.w"), root("g_h1[0]"), root("1.0")
-    ('p', 'g_h1', None)
-    """
-    name = re.split(r"[.\[]", expression, maxsplit=1)[0]
-    return name if name.isidentifier() else None
-
-
 def _readable(value: str) -> str:
-    parts = value.split(".")
     # In the program of one node, a converted value has the name of the value itself.
-    parts = [parts[0], *(part for part in parts[1:] if part not in CONVERSION_KINDS)]
-    if "grad" in parts[1:]:
+    first, *others = value.split(".")
+    parts = [first, *(part for part in others if part not in CONVERSION_KINDS)]
+    if _is_gradient(value):
         at = parts.index("grad", 1)
         parts = ["d", *parts[:at], *parts[at + 1 :]]
     return "_".join(parts)
+
+
+def _is_gradient(value: str) -> bool:
+    return "grad" in value.split(".")[1:]

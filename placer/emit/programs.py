@@ -9,8 +9,9 @@ from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
 from placer.build.plan import Table
 from placer.emit.bundles import Bundles
-from placer.emit.code import Line
-from placer.emit.function import Function, has_row_indices
+from placer.emit.code import About, Line
+from placer.emit.computed import has_row_indices
+from placer.emit.function import Function
 from placer.emit.names import Names
 from placer.emit.roles import parameter_of
 from placer.emit.step import emit_hook
@@ -26,9 +27,9 @@ class Programs:
     is about, by path and number: a function, then ops of the spec.
     """
 
-    files: Mapping[str, str]
-    of_node: Mapping[str, str]
-    about: Mapping[str, Mapping[int, tuple[str, ...]]]
+    files: dict[str, str]
+    of_node: dict[str, str]
+    about: dict[str, Mapping[int, About]]
 
 
 def emit_programs(
@@ -43,34 +44,44 @@ def emit_programs(
     `worker/program.py`. Each of them also gets `worker-0/program.py`, which a user can
     start.
     """
-    known: dict[object, tuple[Line, ...]] = {}
-    sharing: dict[tuple[str, tuple[Line, ...]], list[str]] = {}  # nodes, by their kind
+    known: dict[object, _Body] = {}
+    sharing: dict[tuple[str, str], tuple[_Body, list[str]]] = {}  # by kind and text
     for node in graph.cluster.all_nodes():
         key = _program_key(node, graphs)
         if key not in known:
             known[key] = _emit_body(node, graphs, tables, schedule.task_names(node))
-        sharing.setdefault((node.split(":")[0], known[key]), []).append(node)
+        body = known[key]
+        sharing.setdefault((_kind(node), body.text), (body, []))[1].append(node)
     hooks = ", ".join(["step", "evaluate"][: len(graphs)])
-    files: dict[str, str] = {}
-    of_node: dict[str, str] = {}
-    about: dict[str, dict[int, tuple[str, ...]]] = {}
-    for (kind, lines), nodes in sharing.items():
-        body = "\n".join(line.text for line in lines)
+    programs = Programs({}, {}, {})
+    files = programs.files
+    for (kind, text), (body, nodes) in sharing.items():
         if len(nodes) == 1:
-            path = program_path(nodes[0])
-            head = _docstring(nodes[0], graph, body)
-            files[path] = f"{head}\n{body}{_emit_main(hooks)}"
+            path, owner, main = program_path(nodes[0]), nodes[0], _emit_main(hooks)
         else:
-            path = _shared_path(kind, files)
-            head = _docstring(_plural(kind, 2), graph, body)
-            files[path] = f"{head}\n{body}"
+            path, owner, main = _shared_path(kind, files), _plural(kind, 2), ""
             for node in nodes:
                 files[program_path(node)] = _emit_starter(node, path, graph)
-        of_node.update((node, path) for node in nodes)
-        first = len(head.splitlines()) + 1
-        numbered = enumerate(lines, first)
-        about[path] = {i: line.about for i, line in numbered if line.about}
-    return Programs(files, of_node, about)
+        head = _docstring(owner, graph, body.conventions)
+        files[path] = f"{head}\n{text}{main}"
+        programs.of_node.update(dict.fromkeys(nodes, path))
+        first = head.count("\n") + 2
+        programs.about[path] = {first + i: about for i, about in body.about.items()}
+    return programs
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A program after its docstring: its text, what an error in its lines is about, and
+    the conventions of its names."""
+
+    text: str
+    about: Mapping[int, About]
+    conventions: Container[str]
+
+
+def _kind(node: str) -> str:
+    return node.split(":")[0]
 
 
 def _shared_path(kind: str, used: Container[str]) -> str:
@@ -115,19 +126,19 @@ def _emit_body(
     graphs: Sequence[LoweredGraph],
     tables: Mapping[str, Sequence[Table]],
     task_names: Sequence[str],
-) -> tuple[Line, ...]:
+) -> _Body:
     names = Names(_modules(node, graphs))
     bundles = _bundles(node, graphs, tables, names)
     functions: list[Function] = []
-    bodies: list[list[Line]] = []
+    hooks: list[list[Line]] = []
     for lowered in graphs:
-        emitted, body = emit_hook(
+        emitted, hook = emit_hook(
             node, lowered, names, tables[node], bundles, task_names
         )
         functions += emitted
-        bodies.append(body)
+        hooks.append(hook)
     imports = [*bundles.imports]
-    if any(each.lines[0].text.startswith("@functools") for each in functions):
+    if any(function.has_options for function in functions):
         imports.insert(0, "import functools")
     head = ["", *imports, *[""] * bool(imports)]
     head += ["from placer import runtime  # first: before jax loads", ""]
@@ -135,12 +146,13 @@ def _emit_body(
         head += ["import jax", "", "from placer import ops", ""]
     if names.modules:
         head += [*(_import(*each) for each in names.modules.items()), ""]
-    if bundles.lines:
-        head += [*bundles.lines, ""]
+    if classes := bundles.lines():
+        head += [*classes, ""]
     lines = [*map(Line, head)]
-    for body in [*([*each.lines] for each in functions), *bodies]:
-        lines += [Line(""), *body, Line("")]
-    return tuple(lines)
+    for definition in [*(function.lines for function in functions), *hooks]:
+        lines += [Line(""), *definition, Line("")]
+    about = {i: line.about for i, line in enumerate(lines) if line.about}
+    return _Body("\n".join(line.text for line in lines), about, names.conventions)
 
 
 def _bundles(
@@ -149,32 +161,36 @@ def _bundles(
     tables: Mapping[str, Sequence[Table]],
     names: Names,
 ) -> Bundles:
-    """The tables of a node, and what its functions take of the parameters of others."""
+    """Return bundles of the tables of a node, and of the parameters of other nodes that
+    its functions use, in the order of the spec."""
     graph = graphs[0].graph
     bundles = Bundles(graph, names)
     for table in tables[node]:
-        types = {
-            block.name: str(graph.tensor_type(block.name)) for block in table.blocks
-        }
-        bundles.add(table.name, types)
-    table_of: dict[str, str] = {}
-    for each in tables.values():
-        for table in each:
-            table_of |= {block.name: table.name for block in table.blocks}
-            table_of |= {block.parameter: table.name for block in table.blocks}
+        blocks = [block.name for block in table.blocks]
+        bundles.add(table.name, {name: str(graph.tensor_type(name)) for name in blocks})
+    table_of = {
+        name: table.name
+        for stored in tables.values()
+        for table in stored
+        for block in table.blocks
+        for name in (block.name, block.parameter)
+    }
+    used = {
+        parameter: str(lowered.graph.tensor_type(value))
+        for lowered in graphs
+        for unit in lowered.units_on(node)
+        if unit.computed
+        for value in unit.inputs
+        if (parameter := parameter_of(lowered.graph, value)) is not None
+    }
     others: dict[str, dict[str, str]] = {}
-    for lowered in graphs:
-        for unit in lowered.units_on(node):
-            for name in unit.inputs if unit.computed else ():
-                parameter = parameter_of(lowered.graph, name)
-                if parameter in table_of and parameter not in bundles.of_member:
-                    types = others.setdefault(table_of[parameter], {})
-                    types[parameter] = str(lowered.graph.tensor_type(name))
-    written = (op.name.rsplit(".block", 1)[0] for op in graph.of_kind("parameter"))
-    order = {parameter: i for i, parameter in enumerate(dict.fromkeys(written))}
-    for name, types in others.items():
-        key = name if name not in bundles.of_table else f"{name} parameters"
-        bundles.add(key, dict(sorted(types.items(), key=lambda each: order[each[0]])))
+    for op in graph.of_kind("parameter"):
+        for name in (op.name, op.name.rsplit(".block", 1)[0]):
+            if name in used and name not in bundles.of_member:
+                others.setdefault(table_of[name], {})[name] = used[name]
+    for table_name, types in others.items():
+        is_own = table_name in bundles.of_table
+        bundles.add(f"{table_name} parameters" if is_own else table_name, types)
     return bundles
 
 
@@ -198,17 +214,21 @@ def program_path(node: str) -> str:
     return f"{node.replace(':', '-')}/program.py"
 
 
-def _docstring(owner: str, graph: Graph, body: str) -> str:
-    """The docstring of a program, with the letters that it uses."""
-    letters = [
-        ("p", "parameters", "node.parameters(" in body or "p: " in body),
-        ("g", "their gradients", "\n    g = " in body or "g: " in body),
-        ("s", "what a function saves for a later one", "ops.Saved()" in body),
-        ("d_x", "the gradient of x", " d_" in body),
+_CONVENTIONS = {
+    "p": "parameters",
+    "g": "their gradients",
+    "s": "what a function saves for a later one",
+    "d_x": "the gradient of x",
+}
+
+
+def _docstring(owner: str, graph: Graph, conventions: Container[str]) -> str:
+    """Return the docstring of a program, with the conventions of names that it uses."""
+    used = [
+        f"{name}: {text}" for name, text in _CONVENTIONS.items() if name in conventions
     ]
-    legend = ", ".join(f"{name}: {text}" for name, text, is_used in letters if is_used)
-    more = f"\n\n{legend}.\n" if legend else ""
-    return f'"""{_title(owner, graph)}{more}"""'
+    legend = f"\n\n{', '.join(used)}.\n" if used else ""
+    return f'"""{_title(owner, graph)}{legend}"""'
 
 
 def _title(owner: str, graph: Graph) -> str:
