@@ -73,29 +73,21 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
         returned = []
     body = [line for each in [*created, *statements] for line in each.lines(1)]
     static = [number for number in ("count", "rows") if number in writer.numbers]
-    head = _head(hook, unit, name, parameters, static)
-    arguments = [Expression(variable, variable) for variable in parameters]
-    call = Call(name, [*arguments, *(f"{n}=node.{n}" for n in static)], results)
-    return Function([*map(Line, head), *body, *returned], call, head[0] != "@jax.jit")
-
-
-def _head(
-    hook: Hook, unit: Unit, name: str, parameters: Iterable[str], static: Sequence[str]
-) -> list[str]:
-    """Return the decorator and the first line of a function."""
-    held = hook.scope.bundles
-    annotated = [f"{p}: {held[p][0].name}" if p in held else p for p in parameters]
     options = []
     if static:
-        annotated += ["*", *static]
-        options.append(
-            f"static_argnames={literal(static if static[1:] else static[0])}"
-        )
-    if not hook.lowered.evaluating and is_awaited(hook.graph, unit.inputs):
+        names = literal(static if len(static) > 1 else static[0])
+        options.append(f"static_argnames={names}")
+    if not hook.lowered.evaluating and is_awaited(graph, unit.inputs):
         options.append("keep_unused=True")
-    partial = f"@functools.partial(jax.jit, {', '.join(options)})"
+    partial = f"functools.partial(jax.jit, {', '.join(options)})"
+    classes = {variable: bundle.name for variable, (bundle, _) in scope.bundles.items()}
+    annotated = [f"{p}: {classes[p]}" if p in classes else p for p in parameters]
+    annotated += ["*", *static] if static else []
     definition = bracketed(f"def {name}(", annotated, "):", 0)
-    return [partial if options else "@jax.jit", *definition]
+    head = [f"@{partial if options else 'jax.jit'}", *definition]
+    arguments = [Expression(variable, variable) for variable in parameters]
+    call = Call(name, [*arguments, *(f"{n}=node.{n}" for n in static)], results)
+    return Function([*map(Line, head), *body, *returned], call, bool(options))
 
 
 def is_awaited(graph: Graph, names: Iterable[str]) -> bool:

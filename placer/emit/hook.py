@@ -12,7 +12,7 @@ from placer.emit.code import About, Call, Expression
 from placer.emit.names import Names
 from placer.emit.roles import differentiated, parameter_of, spec_op
 from placer.emit.scope import Scope
-from placer.graph.graph import Graph, Op
+from placer.graph.graph import Op
 from placer.graph.kinds import is_update, is_update_direction
 
 
@@ -38,7 +38,7 @@ class Hook:
         bundles: Bundles,
     ) -> None:
         self.node, self.lowered, self.bundles = node, lowered, bundles
-        self.graph: Graph = lowered.graph
+        self.graph = lowered.graph
         self.name = "evaluate" if lowered.evaluating else "step"
         self.units = lowered.units_on(node)
         self.scope = Scope(names)
@@ -121,23 +121,23 @@ def _group_updates(hook: Hook) -> dict[int, list[Op]]:
         if is_of_table(op):
             table = hook.tables[op.operands[0]]
             groups.setdefault((table.name, op.kind), {})[op.operands[0]] = op
-    return {
-        id([*ops.values()][-1]): [
-            ops[b.name] for b in hook.tables[next(iter(ops))].blocks
-        ]
-        for ops in groups.values()
-    }
+    in_order = {}
+    for ops in groups.values():
+        last = [*ops.values()][-1]
+        blocks = hook.tables[last.operands[0]].blocks
+        in_order[id(last)] = [ops[block.name] for block in blocks]
+    return in_order
 
 
 def _find_users(hook: Hook) -> Mapping[str, list[int]]:
     users: dict[str, list[int]] = {}
     for number, unit in enumerate(hook.units):
-        used = unit.inputs
-        if not unit.computed:
-            ops = unit.ops
-            if is_of_table(ops[0]):
-                ops = tuple(hook.updates.get(id(ops[0]), ()))
-            used = tuple(n for op in ops for n in op.operands[is_of_table(op) :])
+        used: Iterable[str] = unit.inputs
+        if is_of_table(unit.ops[0]):
+            ops = hook.updates.get(id(unit.ops[0]), ())
+            used = (name for op in ops for name in op.operands[1:])
+        elif not unit.computed:
+            used = (name for op in unit.ops for name in op.operands)
         for name in dict.fromkeys(used):
             users.setdefault(name, []).append(number)
     return users

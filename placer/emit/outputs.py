@@ -22,8 +22,9 @@ def group_outputs(hook: Hook, unit: Unit) -> tuple[dict[str, list[str]], Held]:
     bundles: Held = {}
     pairs = [(hook.parameter_for(value), value) for value in unit.outputs]
     for bundle, values in _complete_bundles(hook, pairs):
-        is_gradient = differentiated(graph, next(iter(values.values()))) is not None
-        bundles[scope.new_variable("g" if is_gradient else "new")] = bundle, values
+        is_gradient = differentiated(graph, values[0]) is not None
+        variable = scope.new_variable("g" if is_gradient else "new")
+        bundles[variable] = bundle, dict(zip(bundle.members, values, strict=True))
     bundled = {value for _, values in bundles.values() for value in values.values()}
     saved: dict[tuple[int, ...], list[str]] = {}
     for value in unit.outputs:
@@ -36,7 +37,7 @@ def group_outputs(hook: Hook, unit: Unit) -> tuple[dict[str, list[str]], Held]:
     return {scope.new_variable("s"): values for values in groups}, bundles
 
 
-def parameters_to_group(hook: Hook) -> dict[int, list[tuple[Bundle, dict[str, str]]]]:
+def parameters_to_group(hook: Hook) -> dict[int, list[tuple[Bundle, list[str]]]]:
     """Return the bundles of parameters that functions take, by the number of the unit
     that assigns the last of their values.
 
@@ -52,20 +53,20 @@ def parameters_to_group(hook: Hook) -> dict[int, list[tuple[Bundle, dict[str, st
     }
     inputs = dict.fromkeys(v for u in hook.units if u.computed for v in u.inputs)
     pairs = [(parameter_of(graph, value), value) for value in inputs]
-    groups: dict[int, list[tuple[Bundle, dict[str, str]]]] = {}
+    groups: dict[int, list[tuple[Bundle, list[str]]]] = {}
     for bundle, values in _complete_bundles(hook, pairs):
-        devices = {graph.devices(graph.producers[v]) for v in values.values()}
+        devices = {graph.devices(graph.producers[v]) for v in values}
         if len(devices) == 1:
-            number = max(numbers[value] for value in values.values())
+            number = max(numbers[value] for value in values)
             groups.setdefault(number, []).append((bundle, values))
     return groups
 
 
 def _complete_bundles(
     hook: Hook, pairs: Iterable[tuple[str | None, str]]
-) -> Iterator[tuple[Bundle, dict[str, str]]]:
+) -> Iterator[tuple[Bundle, list[str]]]:
     """Yield the bundles of which the pairs of parameters and values contain each
-    parameter, and none twice, with the values."""
+    parameter, and none twice, with the value of each."""
     of_table: dict[str, list[tuple[str, str]]] = {}
     for parameter, value in pairs:
         bundle = hook.bundles.of_member.get(parameter or "")
@@ -73,5 +74,6 @@ def _complete_bundles(
             of_table.setdefault(bundle.table, []).append((parameter, value))
     for table, found in of_table.items():
         bundle = hook.bundles.of_table[table]
-        if sorted(parameter for parameter, _ in found) == sorted(bundle.members):
-            yield bundle, dict(found)
+        values = dict(found)
+        if len(found) == len(values) and values.keys() == {*bundle.members}:
+            yield bundle, [values[member] for member in bundle.members]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.emit.bundles import Bundle
@@ -117,56 +117,42 @@ class Scope:
     ) -> list[Expression]:
         """Return the same arguments, with `*p.h1` for all values of a layer, and with
         `p` for all values of a bundle if `whole`."""
-        return [expression for expression, _ in self._runs_of(expressions, whole)]
-
-    def _runs_of(
-        self, expressions: Sequence[Expression], whole: bool, stars: bool = True
-    ) -> Iterator[tuple[Expression, int]]:
-        """Yield the longest runs, each with the number of its expressions."""
         texts = tuple(expression.text for expression in expressions)
-        i = 0
+        collapsed, i = [], 0
         while i < len(texts):
-            found = expressions[i], 1
+            written, size = expressions[i], 1
             for run in self._runs.get(texts[i], ()):
-                allowed = whole if run.whole else stars
+                allowed = whole or not run.whole
                 if allowed and texts[i : i + len(run.texts)] == run.texts:
-                    found = run.expression, len(run.texts)
+                    written, size = run.expression, len(run.texts)
                     break
-            yield found
-            i += found[1]
+            collapsed.append(written)
+            i += size
+        return collapsed
 
-    def grouped(self, values: Sequence[str]) -> list[tuple[Expression, Sequence[str]]]:
-        """Return values as arguments: whole bundles with all their values, and other
-        values alone."""
-        groups: list[tuple[Expression, Sequence[str]]] = []
-        start = 0
-        for expression, size in self._runs_of([self[v] for v in values], True, False):
-            groups.append((expression, values[start : start + size]))
-            start += size
-        return groups
-
-    def in_order(self, values: Iterable[str]) -> list[str]:
-        """Return the same values, those of a bundle together and in its order if all of
-        them are there."""
+    def grouped(self, values: Iterable[str]) -> list[tuple[Expression, list[str]]]:
+        """Return values, which may be in any order, as arguments, each with its values:
+        a bundle for all of its values, and other values alone."""
         given = dict.fromkeys(values)
-        ordered: dict[str, None] = {}
-        complete: set[str] = set()
+        members: dict[str, list[str]] = {}
+        for variable in {self[value].variable for value in given} & self.bundles.keys():
+            held = [*self.bundles[variable][1].values()]
+            if given.keys() >= {*held}:
+                members |= dict.fromkeys(held, held)
+        groups = {}
         for value in given:
+            group = members.get(value, [value])
             variable = self[value].variable
-            if variable in self.bundles and variable not in complete:
-                held = self.bundles[variable][1]
-                if given.keys() >= {*held.values()}:
-                    complete.add(variable)
-                    ordered.update(dict.fromkeys(held.values()))
-            ordered.setdefault(value)
-        return [*ordered]
+            whole = Expression(variable, variable)
+            groups[group[0]] = whole if value in members else self[value], group
+        return [*groups.values()]
 
     def variable_of(self, bundle: Bundle, values: Sequence[str]) -> str | None:
         """Return the variable that holds a bundle of just these values, if there is
         one."""
-        group, *others = self.grouped(values)
-        variable = group[0].text
-        if others or self.bundles.get(variable, (None,))[0] is not bundle:
+        variable = self[values[0]].variable
+        held = self.bundles.get(variable)
+        if held is None or held[0] is not bundle or [*held[1].values()] != [*values]:
             return None
         return variable
 

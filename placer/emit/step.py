@@ -75,17 +75,14 @@ class _Writer:
             lines += map(Line, wrap_comment(turns, 1))
             lines.append(self._line(f"{INDENT}for task in node.microbatches():"))
         bodies = [self._task(task) for task in step.tasks]
-        kept = keep_variables(
-            [
-                body if task.repeated else []
-                for task, body in zip(step.tasks, bodies, strict=True)
-            ],
-            (self.hook.name,),
-        )
-        for i, task in enumerate(step.tasks):
+        tasks = [*zip(step.tasks, bodies, strict=True)]
+        repeated = [body for task, body in tasks if task.repeated]
+        complete = iter(keep_variables(repeated, (self.hook.name,)))
+        for i, (task, body) in enumerate(tasks):
+            if task.repeated:
+                body = next(complete)
             keyword = "elif" if i else "if"
             test = f"{INDENT * 2}{keyword} task == {literal(task.name)}:"
-            body = kept[i] if task.repeated else bodies[i]
             lines += [self._line(test), *_print(body, 3)]
             if not body:
                 nothing = f"{INDENT * 3}pass  # the results are the operands"
@@ -125,8 +122,7 @@ class _Writer:
             statements = emit_structural(hook, unit.ops)
             about = hook.about(unit.ops)
         for bundle, values in self._parameters.get(hook.number, ()):
-            in_order = [values[member] for member in bundle.members]
-            statements += hook.bundle_variable(bundle, in_order, "p")[1]
+            statements += hook.bundle_variable(bundle, values, "p")[1]
         return self._complete(statements, about)
 
     def _complete(self, statements: Iterable[Call], about: About) -> list[Call]:

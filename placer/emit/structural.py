@@ -72,7 +72,7 @@ def _copy(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         for name, result in zip(op.operands, results, strict=True)
         if result in hook.users
     }
-    groups = scope.grouped(scope.in_order(copies))
+    groups = scope.grouped(copies)
     targets = []
     for expression, values in groups:
         variable = expression.text
@@ -179,7 +179,7 @@ def _record(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 def _reduce(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     """Return what adds values of a microbatch to those of the whole step."""
     verb = ops[0].kind.removesuffix("_microbatches").removesuffix("_microbatch")
-    values = hook.scope.in_order(op.operands[0] for op in ops)
+    values = [op.operands[0] for op in ops]
     arguments = [
         expression.after(f"{_total_name(expression)}=")
         for expression, _ in hook.scope.grouped(values)
@@ -192,7 +192,7 @@ def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
     scope = hook.scope
     total_of = {op.operands[0]: op.name for op in totals}
     targets, names = [], []
-    for expression, values in scope.grouped(scope.in_order(total_of)):
+    for expression, values in scope.grouped(total_of):
         names.append(literal(_total_name(expression)))
         variable = expression.text
         if variable in scope.bundles:
