@@ -79,12 +79,12 @@ def emit_function(hook: Hook, unit: Unit, name: str) -> Function | None:
         options.append(f"static_argnames={names}")
     if not hook.lowered.evaluating and is_awaited(graph, unit.inputs):
         options.append("keep_unused=True")
-    partial = f"functools.partial(jax.jit, {', '.join(options)})"
     classes = {variable: bundle.name for variable, (bundle, _) in scope.bundles.items()}
     annotated = [f"{p}: {classes[p]}" if p in classes else p for p in parameters]
     annotated += ["*", *static] if static else []
-    definition = bracketed(f"def {name}(", annotated, "):", 0)
-    head = [f"@{partial if options else 'jax.jit'}", *definition]
+    partial = f"@functools.partial(jax.jit, {', '.join(options)})"
+    head = [partial if options else "@jax.jit"]
+    head += bracketed(f"def {name}(", annotated, "):", 0)
     arguments = [Expression(variable, variable) for variable in parameters]
     call = Call(name, [*arguments, *(f"{n}=node.{n}" for n in static)], results)
     return Function([*map(Line, head), *body, *returned], call, bool(options))

@@ -130,6 +130,8 @@ def _group_updates(hook: Hook) -> dict[int, list[Op]]:
 
 
 def _find_users(hook: Hook) -> Mapping[str, list[int]]:
+    """Return the numbers of the units whose statements use each value: what an update
+    uses, where the table is updated, without the parameter, which the table has."""
     users: dict[str, list[int]] = {}
     for number, unit in enumerate(hook.units):
         used: Iterable[str] = unit.inputs

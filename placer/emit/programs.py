@@ -92,7 +92,7 @@ def _shared_path(kind: str, used: Container[str]) -> str:
 
 
 def _emit_starter(node: str, path: str, graph: Graph) -> str:
-    """The program that starts a node whose code is in a shared file."""
+    """Return the program that starts a node whose code is in a shared file."""
     return (
         f'"""{_title(node, graph)}\n\n'
         f'Runs {path}, which other nodes share.\n"""\n\n'
@@ -106,19 +106,14 @@ def _emit_main(hooks: str) -> str:
 
 
 def _program_key(node: str, graphs: Sequence[LoweredGraph]) -> object:
-    """A key that nodes with equal programs have in common.
+    """Return a key that nodes with equal programs have in common.
 
     They are of one class in every graph, and their programs do not contain the indices
     of the rows that each of them has.
     """
-    own = any(
-        has_row_indices(lowered.graph, lowered.units_on(node)) for lowered in graphs
-    )
-    return (
-        node
-        if own
-        else tuple(lowered.node_classes.representative(node) for lowered in graphs)
-    )
+    if any(has_row_indices(each.graph, each.units_on(node)) for each in graphs):
+        return node
+    return tuple(lowered.node_classes.representative(node) for lowered in graphs)
 
 
 def _emit_body(
@@ -195,7 +190,7 @@ def _bundles(
 
 
 def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
-    """The modules of the spec whose functions the node's `call` ops call."""
+    """Return the modules of the spec whose functions the node's `call` ops call."""
     called = {
         op.attrs["fn"].partition(":")[0]
         for lowered in graphs
@@ -232,7 +227,7 @@ def _docstring(owner: str, graph: Graph, conventions: Container[str]) -> str:
 
 
 def _title(owner: str, graph: Graph) -> str:
-    """The first line of a program's docstring."""
+    """Return the first line of a program's docstring."""
     kinds = ", ".join(
         f"{k.count} {_plural(k.name, k.count)}" for k in graph.cluster.kinds
     )
