@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from placer.emit.code import Call, Expression, add_comment, literal
-from placer.emit.names import Names
+from placer.emit.names import RESERVED_FOR_FIELDS, Names
 from placer.graph.graph import Graph
 
 
@@ -86,7 +86,7 @@ class Bundles:
     def add(self, table: str, types: Mapping[str, str]) -> None:
         """Add a bundle for the parameters of a table, whose types are given in words."""
         name = self._names.new_name(_class_name(table))
-        fields = Names.of_fields()
+        fields = Names(reserved=RESERVED_FOR_FIELDS)
         layers = []
         for (layer, dot), run in groupby(types, lambda name: name.partition(".")[:2]):
             members = tuple(run)
@@ -125,7 +125,7 @@ class Bundles:
 
 
 def _field_names(keys: Iterable[str]) -> tuple[str, ...]:
-    names = Names.of_fields()
+    names = Names(reserved=RESERVED_FOR_FIELDS)
     return tuple(names.new_name(_identifier(key)) for key in keys)
 
 

@@ -23,14 +23,14 @@ def keep_variables(tasks: Sequence[Sequence[Call]], about: About) -> list[list[C
     users: dict[tuple[int, str], list[int]] = {}  # by the task that assigns a variable
     for user, task in enumerate(tasks):
         for variable in _used(task):
-            makers = [i for i in range(user) if variable in assigned_by[i]]
-            if makers:
-                users.setdefault((makers[-1], variable), []).append(user)
+            earlier = [i for i in range(user) if variable in assigned_by[i]]
+            if earlier:
+                users.setdefault((earlier[-1], variable), []).append(user)
     complete = []
     for number, task in enumerate(tasks):
-        kept = [v for (maker, v), found in users.items() if number in found[:-1]]
-        taken = [v for (maker, v), found in users.items() if number == found[-1]]
-        saved = [v for maker, v in users if maker == number]
+        kept = [v for (_, v), found in users.items() if number in found[:-1]]
+        taken = [v for (_, v), found in users.items() if number == found[-1]]
+        saved = [v for source, v in users if source == number]
         statements = [*task]
         if saved:
             values = [Expression(v, v).after(f"{v}=") for v in saved]

@@ -15,6 +15,10 @@ RESERVED = frozenset(
     | {"annotations", "count", "evaluate", "functools", "jax", "node", "ops"}
     | {"NamedTuple", "namedtuple", "runtime", "step"}
 )
+RESERVED_FOR_FIELDS = frozenset(
+    {*keyword.kwlist, *keyword.softkwlist, "count", "index"}
+)
+"""What a field of a namedtuple cannot be called: keywords and the methods of tuples."""
 
 
 class Names:
@@ -29,8 +33,10 @@ class Names:
             such as `p` and `g`, and `d_x` for gradients.
     """
 
-    def __init__(self, modules: Iterable[str] = ()) -> None:
-        self._used: set[str] = set(RESERVED)
+    def __init__(
+        self, modules: Iterable[str] = (), reserved: Iterable[str] = RESERVED
+    ) -> None:
+        self._used = {*reserved}
         self._names: dict[str, str] = {}
         self.conventions: set[str] = set()
         self.modules = {module: self.new_name(module) for module in modules}
@@ -57,14 +63,6 @@ class Names:
     def release(self, names: Iterable[str]) -> None:
         """Allow names to be used again."""
         self._used.difference_update(names)
-
-    @classmethod
-    def of_fields(cls) -> Names:
-        """Return the names of the fields of one namedtuple, where only keywords and the
-        methods of tuples are reserved."""
-        names = cls()
-        names._used = {*keyword.kwlist, *keyword.softkwlist, "count", "index"}
-        return names
 
 
 def _readable(value: str) -> str:
