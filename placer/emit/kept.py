@@ -46,9 +46,9 @@ def keep_variables(tasks: Sequence[Sequence[Call]], about: About) -> list[list[C
 
 def _used(statements: Sequence[Call]) -> list[str]:
     """Return the variables that statements read before they assign them."""
-    assigned: set[str] = set()
+    known: set[str] = set()
     used: dict[str, None] = {}
     for statement in statements:
-        used.update((v, None) for v in statement.reads if v not in assigned)
-        assigned.update(statement.targets)
+        used.update((v, None) for v in statement.reads if v not in known)
+        known.update(statement.targets)
     return [*used]
