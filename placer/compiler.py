@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ from placer.build.plan_check import check_plan
 from placer.build.write import write_build
 from placer.config.initializers import file_of
 from placer.emit.plan import make_plan
-from placer.emit.programs import Programs, emit_programs, op_sources
+from placer.emit.programs import Programs, emit_programs
+from placer.emit.sources import make_sources
 from placer.emit.tables import plan_tables
 from placer.errors import BuildError, SpecError, SpecErrors
 from placer.files.regular import open_regular, read_regular
@@ -134,7 +134,8 @@ def compile_in_memory(
         check_memory(plan, spec)
         check_plan(plan, FILE)
         files[FILE] = to_json(plan).encode()
-        files[SOURCES] = _sources_json(spec, step, Path(out)).encode()
+        sources = msgspec.json.encode(make_sources(spec, graphs, programs, Path(out)))
+        files[SOURCES] = msgspec.json.format(sources, indent=1) + b"\n"
     return CompiledBuild(plan, files)
 
 
@@ -210,20 +211,6 @@ def read_weight_files(model: Model) -> dict[str, bytes]:
 def _read_weights(path: Path) -> bytes:
     with open_regular(path) as file:
         return file.read()
-
-
-def _sources_json(model: Model, step: Graph, out: Path) -> str:
-    """The text of sources.json: the spec's path relative to the build, and the position
-    of each op in the spec."""
-    spec = model.folder / Path(model.file).name
-    path = Path(os.path.relpath(spec, out)).as_posix()
-    positions = {
-        name: [line, column]
-        for name, file, line, column in op_sources(step)
-        if file == model.file  # not for ops of a Python module that the spec names
-    }
-    encoded = msgspec.json.encode({"spec": path, "ops": positions})
-    return msgspec.json.format(encoded, indent=1).decode() + "\n"
 
 
 def _read_module(path: Path) -> str:

@@ -371,8 +371,12 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
 
 
 class Sources(PlanStruct, frozen=True):
-    """The content of sources.json: the spec's path, relative to the build folder, and
-    the line and column of each op in the spec.
+    """The content of sources.json: the spec's path, relative to the build folder, the
+    line and column of each op in the spec, and the ops of each line of the programs.
+
+    `lines` has the path of each program, and by the number of a line what an error
+    there is about: a function of the program, and the op of it or, of several ops, the
+    first and the last in the spec.
 
     It is the only file that depends on the path of the build, so the plan has no hash
     of it: a user who moves a build may change `spec`. It only determines the folder of
@@ -381,6 +385,7 @@ class Sources(PlanStruct, frozen=True):
 
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
     ops: dict[_Name, tuple[_Position, _Position]]
+    lines: dict[str, dict[_Position, tuple[_Name, ...]]] = {}
 
 
 def read_sources(folder: Path) -> Sources:

@@ -1,4 +1,4 @@
-"""Python statements as text, in the layout of `ruff format`.
+"""Python statements, and their text in the layout of `ruff format`.
 
 Arguments that do not fit on a line are written on the next line, or one on each line with
 a trailing comma, which the formatter keeps.
@@ -7,16 +7,136 @@ a trailing comma, which the formatter keeps.
 from __future__ import annotations
 
 import json
-import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 WIDTH = 100
 INDENT = "    "
-_CONSTRUCTED = re.compile(r"(\w+=\w+)\(([\w.*\[\], ]+)\)\Z")
-"""An argument such as `h1=Fc(h1_w, h1_b)`."""
+About = tuple[str, ...]
+"""What an error in a line is about: a function of the program, then ops of the spec."""
+
+
+class Line(NamedTuple):
+    """A line of a program, and what an error there is about."""
+
+    text: str
+    about: About = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A Python expression, such as `p.h1.w`, and the variable in it, which is empty for
+    a number. `items` come after the text in brackets: `Fc(w, b)`."""
+
+    text: str
+    variable: str = ""
+    items: tuple[Expression, ...] = ()
+    brackets: tuple[str, str] = ("(", ")")
+
+    def __str__(self) -> str:
+        if not self.items:
+            return self.text
+        opening, closing = self.brackets
+        return f"{self.text}{opening}{', '.join(map(str, self.items))}{closing}"
+
+    def after(self, prefix: str) -> Expression:
+        """Return the expression after a prefix, such as `loss=`."""
+        return replace(self, text=f"{prefix}{self.text}")
+
+    @property
+    def variables(self) -> Iterator[str]:
+        """The variables in the expression, in order."""
+        if self.variable:
+            yield self.variable
+        for item in self.items:
+            yield from item.variables
+
+
+Argument = str | Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The statement `targets = function(arguments)  # note`.
+
+    If the call returns a tuple of one value, `is_tuple` unpacks it. Instead of being
+    assigned, the result may be returned by the statement.
+    """
+
+    function: str
+    arguments: Sequence[Argument]
+    targets: Sequence[str] = ()
+    is_tuple: bool = False
+    note: str = ""
+    about: About = ()
+    is_returned: bool = False
+
+    @property
+    def reads(self) -> Iterator[str]:
+        """The variables that the statement reads, in order."""
+        for argument in self.arguments:
+            if isinstance(argument, Expression):
+                yield from argument.variables
+
+    def lines(self, depth: int) -> list[Line]:
+        """Return the statement after `depth` indentations."""
+        texts = self._texts(depth)
+        if self.note:
+            texts = add_comment(texts, self.note)
+        return [Line(text, self.about) for text in texts]
+
+    def _texts(self, depth: int) -> list[str]:
+        pad, targets, call = INDENT * depth, self.targets, f"{self.function}("
+        left = f"{', '.join(targets)} = " if targets else ""
+        if self.is_tuple and len(targets) == 1:
+            left = f"({targets[0]},) = "
+        if self.is_returned:
+            left = "return "
+        if len(f"{pad}{left}{call}") <= WIDTH or not targets:
+            return bracketed(f"{left}{call}", self.arguments, ")", depth)
+        if len(targets) == 1:
+            inner = bracketed(call, self.arguments, ")", depth + 1)
+            return [f"{pad}{left}(", *inner, f"{pad})"]
+        assigned = [f"{pad}{INDENT}{target}," for target in targets]
+        called = bracketed(f") = {call}", self.arguments, ")", depth)
+        return [f"{pad}(", *assigned, *called]
+
+
+def bracketed(
+    opening: str,
+    items: Sequence[Argument],
+    closing: str,
+    depth: int,
+    *,
+    one_each: bool = False,
+) -> list[str]:
+    """Return the lines of items in brackets: on one line if it fits, else the items on
+    the next line, or one on each line, as always with `one_each`."""
+    pad, flat = INDENT * depth, ", ".join(map(str, items))
+    if len(whole := f"{pad}{opening}{flat}{closing}") <= WIDTH:
+        return [whole]
+    inner = [f"{pad}{INDENT}{flat}"]
+    if one_each or len(inner[0]) > WIDTH:
+        inner = [line for item in items for line in _item(item, depth + 1)]
+    return [f"{pad}{opening}", *inner, f"{pad}{closing}"]
+
+
+def _item(item: Argument, depth: int) -> list[str]:
+    if isinstance(item, Expression) and item.items:
+        opening, closing = item.brackets
+        return bracketed(f"{item.text}{opening}", item.items, f"{closing},", depth)
+    return [f"{INDENT * depth}{item},"]
+
+
+def listed(keyword: str, names: Sequence[str], depth: int) -> list[str]:
+    """Return the lines of `return names` or `del names`."""
+    flat = f"{INDENT * depth}{keyword} {', '.join(names)}"
+    if len(flat) <= WIDTH:
+        return [flat]
+    return bracketed(f"{keyword} (", names, ")", depth, one_each=True)
 
 
 def literal(value: Any) -> str:
@@ -40,57 +160,13 @@ def literal(value: Any) -> str:
     raise TypeError(f"{type(value).__name__} cannot be written as a literal")
 
 
-def format_call(
-    targets: Sequence[str], function: str, arguments: Sequence[str], depth: int
-) -> list[str]:
-    """Return the lines of `targets = function(arguments)`; a bare call without targets.
-
-    `depth` is the number of indentations.
-    """
-    pad = INDENT * depth
-    left = f"{_tuple(targets)} = " if targets else ""
-    flat = f"{pad}{left}{function}({', '.join(arguments)})"
-    if len(flat) <= WIDTH:
-        return [flat]
-    opened = f"{pad}{left}{function}("
-    if len(opened) <= WIDTH or not targets:
-        return [opened, *_arguments(arguments, depth + 1), f"{pad})"]
-    if len(targets) == 1:
-        inner = format_call((), function, arguments, depth + 1)
-        return [f"{pad}{left}(", *inner, f"{pad})"]
-    closing = f"{pad}) = {function}({', '.join(arguments)})"
-    head = [f"{pad}(", *_items(targets, depth + 1)]
-    if len(closing) <= WIDTH:
-        return [*head, closing]
-    return [
-        *head, f"{pad}) = {function}(", *_arguments(arguments, depth + 1), f"{pad})"
-    ]  # fmt: skip
-
-
-def format_def(name: str, parameters: Sequence[str]) -> list[str]:
-    """Return the lines of a function's `def` statement, without the body."""
-    flat = f"def {name}({', '.join(parameters)}):"
-    if len(flat) <= WIDTH:
-        return [flat]
-    return [f"def {name}(", *_arguments(parameters, 1), "):"]
-
-
-def format_return(values: Sequence[str], depth: int) -> list[str]:
-    """Return the lines of `return values`: one value bare, several as a tuple."""
-    pad = INDENT * depth
-    flat = f"{pad}return {', '.join(values) if len(values) != 1 else values[0]}"
-    if len(flat) <= WIDTH:
-        return [flat]
-    return [f"{pad}return (", *_items(values, depth + 1), f"{pad})"]
-
-
-def format_del(names: Sequence[str], depth: int) -> list[str]:
-    """Return the lines of `del names`."""
-    pad = INDENT * depth
-    flat = f"{pad}del {', '.join(names)}"
-    if len(flat) <= WIDTH:
-        return [flat]
-    return [f"{pad}del (", *_items(names, depth + 1), f"{pad})"]
+def wrap_comment(words: Sequence[str], depth: int) -> list[str]:
+    """Return the lines of a comment that lists words."""
+    prefix = f"{INDENT * depth}# "
+    return textwrap.wrap(
+        ", ".join(words), WIDTH, initial_indent=prefix, subsequent_indent=prefix,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def add_comment(lines: Sequence[str], note: str) -> list[str]:
@@ -99,38 +175,5 @@ def add_comment(lines: Sequence[str], note: str) -> list[str]:
     last = f"{lines[-1]}  # {note}"
     if len(last) <= WIDTH or lines[-1].strip() == ")":
         return [*lines[:-1], last]
-    pad = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
-    return [*wrap_words(f"{pad}# ", [note]), *lines]
-
-
-def wrap_words(prefix: str, words: Sequence[str]) -> list[str]:
-    """Return lines of the words, separated by commas, each line after the prefix."""
-    text = ", ".join(words)
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=prefix, subsequent_indent=prefix,
-        break_on_hyphens=False,
-    )  # fmt: skip
-
-
-def _tuple(targets: Sequence[str]) -> str:
-    return ", ".join(targets)
-
-
-def _items(items: Sequence[str], depth: int) -> list[str]:
-    """One item a line; one that makes a namedtuple and is too long is divided."""
-    lines: list[str] = []
-    for item in items:
-        line = f"{INDENT * depth}{item},"
-        nested = _CONSTRUCTED.match(item) if len(line) > WIDTH else None
-        if nested is None:
-            lines.append(line)
-        else:
-            inner = _arguments(nested[2].split(", "), depth + 1)
-            lines += [f"{INDENT * depth}{nested[1]}(", *inner, f"{INDENT * depth}),"]
-    return lines
-
-
-def _arguments(arguments: Sequence[str], depth: int) -> list[str]:
-    """On a line of their own where they fit, else one a line."""
-    flat = f"{INDENT * depth}{', '.join(arguments)}"
-    return [flat] if len(flat) <= WIDTH else _items(arguments, depth)
+    depth = (len(lines[-1]) - len(lines[-1].lstrip())) // len(INDENT)
+    return [*wrap_comment([note], depth), *lines]

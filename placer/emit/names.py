@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from placer.graph.kinds import CONVERSION_KINDS
 
@@ -15,13 +15,10 @@ RESERVED = frozenset(
     | {"annotations", "count", "evaluate", "functools", "jax", "node", "ops"}
     | {"NamedTuple", "namedtuple", "runtime", "step"}
 )
-
-
-CONVERSION_SUFFIXES = CONVERSION_KINDS
-"""The suffixes that conversions add to a value's name.
-
-Left out of Python names: in the program of one node, the converted value is the value.
-"""
+RESERVED_FOR_FIELDS = frozenset(
+    {*keyword.kwlist, *keyword.softkwlist, "count", "index"}
+)
+"""What a field of a namedtuple cannot be called: keywords and the methods of tuples."""
 
 
 class Names:
@@ -30,26 +27,36 @@ class Names:
     The value `h1.w` is called `h1_w`, its gradient `d_h1_w`, a residual `h1_res`.
     `modules` are the modules of the spec that the program imports. Each keeps its name,
     or gets a number after it if the program itself uses the name.
+
+    Attributes:
+        conventions: those of the names with a meaning that the program uses: variables
+            such as `p` and `g`, and `d_x` for gradients.
     """
 
-    def __init__(self, modules: Iterable[str] = ()) -> None:
-        self._used: set[str] = set(RESERVED)
+    def __init__(
+        self, modules: Iterable[str] = (), reserved: Iterable[str] = RESERVED
+    ) -> None:
+        self._used = {*reserved}
         self._names: dict[str, str] = {}
+        self.conventions: set[str] = set()
         self.modules = {module: self.new_name(module) for module in modules}
 
     def name_of(self, value: str) -> str:
         """Return the name of a value; the first call chooses it."""
         name = self._names.get(value)
         if name is None:
+            if _is_gradient(value):
+                self.conventions.add("d_x")
             name = self._names[value] = self.new_name(_readable(value))
         return name
 
-    def new_name(self, wish: str) -> str:
-        """Return `wish`, or the first of `wish_2`, `wish_3`, … that is unused."""
-        assert _LEGAL.match(wish), wish
-        name, i = wish, 2
+    def new_name(self, proposal: str) -> str:
+        """Return the proposal, or if it is used, the first unused name of `proposal_2`,
+        `proposal_3` and so on."""
+        assert _LEGAL.match(proposal), proposal
+        name, i = proposal, 2
         while name in self._used:
-            name, i = f"{wish}_{i}", i + 1
+            name, i = f"{proposal}_{i}", i + 1
         self._used.add(name)
         return name
 
@@ -57,69 +64,16 @@ class Names:
         """Allow names to be used again."""
         self._used.difference_update(names)
 
-    @classmethod
-    def of_fields(cls) -> Names:
-        """Return the names of a class's fields: only keywords, and the methods of
-        tuples, are reserved."""
-        names = cls()
-        names._used = {*keyword.kwlist, *keyword.softkwlist, "count", "index"}
-        return names
-
-
-class Scope:
-    """The Python expressions of values in one phase: a variable, a field of one, or a
-    number."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-        self._expressions: dict[str, str] = {}
-        self._values: dict[str, list[str]] = {}
-        self._variables: list[str] = []
-
-    def expression_of(self, value: str) -> str:
-        """Return the expression of a value."""
-        return self._expressions.get(value) or self._names.name_of(value)
-
-    def bind(self, value: str, expression: str) -> None:
-        """Set the expression of a value."""
-        self._expressions[value] = expression
-        self._values.setdefault(expression, []).append(value)
-
-    def values_of(self, expression: str) -> list[str]:
-        """Return the values that are bound to an expression."""
-        values = self._values.get(expression, ())
-        return [v for v in values if self._expressions[v] == expression]
-
-    def new_variable(self, wish: str) -> str:
-        """Return a variable that is unused in this phase, `wish` if possible."""
-        variable = self._names.new_name(wish)
-        self._variables.append(variable)
-        return variable
-
-    def close(self) -> None:
-        """Allow other phases to use the same variables."""
-        self._names.release(self._variables)
-
-    @property
-    def modules(self) -> Mapping[str, str]:
-        """The names of the spec's modules."""
-        return self._names.modules
-
-
-def root(expression: str) -> str | None:
-    """Return the variable of an expression; None for a number.
-
-    >>> root("p.h1.w"), root("g_h1[0]"), root("1.0")
-    ('p', 'g_h1', None)
-    """
-    name = re.split(r"[.\[]", expression, maxsplit=1)[0]
-    return name if name.isidentifier() else None
-
 
 def _readable(value: str) -> str:
-    parts = value.split(".")
-    parts = [parts[0], *(part for part in parts[1:] if part not in CONVERSION_SUFFIXES)]
-    if "grad" in parts[1:]:
+    # In the program of one node, a converted value has the name of the value itself.
+    first, *others = value.split(".")
+    parts = [first, *(part for part in others if part not in CONVERSION_KINDS)]
+    if _is_gradient(value):
         at = parts.index("grad", 1)
         parts = ["d", *parts[:at], *parts[at + 1 :]]
     return "_".join(parts)
+
+
+def _is_gradient(value: str) -> bool:
+    return "grad" in value.split(".")[1:]

@@ -1,4 +1,4 @@
-"""Comments of programs: what a message carries and where it goes, how a table is
+"""Comments in programs: what a message contains and where it goes, how a table is
 updated."""
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from placer.place import Place
 
 
 def sent(graph: Graph, op: Op) -> str:
-    """Of a send: "activations to worker:1"."""
-    return f"{describe(graph, op.operands)} to {at(op.attrs['to'])}"
+    """Return the comment of a send: "activations to worker:1"."""
+    return f"{describe(graph, op.operands)} to {short_place(op.attrs['to'])}"
 
 
-def received(graph: Graph, send: Op, op: Op) -> str:
-    """Of a receive: "gradients from worker, summed in order"."""
-    note = f"{describe(graph, send.operands)} from {at(send.place)}"
+def received(graph: Graph, send: Op) -> str:
+    """Return the comment of the receive that belongs to a send: "gradients from worker,
+    summed in node order"."""
+    note = f"{describe(graph, send.operands)} from {short_place(send.place)}"
     if len(graph.nodes(send)) > 1:
         layouts = {graph.values[name].layout for name in send.operands}
-        how = {"P": "summed in node order", "S": "rows concatenated"}
-        note += "".join(
-            f", {text}" for layout, text in how.items() if layout in layouts
-        )
+        if "P" in layouts:
+            note += ", summed in node order"
+        if "S" in layouts:
+            note += ", rows concatenated"
     return note
 
 
-def update(table: Table) -> str:
-    """Of an update: "adam, learning rate 0.001", "adam, cosine learning rate"."""
+def updated(table: Table) -> str:
+    """Return the comment of an update: "adam, learning rate 0.001", "adam, cosine
+    learning rate"."""
     rate = table.learning_rate
     if isinstance(rate, dict):
         return f"{table.rule}, {_schedule(rate)} learning rate"
     return f"{table.rule}, learning rate {rate:g}"
 
 
-def at(place: Place | None) -> str:
-    """A place without what goes without saying: `worker:1`, `ps`."""
-    text = str(place).removeprefix("/node:")
-    return text.removesuffix("/cpu")
+def short_place(place: Place | None) -> str:
+    """Return a place without its parts that are the same everywhere: `worker:1`, `ps`."""
+    return str(place).removeprefix("/node:").removesuffix("/cpu")
 
 
 def _schedule(rate: Mapping[str, Any]) -> str:
-    ((name, given),) = rate.items()
-    then = given.get("then") if isinstance(given, dict) else None
+    ((name, arguments),) = rate.items()
+    then = arguments.get("then") if isinstance(arguments, dict) else None
     return f"{name} and {_schedule(then)}" if isinstance(then, dict) else name

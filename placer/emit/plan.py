@@ -28,7 +28,6 @@ from placer.build.plan import (
 )
 from placer.emit.choices import explain_choices
 from placer.graph.graph import Graph
-from placer.graph.kinds import is_computed, is_once
 from placer.graph.model import Model, Source
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard
@@ -146,7 +145,7 @@ def _computing_devices(
     devices: dict[str, None] = {}  # an ordered set
     for lowered in graphs:
         for op in lowered.graph.ops_on(node):
-            if is_computed(op):
+            if op.is_computed:
                 devices.setdefault(lowered.graph.devices(op))
     devices.update((table.devices, None) for table in tables if table.devices != MEMORY)
     return tuple(devices)
@@ -203,7 +202,7 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
                 targets=targets,
                 values=values,
                 nbytes=times * nbytes,
-                once=is_once(send),
+                once=send.is_once,
             )
         )
     return tuple(sorted(edges, key=lambda edge: edge.id))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
 from placer.build.plan import Table
 from placer.emit.bundles import Bundles
-from placer.emit.function import Function, has_row_indices
+from placer.emit.code import About, Line
+from placer.emit.computed import has_row_indices
+from placer.emit.function import Function
 from placer.emit.names import Names
 from placer.emit.roles import parameter_of
 from placer.emit.step import emit_hook
@@ -21,11 +23,13 @@ class Programs:
     """The node programs of a build.
 
     `files` are their texts, by path in the build folder; `of_node` is the path of the
-    program that each node runs.
+    program that each node runs. `about` says for lines of programs what an error there
+    is about, by path and number: a function, then ops of the spec.
     """
 
-    files: Mapping[str, str]
-    of_node: Mapping[str, str]
+    files: dict[str, str]
+    of_node: dict[str, str]
+    about: dict[str, Mapping[int, About]]
 
 
 def emit_programs(
@@ -40,28 +44,40 @@ def emit_programs(
     `worker/program.py`. Each of them also gets `worker-0/program.py`, which a user can
     start.
     """
-    known: dict[object, str] = {}
-    sharing: dict[tuple[str, str], list[str]] = {}  # nodes, by their kind and text
+    known: dict[object, _Body] = {}
+    sharing: dict[tuple[str, str], tuple[_Body, list[str]]] = {}  # by kind and text
     for node in graph.cluster.all_nodes():
         key = _program_key(node, graphs)
         if key not in known:
             known[key] = _emit_body(node, graphs, tables, schedule.task_names(node))
-        sharing.setdefault((node.kind, known[key]), []).append(node)
+        body = known[key]
+        sharing.setdefault((node.kind, body.text), (body, []))[1].append(node)
     hooks = ", ".join(["step", "evaluate"][: len(graphs)])
-    files: dict[str, str] = {}
-    of_node: dict[str, str] = {}
-    for (kind, body), nodes in sharing.items():
+    programs = Programs({}, {}, {})
+    files = programs.files
+    for (kind, text), (body, nodes) in sharing.items():
         if len(nodes) == 1:
-            path = program_path(nodes[0])
-            head = _docstring(nodes[0], graph, body)
-            files[path] = f"{head}\n{body}{_emit_main(hooks)}"
+            path, owner, main = program_path(nodes[0]), nodes[0], _emit_main(hooks)
         else:
-            path = _shared_path(kind, files)
-            files[path] = f"{_docstring(_plural(kind, 2), graph, body)}\n{body}"
+            path, owner, main = _shared_path(kind, files), _plural(kind, 2), ""
             for each in nodes:
                 files[program_path(each)] = _emit_starter(each, path, graph)
-        of_node.update((node, path) for node in nodes)
-    return Programs(files, of_node)
+        head = _docstring(owner, graph, body.conventions)
+        files[path] = f"{head}\n{text}{main}"
+        programs.of_node.update(dict.fromkeys(nodes, path))
+        first = head.count("\n") + 2
+        programs.about[path] = {first + i: about for i, about in body.about.items()}
+    return programs
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A program after its docstring: its text, what an error in its lines is about, and
+    the conventions of its names."""
+
+    text: str
+    about: Mapping[int, About]
+    conventions: Container[str]
 
 
 def _shared_path(kind: str, used: Container[str]) -> str:
@@ -72,7 +88,7 @@ def _shared_path(kind: str, used: Container[str]) -> str:
 
 
 def _emit_starter(node: str, path: str, graph: Graph) -> str:
-    """The program that starts a node whose code is in a shared file."""
+    """Return the program that starts a node whose code is in a shared file."""
     return (
         f'"""{_title(node, graph)}\n\n'
         f'Runs {path}, which other nodes share.\n"""\n\n'
@@ -86,19 +102,14 @@ def _emit_main(hooks: str) -> str:
 
 
 def _program_key(node: str, graphs: Sequence[LoweredGraph]) -> object:
-    """A key that nodes with equal programs have in common.
+    """Return a key that nodes with equal programs have in common.
 
     They are of one class in every graph, and their programs do not contain the indices
     of the rows that each of them has.
     """
-    own = any(
-        has_row_indices(lowered.graph, lowered.units_on(node)) for lowered in graphs
-    )
-    return (
-        node
-        if own
-        else tuple(lowered.node_classes.representative(node) for lowered in graphs)
-    )
+    if any(has_row_indices(each.graph, each.units_on(node)) for each in graphs):
+        return node
+    return tuple(lowered.node_classes.representative(node) for lowered in graphs)
 
 
 def _emit_body(
@@ -106,33 +117,33 @@ def _emit_body(
     graphs: Sequence[LoweredGraph],
     tables: Mapping[str, Sequence[Table]],
     task_names: Sequence[str],
-) -> str:
+) -> _Body:
     names = Names(_modules(node, graphs))
     bundles = _bundles(node, graphs, tables, names)
     functions: list[Function] = []
-    bodies: list[list[str]] = []
+    hooks: list[list[Line]] = []
     for lowered in graphs:
-        emitted, body = emit_hook(
+        emitted, hook = emit_hook(
             node, lowered, names, tables[node], bundles, task_names
         )
         functions += emitted
-        bodies.append(body)
+        hooks.append(hook)
     imports = [*bundles.imports]
-    if any(each.lines[0].startswith("@functools") for each in functions):
+    if any(function.has_options for function in functions):
         imports.insert(0, "import functools")
-    lines = ["", *imports, *[""] * bool(imports)]
-    lines += ["from placer import runtime  # first: before jax loads", ""]
+    head = ["", *imports, *[""] * bool(imports)]
+    head += ["from placer import runtime  # first: before jax loads", ""]
     if functions:
-        lines += ["import jax", "", "from placer import ops", ""]
+        head += ["import jax", "", "from placer import ops", ""]
     if names.modules:
-        lines += [*(_import(*each) for each in names.modules.items()), ""]
-    if bundles.lines:
-        lines += [*bundles.lines, ""]
-    for each in functions:
-        lines += ["", *each.lines, ""]
-    for body in bodies:
-        lines += ["", *body, ""]
-    return "\n".join(lines)
+        head += [*(_import(*each) for each in names.modules.items()), ""]
+    if classes := bundles.lines():
+        head += [*classes, ""]
+    lines = [*map(Line, head)]
+    for definition in [*(function.lines for function in functions), *hooks]:
+        lines += [Line(""), *definition, Line("")]
+    about = {i: line.about for i, line in enumerate(lines) if line.about}
+    return _Body("\n".join(line.text for line in lines), about, names.conventions)
 
 
 def _bundles(
@@ -141,37 +152,41 @@ def _bundles(
     tables: Mapping[str, Sequence[Table]],
     names: Names,
 ) -> Bundles:
-    """The tables of a node, and what its functions take of the parameters of others."""
+    """Return bundles of the tables of a node, and of the parameters of other nodes that
+    its functions use, in the order of the spec."""
     graph = graphs[0].graph
     bundles = Bundles(graph, names)
     for table in tables[node]:
-        types = {
-            block.name: str(graph.tensor_type(block.name)) for block in table.blocks
-        }
-        bundles.add(table.name, types)
-    table_of: dict[str, str] = {}
-    for each in tables.values():
-        for table in each:
-            table_of |= {block.name: table.name for block in table.blocks}
-            table_of |= {block.parameter: table.name for block in table.blocks}
+        blocks = [block.name for block in table.blocks]
+        bundles.add(table.name, {name: str(graph.tensor_type(name)) for name in blocks})
+    table_of = {
+        name: table.name
+        for stored in tables.values()
+        for table in stored
+        for block in table.blocks
+        for name in (block.name, block.parameter)
+    }
+    used = {
+        parameter: str(lowered.graph.tensor_type(value))
+        for lowered in graphs
+        for unit in lowered.units_on(node)
+        if unit.computed
+        for value in unit.inputs
+        if (parameter := parameter_of(lowered.graph, value)) is not None
+    }
     others: dict[str, dict[str, str]] = {}
-    for lowered in graphs:
-        for unit in lowered.units_on(node):
-            for name in unit.inputs if unit.computed else ():
-                parameter = parameter_of(lowered.graph, name)
-                if parameter in table_of and parameter not in bundles.of_member:
-                    types = others.setdefault(table_of[parameter], {})
-                    types[parameter] = str(lowered.graph.tensor_type(name))
-    written = (op.name.rsplit(".block", 1)[0] for op in graph.of_kind("parameter"))
-    order = {parameter: i for i, parameter in enumerate(dict.fromkeys(written))}
-    for name, types in others.items():
-        key = name if name not in bundles.of_table else f"{name} parameters"
-        bundles.add(key, dict(sorted(types.items(), key=lambda each: order[each[0]])))
+    for op in graph.parameters:
+        for name in (op.name, op.attrs.get("whole", op.name)):
+            if name in used and name not in bundles.of_member:
+                others.setdefault(table_of[name], {})[name] = used[name]
+    for table_name, types in others.items():
+        is_own = table_name in bundles.of_table
+        bundles.add(f"{table_name} parameters" if is_own else table_name, types)
     return bundles
 
 
 def _modules(node: str, graphs: Sequence[LoweredGraph]) -> list[str]:
-    """The modules of the spec whose functions the node's `call` ops call."""
+    """Return the modules of the spec whose functions the node's `call` ops call."""
     called = {
         op.attrs["fn"].partition(":")[0]
         for lowered in graphs
@@ -190,21 +205,25 @@ def program_path(node: str) -> str:
     return f"{node.replace(':', '-')}/program.py"
 
 
-def _docstring(owner: str, graph: Graph, body: str) -> str:
-    """The docstring of a program, with the letters that it uses."""
-    letters = [
-        ("p", "parameters", "node.parameters(" in body or "p: " in body),
-        ("g", "their gradients", "\n    g = " in body or "g: " in body),
-        ("s", "what a function saves for a later one", "ops.Saved()" in body),
-        ("d_x", "the gradient of x", " d_" in body),
+_CONVENTIONS = {
+    "p": "parameters",
+    "g": "their gradients",
+    "s": "what a function saves for a later one",
+    "d_x": "the gradient of x",
+}
+
+
+def _docstring(owner: str, graph: Graph, conventions: Container[str]) -> str:
+    """Return the docstring of a program, with the conventions of names that it uses."""
+    used = [
+        f"{name}: {text}" for name, text in _CONVENTIONS.items() if name in conventions
     ]
-    legend = ", ".join(f"{name}: {text}" for name, text, is_used in letters if is_used)
-    more = f"\n\n{legend}.\n" if legend else ""
-    return f'"""{_title(owner, graph)}{more}"""'
+    legend = f"\n\n{', '.join(used)}.\n" if used else ""
+    return f'"""{_title(owner, graph)}{legend}"""'
 
 
 def _title(owner: str, graph: Graph) -> str:
-    """The first line of a program's docstring."""
+    """Return the first line of a program's docstring."""
     kinds = ", ".join(
         f"{k.count} {_plural(k.name, k.count)}" for k in graph.cluster.kinds
     )
@@ -217,10 +236,3 @@ def _title(owner: str, graph: Graph) -> str:
 def _plural(name: str, count: int) -> str:
     word = {"ps": "server"}.get(name, name)
     return word if count == 1 else f"{word}s"
-
-
-def op_sources(graph: Graph) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the name of each op, with the file, line and column that defines it."""
-    for op in graph.ops:
-        if op.source is not None:
-            yield op.name, op.source.file, op.source.line, op.source.column

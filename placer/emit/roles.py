@@ -1,50 +1,60 @@
-"""What a value is to a model: a parameter, a gradient, an activation; whose it is."""
+"""What a value of the graph is in the model: a parameter, a gradient, an activation;
+and of which op of the spec."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import (
-    COPIES,
-    MICROBATCH_REDUCTIONS,
-    is_conversion,
-    is_optimizer_part,
-)
+from placer.graph.kinds import is_conversion, is_optimizer_part
 
 
 def origin(graph: Graph, name: str) -> tuple[Op, int]:
-    """The op that computes, reads or stores a value, and which result of it the value is:
-    copies, messages and changes of layout are followed back."""
+    """Return the op that first computes or reads a value, and the index of the value in
+    its results: copies, messages and conversions are followed back."""
     while True:
         op = graph.producers[name]
         index = graph.result_indices[name]
-        if op.kind in ("listen_and_serv", "send_and_recv"):
-            edge = op.attrs["edge" if op.kind == "listen_and_serv" else "back"]
-            name = graph.sends[edge].operands[index]
-        elif op.kind in COPIES:
+        structure = op.structure
+        if op.received_edge is not None:
+            name = graph.sends[op.received_edge].operands[index]
+        elif structure is not None and structure.copies:
             name = op.operands[index]
-        elif is_conversion(op.kind) or op.kind in MICROBATCH_REDUCTIONS.values():
+        elif is_conversion(op.kind) or (structure is not None and structure.reduces):
             name = op.operands[0]
         else:
             return op, index
 
 
+def spec_op(graph: Graph, op: Op) -> str:
+    """Return the name of the op in the spec that an op of the graph belongs to.
+
+    It is that of the forward op for a gradient op, of the composite for one of its
+    parts, of the op that computes the value for an op that sends or stores one. The ops
+    of an optimizer, which has no name, keep their own.
+    """
+    if is_optimizer_part(op.kind):
+        return op.name
+    name = op.operands[0] if op.is_gradient or not op.results else op.name
+    return name.partition(".")[0]
+
+
 def parameter_of(graph: Graph, name: str) -> str | None:
-    """The parameter, or block of one, that a value is a copy of."""
+    """Return the parameter, or the block of one, that a value is a copy of; None for any
+    other value."""
     if name not in graph.producers:
-        return None  # of a forward op that this graph does without
+        return None  # of a forward op that is not in this graph
     op, _ = origin(graph, name)
     if op.kind == "parameter":
         return op.name
-    if op.kind == "assemble":  # the whole parameter, of its blocks
-        block = parameter_of(graph, op.operands[0])
-        return None if block is None else block.rsplit(".block", 1)[0]
+    if op.kind == "assemble":  # the whole parameter, from its blocks
+        block, _ = origin(graph, op.operands[0])
+        return str(block.attrs["whole"])
     return None
 
 
 def differentiated(graph: Graph, name: str) -> str | None:
-    """The value that a value is the gradient of."""
+    """Return the value that a gradient is the cotangent of; None for other values."""
     op, index = origin(graph, name)
     if op.kind == "cut":
         return differentiated(graph, op.operands[0])
@@ -59,7 +69,7 @@ def differentiated(graph: Graph, name: str) -> str | None:
 
 
 def describe(graph: Graph, names: Sequence[str]) -> str:
-    """What a message carries, in words: "parameters", "activations and gradients"."""
+    """Return what values are, in words: "parameters", "activations and gradients"."""
     return " and ".join(dict.fromkeys(_word(graph, name) for name in names))
 
 

@@ -1,45 +1,54 @@
-"""The names of jitted functions: what they compute."""
+"""The names of jitted functions, which say what they compute."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 from placer.analysis.units import Unit, purpose_of
+from placer.emit.names import Names
 
-_OF_OPTIMIZERS = {
+_TITLES = {
     "trust_ratio": "trust_ratios",
     "clip_scale": "clip",
     "clip_value": "clip",
     "sum_of_squares": "square_norms",
+    "accumulate": "add",
 }
-"""What a function with an op of an optimizer is called, what matters most first."""
+"""What a function of an optimizer is called after an op in it; the first that it has
+decides."""
 
 
-def titles(units: Sequence[Unit], evaluating: bool) -> dict[int, str]:
-    """The name of the function of each computed unit, by the unit's identity: its
-    purpose_of, and where several have one, the last value that it computes."""
-    wishes = {id(unit): _title(unit, evaluating) for unit in units if unit.computed}
-    counts = Counter(wishes.values())
-    of_unit = {id(unit): unit for unit in units}
+def name_functions(
+    units: Sequence[Unit], names: Names, *, evaluating: bool
+) -> dict[int, str]:
+    """Return the name of each computed unit's function, by the unit's identity.
+
+    It is the purpose of the unit, and where several have the same, the last value that
+    it computes is added.
+    """
+    titles = [(unit, _title(unit, evaluating)) for unit in units if unit.computed]
+    counts = Counter(title for _, title in titles)
     return {
-        unit: f"{wish}_{_last(of_unit[unit])}" if counts[wish] > 1 else wish
-        for unit, wish in wishes.items()
+        id(unit): names.new_name(
+            re.sub(r"\W", "_", f"{title}_{_last(unit)}") if counts[title] > 1 else title
+        )
+        for unit, title in titles
     }
 
 
 def _title(unit: Unit, evaluating: bool) -> str:
+    purpose = purpose_of(unit, evaluating)
+    if purpose not in ("combine", "prepare"):
+        return purpose
     kinds = {op.kind for op in unit.ops}
-    wish = purpose_of(unit, evaluating)
-    if wish in ("combine", "prepare"):
-        found = (name for kind, name in _OF_OPTIMIZERS.items() if kind in kinds)
-        return next(found, "add" if "accumulate" in kinds else wish)
-    return wish
+    return next((title for kind, title in _TITLES.items() if kind in kinds), purpose)
 
 
 def _last(unit: Unit) -> str:
-    """The last value that a function computes for others; of a backward function the op
-    whose gradient comes last."""
+    """Return the last value that a function computes for others, or for a backward
+    function the op whose gradient comes last."""
     backward = [op for op in unit.ops if op.is_gradient]
     if backward:
         return backward[-1].operands[0].rpartition(".")[0]

@@ -437,18 +437,3 @@ def is_optimizer_part(kind: str) -> bool:
     if kind in KINDS:
         return KINDS[kind].update is not None
     return kind in _OPTIMIZER_PARTS
-
-
-COPIES = frozenset(name for name, kind in KINDS.items() if kind.copies)
-FLAT_VIEWS = frozenset({"cut", "assemble"})
-MICROBATCH_CONVERSIONS = frozenset(
-    {*MICROBATCH_REDUCTIONS.values(), *MICROBATCH_SCATTERS.values()}
-)
-
-
-def is_once(op: Op) -> bool:
-    return op.is_once
-
-
-def is_computed(op: Op) -> bool:
-    return op.is_computed

@@ -10,6 +10,7 @@ from placer.analysis.memory import MemoryEstimate
 from placer.analysis.node_classes import NodeClasses
 from placer.analysis.schedule import make_schedule
 from placer.analysis.units import LoweredGraph
+from placer.compiler import compile as compile_model
 from placer.emit.choices import explain_choices
 from placer.graph.graph import Op
 from placer.graph.kinds import KINDS, StructuralKind
@@ -97,6 +98,14 @@ def test_it_goes_through_every_pass_and_analysis(value, place, layout, microbatc
     choices = {choice.what: choice.why for choice in explain_choices(model, step)}
     why = choices[f"probe.{operand} (probe) at {place}"]
     assert why == f"inserted: shows {operand} every 10 steps"
+
+
+@pytest.mark.usefixtures("declared")
+def test_programs_call_the_method_with_its_name(tmp_path):
+    model = probed_model("h", 1)
+    compile_model(model, tmp_path / "build")
+    program = (tmp_path / "build/worker-0/program.py").read_text()
+    assert "node.probe(h, every=10)\n" in program
 
 
 @pytest.mark.usefixtures("declared")

@@ -3,7 +3,6 @@
 from support.small_models import load_model, two_layers
 
 from placer.compiler import lower_model
-from placer.graph.kinds import COPIES
 from placer.graph.text import parse_graph, print_graph
 
 NODES = "{worker: {count: 2, devices: {cpu: 1, gpu: 8}}}"
@@ -23,7 +22,7 @@ def copies(graph, node="worker:0"):
     return [
         (op.kind, op.operands, graph.devices(op))
         for op in graph.ops_on(node)
-        if op.kind in COPIES
+        if op.structure is not None and op.structure.copies
     ]
 
 

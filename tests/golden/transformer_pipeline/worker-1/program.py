@@ -67,10 +67,9 @@ def forward_backward(x2, p: Dense, next_2):
 
 @functools.partial(jax.jit, keep_unused=True)
 def square_norms(g: Dense):
-    clip_square_1 = ops.sum_of_squares(
+    return ops.sum_of_squares(
         *g.norm3, *g.seen2, *g.norm4, *g.wide2, *g.narrow2, *g.norm5, *g.logits
     )
-    return clip_square_1
 
 
 @functools.partial(jax.jit, static_argnames="count")

@@ -1,0 +1,245 @@
+"""Structural ops as calls of the node: reads, messages, copies, records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from placer.emit import notes
+from placer.emit.code import Argument, Call, Expression, literal
+from placer.emit.hook import Hook, is_of_table
+from placer.emit.roles import parameter_of
+from placer.emit.updates import emit_update
+from placer.graph.graph import Op
+from placer.graph.kinds import KINDS, declared_attrs
+
+
+def emit_structural(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the statements of the structural ops of a unit, which are of one kind.
+
+    A kind without an entry in `_EMIT` is the call of a method with its name.
+    """
+    if is_of_table(ops[0]):
+        return emit_update(hook, ops[0])
+    return _EMIT.get(ops[0].kind, _call)(hook, ops)
+
+
+def _call(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return a call of the node's method that is named as the kind of the op."""
+    (op,) = ops
+    arguments: list[Argument] = [hook.scope[name] for name in op.operands]
+    attrs = declared_attrs(op.attrs)
+    arguments += (f"{name}={literal(value)}" for name, value in attrs.items())
+    targets = hook.targets(value.name for value in op.results)
+    return [Call(f"node.{op.kind}", arguments, targets)]
+
+
+def _read(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    names = [op.name for op in ops]
+    return [Call("node.read", [*map(literal, names)], hook.targets(names))]
+
+
+def _parameters(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the whole tables of the parameters, unless they are there already."""
+    statements = []
+    for op in ops:
+        table = hook.tables[op.name]
+        bundle = hook.bundles.of_table[table.name]
+        if hook.scope.is_bound(op.name):
+            continue
+        proposal = "p"
+        if table.rule is None:
+            proposal = "state" if op.attrs.get("state") else "frozen"
+        variable = hook.scope.new_variable(proposal)
+        blocks = {block.name: block.name for block in table.blocks}
+        hook.scope.hold(variable, bundle, blocks)
+        arguments = [literal(table.name), bundle.name]
+        statements.append(Call("node.parameters", arguments, [variable]))
+    return statements
+
+
+def _assemble(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    (op,) = ops
+    shape = f"shape={literal(hook.graph.tensor_type(op.name).shape)}"
+    blocks = [hook.scope[name] for name in op.operands]
+    return [Call("node.assemble", [*blocks, shape], hook.targets([op.name]))]
+
+
+def _cut(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return the cut, unless its value is only sent: `send` cuts by the plan."""
+    (op,) = ops
+    users = [u for u in hook.graph.uses.get(op.name, ()) if _is_here(hook, u)]
+    if all(user.sent_edge is not None for user in users):
+        return []
+    limits = [literal(op.attrs["start"]), literal(op.attrs["stop"])]
+    whole = hook.scope[op.operands[0]]
+    return [Call("node.cut", [whole, *limits], hook.targets([op.name]))]
+
+
+def _copy(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return a copy between devices. A copy has the variable of its original, if that
+    is not used again."""
+    (op,) = ops
+    scope = hook.scope
+    results = (value.name for value in op.results)
+    copies = {
+        name: result
+        for name, result in zip(op.operands, results, strict=True)
+        if result in hook.users
+    }
+    groups = scope.grouped(copies)
+    targets = []
+    for expression, values in groups:
+        variable = expression.text
+        replaced = scope.parts.get(variable) == scope.part
+        replaced = replaced and all(map(hook.is_last_use, values))
+        if variable in scope.bundles:
+            bundle, members = scope.bundles[variable]
+            target = variable if replaced else scope.new_variable(variable)
+            scope.hold(target, bundle, {m: copies[v] for m, v in members.items()})
+        else:
+            if replaced:
+                scope.bind(copies[values[0]], expression)
+            target = scope.text(copies[values[0]])
+        targets.append(target)
+    arguments: list[Argument] = [expression for expression, _ in groups]
+    if op.kind != "memcpy_d2h":
+        arguments.append(f"to={literal(hook.graph.devices(op))}")
+    elif any(u.is_computed and _is_here(hook, u) for u in _users(hook, op)):
+        arguments.append("wait=True")
+    split = {value.name for value in op.results[: op.attrs.get("rows", 0)]}
+    if rows := len(split & {*copies.values()}):
+        arguments.append(f"rows={rows}")
+    return [Call(f"node.{op.kind}", arguments, targets, is_tuple=True)]
+
+
+def _users(hook: Hook, op: Op) -> list[Op]:
+    return [u for value in op.results for u in hook.graph.uses.get(value.name, ())]
+
+
+def _is_here(hook: Hook, op: Op) -> bool:
+    return hook.node in hook.graph.nodes(op)
+
+
+# Messages.
+
+
+def _send(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    (op,) = ops
+    edge = str(op.attrs["edge"])
+    note = ", ".join([notes.sent(hook.graph, op), *_ranges(hook, op)])
+    return [Call("node.send", [edge, *_sent(hook, op)], note=note)]
+
+
+def _receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    (op,) = ops
+    if any(op in listens for listens in hook.streamed.values()):
+        return []
+    edge = op.attrs["edge"]
+    note = notes.received(hook.graph, hook.graph.sends[edge])
+    values = [value.name for value in op.results]
+    members = [parameter_of(hook.graph, v) or hook.trained.get(v, "") for v in values]
+    bundle = hook.bundles.of_member.get(members[0])
+    if bundle is None or [*bundle.members] != members:
+        targets = hook.targets(values)
+        return [Call("node.receive", [str(edge)], targets, is_tuple=True, note=note)]
+    is_parameters = parameter_of(hook.graph, values[0]) is not None
+    variable = hook.scope.new_variable("p" if is_parameters else "g")
+    hook.scope.hold(variable, bundle, dict(zip(members, values, strict=True)))
+    return [Call("node.receive", [str(edge), bundle.name], [variable], note=note)]
+
+
+def _send_and_receive(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    (op,) = ops
+    back = op.attrs["back"]
+    arguments = [Expression(str(op.attrs["edge"])), *_sent(hook, op)]
+    arguments.append(Expression(f"back={back}"))
+    reply = notes.received(hook.graph, hook.graph.sends[back])
+    note = f"{notes.sent(hook.graph, op)}; {reply}"
+    targets = hook.targets(value.name for value in op.results)
+    return [Call("node.send_and_recv", arguments, targets, is_tuple=True, note=note)]
+
+
+def _sent(hook: Hook, op: Op) -> list[Expression]:
+    """Return the arguments of a send, which cuts by the plan."""
+    producers = [hook.graph.producers[name] for name in op.operands]
+    return hook.arguments(
+        made.operands[0] if made.kind == "cut" else name
+        for name, made in zip(op.operands, producers, strict=True)
+    )
+
+
+def _ranges(hook: Hook, op: Op) -> list[str]:
+    """Return which elements are sent of the values that are cut."""
+    cuts = [hook.graph.producers[name] for name in op.operands]
+    return [
+        f"{hook.scope[cut.operands[0]]}[{cut.attrs['start']}:{cut.attrs['stop']}]"
+        for cut in cuts
+        if cut.kind == "cut"
+    ]
+
+
+# Metrics and microbatches.
+
+
+def _record(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    metrics = {op.attrs["metric"]: hook.scope[op.operands[0]] for op in ops}
+    if all(metric.isidentifier() for metric in metrics):
+        keywords = [value.after(f"{metric}=") for metric, value in metrics.items()]
+        return [Call("node.record", keywords)]
+    items = [value.after(f"{literal(metric)}: ") for metric, value in metrics.items()]
+    return [Call("node.record", [Expression("**", "", tuple(items), ("{", "}"))])]
+
+
+def _reduce(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    """Return what adds values of a microbatch to those of the whole step."""
+    verb = ops[0].kind.removesuffix("_microbatches").removesuffix("_microbatch")
+    values = [op.operands[0] for op in ops]
+    arguments = [
+        expression.after(f"{_total_name(expression)}=")
+        for expression, _ in hook.scope.grouped(values)
+    ]
+    return [Call(f"node.{verb}", arguments)]
+
+
+def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
+    """Return the statement that gets the results of all microbatches."""
+    scope = hook.scope
+    total_of = {op.operands[0]: op.name for op in totals}
+    targets, names = [], []
+    for expression, values in scope.grouped(total_of):
+        names.append(literal(_total_name(expression)))
+        variable = expression.text
+        if variable in scope.bundles:
+            bundle, members = scope.bundles[variable]
+            scope.hold(variable, bundle, {m: total_of[v] for m, v in members.items()})
+            targets.append(variable)
+        else:
+            targets += hook.targets(total_of[value] for value in values)
+    return [Call("node.totals", names, targets, is_tuple=True)]
+
+
+def _total_name(expression: Expression) -> str:
+    """Return the name of a total: a variable, or a field written as one word."""
+    return expression.text.replace(".", "_")
+
+
+def _scatter(hook: Hook, ops: Sequence[Op]) -> list[Call]:
+    (op,) = ops
+    verb = "split" if op.kind == "split_microbatches" else "first"
+    arguments = [hook.scope[op.operands[0]]]
+    return [Call(f"node.{verb}", arguments, hook.targets([op.name]))]
+
+
+_EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {
+    "read": _read,
+    "parameter": _parameters,
+    "assemble": _assemble,
+    "cut": _cut,
+    **{name: _copy for name, kind in KINDS.items() if kind.copies},
+    "send": _send,
+    "listen_and_serv": _receive,
+    "send_and_recv": _send_and_receive,
+    "record": _record,
+    **{name: _reduce for name, kind in KINDS.items() if kind.reduces},
+    **{name: _scatter for name, kind in KINDS.items() if kind.scatters},
+}
