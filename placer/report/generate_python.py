@@ -17,10 +17,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 import placer
 from placer.config import optimizers
 from placer.front.fluid import OWN, RENAMED, SPELLINGS
-from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
 from placer.ops.operand import Operand
-from placer.spec.op_kinds import op_kinds
+from placer.spec.op_kinds import OpKind, op_kinds
 
 WIDTH = 88
 
@@ -69,7 +68,7 @@ _SETTINGS = {
 
 def layers_text() -> str:
     """Return the text of placer/layers.py."""
-    declared = [d for d, *_ in op_kinds().values() if _name(d) not in OWN]
+    declared = [d for d in op_kinds().values() if _name(d) not in OWN]
     aliases = _aliases(declared)
     names = sorted([*(_name(d) for d in declared), *OWN, "call", "parameter"])
     parts = [
@@ -102,11 +101,11 @@ def _imports() -> str:
     )
 
 
-def _name(declaration: Declaration | Composite) -> str:
+def _name(declaration: OpKind) -> str:
     return RENAMED.get(declaration.kind, declaration.kind)
 
 
-def _function(declaration: Declaration | Composite, aliases: dict[str, str]) -> str:
+def _function(declaration: OpKind, aliases: dict[str, str]) -> str:
     operands = [o for o in declaration.operands if not o.parameter]
     attrs = declaration.attrs
     required = [f"{o.name}: {_operand_type(o)}" for o in operands if not o.optional]
@@ -143,14 +142,14 @@ def _def(name: str, parameters: Sequence[str], returns: str) -> list[str]:
     return [f"def {name}(", *inner, f") -> {returns}:"]
 
 
-def _has_several_results(declaration: Declaration | Composite) -> bool:
+def _has_several_results(declaration: OpKind) -> bool:
     return isinstance(declaration, Declaration) and (
         declaration.variadic or len(declaration.results) > 1
     )
 
 
 def _docstring(
-    declaration: Declaration | Composite, operands: Sequence[Operand], many: bool
+    declaration: OpKind, operands: Sequence[Operand], many: bool
 ) -> list[str]:
     lines = _wrap(f'"""{declaration.doc}', 4, 4)
     if isinstance(declaration, Declaration) and declaration.finalizer is not None:
@@ -222,7 +221,7 @@ def _literal(value: object) -> str:
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
-def _aliases(declared: Iterable[Declaration | Composite]) -> dict[str, str]:
+def _aliases(declared: Iterable[OpKind]) -> dict[str, str]:
     """Return aliases for `Literal` types that several attributes have.
 
     An alias has the name of the first of these attributes.

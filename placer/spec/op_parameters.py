@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from placer.config import initializers
-from placer.config.checks import describe_value
 from placer.errors import OpError, Span, did_you_mean
 from placer.graph.graph import Op, Value
 from placer.ops.declaration import LayerParameter
-from placer.spec.decode import decode, report_unknown_keys
+from placer.spec.decode import report_unknown_keys
 from placer.spec.names import quote
+from placer.spec.op_entry import OpEntry
 from placer.spec.problems import Problems
 from placer.spec.schema import ParameterOp
-from placer.spec.sections.parameters import Rule, find_rule, freeze
+from placer.spec.sections.parameters import Rule, find_rule, read_parameter
 from placer.spec.sections.train import Group
 from placer.spec.tree import MappingNode, ScalarNode
 from placer.spec.values import Values
@@ -54,44 +54,35 @@ class Parameters:
         self._weights = weights
 
     def add_layer(
-        self,
-        declared: tuple[LayerParameter, ...],
-        node: MappingNode,
-        name: str,
-        span: Span,
+        self, declared: Sequence[LayerParameter], entry: OpEntry
     ) -> list[tuple[str, TensorType]] | None:
         """Declare the parameters of a layer that it does not share.
 
         Returns the names and types of all its parameters, or None if its key `params`
         is wrong. Raises OpError if a shared parameter does not fit.
         """
-        shared = self._shared(declared, node, name)
+        shared = self._shared(declared, entry)
         if shared is None:
             return None
         parameters = []
         for parameter in declared:
             type_ = widen(parameter.type, self._wide)
-            own = f"{name}.{parameter.operand}"
-            other = shared.get(parameter.operand)
+            operand, other = parameter.operand, shared.get(parameter.operand)
             if other is None:
-                self._declare(own, type_, parameter.init, span, parameter.state)
-            elif parameter.state or other in self._states:
-                raise OpError(
-                    _shared_state_message(parameter.operand, other), attr="params"
-                )
-            elif (actual := self._values.types[other]) != type_:
-                raise OpError(
-                    f"needs '{parameter.operand}' {type_}, and '{other}' is {actual}",
-                    attr="params",
-                )
-            parameters.append((other or own, type_))
+                parameters.append(self._declare_own(parameter, entry))
+                continue
+            if parameter.state or other in self._states:
+                raise OpError(_shared_state_message(operand, other), attr="params")
+            if (actual := self._values.types[other]) != type_:
+                message = f"needs '{operand}' {type_}, and '{other}' is {actual}"
+                raise OpError(message, attr="params")
+            parameters.append((other, type_))
         return parameters
 
     def add_call(
         self,
         declared: Sequence[tuple[str, LayerParameter | ScalarNode]],
-        name: str,
-        span: Span,
+        entry: OpEntry,
     ) -> list[tuple[str, TensorType]] | None:
         """Declare the parameters and the state of a `call`.
 
@@ -101,39 +92,39 @@ class Parameters:
         parameters = []
         for key, parameter in declared:
             if isinstance(parameter, LayerParameter):
-                type_ = widen(parameter.type, self._wide)
-                own = f"{name}.{key}"
-                self._declare(own, type_, parameter.init, span, parameter.state)
-                parameters.append((own, type_))
+                parameters.append(self._declare_own(parameter, entry))
             elif parameter.text in self._states:
-                message = f"op '{name}': {_shared_state_message(key, parameter.text)}"
-                self._problems.add(message, parameter.inner_span)
-            elif parameter.text in self.spans:
+                message = _shared_state_message(key, parameter.text)
+                span = parameter.inner_span
+                self._problems.add(f"op '{entry.name}': {message}", span)
+            elif self._is_parameter(parameter, entry):
                 shared = self._values.types[parameter.text]
                 assert shared is not None
                 parameters.append((parameter.text, shared))
-            else:
-                self._report_not_parameter(parameter, name)
         return parameters if len(parameters) == len(declared) else None
 
-    def add_parameter_op(self, node: MappingNode, name: str, span: Span) -> bool:
+    def add_parameter_op(self, entry: OpEntry) -> bool:
         """Declare the parameter of a `parameter` op; return False on errors."""
-        where = f"op '{name}' (parameter)"
-        good = decode(node, ParameterOp, where, self._problems, ("place",))
+        node, where = entry.node, entry.where
+        read = read_parameter(node, ParameterOp, where, self._problems, ("place",))
         if node.get_non_null("place") is not None:
             message = f"{where} has no place of its own"
             hint = "a parameter is at the place of its optimizer: place that"
             self._problems.add(message, node.keys["place"].span, hint)
-        init = good.get("init")
-        if init is not None and (problem := initializers.check(init.value)):
-            self._problems.add(problem, init.span)
-            init = None
-        if init is None or "shape" not in good or "dtype" not in good:
+        if read is None:
             return False
-        type_ = TensorType(good["dtype"], tuple(good["shape"]))
-        init = initializers.canonicalize(freeze(init))
-        self._declare(name, widen(type_, self._wide), init, span)
+        type_, init = read
+        self._declare(entry.name, widen(type_, self._wide), init, entry.span)
         return True
+
+    def _declare_own(
+        self, parameter: LayerParameter, entry: OpEntry
+    ) -> tuple[str, TensorType]:
+        """Declare a parameter of an op, and return its name and type."""
+        type_ = widen(parameter.type, self._wide)
+        name = f"{entry.name}.{parameter.operand}"
+        self._declare(name, type_, parameter.init, entry.span, parameter.state)
+        return name, type_
 
     def _declare(
         self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False
@@ -181,40 +172,36 @@ class Parameters:
         return None
 
     def _shared(
-        self, declared: tuple[LayerParameter, ...], node: MappingNode, name: str
+        self, declared: Sequence[LayerParameter], entry: OpEntry
     ) -> dict[str, str] | None:
         """Return the names in `params` by operand; None if one is wrong."""
-        section = node.get_non_null("params")
+        written = entry.node.get_non_null("params")
+        rule, hint = "'params' must be a mapping", "write {w: h1.w}"
+        section = self._problems.expect(written, MappingNode, rule, hint)
         if section is None:
-            return {}
-        if not isinstance(section, MappingNode):
-            message = f"'params' must be a mapping, not {describe_value(section.value)}"
-            self._problems.add(message, section.span, "write {w: h1.w}")
-            return None
-        operands = [parameter.operand for parameter in declared]
-        report_unknown_keys(section, operands, f"params of op '{name}'", self._problems)
+            return None if written else {}
+        operands = {parameter.operand for parameter in declared}
+        where = f"params of op '{entry.name}'"
+        report_unknown_keys(section, operands, where, self._problems)
         shared = {}
         for key, item in section:
-            if not isinstance(item, ScalarNode) or not isinstance(item.value, str):
-                message = (
-                    f"'{key}' must name a parameter, not {describe_value(item.value)}"
-                )
-                self._problems.add(message, item.span)
-            elif item.text in self.spans:
-                shared[key] = item.text
-            else:
-                self._report_not_parameter(item, name)
-        return (
-            shared if shared.keys() == section.entries.keys() <= set(operands) else None
-        )
+            rule = f"'{key}' must name a parameter"
+            other = self._problems.expect(item, ScalarNode, rule)
+            if other is not None and self._is_parameter(other, entry):
+                shared[key] = other.text
+        return shared if shared.keys() == section.entries.keys() <= operands else None
 
-    def _report_not_parameter(self, item: ScalarNode, op: str) -> None:
+    def _is_parameter(self, item: ScalarNode, entry: OpEntry) -> bool:
+        """Return whether a scalar names a parameter; if not, report it."""
+        if item.text in self.spans:
+            return True
         if item.text in self._values.types or item.text in self._values.inputs:
-            message = f"op '{op}': {quote(item.text)} is not a parameter"
+            message = f"op '{entry.name}': {quote(item.text)} is not a parameter"
             hint = did_you_mean(item.text, self.spans)
             self._problems.add(message, item.inner_span, hint)
         elif not self._values.is_invalid(item.text):
-            self._values.report_unknown(item, op)
+            self._values.report_unknown(item, entry.name)
+        return False
 
 
 def _shared_state_message(operand: str, other: str) -> str:

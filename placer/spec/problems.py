@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
+from placer.config.checks import describe_value
 from placer.errors import PlacerError, Span, SpecError, SpecErrors
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
+
+Node = TypeVar("Node", ScalarNode, SequenceNode, MappingNode)
 
 MAX_REPORTED = 50
 """The most errors that are reported at once."""
@@ -32,6 +37,25 @@ class Problems:
     def add_error(self, error: PlacerError, *, span: Span | None = None) -> None:
         """Add an error that was raised elsewhere, at its own span or else at `span`."""
         self.add(error.message, error.span or span, error.hint)
+
+    def expect(
+        self,
+        node: SpecNode | None,
+        kind: type[Node],
+        rule: str,
+        hint: str | None = None,
+    ) -> Node | None:
+        """Return a node of this class; report another node, and return None.
+
+        A `ScalarNode` must hold a string. `rule` is the start of the message, such as
+        `'nodes' must be a mapping`. A node of None is a missing key, and no error here.
+        """
+        is_text = not isinstance(node, ScalarNode) or isinstance(node.value, str)
+        if isinstance(node, kind) and is_text:
+            return node
+        if node is not None:
+            self.add(f"{rule}, not {describe_value(node.value)}", node.span, hint)
+        return None
 
     def raise_any(self) -> None:
         """Raise SpecError for one error, SpecErrors for several; else return."""

@@ -9,10 +9,10 @@ from placer.config.checks import check_whole, describe_value
 from placer.errors import PlaceError, SpecError, did_you_mean
 from placer.graph.model import Memory
 from placer.place import Cluster, NodeKind
-from placer.spec.decode import check_type, decode, fields_of
+from placer.spec.decode import check_type, decode
 from placer.spec.names import quote
 from placer.spec.problems import Problems
-from placer.spec.schema import Device, Nodes
+from placer.spec.schema import Device, NodeCount, Nodes
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 
 _KIND = re.compile(r"[a-z][a-z0-9_]*")
@@ -138,8 +138,7 @@ def _device_count(
     name: str, node: SpecNode, where: str, problems: Problems
 ) -> int | None:
     if not isinstance(node, MappingNode):
-        field = fields_of(Device)["count"]
-        valid = check_type(name, node, field.type, field.info, problems)
+        valid = check_type(name, node, NodeCount, problems)
         return int(node.value) if valid and isinstance(node.value, int) else None
     good = decode(node, Device, where, problems)
     memory = good.get("memory")

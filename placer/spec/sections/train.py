@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from dataclasses import field as default
 from typing import Any, Literal
 
+from msgspec.structs import asdict
+
 from placer.config import optimizers, schedules
 from placer.config.checks import describe_value
 from placer.errors import Span, did_you_mean
 from placer.place import Place
-from placer.spec.decode import decode, fields_of
+from placer.spec.decode import decode
 from placer.spec.places import Places
 from placer.spec.problems import Problems
 from placer.spec.schema import Clip, Eval, Optimizer, Slicing, Train
@@ -71,7 +73,7 @@ def read_train(
     training.clip = _clip(good.get("clip"), "train.clip", problems)
     slicing = decode(good.get("slicing"), Slicing, "train.slicing", problems)
     if not slicing:
-        slicing = {key: field.default for key, field in fields_of(Slicing).items()}
+        slicing = asdict(Slicing())
     if (when := good.get("eval")) is not None:
         decode(when, Eval, "train.eval", problems)
         if not rows.has_eval:
@@ -184,7 +186,7 @@ def read_group(
 
 
 def _rate(node: SpecNode | None) -> Any:
-    rate = freeze(node)
+    rate = None if node is None else freeze(node.value)
     return float(rate) if isinstance(rate, int) else rate
 
 
