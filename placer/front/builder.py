@@ -42,7 +42,7 @@ def new_context(
     """
     problems = Problems()
     names = Names(problems)
-    cluster = read_nodes(nodes, None, problems)
+    cluster, _ = read_nodes(nodes, None, problems)
     problems.raise_any()
     values = Values(None, problems)
     declare_inputs(inputs, wide, names, values, problems)

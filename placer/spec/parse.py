@@ -23,7 +23,7 @@ from placer.spec.problems import Problems
 from placer.spec.schema import Spec
 from placer.spec.sections.data import read_data
 from placer.spec.sections.graph import build_ops
-from placer.spec.sections.nodes import read_memory, read_nodes, to_single_process
+from placer.spec.sections.nodes import read_nodes, to_single_process
 from placer.spec.sections.parameters import Rule, read_rules, report_unused_patterns
 from placer.spec.sections.train import Group, Training, read_train
 from placer.spec.tree import MappingNode, SpecNode
@@ -148,7 +148,7 @@ def _model(
     good = decode(root, Spec, "the spec", problems)
     names = Names(problems)
     name = _name(root, file, names)
-    cluster = read_nodes(good.get("nodes"), counts, problems)
+    cluster, memories = read_nodes(good.get("nodes"), counts, problems)
     places = Places(cluster, problems)
     wide = good.get("precision") == "float64"
     values = Values(good.get("graph"), problems)
@@ -193,7 +193,7 @@ def _model(
             if values.inputs[key] != type_ and not wide
         ),
         files=files,
-        memory={} if single_process else read_memory(good.get("nodes")),
+        memory={} if single_process else memories,
     )
 
 

@@ -13,8 +13,13 @@ from placer.spec.decode import decode
 from placer.spec.names import explain_invalid_name, is_name
 from placer.spec.problems import Problems
 from placer.spec.schema import Region
-from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
-from placer.spec.values import as_list
+from placer.spec.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+    as_list,
+)
 from placer.types import TensorType
 
 ARGUMENT_FORMS = ("in", "param", "make", "value", "list", "tuple", "dict")

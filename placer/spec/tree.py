@@ -167,3 +167,8 @@ class MappingNode:
 
 
 SpecNode = ScalarNode | SequenceNode | MappingNode
+
+
+def as_list(node: SpecNode) -> list[SpecNode]:
+    """Return the items of a list; a node that is not a list is the only item."""
+    return node.items if isinstance(node, SequenceNode) else [node]

@@ -15,7 +15,13 @@ from placer.ops.declaration import Declaration
 from placer.spec.names import quote
 from placer.spec.op_entry import OpEntry
 from placer.spec.problems import Problems
-from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
+from placer.spec.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+    as_list,
+)
 from placer.types import BATCH, TensorType
 
 RECENT = 1000
@@ -196,11 +202,6 @@ class Values:
 def is_scope(node: MappingNode) -> bool:
     """Return whether an entry of the graph is a scope, not an op."""
     return "ops" in node.entries and "op" not in node.entries
-
-
-def as_list(node: SpecNode) -> list[SpecNode]:
-    """Return the items of a list; a node that is not a list is the only item."""
-    return node.items if isinstance(node, SequenceNode) else [node]
 
 
 def _defined(node: MappingNode) -> Iterator[ScalarNode]:

@@ -27,9 +27,15 @@ from placer.spec.op_kinds import (
     read_attrs,
 )
 from placer.spec.schema import Scope
-from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
+from placer.spec.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+    as_list,
+)
 from placer.spec.user_functions import add_call, add_trace
-from placer.spec.values import as_list, is_scope
+from placer.spec.values import is_scope
 from placer.types import BATCH, FLOATS, MAX_DIM, TensorType
 
 NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
