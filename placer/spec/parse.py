@@ -130,25 +130,10 @@ def load_tree(
         )
         problems.raise_any()
     assert isinstance(root, MappingNode)
-    model = _model(root, file, folder, nodes, single_process, problems, files)
-    problems.raise_any()
-    assert model is not None
-    return model
-
-
-def _model(
-    root: MappingNode,
-    file: str,
-    folder: Path,
-    counts: Mapping[str, int] | None,
-    single_process: bool,
-    problems: Problems,
-    files: Mapping[str, bytes],
-) -> Model | None:
     good = decode(root, Spec, "the spec", problems)
     names = Names(problems)
     name = _name(root, file, names)
-    cluster, memories = read_nodes(good.get("nodes"), counts, problems)
+    cluster, memories = read_nodes(good.get("nodes"), nodes, problems)
     places = Places(cluster, problems)
     wide = good.get("precision") == "float64"
     values = Values(good.get("graph"), problems)
@@ -164,8 +149,10 @@ def _model(
     training_ops = _training_ops(values, training)
     if not problems:
         _check_groups(parameters, rules, training.groups, problems)
-    if problems or cluster is None or rows.train is None or name is None:
-        return None
+    problems.raise_any()
+    assert cluster is not None
+    assert rows.train is not None
+    assert name is not None
     ops = [*values.ops, *training_ops]
     microbatches = training.microbatches
     if single_process:
