@@ -122,8 +122,8 @@ def _describe(
 ) -> Any:
     text = json.dumps(arguments.typed_terms(wide))
     values = [
-        leaf.value.name if key is None else f"{name}.{key}"
-        for leaf, key in zip(arguments.leaves, arguments.keys, strict=True)
+        leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
+        for leaf in arguments.leaves
     ]
     from placer.regions.description import describe
 
@@ -137,8 +137,8 @@ def _parameter_entries(
     params: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     file = f"{name}.safetensors"
-    for leaf, key in zip(arguments.leaves, arguments.keys, strict=True):
-        if key is None:
+    for leaf in arguments.leaves:
+        if (key := leaf.key) is None:
             continue
         kind = leaf.type(wide=False)
         params[key] = {"shape": kind.shape, "init": {"file": file}}

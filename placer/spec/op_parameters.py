@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placer.config import initializers
@@ -26,32 +26,25 @@ MAX_ELEMENTS = 2**40
 """The most elements that a parameter may have: 4 TiB of float32."""
 
 
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """The parameters of one spec.
 
     The first rule of the section `parameters` and the first optimizer group that match
     a parameter apply to it. `spans` has the position of each parameter by name;
-    `unassigned` names the parameters that no group matches.
+    `unassigned` names the parameters that no group matches, `states` those that are the
+    state of an op.
     """
 
-    def __init__(
-        self,
-        values: Values,
-        rules: list[Rule],
-        groups: list[Group],
-        wide: bool,
-        problems: Problems,
-        weights: WeightFiles,
-    ) -> None:
-        self.spans: dict[str, Span] = {}
-        self._states: set[str] = set()
-        self.unassigned: list[str] = []
-        self._values = values
-        self._rules = rules
-        self._groups = groups
-        self._wide = wide
-        self._problems = problems
-        self._weights = weights
+    values: Values
+    rules: list[Rule]
+    groups: list[Group]
+    wide: bool
+    problems: Problems
+    weights: WeightFiles
+    spans: dict[str, Span] = field(default_factory=dict)
+    unassigned: list[str] = field(default_factory=list)
+    states: set[str] = field(default_factory=set)
 
     def add_layer(
         self, declared: Sequence[LayerParameter], entry: OpEntry
@@ -66,14 +59,14 @@ class Parameters:
             return None
         parameters = []
         for parameter in declared:
-            type_ = widen(parameter.type, self._wide)
+            type_ = widen(parameter.type, self.wide)
             operand, other = parameter.operand, shared.get(parameter.operand)
             if other is None:
                 parameters.append(self._declare_own(parameter, entry))
                 continue
-            if parameter.state or other in self._states:
+            if parameter.state or other in self.states:
                 raise OpError(_shared_state_message(operand, other), attr="params")
-            if (actual := self._values.types[other]) != type_:
+            if (actual := self.values.types[other]) != type_:
                 message = f"needs '{operand}' {type_}, and '{other}' is {actual}"
                 raise OpError(message, attr="params")
             parameters.append((other, type_))
@@ -93,12 +86,12 @@ class Parameters:
         for key, parameter in declared:
             if isinstance(parameter, LayerParameter):
                 parameters.append(self._declare_own(parameter, entry))
-            elif parameter.text in self._states:
+            elif parameter.text in self.states:
                 message = _shared_state_message(key, parameter.text)
                 span = parameter.inner_span
-                self._problems.add(f"op '{entry.name}': {message}", span)
+                self.problems.add(f"op '{entry.name}': {message}", span)
             elif self._is_parameter(parameter, entry):
-                shared = self._values.types[parameter.text]
+                shared = self.values.types[parameter.text]
                 assert shared is not None
                 parameters.append((parameter.text, shared))
         return parameters if len(parameters) == len(declared) else None
@@ -106,22 +99,22 @@ class Parameters:
     def add_parameter_op(self, entry: OpEntry) -> bool:
         """Declare the parameter of a `parameter` op; return False on errors."""
         node, where = entry.node, entry.where
-        read = read_parameter(node, ParameterOp, where, self._problems, ("place",))
+        read = read_parameter(node, ParameterOp, where, self.problems, ("place",))
         if node.get_non_null("place") is not None:
             message = f"{where} has no place of its own"
             hint = "a parameter is at the place of its optimizer: place that"
-            self._problems.add(message, node.keys["place"].span, hint)
+            self.problems.add(message, node.keys["place"].span, hint)
         if read is None:
             return False
         type_, init = read
-        self._declare(entry.name, widen(type_, self._wide), init, entry.span)
+        self._declare(entry.name, widen(type_, self.wide), init, entry.span)
         return True
 
     def _declare_own(
         self, parameter: LayerParameter, entry: OpEntry
     ) -> tuple[str, TensorType]:
         """Declare a parameter of an op, and return its name and type."""
-        type_ = widen(parameter.type, self._wide)
+        type_ = widen(parameter.type, self.wide)
         name = f"{entry.name}.{parameter.operand}"
         self._declare(name, type_, parameter.init, entry.span, parameter.state)
         return name, type_
@@ -129,27 +122,27 @@ class Parameters:
     def _declare(
         self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False
     ) -> None:
-        rule, error_span = find_rule(name, self._rules), span
+        rule, error_span = find_rule(name, self.rules), span
         if rule is not None and rule.init is not None:
             init, error_span = rule.init, rule.pattern.node.span
-        if type_.dtype == "float64" and not self._wide:
+        if type_.dtype == "float64" and not self.wide:
             message = f"parameter '{name}' is float64 in a float32 model"
             hint = "write precision: float64 at the top of the spec, or float32 here"
-            self._problems.add(message, span, hint)
+            self.problems.add(message, span, hint)
         if type_.numel() > MAX_ELEMENTS:
             message = (
                 f"parameter '{name}': {type_} has more than {MAX_ELEMENTS} elements"
             )
-            self._problems.add(message, span)
+            self.problems.add(message, span)
         elif problem := initializers.check_shape(init, type_.sizes(1)):
-            self._problems.add(f"parameter '{name}': {problem}", error_span)
-        elif (mismatch := self._weights.check(init, name, type_)) is not None:
+            self.problems.add(f"parameter '{name}': {problem}", error_span)
+        elif (mismatch := self.weights.check(init, name, type_)) is not None:
             reason, advice = mismatch
-            self._problems.add(f"parameter '{name}': {reason}", error_span, advice)
+            self.problems.add(f"parameter '{name}': {reason}", error_span, advice)
         attrs = {"init": init}
         if state:
             attrs["state"] = True
-            self._states.add(name)
+            self.states.add(name)
         elif rule is not None and not rule.trainable:
             attrs["trainable"] = False
         elif (group := self._group(name)) is not None:
@@ -160,10 +153,10 @@ class Parameters:
             self.unassigned.append(name)
         self.spans[name] = span
         result = (Value(name, type_),)
-        self._values.add(Op("parameter", (), result, attrs, None, span))
+        self.values.add(Op("parameter", (), result, attrs, None, span))
 
     def _group(self, name: str) -> Group | None:
-        for group in self._groups:
+        for group in self.groups:
             if group.pattern is None or group.pattern.matches(name):
                 group.is_used = True
                 if group.pattern is not None:
@@ -177,16 +170,16 @@ class Parameters:
         """Return the names in `params` by operand; None if one is wrong."""
         written = entry.node.get_non_null("params")
         rule, hint = "'params' must be a mapping", "write {w: h1.w}"
-        section = self._problems.expect(written, MappingNode, rule, hint)
+        section = self.problems.expect(written, MappingNode, rule, hint)
         if section is None:
             return None if written else {}
         operands = {parameter.operand for parameter in declared}
         where = f"params of op '{entry.name}'"
-        report_unknown_keys(section, operands, where, self._problems)
+        report_unknown_keys(section, operands, where, self.problems)
         shared = {}
         for key, item in section:
             rule = f"'{key}' must name a parameter"
-            other = self._problems.expect(item, ScalarNode, rule)
+            other = self.problems.expect(item, ScalarNode, rule)
             if other is not None and self._is_parameter(other, entry):
                 shared[key] = other.text
         return shared if shared.keys() == section.entries.keys() <= operands else None
@@ -195,12 +188,12 @@ class Parameters:
         """Return whether a scalar names a parameter; if not, report it."""
         if item.text in self.spans:
             return True
-        if item.text in self._values.types or item.text in self._values.inputs:
+        if item.text in self.values.types or item.text in self.values.inputs:
             message = f"op '{entry.name}': {quote(item.text)} is not a parameter"
             hint = did_you_mean(item.text, self.spans)
-            self._problems.add(message, item.inner_span, hint)
-        elif not self._values.is_invalid(item.text):
-            self._values.report_unknown(item, entry.name)
+            self.problems.add(message, item.inner_span, hint)
+        elif not self.values.is_invalid(item.text):
+            self.values.report_unknown(item, entry.name)
         return False
 
 
