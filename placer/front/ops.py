@@ -9,6 +9,7 @@ from placer.callsite import caller_span
 from placer.config.checks import describe_value
 from placer.errors import SpecError
 from placer.front.program import OpRecord, Program, current_program
+from placer.front.results import one_or_list
 from placer.front.variable import Variable
 from placer.ops.declaration import Attr, Declaration
 from placer.spec.op_kinds import OpKind, op_kinds
@@ -31,10 +32,9 @@ def record_ops(kind: str, arguments: Mapping[str, Any]) -> tuple[Variable, ...]:
     """
     program, declared = current_program(), op_kinds()[kind]
     operands = _flatten_operands(declared, arguments)
-    names = [value.name for _, value in operands]
     entry: dict[str, Any] = {}
-    if names:
-        entry["in"] = [v for _, v in operands] if len(names) > 1 else operands[0][1]
+    if operands:
+        entry["in"] = one_or_list([value for _, value in operands])
     entry |= {
         attr.name: arguments[attr.name]
         for attr in declared.attrs

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import translate
+from fnmatch import fnmatchcase
 from typing import Any
 
 from placer.config import initializers
@@ -18,20 +17,17 @@ from placer.spec.tree import ScalarNode, SequenceNode, SpecNode
 from placer.types import TensorType
 
 
+@dataclass(slots=True)
 class Pattern:
     """A glob over parameter names. `is_used` is whether it applies to a parameter."""
 
-    __slots__ = ("_matches", "is_used", "node", "text")
-
-    def __init__(self, text: str, node: SpecNode) -> None:
-        self.text = text
-        self.node = node
-        self.is_used = False
-        self._matches = re.compile(translate(text)).match
+    text: str
+    node: SpecNode
+    is_used: bool = False
 
     def matches(self, name: str) -> bool:
         """Return whether a parameter name matches the glob."""
-        return self._matches(name) is not None
+        return fnmatchcase(name, self.text)
 
 
 @dataclass(frozen=True, slots=True)
