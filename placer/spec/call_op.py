@@ -63,8 +63,8 @@ def read_parameters(
     shared parameter (not for state). None on errors.
     """
     hint = "write {w: {shape: [64, 64], init: zeros}}"
-    written, rule = node.get_non_null(what), f"'{what}' must be a mapping"
-    section = problems.expect(written, MappingNode, rule, hint)
+    written, expected = node.get_non_null(what), f"'{what}' must be a mapping"
+    section = problems.expect(written, MappingNode, expected, hint)
     if section is None:
         return None if written else []
     state = what == "state"

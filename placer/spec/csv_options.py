@@ -96,8 +96,8 @@ def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | No
     """Read the vocabulary of each column. Words are text, even if they are numeric."""
     if section is None:
         return {}
-    rule, hint = "'vocabulary' must be a mapping", "write {COLUMN: [WORD, WORD]}"
-    columns = problems.expect(section, MappingNode, rule, hint)
+    expected, hint = "'vocabulary' must be a mapping", "write {COLUMN: [WORD, WORD]}"
+    columns = problems.expect(section, MappingNode, expected, hint)
     if columns is None:
         return None
     vocabulary: Vocabulary = {}
@@ -123,8 +123,8 @@ def _words(
             if isinstance(number.value, int) and not isinstance(number.value, bool):
                 numbers[word] = number.value
                 continue
-            rule = f"the number of {quote(word)} must be a whole number"
-            problems.add(f"{rule}, not {describe_value(number.value)}", number.span)
+            expected = f"the number of {quote(word)} must be a whole number"
+            problems.add(f"{expected}, not {describe_value(number.value)}", number.span)
         return numbers if len(numbers) == len(node.entries) else None
     listed: dict[str, None] = {}
     for item in node.items:

@@ -169,8 +169,8 @@ class Parameters:
     ) -> dict[str, str] | None:
         """Return the names in `params` by operand; None if one is wrong."""
         written = entry.node.get_non_null("params")
-        rule, hint = "'params' must be a mapping", "write {w: h1.w}"
-        section = self.problems.expect(written, MappingNode, rule, hint)
+        expected, hint = "'params' must be a mapping", "write {w: h1.w}"
+        section = self.problems.expect(written, MappingNode, expected, hint)
         if section is None:
             return None if written else {}
         operands = {parameter.operand for parameter in declared}
@@ -178,8 +178,8 @@ class Parameters:
         report_unknown_keys(section, operands, where, self.problems)
         shared = {}
         for key, item in section:
-            rule = f"'{key}' must name a parameter"
-            other = self.problems.expect(item, ScalarNode, rule)
+            expected = f"'{key}' must name a parameter"
+            other = self.problems.expect(item, ScalarNode, expected)
             if other is not None and self._is_parameter(other, entry):
                 shared[key] = other.text
         return shared if shared.keys() == section.entries.keys() <= operands else None

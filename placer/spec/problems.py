@@ -9,6 +9,7 @@ from placer.config.checks import describe_value
 from placer.errors import PlacerError, Span, SpecError, SpecErrors
 from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 
+T = TypeVar("T")
 Node = TypeVar("Node", ScalarNode, SequenceNode, MappingNode)
 
 MAX_REPORTED = 50
@@ -42,19 +43,19 @@ class Problems:
         self,
         node: SpecNode | None,
         kind: type[Node],
-        rule: str,
+        expected: str,
         hint: str | None = None,
     ) -> Node | None:
         """Return a node of this class; report another node, and return None.
 
-        A `ScalarNode` must hold a string. `rule` is the start of the message, such as
+        A `ScalarNode` must hold a string. `expected` begins the message, such as
         `'nodes' must be a mapping`. A node of None is a missing key, and no error here.
         """
         is_text = not isinstance(node, ScalarNode) or isinstance(node.value, str)
         if isinstance(node, kind) and is_text:
             return node
         if node is not None:
-            self.add(f"{rule}, not {describe_value(node.value)}", node.span, hint)
+            self.add(f"{expected}, not {describe_value(node.value)}", node.span, hint)
         return None
 
     def raise_any(self) -> None:
@@ -68,6 +69,13 @@ class Problems:
         if len(errors) > MAX_REPORTED:
             reported.append(SpecError(f"and {len(errors) - MAX_REPORTED} more errors"))
         raise SpecErrors(reported)
+
+
+def all_or_none(items: Iterable[T | None]) -> list[T] | None:
+    """Return the items as a list; None if one is None, which is an error reported."""
+    listed = list(items)
+    valid = [item for item in listed if item is not None]
+    return valid if len(valid) == len(listed) else None
 
 
 def _position(error: SpecError) -> tuple[int, int]:

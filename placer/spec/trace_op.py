@@ -11,7 +11,7 @@ from placer.errors import Span
 from placer.spec.call_op import read_type, split_result
 from placer.spec.decode import decode
 from placer.spec.names import explain_invalid_name, is_name
-from placer.spec.problems import Problems
+from placer.spec.problems import Problems, all_or_none
 from placer.spec.schema import Region
 from placer.spec.tree import (
     MappingNode,
@@ -44,12 +44,10 @@ def read_regions(
             message = "'regions' must list the regions of the function"
             problems.add(message, section.span, "placer.trace writes it")
         return None
-    regions = [
+    return all_or_none(
         _read_region(item, f"regions[{number}] of op '{name}'", name, problems)
         for number, item in enumerate(section.items)
-    ]
-    good = [region for region in regions if region is not None]
-    return good if len(good) == len(regions) else None
+    )
 
 
 def _read_region(
@@ -61,15 +59,13 @@ def _read_region(
     section = item.get_non_null("in")
     operands = as_list(section) if section is not None else []
     names = [each for each in operands if isinstance(each, ScalarNode)]
-    results = [
-        _read_result(each, name, problems) for each in as_list(item.entries["out"])
-    ]
-    typed = [result for result in results if result is not None]
-    if not results:
+    out = as_list(item.entries["out"])
+    results = all_or_none(_read_result(each, name, problems) for each in out)
+    if not out:
         problems.add(f"{where} has no results", item.span)
-    if len(names) < len(operands) or len(typed) < len(results) or not results:
+    if len(names) < len(operands) or not results:
         return None
-    return RegionNode(item.get_non_null("place"), names, typed, item.span)
+    return RegionNode(item.get_non_null("place"), names, results, item.span)
 
 
 def _read_result(

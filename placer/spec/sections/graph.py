@@ -59,8 +59,8 @@ def _build_entries(
 ) -> None:
     hint = "write {name: h1, op: fc, in: x, size: 10}"
     for item in items:
-        rule = "an op must be a mapping"
-        node = context.problems.expect(item, MappingNode, rule, hint)
+        expected = "an op must be a mapping"
+        node = context.problems.expect(item, MappingNode, expected, hint)
         if node is None:
             continue
         if is_scope(node):
@@ -76,8 +76,8 @@ def _build_scope(
     own = node.get("place") if good.get("place") is not None else None
     place = context.places.merge(outer, own)
     hint = "start each op with '- '"
-    rule = "'ops' must be a list"
-    inner = context.problems.expect(good.get("ops"), SequenceNode, rule, hint)
+    expected = "'ops' must be a list"
+    inner = context.problems.expect(good.get("ops"), SequenceNode, expected, hint)
     if inner is not None:
         if remat is None and good.get("remat", False):
             remat = next(context.remat_numbers)
@@ -216,8 +216,8 @@ def _read_kind_name(
         where = f"op '{name}'" if name else "an op"
         report_missing(node, "op", where, context.problems)
     hint = "the key of a scope is 'ops'" if isinstance(kind, SequenceNode) else None
-    rule = "'op' must be the name of an op"
-    text = context.problems.expect(kind, ScalarNode, rule, hint)
+    expected = "'op' must be the name of an op"
+    text = context.problems.expect(kind, ScalarNode, expected, hint)
     return None if text is None else text.text
 
 

@@ -13,7 +13,7 @@ from placer.place import Cluster, NodeKind
 from placer.place.nodes import ONE_CPU
 from placer.spec.decode import check_type, decode
 from placer.spec.names import quote
-from placer.spec.problems import Problems
+from placer.spec.problems import Problems, all_or_none
 from placer.spec.schema import Device, NodeCount, Nodes
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 
@@ -36,20 +36,19 @@ def read_nodes(
     SpecError if they are wrong.
     """
     memories: Memories = {}
-    rule, hint = "'nodes' must be a mapping", "write for example worker: {count: 2}"
-    nodes = problems.expect(section, MappingNode, rule, hint)
+    expected, hint = "'nodes' must be a mapping", "write for example worker: {count: 2}"
+    nodes = problems.expect(section, MappingNode, expected, hint)
     if nodes is None:
         return None, memories
     if not nodes.entries:
         problems.add("'nodes' declares no node", nodes.span)
         return None, memories
-    kinds = []
-    for name, node in nodes:
-        kind = _read_kind(name, nodes.keys[name], node, memories, problems)
-        if kind is not None:
-            kinds.append(kind)
+    kinds = all_or_none(
+        _read_kind(name, nodes.keys[name], node, memories, problems)
+        for name, node in nodes
+    )
     _check_counts(counts or {}, nodes)
-    if len(kinds) < len(nodes.entries):
+    if kinds is None:
         return None, memories
     cluster = Cluster(tuple(kinds))
     try:

@@ -43,8 +43,8 @@ class Rule:
 def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
     """Return the entries without errors, in order; report errors."""
     hint = 'write - {match: "h1.*", init: zeros}'
-    rule = "'parameters' must be a list"
-    entries = problems.expect(section, SequenceNode, rule, hint)
+    expected = "'parameters' must be a list"
+    entries = problems.expect(section, SequenceNode, expected, hint)
     rules = []
     for number, node in enumerate(entries.items if entries else ()):
         good = decode(node, ParameterRule, f"parameters[{number}]", problems)

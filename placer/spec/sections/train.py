@@ -144,8 +144,8 @@ def read_group(
     `where` is its name in messages; `slicing` are the fields of `train.slicing`.
     """
     hint = "write {op: sgd, learning_rate: 0.1}"
-    rule = f"{where} must be a mapping"
-    node = problems.expect(entry, MappingNode, rule, hint)
+    expected = f"{where} must be a mapping"
+    node = problems.expect(entry, MappingNode, expected, hint)
     if node is None:
         return None
     name = _rule_name(node, problems)
