@@ -33,7 +33,7 @@ def spec_op(graph: Graph, op: Op) -> str:
     parts, of the op that computes the value for an op that sends or stores one. The ops
     of an optimizer, which has no name, keep their own.
     """
-    if is_optimizer_part(op.kind):
+    if is_optimizer_part(op.kind) or op.kind == "optimizer":
         return op.name
     name = op.operands[0] if op.is_gradient or not op.results else op.name
     return name.partition(".")[0]

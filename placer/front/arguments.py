@@ -17,15 +17,17 @@ from placer.spec.op_parameters import widen
 from placer.types import FLOATS, TensorType
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Leaf:
     """A value of the program, or an array that becomes a parameter, in an argument.
 
-    `path` leads to it, starting with the name of the argument.
+    `path` leads to it, starting with the name of the argument. `key` is that of the
+    parameter; None for a value.
     """
 
     value: Any
     path: tuple[str, ...]
+    key: str | None = None
 
     @property
     def path_text(self) -> str:
@@ -42,29 +44,19 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The terms of the arguments, and the values in them in order.
-
-    `keys` has the key of each value that is a parameter, and None for the others.
-    """
+    """The terms of the arguments, and the values in them in order."""
 
     terms: list[Any]
     """One term for each argument, with a `Leaf` for each value."""
     leaves: list[Leaf]
-    keys: list[str | None]
 
     def named_terms(self) -> list[dict[str, Any]]:
         """Return the terms as in a spec: with values, and the keys of parameters."""
-        key_of = {id(leaf): k for leaf, k in zip(self.leaves, self.keys, strict=True)}
-        return [
-            _replace_leaves(t, lambda leaf: key_of[id(leaf)] or leaf.value)
-            for t in self.terms
-        ]
+        return [_replace_leaves(t, lambda at: at.key or at.value) for t in self.terms]
 
     def typed_terms(self, wide: bool) -> list[dict[str, Any]]:
         """Return the terms as a node reads them: with the types of values."""
-        return [
-            _replace_leaves(t, lambda leaf: str(leaf.type(wide))) for t in self.terms
-        ]
+        return [_replace_leaves(t, lambda at: str(at.type(wide))) for t in self.terms]
 
 
 def collect_arguments(
@@ -80,7 +72,8 @@ def collect_arguments(
     writer = _TermBuilder(fn, regions, wide)
     named = list(zip(_argument_names(fn, args), args, strict=True))
     terms = [writer.term(arg, (name,)) for name, arg in named]
-    return Arguments(terms, writer.leaves, _parameter_keys(writer.leaves))
+    _set_keys([x for x in writer.leaves if not isinstance(x.value, Variable)])
+    return Arguments(terms, writer.leaves)
 
 
 class _TermBuilder:
@@ -194,20 +187,15 @@ _RESERVED = re.compile(r"(out|mid)[0-9]+|new")
 """Names of other values of the op."""
 
 
-def _parameter_keys(leaves: Sequence[Leaf]) -> list[str | None]:
-    """Return a key for each parameter, and None for each other leaf.
+def _set_keys(parameters: Sequence[Leaf]) -> None:
+    """Give each parameter a key. Raises SpecError for two with the same key.
 
     The key is the path, which includes the name of the argument if several arguments
     have parameters.
     """
-    arrays = [leaf for leaf in leaves if not isinstance(leaf.value, Variable)]
-    only_one = len({leaf.path[0] for leaf in arrays}) == 1
+    only_one = len({leaf.path[0] for leaf in parameters}) == 1
     leaf_of: dict[str, Leaf] = {}
-    keys: list[str | None] = []
-    for leaf in leaves:
-        if isinstance(leaf.value, Variable):
-            keys.append(None)
-            continue
+    for leaf in parameters:
         path = leaf.path[1:] if only_one and len(leaf.path) > 1 else leaf.path
         key = re.sub(r"[^A-Za-z0-9_]", "_", "_".join(path))
         key = f"p{key}" if key[0].isdigit() else key
@@ -226,5 +214,4 @@ def _parameter_keys(leaves: Sequence[Leaf]) -> list[str | None]:
                 hint="rename one of the two",
             )
         leaf_of[key] = leaf
-        keys.append(key)
-    return keys
+        leaf.key = key

@@ -9,10 +9,10 @@ from placer.callsite import caller_span
 from placer.config.checks import describe_value
 from placer.errors import SpecError
 from placer.front.program import OpRecord, Program, current_program
+from placer.front.results import one_or_list
 from placer.front.variable import Variable
-from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
-from placer.spec.op_kinds import op_kinds
+from placer.spec.op_kinds import OpKind, op_kinds
 
 
 def record_op(kind: str, arguments: Mapping[str, Any]) -> Variable:
@@ -30,12 +30,11 @@ def record_ops(kind: str, arguments: Mapping[str, Any]) -> tuple[Variable, ...]:
 
     Raises SpecError at the caller's line.
     """
-    program, declared = current_program(), op_kinds()[kind].declaration
+    program, declared = current_program(), op_kinds()[kind]
     operands = _flatten_operands(declared, arguments)
-    names = [value.name for _, value in operands]
     entry: dict[str, Any] = {}
-    if names:
-        entry["in"] = [v for _, v in operands] if len(names) > 1 else operands[0][1]
+    if operands:
+        entry["in"] = one_or_list([value for _, value in operands])
     entry |= {
         attr.name: arguments[attr.name]
         for attr in declared.attrs
@@ -52,7 +51,7 @@ def record_ops(kind: str, arguments: Mapping[str, Any]) -> tuple[Variable, ...]:
 
 
 def _flatten_operands(
-    declared: Declaration | Composite, arguments: Mapping[str, Any]
+    declared: OpKind, arguments: Mapping[str, Any]
 ) -> list[tuple[str, Variable]]:
     """Return the operands in order, each with its name."""
     operands = []

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeVar, Unpack
 from placer.callsite import caller_span, is_cell
 from placer.config.checks import describe_value
 from placer.errors import Span, SpecError, did_you_mean
-from placer.front.builder import LiveBuilder
+from placer.front.builder import add_ops, new_context
 from placer.front.nesting import RecordedOp, nest_ops
 from placer.front.remat import current_remat
 from placer.front.results import as_list, parameter_names, result_names
@@ -21,7 +21,10 @@ from placer.front.variable import Variable
 from placer.graph.graph import Op
 from placer.graph.model import Model
 from placer.place.guard import GuardEntry, OpCall, merge_entries, places_around
+from placer.spec.context import Context
+from placer.spec.inputs import declare_inputs
 from placer.spec.parse import load_tree, name_from_file
+from placer.spec.sections.train import read_group
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 from placer.types import TensorType
 
@@ -80,7 +83,7 @@ class Program:
         self._minimize: ScalarNode | None = None
         self._backward: ScalarNode | None = None
         self._optimizers: list[SpecNode] = []
-        self._live: LiveBuilder | None = None
+        self._context: Context | None = None
         self._files: dict[str, bytes] = {}
         self.update(**sections)
 
@@ -132,8 +135,8 @@ class Program:
                     )
                 if value is not None:
                     self._sections[key] = to_node(value, span, self)
-            self._live = None
-            self._live_builder()
+            self._context = None
+            self._live_context()
         except SpecError:
             self._sections = before
             raise
@@ -142,9 +145,14 @@ class Program:
         """Add an input and return it. Raises SpecError at the caller's line."""
         span = caller_span()
         pair = scalar_node(name, span), scalar_node(type_, span)
-        self._try(lambda live: live.declare(_inputs_section([pair], span)))
+        section = _inputs_section([pair], span)
+        self._try(
+            lambda live: declare_inputs(
+                section, live.is_float64, live.names, live.values, live.problems
+            )
+        )
         self._inputs[name] = pair
-        return self._variable(name, name)
+        return self.variable(name, name)
 
     def record(
         self,
@@ -162,10 +170,9 @@ class Program:
 
         Raises SpecError at the caller's line if the op is wrong, and adds nothing.
         """
-        span, number = caller_span(), None
+        span = caller_span()
         if name is None:
-            number = self._unused_number(kind)
-            name = f"{kind}_{number}"
+            name = self.unused_name(kind)
         node = to_node({"name": name, "op": kind, **entry}, span, self)
         assert isinstance(node, MappingNode)
         written = node.value
@@ -177,19 +184,15 @@ class Program:
         files_before = dict(self._files)
         self._files.update(files or {})
         try:
-            ops = self._try(lambda live: live.add(nest_ops([recorded]), span))
+            ops = self._try(lambda live: add_ops(nest_ops([recorded]), span, live))
         except SpecError:
             self._files.clear()
             self._files.update(files_before)
             raise
         self._entries.append(recorded)
-        if number is not None:
-            self._counts[kind] = number + 1
         self._parameters[name] = parameter_names(name, written, ops)
-        values = [
-            self._variable(v, name) for v in result_names(name, kind, written, ops)
-        ]
-        return OpRecord(tuple(values), ops)
+        results = result_names(name, kind, written, ops)
+        return OpRecord(tuple(self.variable(v, name) for v in results), ops)
 
     def record_binary(
         self, kind: str, left: Variable | float, right: Variable | float
@@ -225,7 +228,11 @@ class Program:
 
     def unused_name(self, kind: str) -> str:
         """Return the name of the next op of this kind that is called without a name."""
-        return f"{kind}_{self._unused_number(kind)}"
+        number, names = self._counts.get(kind, 0), self._live_context().names
+        while f"{kind}_{number}" in names:
+            number += 1
+        self._counts[kind] = number
+        return f"{kind}_{number}"
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -234,20 +241,18 @@ class Program:
 
     def variable(self, name: str, op: str) -> Variable:
         """Return a value that the op `op` computes."""
-        return self._variable(name, op)
+        return Variable(name, self.type_of(name), op, self)
 
     def remove_last(self) -> None:
         """Remove the op that was recorded last."""
         node = self._entries.pop().node
-        name, kind = str(node.entries["name"].value), str(node.entries["op"].value)
-        del self._parameters[name]
-        if name == f"{kind}_{self._counts.get(kind, 0) - 1}":
-            self._counts[kind] -= 1
-        self._live = None
+        del self._parameters[str(node.entries["name"].value)]
+        self._context = None
 
     def type_of(self, name: str) -> TensorType:
         """Return the type of a value, which must be defined."""
-        type_ = self._live_builder().type_of(name)
+        values = self._live_context().values
+        type_ = values.inputs.get(name) or values.types.get(name)
         assert type_ is not None, name
         return type_
 
@@ -255,7 +260,7 @@ class Program:
         """Return the parameters of an op, its own and shared ones, by their keys."""
         names = self._parameters.get(op, {})
         return {
-            key: self._variable(name, name.rpartition(".")[0] or name)
+            key: self.variable(name, name.rpartition(".")[0] or name)
             for key, name in names.items()
         }
 
@@ -271,7 +276,7 @@ class Program:
         node = self._minimize if loss is None else self._loss_node(loss, span)
         place = self._open_place(OpCall("append_backward", "append_backward"))
         if place is not None:
-            self._try(lambda live: live.check_place(place))
+            self._try(lambda live: live.places.merge(None, place))
         self._minimize = node
         self._backward = place or scalar_node(None, span)
 
@@ -284,7 +289,10 @@ class Program:
         place = self._open_place(OpCall(rule, rule, (loss.name,), dict(settings)))
         if place is not None:
             entry = mapping_node({**entry.entries, "place": place}, span)
-        self._try(lambda live: live.check_optimizer(entry))
+        where = "train.optimizer"
+        self._try(
+            lambda live: read_group(entry, 0, where, {}, live.places, live.problems)
+        )
         self._minimize = node
         self._optimizers.append(entry)
 
@@ -347,7 +355,7 @@ class Program:
         if self._minimize is not None and self._minimize.value != loss.name:
             message = f"the loss is already '{self._minimize.value}', not '{loss.name}'"
             raise SpecError(message, span=span, hint="minimize the sum of the two")
-        self._try(lambda live: live.check_loss(node))
+        self._try(lambda live: live.values.check_scalar(node, "loss"))
         return node
 
     def _open_place(self, call: OpCall) -> ScalarNode | None:
@@ -356,41 +364,35 @@ class Program:
         place = merge_entries(entries)
         return None if place is None else scalar_node(str(place), entries[-1].span)
 
-    def _unused_number(self, kind: str) -> int:
-        """Return the number of the next op of this kind without a name."""
-        number, names = self._counts.get(kind, 0), self._live_builder().names
-        while f"{kind}_{number}" in names:
-            number += 1
-        return number
+    def _try(self, change: Callable[[Context], T]) -> T:
+        """Apply a change to the context, and return its result.
 
-    def _variable(self, name: str, op: str) -> Variable:
-        return Variable(name, self.type_of(name), op, self)
-
-    def _try(self, change: Callable[[LiveBuilder], T]) -> T:
-        """Apply a change to the builder, and return its result.
-
-        If the change raises, the builder is created again before its next use.
+        If the change has an error, the context is created again before its next use.
         """
-        live = self._live_builder()
-        self._live = None
+        live = self._live_context()
+        self._context = None
         result = change(live)
-        self._live = live
+        live.problems.raise_any()
+        self._context = live
         return result
 
-    def _live_builder(self) -> LiveBuilder:
-        """Return the builder of the recorded ops, created again after an error."""
-        if self._live is None:
+    def _live_context(self) -> Context:
+        """Return the context of the recorded ops, created again after an error."""
+        if self._context is None:
             sections = self._sections
-            wide = self.precision == "float64"
-            seed: Any = sections["seed"].value if "seed" in sections else 0
-            live = LiveBuilder(
-                sections.get("nodes"), wide, seed, self.folder, self._span, self._files
+            live = new_context(
+                sections.get("nodes"),
+                _inputs_section(list(self._inputs.values()), self._span),
+                self.precision == "float64",
+                sections["seed"].value if "seed" in sections else 0,  # type: ignore[arg-type]
+                self.folder,
+                self._span,
+                self._files,
             )
-            live.declare(_inputs_section(list(self._inputs.values()), self._span))
             if self._entries:
-                live.add(nest_ops(self._entries), self._span)
-            self._live = live
-        return self._live
+                add_ops(nest_ops(self._entries), self._span, live)
+            self._context = live
+        return self._context
 
 
 def _inputs_section(

@@ -14,6 +14,11 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def one_or_list(values: Sequence[Any]) -> Any:
+    """Return the only value by itself, or several as a list."""
+    return list(values) if len(values) > 1 else values[0]
+
+
 def result_names(
     name: str, kind: str, written: Mapping[str, Any], ops: Sequence[Op]
 ) -> list[str]:

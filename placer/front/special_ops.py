@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from placer.front.program import current_program
+from placer.front.results import one_or_list
 from placer.front.variable import Variable
 from placer.spec.op_kinds import CALL, PARAMETER
 
@@ -53,13 +54,13 @@ def call(
     """
     entry: dict[str, Any] = {"fn": fn}
     if inputs:
-        entry["in"] = inputs if len(inputs) > 1 else inputs[0]
+        entry["in"] = one_or_list(inputs)
     if batch != "whole":
         entry["batch"] = batch
     entry |= {"params": params} if params else {}
     entry |= {"state": state} if state else {}
-    if isinstance(out, str):
-        (value,) = current_program().record(CALL, {**entry, "out": out}, name).values
-        return value
-    entry["out"] = [{key: kind} for key, kind in out.items()]
-    return current_program().record(CALL, entry, name).values
+    entry["out"] = out
+    if not isinstance(out, str):
+        entry["out"] = [{key: kind} for key, kind in out.items()]
+    values = current_program().record(CALL, entry, name).values
+    return values[0] if isinstance(out, str) else values

@@ -15,6 +15,7 @@ from placer.callsite import caller_span, is_cell
 from placer.errors import PlacerError, Span, SpecError
 from placer.front.arguments import Arguments, collect_arguments
 from placer.front.program import Program, current_program
+from placer.front.results import one_or_list
 from placer.front.tree import scalar_node
 from placer.front.variable import Variable
 from placer.place import scope
@@ -97,7 +98,7 @@ def trace(
         if isinstance(leaf.value, Variable)
     }
     entry: dict[str, Any] = {"fn": text, "args": arguments.named_terms()}
-    entry |= {"in": _one_or_list([*inputs.values()])} if inputs else {}
+    entry |= {"in": one_or_list([*inputs.values()])} if inputs else {}
     entry |= {"batch": "rows"} if function.is_by_rows else {}
     params, files = _parameter_entries(arguments, name, init, span)
     entry |= {"params": params} if params else {}
@@ -122,8 +123,8 @@ def _describe(
 ) -> Any:
     text = json.dumps(arguments.typed_terms(wide))
     values = [
-        leaf.value.name if key is None else f"{name}.{key}"
-        for leaf, key in zip(arguments.leaves, arguments.keys, strict=True)
+        leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
+        for leaf in arguments.leaves
     ]
     from placer.regions.description import describe
 
@@ -137,8 +138,8 @@ def _parameter_entries(
     params: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     file = f"{name}.safetensors"
-    for leaf, key in zip(arguments.leaves, arguments.keys, strict=True):
-        if key is None:
+    for leaf in arguments.leaves:
+        if (key := leaf.key) is None:
             continue
         kind = leaf.type(wide=False)
         params[key] = {"shape": kind.shape, "init": {"file": file}}
@@ -165,14 +166,9 @@ def _parameter_entries(
 
 def _region_entry(region: Any, place: object | None) -> dict[str, Any]:
     entry: dict[str, Any] = {} if place is None else {"place": place}
-    entry |= {"in": _one_or_list(region.operands)} if region.operands else {}
+    entry |= {"in": one_or_list(region.operands)} if region.operands else {}
     results = [{name: str(type_)} for name, type_ in region.results.items()]
     return entry | {"out": results}
-
-
-def _one_or_list(values: list[Any]) -> Any:
-    """Return the only value by itself, or several as a list."""
-    return values if len(values) > 1 else values[0]
 
 
 def _region_place(

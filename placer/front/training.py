@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
 from placer.config.optimizers import find
 from placer.front.program import current_program
@@ -34,12 +34,22 @@ def append_backward(loss: Variable | None = None) -> None:
     current_program().append_backward(loss)
 
 
+Rate = float | Mapping[str, Any]
+"""A number, or a schedule such as `{"cosine": {"init": 0.01, "steps": 1000}}`."""
+
+
 @dataclass(frozen=True)
 class Optimizer:
-    """An update rule with its settings, returned by functions of `placer.optimizer`."""
+    """An update rule with its settings: a class of `placer.optimizer`.
 
-    rule: str
-    settings: Mapping[str, Any]
+    The fields of a class are the hyperparameters of its rule.
+    """
+
+    learning_rate: Rate
+    _: KW_ONLY
+    match: str | None = None
+    clip: Mapping[str, float] | None = None
+    update: Literal["sync"] = "sync"
 
     def minimize(self, loss: Variable) -> None:
         """Train the program's parameters with this rule, to minimize the loss.
@@ -58,16 +68,12 @@ class Optimizer:
             with place_guard("/node:ps/cpu"):
                 optimizer.Adam(0.01).minimize(loss)
         """
-        current_program().minimize(loss, self.rule, self.settings)
-
-
-def make_optimizer(rule: str, settings: Mapping[str, Any]) -> Optimizer:
-    """Return an optimizer, without settings that are None or have default values."""
-    defaults: dict[str, Any] = {"update": "sync"}
-    defaults |= {key: hyper.default for key, hyper in find(rule).hyper.items()}
-    changed = {
-        key: value
-        for key, value in settings.items()
-        if value is not None and value != defaults.get(key)
-    }
-    return Optimizer(rule, changed)
+        rule = type(self).__name__.lower()
+        keys = ("learning_rate", *find(rule).hyper, "match", "clip", "update")
+        settings = {
+            key: value
+            for key in keys
+            if (value := getattr(self, key)) is not None
+            and value != getattr(type(self), key, None)  # the default
+        }
+        current_program().minimize(loss, rule, settings)

@@ -25,18 +25,13 @@ def scalar_node(value: str | float | None, span: Span) -> ScalarNode:
 
 def mapping_node(entries: Mapping[str, SpecNode], span: Span) -> MappingNode:
     """Return a mapping of nodes."""
-    result = MappingNode(PythonLine(span), flow=True)
-    for key, node in entries.items():
-        result.keys[key] = scalar_node(key, span)
-        result.entries[key] = node
-    return result
+    keys = {key: scalar_node(key, span) for key in entries}
+    return MappingNode(PythonLine(span), flow=True, entries=dict(entries), keys=keys)
 
 
 def sequence_node(items: list[SpecNode], span: Span) -> SequenceNode:
     """Return a list of nodes."""
-    result = SequenceNode(PythonLine(span), flow=True)
-    result.items = items
-    return result
+    return SequenceNode(PythonLine(span), flow=True, items=items)
 
 
 def to_node(value: object, span: Span, program: Program, depth: int = 0) -> SpecNode:

@@ -50,37 +50,30 @@ def to_yaml(program: Program) -> str:
 
 def _section_lines(spec: dict[str, Any]) -> Iterator[str]:
     for key, section in spec.items():
-        if not isinstance(section, dict | list):
-            yield f"{key}: {_scalar(section, flow=False)}"
-            continue
-        yield ""
-        if not section:
-            yield f"{key}: {_flow(section)}"
-        elif isinstance(section, list):
-            yield f"{key}:"
-            yield from _item_lines(section, 2)
-        else:
-            yield f"{key}:"
-            yield from _entry_lines(section, 2)
+        if isinstance(section, dict | list):
+            yield ""
+        yield from _entry_lines({key: section}, 0, 0 if section else WIDTH)
 
 
-def _entry_lines(mapping: dict[str, Any], indent: int) -> Iterator[str]:
+def _entry_lines(
+    mapping: dict[str, Any], indent: int, width: int = WIDTH
+) -> Iterator[str]:
     """Yield the lines of a block mapping, with each entry on one line if it fits."""
     for key, value in mapping.items():
         head = f"{' ' * indent}{_scalar(key, flow=False)}:"
         joined = f"{head} {_one_line(value)}"
-        if len(joined) <= WIDTH or not isinstance(value, dict | list):
+        if len(joined) <= width or not isinstance(value, dict | list):
             yield joined
-        elif isinstance(value, list):
-            yield head
+            continue
+        yield head
+        if isinstance(value, list):
             yield from _item_lines(value, indent + 2)
         else:
-            yield head
             yield from _entry_lines(value, indent + 2)
 
 
 def _item_lines(items: list[Any], indent: int) -> Iterator[str]:
-    """Yield the lines of a is_scope list. Scopes of ops are never on one line."""
+    """Yield the lines of a block list. Scopes of ops are never on one line."""
     pad = " " * indent
     for item in items:
         joined = f"{pad}- {_one_line(item)}"

@@ -39,15 +39,8 @@ def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) ->
         span = Span("<place>", 1, 1, max(1, len(text)), text)
     if place.node is not None:
         kind = find_kind(kinds, place.node, span)
-        missing = _missing_ids(place.node_ids, kind.count)
-        if missing:
-            raise PlaceError(
-                f"no '{kind.name}:{missing}' in this cluster, which declares {kind}",
-                span=_narrow(
-                    span, "/node:|/job:", f"{kind.name}{ids_suffix(place.node_ids)}"
-                ),
-                hint=_ids_hint(kind.name, kind.count),
-            )
+        where = f"in this cluster, which declares {kind}"
+        _check_ids(kind.name, place.node_ids, kind.count, where, "/node:|/job:", span)
         kinds = (kind,)
     if place.device is None:
         return
@@ -68,26 +61,23 @@ def check_place(kinds: tuple[NodeKind, ...], place: Place, span: Span | None) ->
             span=_narrow(span, "/device:|/", place.device),
             hint=hint,
         )
-    missing = _missing_ids(place.device_ids, max(counts))
-    if missing:
-        raise PlaceError(
-            f"no '{place.device}:{missing}' on {owner}: "
-            f"declared are {max(counts)} '{place.device}'",
-            span=_narrow(
-                span, "/device:|/", f"{place.device}{ids_suffix(place.device_ids)}"
-            ),
-            hint=_ids_hint(place.device, max(counts)),
-        )
+    count = max(counts)
+    where = f"on {owner}: declared are {count} '{place.device}'"
+    _check_ids(place.device, place.device_ids, count, where, "/device:|/", span)
 
 
-def _missing_ids(ids: Ids, count: int) -> str:
+def _check_ids(
+    name: str, ids: Ids, count: int, where: str, lead: str, span: Span
+) -> None:
+    """Raise PlaceError if there are ids of `count` or more. `lead` precedes the name."""
     if ids is None or ids == "*" or ids[-1] < count:
-        return ""
-    return format_ids([number for number in ids if number >= count])
-
-
-def _ids_hint(name: str, count: int) -> str:
-    return f"ids of '{name}' are {format_ids(range(count))}"
+        return
+    missing = format_ids([number for number in ids if number >= count])
+    raise PlaceError(
+        f"no '{name}:{missing}' {where}",
+        span=_narrow(span, lead, f"{name}{ids_suffix(ids)}"),
+        hint=f"ids of '{name}' are {format_ids(range(count))}",
+    )
 
 
 def _narrow(span: Span | None, lead: str, piece: str) -> Span | None:

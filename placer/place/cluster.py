@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ParamSpec, TypeVar, cast
 
 from placer.errors import PlaceError, Span
 from placer.place.check import check_place, find_kind
 from placer.place.ids import Ids, ids_suffix
 from placer.place.nodes import CPU, ONE_CPU, SERVER, WORKER, Location, NodeId, NodeKind
 from placer.place.place import Place
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _cached(method: Callable[P, T]) -> Callable[P, T]:
+    """Cache what a method returns for a place: most ops of a graph share a few."""
+    return cast("Callable[P, T]", lru_cache(maxsize=1024)(method))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,7 @@ class Cluster:
         """
         check_place(self.kinds, place, span)
 
+    @_cached
     def resolve(
         self, place: Place, *, span: Span | None = None
     ) -> tuple[Location, ...]:
@@ -81,39 +92,58 @@ class Cluster:
         Raises PlaceError at `span` if the place does not have both a node and a device,
         or names a node, a device or an id that the cluster does not have.
         """
-        if span is not None:
-            check_place(self.kinds, place, span)
-            _require_parts(place, device=True, span=span)
-        return _resolve(self, place)
+        node, device = self._parts(place, span)
+        device_ids = self.device_ids(place)
+        return tuple(
+            Location(node, node_id, device, device_id)
+            for node_id in _all_ids(place.node_ids, self.kind(node).count)
+            for device_id in device_ids
+        )
 
+    @_cached
     def nodes(self, place: Place) -> tuple[NodeId, ...]:
         """Return the distinct nodes of a place, in order, as `worker:0`.
 
         Raises PlaceError if the place has no node, or one that the cluster does not
         have.
         """
-        return _nodes(self, place)
+        if place.node is None:
+            raise _missing_part_error(place, "node", None)
+        check_place(self.kinds, Place(place.node, place.node_ids), None)
+        ids = _all_ids(place.node_ids, self.kind(place.node).count)
+        return tuple(NodeId.of(place.node, number) for number in ids)
 
+    @_cached
     def devices(self, place: Place) -> str:
         """Return the devices of a place on each of its nodes, with ids: `gpu:0-7`.
 
         Raises PlaceError as `resolve` does.
         """
-        return _devices(self, place)
+        return f"{place.device}{ids_suffix(self.device_ids(place))}"
 
+    @_cached
     def device_ids(self, place: Place) -> tuple[int, ...]:
         """Return the ids of the devices of a place on each of its nodes.
 
         Raises PlaceError as `resolve` does.
         """
-        return _device_ids(self, place)
+        node, device = self._parts(place, None)
+        return _all_ids(place.device_ids, self.kind(node).counts[device])
+
+    def _parts(self, place: Place, span: Span | None) -> tuple[str, str]:
+        """Return the node kind and the device kind of a place; PlaceError at `span`."""
+        check_place(self.kinds, place, span)
+        if place.node is None or place.device is None:
+            missing = "node" if place.node is None else "device"
+            raise _missing_part_error(place, missing, span)
+        return place.node, place.device
 
     def host_memory(self, place: Place) -> Place:
         """Return the first CPU of the nodes of a place: their host memory.
 
         A node reads rows into host memory, and sends and receives messages there.
         """
-        return _host_memory(self, place)
+        return self.canonical(Place(place.node, place.node_ids, CPU, (0,)))
 
     def all_nodes(self) -> tuple[NodeId, ...]:
         """Return every node, in the order of declaration, as `worker:0`."""
@@ -123,6 +153,7 @@ class Cluster:
             for number in range(kind.count)
         )
 
+    @_cached
     def canonical(self, place: Place) -> Place:
         """Return the shortest place of the same set: without ids that name all.
 
@@ -130,14 +161,22 @@ class Cluster:
         `/gpu:*` means all GPUs and `/gpu` means GPU 1. Raises PlaceError for a node, a
         device or an id that the cluster does not have.
         """
-        return _canonical(self, place)
+        check_place(self.kinds, place, None)
+        node_ids, device_ids = place.node_ids, place.device_ids
+        if place.node is not None:
+            kind = self.kind(place.node)
+            node_ids = _shortest(node_ids, kind.count)
+            if place.device is not None:
+                device_ids = _shortest(device_ids, kind.counts[place.device])
+        elif device_ids == "*":
+            device_ids = None
+        return Place(place.node, node_ids, place.device, device_ids)
 
     def text(self) -> str:
         """Return the text of the cluster in a graph: `nodes(worker: 2, ps: 2)`."""
         return f"nodes({', '.join(map(str, self.kinds))})"
 
-    def __str__(self) -> str:
-        return self.text()
+    __str__ = text
 
     @classmethod
     def parse(cls, text: str, *, span: Span | None = None) -> Cluster:
@@ -164,74 +203,9 @@ _KIND = re.compile(
 _NODES = re.compile(rf"nodes\((?:{_KIND.pattern}(?:, {_KIND.pattern})*)?\)")
 
 
-# These are called for every op of a graph, with few distinct places: hence the caches.
-@lru_cache(maxsize=1024)
-def _resolve(cluster: Cluster, place: Place) -> tuple[Location, ...]:
-    check_place(cluster.kinds, place, None)
-    place = _require_parts(place, device=True)
-    assert place.node is not None
-    assert place.device is not None
-    kind = cluster.kind(place.node)
-    device_ids = _all_ids(place.device_ids, kind.counts[place.device])
-    return tuple(
-        Location(place.node, node_id, place.device, device_id)
-        for node_id in _all_ids(place.node_ids, kind.count)
-        for device_id in device_ids
-    )
-
-
-@lru_cache(maxsize=1024)
-def _nodes(cluster: Cluster, place: Place) -> tuple[NodeId, ...]:
-    node = Place(_require_parts(place, device=False).node, place.node_ids)
-    check_place(cluster.kinds, node, None)
-    assert node.node is not None
-    ids = _all_ids(node.node_ids, cluster.kind(node.node).count)
-    return tuple(NodeId.of(node.node, number) for number in ids)
-
-
-@lru_cache(maxsize=1024)
-def _devices(cluster: Cluster, place: Place) -> str:
-    return f"{place.device}{ids_suffix(_device_ids(cluster, place))}"
-
-
-@lru_cache(maxsize=1024)
-def _device_ids(cluster: Cluster, place: Place) -> tuple[int, ...]:
-    check_place(cluster.kinds, place, None)
-    place = _require_parts(place, device=True)
-    assert place.node is not None
-    assert place.device is not None
-    return _all_ids(place.device_ids, cluster.kind(place.node).counts[place.device])
-
-
-@lru_cache(maxsize=1024)
-def _canonical(cluster: Cluster, place: Place) -> Place:
-    check_place(cluster.kinds, place, None)
-    node_ids, device_ids = place.node_ids, place.device_ids
-    if place.node is not None:
-        kind = cluster.kind(place.node)
-        node_ids = _shortest(node_ids, kind.count)
-        if place.device is not None:
-            device_ids = _shortest(device_ids, kind.counts[place.device])
-    elif device_ids == "*":
-        device_ids = None
-    return Place(place.node, node_ids, place.device, device_ids)
-
-
-@lru_cache(maxsize=1024)
-def _host_memory(cluster: Cluster, place: Place) -> Place:
-    return cluster.canonical(Place(place.node, place.node_ids, CPU, (0,)))
-
-
-def _require_parts(place: Place, *, device: bool, span: Span | None = None) -> Place:
-    """Return the place if it has a node and, with `device`, a device."""
-    missing = "node" if place.node is None else "device"
-    if place.node is None or (device and place.device is None):
-        raise PlaceError(
-            f"the place '{place}' has no {missing}",
-            span=span,
-            hint="write both, for example /node:worker/cpu",
-        )
-    return place
+def _missing_part_error(place: Place, part: str, span: Span | None) -> PlaceError:
+    hint = "write both, for example /node:worker/cpu"
+    return PlaceError(f"the place '{place}' has no {part}", span=span, hint=hint)
 
 
 def _all_ids(ids: Ids, count: int) -> tuple[int, ...]:

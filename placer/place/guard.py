@@ -48,6 +48,10 @@ class GuardEntry:
     span: Span
 
 
+Entries = tuple[GuardEntry, ...]
+Apply = Callable[[Entries, OpCall], Entries]
+
+
 def place_guard(
     place: str | Place | PlaceFunction | None,
 ) -> AbstractContextManager[None]:
@@ -78,7 +82,7 @@ def place_guard(
             with place_guard("/gpu:1"):
                 y = layers.fc(h, 10)  # at /node:worker/gpu:1
     """
-    return _GuardContext(_make_guard(place, caller_span()))
+    return _make_guard(place, caller_span())
 
 
 def device_guard(device: str | None) -> AbstractContextManager[None]:
@@ -102,27 +106,27 @@ def device_guard(device: str | None) -> AbstractContextManager[None]:
     """
     span = caller_span()
     if device is None:
-        return _GuardContext(_Guard(None, span, _without_device, scope.NO_DEVICE))
+        return _Guard(span, _without_device, scope.NO_DEVICE)
     if not isinstance(device, str) or not device or _NODE_PART.search(device):
         raise PlaceError(
             f"a device must be a string such as gpu:0, not {device!r}",
             span=span,
             hint="place_guard takes places such as /node:worker/gpu:0",
         )
-    return _GuardContext(_make_guard(f"/{device}", span))
+    return _make_guard(f"/{device}", span)
 
 
 _NODE_PART = re.compile("/|^(node|job):")
 
 
-def places_around(op: OpCall) -> tuple[GuardEntry, ...]:
+def places_around(op: OpCall) -> Entries:
     """Return the places of the open guards for an op, outermost first.
 
     `merge_entries` of them is the op's place, as if it were inside nested scopes.
     """
-    entries: tuple[GuardEntry, ...] = ()
-    for open_guard in _open_guards.get():
-        entries = open_guard.guard.apply(entries, op)
+    entries: Entries = ()
+    for guard, _ in _open_guards.get():
+        entries = guard.apply(entries, op)
     return entries
 
 
@@ -134,47 +138,22 @@ def merge_entries(entries: Sequence[GuardEntry]) -> Place | None:
     return place
 
 
-@dataclass(frozen=True, slots=True)
-class _Guard:
-    """What a guard does to the place of an op.
+class _Guard(ContextDecorator):
+    """A guard as a context manager. It can be entered again, also inside itself.
 
-    With `clear`, it replaces the entries of the guards around it by the result of
-    `clear`. Otherwise it adds `place` to them.
+    `apply` returns the entries of an op in this guard, given those of the guards around
+    it. `scope_text` is the guard as text in a named scope of JAX.
     """
 
-    place: Place | PlaceFunction | None
-    span: Span
-    clear: Callable[[tuple[GuardEntry, ...]], tuple[GuardEntry, ...]] | None = None
-    scope: str = ""
-    """The guard as text in a named scope of JAX."""
-
-    def apply(
-        self, outer: tuple[GuardEntry, ...], op: OpCall
-    ) -> tuple[GuardEntry, ...]:
-        if self.clear is not None:
-            return self.clear(outer)
-        place = self.place
-        if callable(place):
-            place = _to_place(place(op), self.span, "a guard's function returns")
-        if place is None or Place.merge(merge_entries(outer), place) == merge_entries(
-            outer
-        ):
-            return outer
-        return (*outer, GuardEntry(place, self.span))
-
-
-class _GuardContext(ContextDecorator):
-    """A guard as a context manager. It can be entered again, also inside itself."""
-
-    def __init__(self, guard: _Guard) -> None:
-        self._guard = guard
+    def __init__(self, span: Span, apply: Apply, scope_text: str) -> None:
+        self.apply = apply
+        self._span = span
+        self._scope_text = scope_text
 
     def __enter__(self) -> None:
-        jax_scope = scope.open_scope(self._guard.scope, self._guard.span)
+        jax_scope = scope.open_scope(self._scope_text, self._span)
         jax_scope.__enter__()
-        _open_guards.set(
-            (*_open_guards.get(), _OpenGuard(self, self._guard, jax_scope))
-        )
+        _open_guards.set((*_open_guards.get(), (self, jax_scope)))
 
     def __exit__(self, *exc_info: Any) -> None:
         """Close only this guard.
@@ -184,33 +163,39 @@ class _GuardContext(ContextDecorator):
         """
         guards = _open_guards.get()
         for i in range(len(guards) - 1, -1, -1):
-            if guards[i].context is self:
+            guard, jax_scope = guards[i]
+            if guard is self:
                 _open_guards.set((*guards[:i], *guards[i + 1 :]))
-                guards[i].jax_scope.__exit__(*exc_info)
+                jax_scope.__exit__(*exc_info)
                 return
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _OpenGuard:
-    """A guard that is open, the context manager that opened it, and its JAX scope."""
-
-    context: _GuardContext
-    guard: _Guard
-    jax_scope: AbstractContextManager[object]
-
-
-_open_guards: ContextVar[tuple[_OpenGuard, ...]] = ContextVar(
-    "placer.guards", default=()
-)
+_open_guards: ContextVar[tuple[tuple[_Guard, AbstractContextManager[object]], ...]]
+_open_guards = ContextVar("placer.guards", default=())
+"""The open guards, outermost first, each with its JAX scope."""
 
 
 def _make_guard(place: str | Place | PlaceFunction | None, span: Span) -> _Guard:
     if place is None:
-        return _Guard(None, span, lambda outer: (), scope.CLEAR)
+        return _Guard(span, lambda outer, op: (), scope.CLEAR)
     if callable(place):
-        return _Guard(place, span, scope=scope.FUNCTION)
+
+        def apply(outer: Entries, op: OpCall) -> Entries:
+            returned = _to_place(place(op), span, "a guard's function returns")
+            return _add_place(outer, returned, span)
+
+        return _Guard(span, apply, scope.FUNCTION)
     parsed = _to_place(place, span, "a guard takes")
-    return _Guard(parsed, span, scope=str(parsed or ""))
+    text = str(parsed or "")
+    return _Guard(span, lambda outer, op: _add_place(outer, parsed, span), text)
+
+
+def _add_place(outer: Entries, place: Place | None, span: Span) -> Entries:
+    """Return the entries with a place, unless it changes nothing."""
+    around = merge_entries(outer)
+    if place is None or Place.merge(around, place) == around:
+        return outer
+    return (*outer, GuardEntry(place, span))
 
 
 def _to_place(place: object, span: Span, what: str) -> Place | None:
@@ -228,7 +213,7 @@ def _to_place(place: object, span: Span, what: str) -> Place | None:
     )
 
 
-def _without_device(outer: tuple[GuardEntry, ...]) -> tuple[GuardEntry, ...]:
+def _without_device(outer: Entries, op: OpCall) -> Entries:
     place = merge_entries(outer)
     if place is None or place.device is None:
         return outer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from placer.spec.names import Names
@@ -17,7 +19,8 @@ class Context:
     """The state that the builders of one spec share.
 
     Values, parameters and names are those that have been defined so far. `is_float64`
-    is whether the precision is float64, and `folder` the folder of the spec.
+    is whether the precision is float64, and `folder` the folder of the spec. `modules`
+    are the Python modules beside the spec that the ops need, in order.
     """
 
     values: Values
@@ -28,3 +31,6 @@ class Context:
     seed: int
     folder: Path
     problems: Problems
+    modules: dict[str, None] = field(default_factory=dict)
+    remat_numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    """The numbers of the next scopes with `remat`."""

@@ -96,25 +96,24 @@ def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | No
     """Read the vocabulary of each column. Words are text, even if they are numeric."""
     if section is None:
         return {}
-    if not isinstance(section, MappingNode):
-        message = f"'vocabulary' must be a mapping, not {describe_value(section.value)}"
-        problems.add(message, section.span, "write {COLUMN: [WORD, WORD]}")
+    expected, hint = "'vocabulary' must be a mapping", "write {COLUMN: [WORD, WORD]}"
+    columns = problems.expect(section, MappingNode, expected, hint)
+    if columns is None:
         return None
     vocabulary: Vocabulary = {}
-    for column, words in section:
+    for column, words in columns:
         listed = _words(column, words, problems)
         if listed is not None:
             vocabulary[column] = listed
-    return vocabulary if len(vocabulary) == len(section.entries) else None
+    return vocabulary if len(vocabulary) == len(columns.entries) else None
 
 
 def _words(
     column: str, node: SpecNode, problems: Problems
 ) -> list[str] | dict[str, int] | None:
+    where = f"the vocabulary of {quote(column)}"
     if isinstance(node, ScalarNode) or not node.value:
-        message = (
-            f"the vocabulary of {quote(column)} must be a list of words or a mapping"
-        )
+        message = f"{where} must be a list of words or a mapping"
         hint = "write [WORD, WORD], or {WORD: 0, WORD: 1}"
         problems.add(message, node.span, hint)
         return None
@@ -123,22 +122,19 @@ def _words(
         for word, number in node:
             if isinstance(number.value, int) and not isinstance(number.value, bool):
                 numbers[word] = number.value
-            else:
-                message = f"the number of {quote(word)} must be a whole number"
-                problems.add(
-                    f"{message}, not {describe_value(number.value)}", number.span
-                )
+                continue
+            expected = f"the number of {quote(word)} must be a whole number"
+            problems.add(f"{expected}, not {describe_value(number.value)}", number.span)
         return numbers if len(numbers) == len(node.entries) else None
     listed: dict[str, None] = {}
     for item in node.items:
         if not isinstance(item, ScalarNode):
-            problems.add(
-                f"a word must be text, not {describe_value(item.value)}", item.span
-            )
+            actual = describe_value(item.value)
+            problems.add(f"a word must be text, not {actual}", item.span)
             return None
         if item.text in listed:
-            message = f"{quote(item.text)} is listed twice in the vocabulary"
-            problems.add(f"{message} of {quote(column)}", item.span)
+            message = f"{quote(item.text)} is listed twice in {where}"
+            problems.add(message, item.span)
             return None
         listed[item.text] = None
     return list(listed)

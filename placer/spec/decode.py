@@ -32,7 +32,6 @@ class Field(NamedTuple):
     """One field of a struct. A `nested` field is decoded by its own reader."""
 
     type: Any
-    info: inspect.Type
     required: bool
     default: Any
     nested: bool
@@ -43,13 +42,11 @@ def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
     """Return the fields of a struct by key."""
     by_key = {}
     for field in msgspec.structs.fields(struct):
-        info = inspect.type_info(field.type)
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = None  # only nested fields have a factory, of an empty container
-        by_key[field.encode_name] = Field(
-            field.type, info, field.required, default, _is_nested(info)
-        )
+        nested = _is_nested(inspect.type_info(field.type))
+        by_key[field.encode_name] = Field(field.type, field.required, default, nested)
     return by_key
 
 
@@ -70,13 +67,9 @@ def decode(
         others: Keys that the caller reads itself.
     """
     fields = fields_of(struct)
-    if not isinstance(node, MappingNode):
-        if node is not None:
-            actual = describe_value(node.value)
-            hint = (
-                missing_blank_hint(node.text) if isinstance(node, ScalarNode) else None
-            )
-            problems.add(f"{where} must be a mapping, not {actual}", node.span, hint)
+    hint = missing_blank_hint(node.text) if isinstance(node, ScalarNode) else None
+    node = problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
+    if node is None:
         return {}
     meant = report_unknown_keys(node, (*fields, *others), where, problems)
     result: dict[str, Any] = {}
@@ -91,10 +84,10 @@ def decode(
             if not (isinstance(value, ScalarNode) and value.value is None):
                 result[key] = value
             elif field.required:
-                report_wrong_type(key, value, field.info, problems)
+                report_wrong_type(key, value, field.type, problems)
             else:
                 result[key] = field.default
-        elif check_type(key, value, field.type, field.info, problems):
+        elif check_type(key, value, field.type, problems):
             result[key] = msgspec.convert(value.value, field.type)
     return result
 
@@ -158,9 +151,7 @@ def report_missing(node: MappingNode, key: str, where: str, problems: Problems) 
     problems.add(f"'{key}' is missing in {where}", node.span, hint)
 
 
-def check_type(
-    key: str, node: SpecNode, type_: Any, info: inspect.Type, problems: Problems
-) -> bool:
+def check_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> bool:
     """Return whether a value has the type; if not, report it.
 
     Errors in a list or mapping are reported at each wrong item.
@@ -168,7 +159,7 @@ def check_type(
     if _is_of(node.value, type_):
         return True
     misfits: list[tuple[str, SpecNode, inspect.Type]] = []
-    for option in _options(info):
+    for option in _options(inspect.type_info(type_)):
         if isinstance(node, SequenceNode) and isinstance(option, inspect.ListType):
             misfits += (
                 (f"an item of '{key}'", item, option.item_type)
@@ -182,11 +173,11 @@ def check_type(
                 if not _is_of({name: item.value}, type_)
             )
     for what, item, item_type in misfits:
-        allowed, actual = describe_type(item_type), describe_value(item.value)
+        allowed, actual = _describe_type(item_type), describe_value(item.value)
         message = f"{what} must be {allowed}, not {actual}"
         problems.add(message, item.span)
     if not misfits:
-        report_wrong_type(key, node, info, problems)
+        report_wrong_type(key, node, type_, problems)
     return False
 
 
@@ -198,12 +189,9 @@ def _is_of(value: Any, type_: Any) -> bool:
     return True
 
 
-def report_wrong_type(
-    key: str, node: SpecNode, info: inspect.Type, problems: Problems
-) -> None:
+def report_wrong_type(key: str, node: SpecNode, type_: Any, problems: Problems) -> None:
     """Report a value of the wrong type: the expected type, and the value."""
-    actual = describe_value(node.value)
-    hint = None
+    info, hint = inspect.type_info(type_), None
     options = _options(info)
     literals = [
         v for o in options if isinstance(o, inspect.LiteralType) for v in o.values
@@ -212,7 +200,8 @@ def report_wrong_type(
         message = f"'{key}: {node.value}' is not supported yet"
         hint = f"only '{literals[0]}' is supported"
     else:
-        message = f"'{key}' must be {describe_type(info)}, not {actual}"
+        actual = describe_value(node.value)
+        message = f"'{key}' must be {_describe_type(info)}, not {actual}"
         if literals and isinstance(node.value, str):
             close = nearest(node.value, map(str, literals))
             hint = f"did you mean '{close}'?" if close else None
@@ -220,16 +209,14 @@ def report_wrong_type(
                 hint = (
                     "parameters are not half floats; convert values with the op 'cast'"
                 )
-        elif node.value is not None and any(_is_list(o) for o in options):
-            hint = f"write [{node.text}]" if isinstance(node, ScalarNode) else None
+        elif isinstance(node, ScalarNode) and node.value is not None:
+            lists = (inspect.ListType, inspect.VarTupleType)
+            takes_list = any(isinstance(option, lists) for option in options)
+            hint = f"write [{node.text}]" if takes_list else None
     problems.add(message, node.span, hint)
 
 
-def _is_list(info: inspect.Type) -> bool:
-    return isinstance(info, inspect.ListType | inspect.VarTupleType)
-
-
-def describe_type(info: inspect.Type) -> str:
+def _describe_type(info: inspect.Type) -> str:
     """Describe the values of a type, in words that follow 'must be'."""
     return " or ".join(dict.fromkeys(map(_describe_option, _options(info))))
 

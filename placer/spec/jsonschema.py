@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from placer.ops.composite import Composite
-from placer.ops.declaration import Attr, Declaration
-from placer.spec.op_kinds import op_kinds
+from placer.ops.declaration import Attr
+from placer.spec.op_kinds import OpKind, op_kinds
 from placer.spec.schema import NAME_PATTERN, CallOp, ParameterOp, Scope, Spec, TraceOp
 
 _REF = "#/$defs/{name}"
@@ -22,7 +21,7 @@ def json_schema() -> dict[str, Any]:
     _, defs = msgspec.json.schema_components(
         [Spec, Scope, ParameterOp, CallOp, TraceOp], ref_template=_REF
     )
-    ops = [_op(kind.declaration) for kind in op_kinds().values()]
+    ops = [_op(kind) for kind in op_kinds().values()]
     for op in ops:
         defs[op["title"]] = op
     structs = ["Scope", "ParameterOp", "CallOp", "TraceOp"]
@@ -43,7 +42,7 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": _REF.format(name=name)}
 
 
-def _op(declaration: Declaration | Composite) -> dict[str, Any]:
+def _op(declaration: OpKind) -> dict[str, Any]:
     name = {"type": "string", "pattern": NAME_PATTERN}
     values = {
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]
@@ -78,7 +77,7 @@ def _op(declaration: Declaration | Composite) -> dict[str, Any]:
     }
 
 
-def _operands(declaration: Declaration | Composite) -> str:
+def _operands(declaration: OpKind) -> str:
     operands = (f"{o.name}: {o.doc}" for o in declaration.operands if not o.parameter)
     return "; ".join(operands) or "no operands"
 

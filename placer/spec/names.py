@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Iterable
 
-from placer.config.checks import describe_value
 from placer.errors import Span
 from placer.spec.problems import Problems
 from placer.spec.tree import ScalarNode, SpecNode
@@ -56,14 +56,22 @@ class Names:
 
     def read(self, node: SpecNode, what: str) -> str | None:
         """Return the name that a node holds, or report the error and return None."""
-        if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-            hint = f"quote it: '{node.text}'" if isinstance(node, ScalarNode) else None
-            if isinstance(node, ScalarNode) and not is_name(node.text):
-                hint = NAME_RULE
-            message = f"{what} must be a name, not {describe_value(node.value)}"
-            self._problems.add(message, node.span, hint)
-            return None
-        return node.value if self.check(node.value, node) else None
+        hint = None
+        if isinstance(node, ScalarNode):
+            hint = f"quote it: '{node.text}'" if is_name(node.text) else NAME_RULE
+        scalar = self._problems.expect(node, ScalarNode, f"{what} must be a name", hint)
+        return scalar.text if scalar and self.check(scalar.text, scalar) else None
+
+    def read_result(
+        self, node: SpecNode, op: str, earlier: Iterable[str]
+    ) -> str | None:
+        """Return the name of a result of `op`, and define it; None after an error.
+
+        One of the results may have the op's own name. `earlier` are those before it.
+        """
+        text = self.read(node, "an output")
+        is_own = text == op and op not in earlier
+        return text if text and (is_own or self.define(text, node.span)) else None
 
     def check(self, text: str, node: ScalarNode) -> bool:
         """Return whether `text` is a valid name; if not, report it at `node`."""

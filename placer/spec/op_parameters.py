@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placer.config import initializers
-from placer.config.checks import describe_value
 from placer.errors import OpError, Span, did_you_mean
 from placer.graph.graph import Op, Value
 from placer.ops.declaration import LayerParameter
-from placer.spec.decode import decode, report_unknown_keys
+from placer.spec.decode import report_unknown_keys
 from placer.spec.names import quote
+from placer.spec.op_entry import OpEntry
 from placer.spec.problems import Problems
 from placer.spec.schema import ParameterOp
-from placer.spec.sections.parameters import Rule, find_rule, freeze
+from placer.spec.sections.parameters import Rule, find_rule, read_parameter
 from placer.spec.sections.train import Group
 from placer.spec.tree import MappingNode, ScalarNode
 from placer.spec.values import Values
@@ -26,72 +26,56 @@ MAX_ELEMENTS = 2**40
 """The most elements that a parameter may have: 4 TiB of float32."""
 
 
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """The parameters of one spec.
 
     The first rule of the section `parameters` and the first optimizer group that match
     a parameter apply to it. `spans` has the position of each parameter by name;
-    `unassigned` names the parameters that no group matches.
+    `unassigned` names the parameters that no group matches, `states` those that are the
+    state of an op.
     """
 
-    def __init__(
-        self,
-        values: Values,
-        rules: list[Rule],
-        groups: list[Group],
-        wide: bool,
-        problems: Problems,
-        weights: WeightFiles,
-    ) -> None:
-        self.spans: dict[str, Span] = {}
-        self._states: set[str] = set()
-        self.unassigned: list[str] = []
-        self._values = values
-        self._rules = rules
-        self._groups = groups
-        self._wide = wide
-        self._problems = problems
-        self._weights = weights
+    values: Values
+    rules: list[Rule]
+    groups: list[Group]
+    wide: bool
+    problems: Problems
+    weights: WeightFiles
+    spans: dict[str, Span] = field(default_factory=dict)
+    unassigned: list[str] = field(default_factory=list)
+    states: set[str] = field(default_factory=set)
 
     def add_layer(
-        self,
-        declared: tuple[LayerParameter, ...],
-        node: MappingNode,
-        name: str,
-        span: Span,
+        self, declared: Sequence[LayerParameter], entry: OpEntry
     ) -> list[tuple[str, TensorType]] | None:
         """Declare the parameters of a layer that it does not share.
 
         Returns the names and types of all its parameters, or None if its key `params`
         is wrong. Raises OpError if a shared parameter does not fit.
         """
-        shared = self._shared(declared, node, name)
+        shared = self._shared(declared, entry)
         if shared is None:
             return None
         parameters = []
         for parameter in declared:
-            type_ = widen(parameter.type, self._wide)
-            own = f"{name}.{parameter.operand}"
-            other = shared.get(parameter.operand)
+            type_ = widen(parameter.type, self.wide)
+            operand, other = parameter.operand, shared.get(parameter.operand)
             if other is None:
-                self._declare(own, type_, parameter.init, span, parameter.state)
-            elif parameter.state or other in self._states:
-                raise OpError(
-                    _shared_state_message(parameter.operand, other), attr="params"
-                )
-            elif (actual := self._values.types[other]) != type_:
-                raise OpError(
-                    f"needs '{parameter.operand}' {type_}, and '{other}' is {actual}",
-                    attr="params",
-                )
-            parameters.append((other or own, type_))
+                parameters.append(self._declare_own(parameter, entry))
+                continue
+            if parameter.state or other in self.states:
+                raise OpError(_shared_state_message(operand, other), attr="params")
+            if (actual := self.values.types[other]) != type_:
+                message = f"needs '{operand}' {type_}, and '{other}' is {actual}"
+                raise OpError(message, attr="params")
+            parameters.append((other, type_))
         return parameters
 
     def add_call(
         self,
         declared: Sequence[tuple[str, LayerParameter | ScalarNode]],
-        name: str,
-        span: Span,
+        entry: OpEntry,
     ) -> list[tuple[str, TensorType]] | None:
         """Declare the parameters and the state of a `call`.
 
@@ -101,64 +85,64 @@ class Parameters:
         parameters = []
         for key, parameter in declared:
             if isinstance(parameter, LayerParameter):
-                type_ = widen(parameter.type, self._wide)
-                own = f"{name}.{key}"
-                self._declare(own, type_, parameter.init, span, parameter.state)
-                parameters.append((own, type_))
-            elif parameter.text in self._states:
-                message = f"op '{name}': {_shared_state_message(key, parameter.text)}"
-                self._problems.add(message, parameter.inner_span)
-            elif parameter.text in self.spans:
-                shared = self._values.types[parameter.text]
+                parameters.append(self._declare_own(parameter, entry))
+            elif parameter.text in self.states:
+                message = _shared_state_message(key, parameter.text)
+                span = parameter.inner_span
+                self.problems.add(f"op '{entry.name}': {message}", span)
+            elif self._is_parameter(parameter, entry):
+                shared = self.values.types[parameter.text]
                 assert shared is not None
                 parameters.append((parameter.text, shared))
-            else:
-                self._report_not_parameter(parameter, name)
         return parameters if len(parameters) == len(declared) else None
 
-    def add_parameter_op(self, node: MappingNode, name: str, span: Span) -> bool:
+    def add_parameter_op(self, entry: OpEntry) -> bool:
         """Declare the parameter of a `parameter` op; return False on errors."""
-        where = f"op '{name}' (parameter)"
-        good = decode(node, ParameterOp, where, self._problems, ("place",))
+        node, where = entry.node, entry.where
+        read = read_parameter(node, ParameterOp, where, self.problems, ("place",))
         if node.get_non_null("place") is not None:
             message = f"{where} has no place of its own"
             hint = "a parameter is at the place of its optimizer: place that"
-            self._problems.add(message, node.keys["place"].span, hint)
-        init = good.get("init")
-        if init is not None and (problem := initializers.check(init.value)):
-            self._problems.add(problem, init.span)
-            init = None
-        if init is None or "shape" not in good or "dtype" not in good:
+            self.problems.add(message, node.keys["place"].span, hint)
+        if read is None:
             return False
-        type_ = TensorType(good["dtype"], tuple(good["shape"]))
-        init = initializers.canonicalize(freeze(init))
-        self._declare(name, widen(type_, self._wide), init, span)
+        type_, init = read
+        self._declare(entry.name, widen(type_, self.wide), init, entry.span)
         return True
+
+    def _declare_own(
+        self, parameter: LayerParameter, entry: OpEntry
+    ) -> tuple[str, TensorType]:
+        """Declare a parameter of an op, and return its name and type."""
+        type_ = widen(parameter.type, self.wide)
+        name = f"{entry.name}.{parameter.operand}"
+        self._declare(name, type_, parameter.init, entry.span, parameter.state)
+        return name, type_
 
     def _declare(
         self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False
     ) -> None:
-        rule, error_span = find_rule(name, self._rules), span
+        rule, error_span = find_rule(name, self.rules), span
         if rule is not None and rule.init is not None:
             init, error_span = rule.init, rule.pattern.node.span
-        if type_.dtype == "float64" and not self._wide:
+        if type_.dtype == "float64" and not self.wide:
             message = f"parameter '{name}' is float64 in a float32 model"
             hint = "write precision: float64 at the top of the spec, or float32 here"
-            self._problems.add(message, span, hint)
+            self.problems.add(message, span, hint)
         if type_.numel() > MAX_ELEMENTS:
             message = (
                 f"parameter '{name}': {type_} has more than {MAX_ELEMENTS} elements"
             )
-            self._problems.add(message, span)
+            self.problems.add(message, span)
         elif problem := initializers.check_shape(init, type_.sizes(1)):
-            self._problems.add(f"parameter '{name}': {problem}", error_span)
-        elif (mismatch := self._weights.check(init, name, type_)) is not None:
+            self.problems.add(f"parameter '{name}': {problem}", error_span)
+        elif (mismatch := self.weights.check(init, name, type_)) is not None:
             reason, advice = mismatch
-            self._problems.add(f"parameter '{name}': {reason}", error_span, advice)
+            self.problems.add(f"parameter '{name}': {reason}", error_span, advice)
         attrs = {"init": init}
         if state:
             attrs["state"] = True
-            self._states.add(name)
+            self.states.add(name)
         elif rule is not None and not rule.trainable:
             attrs["trainable"] = False
         elif (group := self._group(name)) is not None:
@@ -169,10 +153,10 @@ class Parameters:
             self.unassigned.append(name)
         self.spans[name] = span
         result = (Value(name, type_),)
-        self._values.add(Op("parameter", (), result, attrs, None, span))
+        self.values.add(Op("parameter", (), result, attrs, None, span))
 
     def _group(self, name: str) -> Group | None:
-        for group in self._groups:
+        for group in self.groups:
             if group.pattern is None or group.pattern.matches(name):
                 group.is_used = True
                 if group.pattern is not None:
@@ -181,40 +165,36 @@ class Parameters:
         return None
 
     def _shared(
-        self, declared: tuple[LayerParameter, ...], node: MappingNode, name: str
+        self, declared: Sequence[LayerParameter], entry: OpEntry
     ) -> dict[str, str] | None:
         """Return the names in `params` by operand; None if one is wrong."""
-        section = node.get_non_null("params")
+        written = entry.node.get_non_null("params")
+        expected, hint = "'params' must be a mapping", "write {w: h1.w}"
+        section = self.problems.expect(written, MappingNode, expected, hint)
         if section is None:
-            return {}
-        if not isinstance(section, MappingNode):
-            message = f"'params' must be a mapping, not {describe_value(section.value)}"
-            self._problems.add(message, section.span, "write {w: h1.w}")
-            return None
-        operands = [parameter.operand for parameter in declared]
-        report_unknown_keys(section, operands, f"params of op '{name}'", self._problems)
+            return None if written else {}
+        operands = {parameter.operand for parameter in declared}
+        where = f"params of op '{entry.name}'"
+        report_unknown_keys(section, operands, where, self.problems)
         shared = {}
         for key, item in section:
-            if not isinstance(item, ScalarNode) or not isinstance(item.value, str):
-                message = (
-                    f"'{key}' must name a parameter, not {describe_value(item.value)}"
-                )
-                self._problems.add(message, item.span)
-            elif item.text in self.spans:
-                shared[key] = item.text
-            else:
-                self._report_not_parameter(item, name)
-        return (
-            shared if shared.keys() == section.entries.keys() <= set(operands) else None
-        )
+            expected = f"'{key}' must name a parameter"
+            other = self.problems.expect(item, ScalarNode, expected)
+            if other is not None and self._is_parameter(other, entry):
+                shared[key] = other.text
+        return shared if shared.keys() == section.entries.keys() <= operands else None
 
-    def _report_not_parameter(self, item: ScalarNode, op: str) -> None:
-        if item.text in self._values.types or item.text in self._values.inputs:
-            message = f"op '{op}': {quote(item.text)} is not a parameter"
+    def _is_parameter(self, item: ScalarNode, entry: OpEntry) -> bool:
+        """Return whether a scalar names a parameter; if not, report it."""
+        if item.text in self.spans:
+            return True
+        if item.text in self.values.types or item.text in self.values.inputs:
+            message = f"op '{entry.name}': {quote(item.text)} is not a parameter"
             hint = did_you_mean(item.text, self.spans)
-            self._problems.add(message, item.inner_span, hint)
-        elif not self._values.is_invalid(item.text):
-            self._values.report_unknown(item, op)
+            self.problems.add(message, item.inner_span, hint)
+        elif not self.values.is_invalid(item.text):
+            self.values.report_unknown(item, entry.name)
+        return False
 
 
 def _shared_state_message(operand: str, other: str) -> str:

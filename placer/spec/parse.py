@@ -15,14 +15,15 @@ from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.spec.context import Context
 from placer.spec.decode import decode
+from placer.spec.inputs import declare_inputs
 from placer.spec.names import Names, is_name
-from placer.spec.op_parameters import Parameters, graph_type
+from placer.spec.op_parameters import Parameters
 from placer.spec.places import Places
 from placer.spec.problems import Problems
 from placer.spec.schema import Spec
-from placer.spec.sections.data import read_data, read_inputs
-from placer.spec.sections.graph import Builder
-from placer.spec.sections.nodes import read_memory, read_nodes, to_single_process
+from placer.spec.sections.data import read_data
+from placer.spec.sections.graph import build_ops
+from placer.spec.sections.nodes import read_nodes, to_single_process
 from placer.spec.sections.parameters import Rule, read_rules, report_unused_patterns
 from placer.spec.sections.train import Group, Training, read_train
 from placer.spec.tree import MappingNode, SpecNode
@@ -129,52 +130,29 @@ def load_tree(
         )
         problems.raise_any()
     assert isinstance(root, MappingNode)
-    model = _model(root, file, folder, nodes, single_process, problems, files)
-    problems.raise_any()
-    assert model is not None
-    return model
-
-
-def _model(
-    root: MappingNode,
-    file: str,
-    folder: Path,
-    counts: Mapping[str, int] | None,
-    single_process: bool,
-    problems: Problems,
-    files: Mapping[str, bytes],
-) -> Model | None:
     good = decode(root, Spec, "the spec", problems)
     names = Names(problems)
     name = _name(root, file, names)
-    cluster = read_nodes(good.get("nodes"), counts, problems)
+    cluster, memories = read_nodes(good.get("nodes"), nodes, problems)
     places = Places(cluster, problems)
     wide = good.get("precision") == "float64"
-    inputs = read_inputs(good.get("inputs"), wide, names, problems)
+    values = Values(good.get("graph"), problems)
+    inputs = declare_inputs(good.get("inputs"), wide, names, values, problems)
     rows = read_data(good.get("data"), inputs, folder, problems)
     rules = read_rules(good.get("parameters"), problems)
     training = read_train(good.get("train"), places, rows, problems)
-    section = good.get("inputs")
-    spans = (
-        {key: scalar.span for key, scalar in section.keys.items()}
-        if isinstance(section, MappingNode)
-        else {}
-    )
-    typed = {key: type_ and graph_type(type_, wide) for key, type_ in inputs.items()}
-    values = Values(typed, spans, good.get("graph"), problems)
-    parameters = Parameters(
-        values, rules, training.groups, wide, problems, WeightFiles(folder, files)
-    )
+    weights = WeightFiles(folder, files)
+    parameters = Parameters(values, rules, training.groups, wide, problems, weights)
     seed = good.get("seed", 0)
-    builder = Builder(
-        Context(values, parameters, places, names, wide, seed, folder, problems)
-    )
-    builder.build(good.get("graph"))
+    context = Context(values, parameters, places, names, wide, seed, folder, problems)
+    build_ops(good.get("graph"), context)
     training_ops = _training_ops(values, training)
     if not problems:
         _check_groups(parameters, rules, training.groups, problems)
-    if problems or cluster is None or rows.train is None or name is None:
-        return None
+    problems.raise_any()
+    assert cluster is not None
+    assert rows.train is not None
+    assert name is not None
     ops = [*values.ops, *training_ops]
     microbatches = training.microbatches
     if single_process:
@@ -190,7 +168,7 @@ def _model(
             microbatches,
             rows.eval.batch if rows.eval is not None else None,
         ),
-        inputs={key: type_ for key, type_ in typed.items() if type_ is not None},
+        inputs={key: type_ for key, type_ in values.inputs.items() if type_},
         train=rows.train,
         eval=rows.eval,
         epochs=training.epochs,
@@ -202,14 +180,14 @@ def _model(
         metrics=tuple(node.text for node in training.metrics),
         folder=folder,
         file=file,
-        modules=tuple(dict.fromkeys((*rows.modules, *builder.modules))),
+        modules=tuple(dict.fromkeys((*rows.modules, *context.modules))),
         narrowed_inputs=tuple(
             key
             for key, type_ in inputs.items()
-            if type_ and typed[key] != type_ and not wide
+            if values.inputs[key] != type_ and not wide
         ),
         files=files,
-        memory={} if single_process else read_memory(good.get("nodes")),
+        memory={} if single_process else memories,
     )
 
 

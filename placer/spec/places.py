@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from placer.config.checks import describe_value
 from placer.errors import PlaceError
 from placer.place import Cluster, Place
 from placer.spec.problems import Problems
@@ -23,18 +22,16 @@ class Places:
         After an error, which is reported, this is the outer place, so that the ops
         inside can still be checked.
         """
-        if node is None:
+        hint = "write for example /node:worker/cpu"
+        text = self._problems.expect(node, ScalarNode, "'place' must be text", hint)
+        if text is None:
             return outer
-        if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-            message = f"'place' must be text, not {describe_value(node.value)}"
-            self._problems.add(message, node.span, "write for example /node:worker/cpu")
-            return outer
-        key = outer, node.value
+        key = outer, text.text
         place = self._known.get(key)
         if place is None:
-            span = node.inner_span
+            span = text.inner_span
             try:
-                place = Place.merge(outer, Place.parse(node.value, span=span))
+                place = Place.merge(outer, Place.parse(text.text, span=span))
                 if self._cluster is not None:
                     self._cluster.check(place, span=span)
             except PlaceError as error:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
+from placer.config.checks import describe_value
 from placer.errors import PlacerError, Span, SpecError, SpecErrors
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
+
+T = TypeVar("T")
+Node = TypeVar("Node", ScalarNode, SequenceNode, MappingNode)
 
 MAX_REPORTED = 50
 """The most errors that are reported at once."""
@@ -33,6 +39,25 @@ class Problems:
         """Add an error that was raised elsewhere, at its own span or else at `span`."""
         self.add(error.message, error.span or span, error.hint)
 
+    def expect(
+        self,
+        node: SpecNode | None,
+        kind: type[Node],
+        expected: str,
+        hint: str | None = None,
+    ) -> Node | None:
+        """Return a node of this class; report another node, and return None.
+
+        A `ScalarNode` must hold a string. `expected` begins the message, such as
+        `'nodes' must be a mapping`. A node of None is a missing key, and no error here.
+        """
+        is_text = not isinstance(node, ScalarNode) or isinstance(node.value, str)
+        if isinstance(node, kind) and is_text:
+            return node
+        if node is not None:
+            self.add(f"{expected}, not {describe_value(node.value)}", node.span, hint)
+        return None
+
     def raise_any(self) -> None:
         """Raise SpecError for one error, SpecErrors for several; else return."""
         if not self._errors:
@@ -44,6 +69,13 @@ class Problems:
         if len(errors) > MAX_REPORTED:
             reported.append(SpecError(f"and {len(errors) - MAX_REPORTED} more errors"))
         raise SpecErrors(reported)
+
+
+def all_or_none(items: Iterable[T | None]) -> list[T] | None:
+    """Return the items as a list; None if one is None, which is an error reported."""
+    listed = list(items)
+    valid = [item for item in listed if item is not None]
+    return valid if len(valid) == len(listed) else None
 
 
 def _position(error: SpecError) -> tuple[int, int]:

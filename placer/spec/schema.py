@@ -34,6 +34,10 @@ def _doc(text: str) -> Meta:
     return Meta(description=text)
 
 
+PlaceText = Annotated[str | None, _doc("such as /node:worker/gpu:0-7")]
+Operands = Annotated[str | list[str] | None, _doc("the operands")]
+
+
 class Device(Struct, forbid_unknown_fields=True):
     """The devices of one kind on a node."""
 
@@ -96,7 +100,7 @@ class Scope(Struct, forbid_unknown_fields=True):
     """Ops that share a place or `remat`. Scopes nest, and the inner place wins."""
 
     ops: Annotated[list[Any], _doc("ops and scopes, in program order")]
-    place: Annotated[str | None, _doc("such as /node:worker/gpu:0-7")] = None
+    place: PlaceText = None
     remat: Annotated[
         bool, _doc("true recomputes the scope in the backward pass, to save memory")
     ] = False
@@ -215,18 +219,6 @@ class Spec(Struct, forbid_unknown_fields=True):
     emulate: Annotated[bool, _doc("use CPU devices instead of accelerators")] = False
 
 
-class ParameterOp(Struct, forbid_unknown_fields=True):
-    """A parameter that belongs to no layer: an op of kind `parameter`."""
-
-    name: Annotated[Name, _doc("name of the parameter")]
-    op: Literal["parameter"]
-    shape: Annotated[Shape, _doc("a list of ints; [] for a scalar")]
-    init: Annotated[Any, _doc("the initializer")]
-    dtype: Annotated[
-        Literal["float16", "bfloat16", "float32", "float64"], _doc("a float dtype")
-    ] = "float32"
-
-
 class CallParameter(Struct, forbid_unknown_fields=True):
     """A parameter of a `call` or `trace` op, or a part of the state of a `call`."""
 
@@ -235,6 +227,13 @@ class CallParameter(Struct, forbid_unknown_fields=True):
     dtype: Annotated[
         Literal["float16", "bfloat16", "float32", "float64"], _doc("a float dtype")
     ] = "float32"
+
+
+class ParameterOp(CallParameter, kw_only=True):
+    """A parameter that belongs to no layer: an op of kind `parameter`."""
+
+    name: Annotated[Name, _doc("name of the parameter")]
+    op: Literal["parameter"]
 
 
 class CallOp(Struct, forbid_unknown_fields=True):
@@ -250,9 +249,7 @@ class CallOp(Struct, forbid_unknown_fields=True):
         str | list[dict[Name, TypeText]],
         _doc('names and types of the results, such as [y: "float32[batch, 64]"]'),
     ]
-    in_: Annotated[str | list[str] | None, _doc("the operands")] = msgspec.field(
-        default=None, name="in"
-    )
+    in_: Operands = msgspec.field(default=None, name="in")
     params: Annotated[
         dict[Name, CallParameter | str] | None,
         _doc("parameters, or the names of shared ones"),
@@ -265,7 +262,7 @@ class CallOp(Struct, forbid_unknown_fields=True):
         Literal["rows", "whole"],
         _doc("rows: row i of every output depends on row i of the inputs only"),
     ] = "whole"
-    place: Annotated[str | None, _doc("such as /node:worker/gpu:0-7")] = None
+    place: PlaceText = None
 
 
 class Region(Struct, forbid_unknown_fields=True):
@@ -277,7 +274,7 @@ class Region(Struct, forbid_unknown_fields=True):
     in_: Annotated[
         str | list[str] | None, _doc("the operands: values and parameters")
     ] = msgspec.field(default=None, name="in")
-    place: Annotated[str | None, _doc("such as /node:worker/gpu:0-7")] = None
+    place: PlaceText = None
 
 
 class TraceOp(Struct, forbid_unknown_fields=True):
@@ -294,9 +291,7 @@ class TraceOp(Struct, forbid_unknown_fields=True):
         _doc("the arguments, such as [{make: model}, {in: x}]"),
     ]
     regions: Annotated[list[Region], _doc("the regions, one for each place")]
-    in_: Annotated[str | list[str] | None, _doc("the operands")] = msgspec.field(
-        default=None, name="in"
-    )
+    in_: Operands = msgspec.field(default=None, name="in")
     params: Annotated[
         dict[Name, CallParameter] | None,
         _doc("parameters, which regions use as NAME.KEY"),

@@ -8,13 +8,19 @@ from typing import Any, NamedTuple
 
 from placer.config.checks import describe_value
 from placer.errors import Span
+from placer.spec.call_op import read_type, split_result
 from placer.spec.decode import decode
 from placer.spec.names import explain_invalid_name, is_name
-from placer.spec.problems import Problems
-from placer.spec.schema import Region, TraceOp
-from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
-from placer.spec.values import as_list
-from placer.types import MAX_DIM, TensorType
+from placer.spec.problems import Problems, all_or_none
+from placer.spec.schema import Region
+from placer.spec.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+    as_list,
+)
+from placer.types import TensorType
 
 ARGUMENT_FORMS = ("in", "param", "make", "value", "list", "tuple", "dict")
 """The keys of the forms of an argument."""
@@ -29,11 +35,6 @@ class RegionNode(NamedTuple):
     span: Span
 
 
-def read_trace(node: MappingNode, name: str, problems: Problems) -> dict[str, Any]:
-    """Return the valid fields of an op of kind `trace`."""
-    return decode(node, TraceOp, f"op '{name}' (trace)", problems)
-
-
 def read_regions(
     section: SpecNode | None, name: str, problems: Problems
 ) -> list[RegionNode] | None:
@@ -43,12 +44,10 @@ def read_regions(
             message = "'regions' must list the regions of the function"
             problems.add(message, section.span, "placer.trace writes it")
         return None
-    regions = [
+    return all_or_none(
         _read_region(item, f"regions[{number}] of op '{name}'", name, problems)
         for number, item in enumerate(section.items)
-    ]
-    good = [region for region in regions if region is not None]
-    return good if len(good) == len(regions) else None
+    )
 
 
 def _read_region(
@@ -60,43 +59,30 @@ def _read_region(
     section = item.get_non_null("in")
     operands = as_list(section) if section is not None else []
     names = [each for each in operands if isinstance(each, ScalarNode)]
-    results = [
-        _read_result(each, name, problems) for each in as_list(item.entries["out"])
-    ]
-    typed = [result for result in results if result is not None]
-    if len(names) < len(operands) or len(typed) < len(results) or not results:
-        if not results:
-            problems.add(f"{where} has no results", item.span)
+    out = as_list(item.entries["out"])
+    results = all_or_none(_read_result(each, name, problems) for each in out)
+    if not out:
+        problems.add(f"{where} has no results", item.span)
+    if len(names) < len(operands) or not results:
         return None
-    return RegionNode(item.get_non_null("place"), names, typed, item.span)
+    return RegionNode(item.get_non_null("place"), names, results, item.span)
 
 
 def _read_result(
     item: SpecNode, name: str, problems: Problems
 ) -> tuple[str, TensorType] | None:
     """Read a result `name: type`. The name is that of the op, or it and a suffix."""
-    if not isinstance(item, MappingNode) or len(item.entries) != 1:
-        message = (
-            f"a result must be a name and its type, not {describe_value(item.value)}"
-        )
-        problems.add(message, item.span, f'write {name}: "float32[batch, 64]"')
+    if (pair := split_result(item, name, problems)) is None:
         return None
-    ((key, type_),) = item
-    suffix = key.removeprefix(f"{name}.")
-    if key != name and (suffix == key or not is_name(suffix)):
-        message, hint = explain_invalid_name(key)
+    key, node = pair
+    suffix = key.text.removeprefix(f"{name}.")
+    if key.text != name and (suffix == key.text or not is_name(suffix)):
+        message, hint = explain_invalid_name(key.text)
         hint = f"{hint}; a result of a region is {name} or starts with {name}."
-        problems.add(message, item.keys[key].span, hint)
+        problems.add(message, key.span, hint)
         return None
-    if not isinstance(type_, ScalarNode):
-        message = f"a type must be text, not {describe_value(type_.value)}"
-        problems.add(message, type_.span)
-        return None
-    try:
-        return key, TensorType.parse(type_.text, MAX_DIM)
-    except ValueError as error:
-        problems.add(str(error), type_.inner_span)
-        return None
+    type_ = read_type(node, problems)
+    return None if type_ is None else (key.text, type_)
 
 
 def encode_arguments(

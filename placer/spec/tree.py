@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from placer.errors import Span
@@ -59,6 +59,7 @@ class Text:
         return self.span(start.line, start.column, max(1, length))
 
 
+@dataclass(slots=True, eq=False)
 class ScalarNode:
     """A string, number, bool or null.
 
@@ -66,23 +67,12 @@ class ScalarNode:
     scalar has no quotes and is resolved by the core schema of YAML 1.2.
     """
 
-    __slots__ = ("end", "plain", "source", "start", "text", "value")
-
-    def __init__(
-        self,
-        source: Origin,
-        text: str,
-        value: Any,
-        plain: bool,
-        start: Any = None,
-        end: Any = None,
-    ) -> None:
-        self.source = source
-        self.text = text
-        self.value = value
-        self.plain = plain
-        self.start = start
-        self.end = end
+    source: Origin
+    text: str
+    value: Any
+    plain: bool
+    start: Any = None
+    end: Any = None
 
     @property
     def span(self) -> Span:
@@ -98,19 +88,15 @@ class ScalarNode:
         return Span(whole.file, whole.line, whole.column + 1, length, whole.text)
 
 
+@dataclass(slots=True, eq=False)
 class SequenceNode:
     """A list of nodes. `flow` is true for `[a, b]`."""
 
-    __slots__ = ("end", "flow", "items", "source", "start")
-
-    def __init__(
-        self, source: Origin, flow: bool, start: Any = None, end: Any = None
-    ) -> None:
-        self.source = source
-        self.items: list[SpecNode] = []
-        self.flow = flow
-        self.start = start
-        self.end = end
+    source: Origin
+    flow: bool
+    start: Any = None
+    end: Any = None
+    items: list[SpecNode] = field(default_factory=list)
 
     @property
     def value(self) -> list[Any]:
@@ -121,6 +107,7 @@ class SequenceNode:
         return self.source.span_between(self.start, self.end)
 
 
+@dataclass(slots=True, eq=False)
 class MappingNode:
     """A mapping from keys to nodes, in the order of the file.
 
@@ -128,17 +115,12 @@ class MappingNode:
     true for `{a: b}`.
     """
 
-    __slots__ = ("end", "entries", "flow", "keys", "source", "start")
-
-    def __init__(
-        self, source: Origin, flow: bool, start: Any = None, end: Any = None
-    ) -> None:
-        self.source = source
-        self.entries: dict[str, SpecNode] = {}
-        self.keys: dict[str, ScalarNode] = {}
-        self.flow = flow
-        self.start = start
-        self.end = end
+    source: Origin
+    flow: bool
+    start: Any = None
+    end: Any = None
+    entries: dict[str, SpecNode] = field(default_factory=dict)
+    keys: dict[str, ScalarNode] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[tuple[str, SpecNode]]:
         return iter(self.entries.items())
@@ -167,3 +149,8 @@ class MappingNode:
 
 
 SpecNode = ScalarNode | SequenceNode | MappingNode
+
+
+def as_list(node: SpecNode) -> list[SpecNode]:
+    """Return the items of a list; a node that is not a list is the only item."""
+    return node.items if isinstance(node, SequenceNode) else [node]

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 from placer.config.metrics import Finalizer
 from placer.config.sources import POSITION
 from placer.errors import Span, did_you_mean
 from placer.graph.graph import Op, Value
+from placer.ops.declaration import Declaration
 from placer.spec.names import quote
+from placer.spec.op_entry import OpEntry
 from placer.spec.problems import Problems
-from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
+from placer.spec.tree import (
+    MappingNode,
+    ScalarNode,
+    SequenceNode,
+    SpecNode,
+    as_list,
+)
 from placer.types import BATCH, TensorType
 
 RECENT = 1000
@@ -23,24 +32,24 @@ class Values:
     """The ops that have been built, in program order, and the values they define.
 
     The values of an op with an error are *invalid*: ops that use them are not checked.
-    An input with an error has the type None.
+    An input with an error has the type None. `section` is the section `graph`.
     """
 
-    def __init__(
-        self,
-        inputs: Mapping[str, TensorType | None],
-        spans: Mapping[str, Span],
-        section: SpecNode | None,
-        problems: Problems,
-    ) -> None:
+    def __init__(self, section: SpecNode | None, problems: Problems) -> None:
         self.ops: list[Op] = []
         self.types: dict[str, TensorType | None] = {}
-        self.inputs = inputs
-        self._spans = spans
+        self.inputs: dict[str, TensorType | None] = {}
+        self._input_spans: dict[str, Span] = {}
         self._section = section
         self._invalid: set[str] = set()
         self._finalizers: dict[str, Finalizer] = {}
+        self._equal_types: dict[TensorType, TensorType] = {}
         self._problems = problems
+
+    def declare_input(self, name: str, type_: TensorType | None, span: Span) -> None:
+        """Declare an input with its type in the graph, which is None after an error."""
+        self.inputs[name] = type_
+        self._input_spans[name] = span
 
     def add(self, op: Op, finalizer: Finalizer | None = None) -> None:
         """Append an op and its values, which have a finalizer if the op is a metric."""
@@ -50,6 +59,30 @@ class Values:
         for value in op.results:
             assert isinstance(value.type, TensorType)
             self.types[value.name] = value.type
+
+    def define(
+        self,
+        entry: OpEntry,
+        declaration: Declaration,
+        operands: Iterable[str],
+        outs: Iterable[str],
+        types: Iterable[TensorType],
+        attrs: Mapping[str, Any],
+    ) -> None:
+        """Append an op of an entry, with the results `outs` of these types."""
+        same = self._equal_types.setdefault  # share one object among equal types
+        results = [Value(o, same(t, t)) for o, t in zip(outs, types, strict=True)]
+        if entry.remat is not None:
+            attrs = {**attrs, "remat": entry.remat}
+        op = Op(
+            declaration.kind,
+            tuple(operands),
+            tuple(results),
+            attrs,
+            entry.place,
+            entry.span,
+        )
+        self.add(op, declaration.finalizer)
 
     def type_of(self, name: str) -> TensorType:
         """Return the type of a value that has no error.
@@ -76,16 +109,14 @@ class Values:
                 "list it in train.metrics; compute with a loss or with reduce_mean",
             )
             return None
-        try:
+        if name in self.types:
             return self.types[name]
-        except KeyError:
-            pass
         if name in self.inputs:
             type_ = self.inputs[name]
             self.types[name] = type_
             if type_ is not None:
                 result = (Value(name, type_),)
-                source = self._spans[name]
+                source = self._input_spans[name]
                 self.ops.append(Op("read", (), result, {"input": name}, None, source))
             return type_
         if not self.is_invalid(name):
@@ -171,11 +202,6 @@ class Values:
 def is_scope(node: MappingNode) -> bool:
     """Return whether an entry of the graph is a scope, not an op."""
     return "ops" in node.entries and "op" not in node.entries
-
-
-def as_list(node: SpecNode) -> list[SpecNode]:
-    """Return the items of a list; a node that is not a list is the only item."""
-    return node.items if isinstance(node, SequenceNode) else [node]
 
 
 def _defined(node: MappingNode) -> Iterator[ScalarNode]:

@@ -32,31 +32,27 @@ def explain_syntax_error(error: Any, source: Text) -> SpecError:
             problem, hint = "a tab in the indentation", "indent with spaces"
         else:
             problem, hint = f"a value cannot start with '{character}'", "quote it"
-    elif (quote := _open_quote(source, line, column)) is not None:
-        line, column, sign = quote
-        problem = f"this quote is not closed before the next {sign}"
-        hint = "close it at the end of its value"
+    elif quote := _open_quote_error(source, line, column):
+        return quote
     elif "mapping values are not allowed" in problem:
+        if blank := _missing_blank_error(source, line, line - 1):
+            return blank
         problem = "a second ':' where no key is allowed"
         hint = "quote a value that contains ': '"
-        if blank := _missing_blank(source, line) or _missing_blank(source, line - 1):
-            line, column, hint = blank
-            problem = _MISSING_BLANK
     elif "could not find expected ':'" in problem:
         line, column = error.context_mark.line, error.context_mark.column
+        if blank := _missing_blank_error(source, line):
+            return blank
         problem, hint = "this is not a key and a value", "write 'key: value'"
-        if blank := _missing_blank(source, line):
-            line, column, hint = blank
-            problem = _MISSING_BLANK
     elif "end of stream" in problem:
         line, column = error.context_mark.line, error.context_mark.column
         problem, hint = "this quote is never closed", "close it on the same line"
     elif "did not find expected" in problem and error.context:
         what = error.context.removeprefix("while parsing a ")
-        if what.startswith("flow") and (type_ := _type_at(text, column)):
-            start, written = type_
-            problem = f"'{written}' contains a bracket"
-            column, hint = start, f'quote it: "{written}"'
+        types = (type_ for type_ in _TYPE.finditer(text) if type_.start(1) == column)
+        if what.startswith("flow") and (type_ := next(types, None)):
+            problem = f"'{type_[0]}' contains a bracket"
+            column, hint = type_.start(), f'quote it: "{type_[0]}"'
         elif what.startswith("flow") and error.context_mark:
             opener = error.context_mark
             bracket = "[" if "sequence" in what else "{"
@@ -76,28 +72,22 @@ def explain_syntax_error(error: Any, source: Text) -> SpecError:
     return SpecError(problem, span=source.span(line, column), hint=hint)
 
 
-def _type_at(text: str, column: int) -> tuple[int, str] | None:
-    """Return the start and the text of a type whose bracket is at `column`."""
-    for match in _TYPE.finditer(text):
-        if match.start(1) == column:
-            return match.start(), match.group()
+def _missing_blank_error(source: Text, *lines: int) -> SpecError | None:
+    """Return the error of the first line such as `epochs:2`, at its colon."""
+    for line in lines:
+        match = _NO_BLANK.match(source.lines[line]) if line >= 0 else None
+        if match is not None:
+            key, rest = match[1], match[2].strip()
+            return SpecError(
+                "a blank is missing after this colon",
+                span=source.span(line, match.end(1)),
+                hint=f"write a blank after the colon: '{key}: {rest}'",
+            )
     return None
 
 
-_MISSING_BLANK = "a blank is missing after this colon"
-
-
-def _missing_blank(source: Text, line: int) -> tuple[int, int, str] | None:
-    """Return the position of the colon in a line such as `epochs:2`, and a hint."""
-    match = _NO_BLANK.match(source.lines[line]) if line >= 0 else None
-    if match is None:
-        return None
-    key, rest = match.group(1), match.group(2).strip()
-    return line, match.end(1), f"write a blank after the colon: '{key}: {rest}'"
-
-
-def _open_quote(source: Text, line: int, column: int) -> tuple[int, int, str] | None:
-    """Return line, column and character of a quote that was not closed in its value.
+def _open_quote_error(source: Text, line: int, column: int) -> SpecError | None:
+    """Return the error of a quote that was not closed in its value.
 
     YAML then continues the text to the next quote, and fails just after that one: as
     with `{source: "rows.npz, batch: 8}` and another quote on a later line.
@@ -107,13 +97,15 @@ def _open_quote(source: Text, line: int, column: int) -> tuple[int, int, str] | 
     if sign not in ("'", '"'):
         return None
     texts = [*source.lines[:line], before[:-1]]
-    for number in range(line, -1, -1):
-        at = texts[number].rfind(sign)
-        if at < 0:
-            continue
-        # With an even number of quotes in this line, all of them are closed.
-        return (number, at, sign) if texts[number].count(sign) % 2 else None
-    return None
+    number = next((n for n in range(line, -1, -1) if sign in texts[n]), None)
+    # With an even number of quotes in this line, all of them are closed.
+    if number is None or texts[number].count(sign) % 2 == 0:
+        return None
+    return SpecError(
+        f"this quote is not closed before the next {sign}",
+        span=source.span(number, texts[number].rfind(sign)),
+        hint="close it at the end of its value",
+    )
 
 
 def missing_blank_hint(key: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from placer.errors import SpecError
+from placer.errors import Span, SpecError
 from placer.spec.names import quote
 from placer.spec.tree import (
     LINE_BREAKS,
@@ -44,9 +44,9 @@ def parse_yaml(content: str, file: str) -> tuple[SpecNode | None, list[SpecError
     bad = _UNPRINTABLE.search(content)
     if bad:
         raise _unprintable(source, bad.start())
-    errors: list[SpecError] = []
     try:
-        return _document(yaml.CSafeLoader(content), source, errors), errors
+        parser = _Parser(source)
+        return parser.document(), parser.errors
     except yaml.MarkedYAMLError as error:
         raise explain_syntax_error(error, source) from None
 
@@ -74,101 +74,88 @@ def _unprintable(source: Text, offset: int) -> SpecError:
     )
 
 
-def _document(loader: Any, source: Text, errors: list[SpecError]) -> SpecNode | None:
-    root: SpecNode | None = None
-    # The open collections, and for each the key whose value comes next.
-    stack: list[SequenceNode | MappingNode] = []
-    keys: list[ScalarNode | None] = []
-    nodes = documents = 0
-    next_event = loader.get_event
-    while True:
-        event = next_event()
-        kind = type(event)
-        if kind is yaml.ScalarEvent:
-            node: SpecNode = _scalar(event, source, errors)
-        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-            if event.anchor is not None or event.tag is not None:
-                raise _unsupported_error(event, source)
-            collection = MappingNode if kind is yaml.MappingStartEvent else SequenceNode
-            node = collection(
-                source, event.flow_style, event.start_mark, event.end_mark
-            )
-            if len(stack) == MAX_DEPTH:
-                message = f"nested deeper than {MAX_DEPTH} levels"
-                raise SpecError(message, span=node.span)
-        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-            stack.pop().end = event.end_mark
-            keys.pop()
-            continue
-        elif kind is yaml.AliasEvent:
-            raise _unsupported_error(event, source)
-        elif kind is yaml.DocumentStartEvent and documents:
-            message = "a spec is one YAML document, and a second one starts here"
-            span = source.span_between(event.start_mark, event.end_mark)
-            raise SpecError(message, span=span)
-        elif kind is yaml.StreamEndEvent:
-            return root
-        else:
-            documents += kind is yaml.DocumentStartEvent
-            continue
-        nodes += 1
-        if nodes > MAX_NODES:
+class _Parser:
+    """Builds the tree of a text. `errors` are those that do not end the parsing."""
+
+    def __init__(self, source: Text) -> None:
+        self.errors: list[SpecError] = []
+        self._source = source
+        self._next_event = yaml.CSafeLoader(source.content).get_event
+        self._nodes = 0
+
+    def document(self) -> SpecNode | None:
+        """Return the root node; None for an empty document."""
+        root: SpecNode | None = None
+        documents = 0
+        while not isinstance(event := self._next_event(), yaml.StreamEndEvent):
+            if isinstance(event, yaml.NodeEvent):
+                root = self._node(event, 0)
+            elif isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    message = (
+                        "a spec is one YAML document, and a second one starts here"
+                    )
+                    raise SpecError(message, span=self._span(event))
+        return root
+
+    def _node(self, event: Any, depth: int, *, is_key: bool = False) -> SpecNode:
+        """Return the node that starts with an event, at a depth of collections."""
+        if event.anchor is not None or event.tag is not None:
+            raise _unsupported_error(event, self._source)
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
             raise SpecError(f"more than {MAX_NODES:,} values: too big for a spec")
-        if not stack:
-            root = node
-        elif not _insert(node, stack[-1], keys, errors):
-            continue
-        if not isinstance(node, ScalarNode):
-            stack.append(node)
-            keys.append(None)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event)
+        if depth == MAX_DEPTH:
+            message = f"nested deeper than {MAX_DEPTH} levels"
+            raise SpecError(message, span=self._span(event))
+        if is_key:
+            message = "a key must be a name, not a list or a mapping"
+            raise SpecError(message, span=self._span(event))
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
+        read = self._mapping if is_mapping else self._sequence
+        return read(event, depth)
 
+    def _scalar(self, event: Any) -> ScalarNode:
+        text = value = event.value
+        plain = event.implicit[0]
+        if plain:
+            try:
+                value = resolve(text)
+            except ValueError as error:
+                message = f"{text[:40]} {error}"
+                self.errors.append(SpecError(message, span=self._span(event)))
+                value = 0
+        start, end = event.start_mark, event.end_mark
+        return ScalarNode(self._source, text, value, plain, start, end)
 
-def _scalar(event: Any, source: Text, errors: list[SpecError]) -> ScalarNode:
-    if event.anchor is not None or event.tag is not None:
-        raise _unsupported_error(event, source)
-    text = value = event.value
-    plain = event.implicit[0]
-    if plain:
-        try:
-            value = resolve(text)
-        except ValueError as error:
-            span = source.span_between(event.start_mark, event.end_mark)
-            errors.append(SpecError(f"{text[:40]} {error}", span=span))
-            value = 0
-    return ScalarNode(source, text, value, plain, event.start_mark, event.end_mark)
+    def _sequence(self, start: Any, depth: int) -> SequenceNode:
+        node = SequenceNode(self._source, start.flow_style, start.start_mark)
+        while not isinstance(event := self._next_event(), yaml.SequenceEndEvent):
+            node.items.append(self._node(event, depth + 1))
+        node.end = event.end_mark
+        return node
 
+    def _mapping(self, start: Any, depth: int) -> MappingNode:
+        node = MappingNode(self._source, start.flow_style, start.start_mark)
+        while not isinstance(event := self._next_event(), yaml.MappingEndEvent):
+            key = self._node(event, depth + 1, is_key=True)
+            value = self._node(self._next_event(), depth + 1)
+            assert isinstance(key, ScalarNode)
+            if key.text in node.keys:
+                first = node.keys[key.text].span.line
+                message = f"duplicate key {quote(key.text)}; first on line {first}"
+                self.errors.append(SpecError(message, span=key.span))
+            else:
+                node.keys[key.text] = key
+                node.entries[key.text] = value
+        node.end = event.end_mark
+        return node
 
-def _insert(
-    node: SpecNode,
-    parent: SequenceNode | MappingNode,
-    keys: list[ScalarNode | None],
-    errors: list[SpecError],
-) -> bool:
-    """Insert a node into its collection; return False if it is a key."""
-    key = keys[-1]
-    if isinstance(parent, SequenceNode):
-        parent.items.append(node)
-    elif key is not None:
-        keys[-1] = None
-        if key.text in parent.keys:
-            errors.append(_duplicate_key_error(key, parent.keys[key.text]))
-        else:
-            parent.keys[key.text] = key
-            parent.entries[key.text] = node
-    elif isinstance(node, ScalarNode):
-        keys[-1] = node
-        return False
-    else:
-        message = "a key must be a name, not a list or a mapping"
-        raise SpecError(message, span=node.span)
-    return True
-
-
-def _duplicate_key_error(key: ScalarNode, first: ScalarNode) -> SpecError:
-    return SpecError(
-        f"duplicate key {quote(key.text)}; first on line {first.span.line}",
-        span=key.span,
-    )
+    def _span(self, event: Any) -> Span:
+        return self._source.span_between(event.start_mark, event.end_mark)
 
 
 def _unsupported_error(event: Any, source: Text) -> SpecError:

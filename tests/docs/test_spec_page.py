@@ -61,7 +61,7 @@ def test_every_choice_is_on_the_page():
 def test_the_messages_on_the_page_are_current():
     expected = "".join(
         path.read_text(encoding="utf-8")
-        for path in (Path(__file__).parents[1] / "spec" / "broken").glob("*.txt")
+        for path in (Path(__file__).parents[1] / "spec" / "invalid").glob("*.txt")
     )
     (example,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
     for message in re.split(r"(?m)^(?=model\.yaml)", example)[1:]:

@@ -45,7 +45,7 @@ def test_a_function_has_the_attributes_and_their_defaults(name):
     function = getattr(layers, "mean_metric" if name == "mean" else name)
     parameters = inspect.signature(function).parameters
     assert inspect.getdoc(function)
-    for attr in op_kinds()[name].declaration.attrs:
+    for attr in op_kinds()[name].attrs:
         default = inspect.Parameter.empty if attr.required else attr.default
         assert parameters[attr.name].default == default
     assert parameters["name"].default is None

@@ -1,6 +1,6 @@
 """Specs with errors, and their complete messages.
 
-A file of `broken/` contains a spec, a line `---- expected`, and the message.
+A file of `invalid/` contains a spec, a line `---- expected`, and the message.
 """
 
 from pathlib import Path
@@ -10,11 +10,11 @@ import pytest
 from placer.errors import SpecError, SpecErrors
 from placer.spec import load, load_text, yaml_events
 
-CASES = sorted((Path(__file__).parent / "broken").glob("*.txt"))
+CASES = sorted((Path(__file__).parent / "invalid").glob("*.txt"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
-def test_the_complete_message_of_a_broken_spec(case, tmp_path):
+def test_the_complete_message_of_an_invalid_spec(case, tmp_path):
     spec, expected = case.read_text(encoding="utf-8").split("---- expected\n")
     with pytest.raises(SpecError) as caught:
         load_text(spec, "model.yaml", tmp_path)
@@ -27,7 +27,7 @@ def test_there_are_at_least_twenty_cases():
 
 def test_independent_errors_are_reported_together_in_file_order(tmp_path):
     spec, _ = (
-        (Path(__file__).parent / "broken" / "several.txt")
+        (Path(__file__).parent / "invalid" / "several_errors.txt")
         .read_text(encoding="utf-8")
         .split("---- expected\n")
     )

@@ -4,80 +4,59 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from placer.config.checks import check_whole, describe_value
 from placer.errors import PlaceError, SpecError, did_you_mean
 from placer.graph.model import Memory
 from placer.place import Cluster, NodeKind
-from placer.spec.decode import check_type, decode, fields_of
+from placer.place.nodes import ONE_CPU
+from placer.spec.decode import check_type, decode
 from placer.spec.names import quote
-from placer.spec.problems import Problems
-from placer.spec.schema import Device, Nodes
+from placer.spec.problems import Problems, all_or_none
+from placer.spec.schema import Device, NodeCount, Nodes
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 
 _KIND = re.compile(r"[a-z][a-z0-9_]*")
-_MEMORY = re.compile(r"[1-9][0-9]{0,8}(KiB|MiB|GiB|TiB)")
+_MEMORY = re.compile(r"([1-9][0-9]{0,8})(KiB|MiB|GiB|TiB)")
+_SHIFTS = {"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 _KIND_RULE = "use lower case letters, digits and _, and start with a letter"
+
+
+Memories = dict[tuple[str, str], Memory]
+"""The memory of a device by (node kind, device kind), where the spec has it."""
 
 
 def read_nodes(
     section: SpecNode | None, counts: Mapping[str, int] | None, problems: Problems
-) -> Cluster | None:
-    """Read the cluster; report errors and return None.
+) -> tuple[Cluster | None, Memories]:
+    """Read the cluster, which is None after an error, and the memory of its devices.
 
     `counts` are numbers of nodes by kind, which replace those of the spec. Raises
     SpecError if they are wrong.
     """
-    if not isinstance(section, MappingNode):
-        if section is not None:
-            message = f"'nodes' must be a mapping, not {describe_value(section.value)}"
-            problems.add(message, section.span, "write for example worker: {count: 2}")
-        return None
-    if not section.entries:
-        problems.add("'nodes' declares no node", section.span)
-        return None
-    kinds = []
-    for name, node in section:
-        kind = _kind(name, section.keys[name], node, problems)
-        if kind is not None:
-            kinds.append(kind)
-    _check_counts(counts or {}, section)
-    if len(kinds) < len(section.entries):
-        return None
+    memories: Memories = {}
+    expected, hint = "'nodes' must be a mapping", "write for example worker: {count: 2}"
+    nodes = problems.expect(section, MappingNode, expected, hint)
+    if nodes is None:
+        return None, memories
+    if not nodes.entries:
+        problems.add("'nodes' declares no node", nodes.span)
+        return None, memories
+    kinds = all_or_none(
+        _read_kind(name, nodes.keys[name], node, memories, problems)
+        for name, node in nodes
+    )
+    _check_counts(counts or {}, nodes)
+    if kinds is None:
+        return None, memories
     cluster = Cluster(tuple(kinds))
     try:
         _ = cluster.default
     except PlaceError as error:
-        problems.add(error.message, section.span, error.hint)
-        return None
-    return _with_counts(cluster, counts) if counts else cluster
-
-
-def read_memory(section: SpecNode | None) -> dict[tuple[str, str], Memory]:
-    """Return the memory of a device by (node kind, device kind), where the spec has it.
-
-    The section has passed `read_nodes` without errors.
-    """
-    memory: dict[tuple[str, str], Memory] = {}
-    if not isinstance(section, MappingNode):
-        return memory
-    for name, node in section:
-        devices = node.entries.get("devices") if isinstance(node, MappingNode) else None
-        if isinstance(devices, MappingNode):
-            for device, entry in devices:
-                size = (
-                    entry.entries.get("memory")
-                    if isinstance(entry, MappingNode)
-                    else None
-                )
-                if isinstance(size, ScalarNode):
-                    memory[name, device] = Memory(_bytes(size.text), size.span)
-    return memory
-
-
-def _bytes(size: str) -> int:
-    number, unit = size[:-3], size[-3:]
-    return int(number) << {"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}[unit]
+        problems.add_error(error, span=nodes.span)
+        return None, memories
+    return _with_counts(cluster, counts) if counts else cluster, memories
 
 
 def to_single_process(cluster: Cluster) -> Cluster:
@@ -86,40 +65,40 @@ def to_single_process(cluster: Cluster) -> Cluster:
     return Cluster((NodeKind("worker", 1, ((device, 1),)),))
 
 
-def _kind(
-    name: str, key: ScalarNode, node: SpecNode, problems: Problems
+def _read_kind(
+    name: str, key: ScalarNode, node: SpecNode, memories: Memories, problems: Problems
 ) -> NodeKind | None:
     if not _KIND.fullmatch(name):
         problems.add(f"{quote(name)} is not a valid node kind", key.span, _KIND_RULE)
         return None
     where = f"nodes.{name}"
     if isinstance(node, ScalarNode) and isinstance(node.value, int):
-        message = f"{where} must be a mapping, not {describe_value(node.value)}"
-        problems.add(message, node.span, f"write {{count: {node.text}}}")
+        hint = f"write {{count: {node.text}}}"
+        problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
         return None
     if isinstance(node, ScalarNode) and node.value is None:
         return NodeKind(name, 1)
     good = decode(node, Nodes, where, problems)
     if "count" not in good:
         return None
-    devices = _devices(good.get("devices"), where, problems)
+    devices = _read_devices(good.get("devices"), name, memories, problems)
     if devices is None:
         return None
     try:
         return NodeKind(name, good["count"], devices)
     except PlaceError as error:
-        problems.add(error.message, key.span, error.hint)
+        problems.add_error(error, span=key.span)
         return None
 
 
-def _devices(
-    node: SpecNode | None, where: str, problems: Problems
+def _read_devices(
+    node: SpecNode | None, kind: str, memories: Memories, problems: Problems
 ) -> tuple[tuple[str, int], ...] | None:
     if node is None:
-        return (("cpu", 1),)
+        return ONE_CPU
     if not isinstance(node, MappingNode) or not node.entries:
         what = "empty" if isinstance(node, MappingNode) else describe_value(node.value)
-        message = f"'devices' in {where} must be a mapping, not {what}"
+        message = f"'devices' in nodes.{kind} must be a mapping, not {what}"
         problems.add(message, node.span, "write for example {cpu: 1, gpu: 8}")
         return None
     counted: list[tuple[str, int]] = []
@@ -128,27 +107,32 @@ def _devices(
             message = f"{quote(name)} is not a valid device kind"
             problems.add(message, node.keys[name].span, _KIND_RULE)
             continue
-        count = _device_count(name, value, f"{where}.devices.{name}", problems)
-        if count is not None:
+        device = _read_device(name, value, f"nodes.{kind}.devices.{name}", problems)
+        if device is not None:
+            count, memory = device
             counted.append((name, count))
+            if memory is not None:
+                memories[kind, name] = memory
     return tuple(counted) if len(counted) == len(node.entries) else None
 
 
-def _device_count(
+def _read_device(
     name: str, node: SpecNode, where: str, problems: Problems
-) -> int | None:
+) -> tuple[int, Memory | None] | None:
+    """Return the number of devices of a kind, and the memory of each."""
     if not isinstance(node, MappingNode):
-        field = fields_of(Device)["count"]
-        valid = check_type(name, node, field.type, field.info, problems)
-        return int(node.value) if valid and isinstance(node.value, int) else None
+        is_count = check_type(name, node, NodeCount, problems)
+        return (int(str(node.value)), None) if is_count else None
     good = decode(node, Device, where, problems)
-    memory = good.get("memory")
-    if memory is not None and not _MEMORY.fullmatch(memory):
-        span = node.entries["memory"].span
-        message = f"'memory' must be a size, not {describe_value(memory)}"
-        problems.add(message, span, "write for example 80GiB")
-        return None
-    return good.get("count") if "memory" in good else None
+    size, memory = good.get("memory"), None
+    if size is not None:
+        span, match = node.entries["memory"].span, _MEMORY.fullmatch(size)
+        if match is None:
+            message = f"'memory' must be a size, not {describe_value(size)}"
+            problems.add(message, span, "write for example 80GiB")
+            return None
+        memory = Memory(int(match[1]) << _SHIFTS[match[2]], span)
+    return (good["count"], memory) if {"count", "memory"} <= good.keys() else None
 
 
 def _check_counts(counts: Mapping[str, int], section: MappingNode) -> None:
@@ -165,12 +149,8 @@ def _check_counts(counts: Mapping[str, int], section: MappingNode) -> None:
 
 
 def _with_counts(cluster: Cluster, counts: Mapping[str, int]) -> Cluster:
+    kinds = (replace(k, count=counts.get(k.name, k.count)) for k in cluster.kinds)
     try:
-        return Cluster(
-            tuple(
-                NodeKind(kind.name, counts.get(kind.name, kind.count), kind.devices)
-                for kind in cluster.kinds
-            )
-        )
+        return Cluster(tuple(kinds))
     except PlaceError as error:
         raise SpecError(error.message, hint=error.hint) from error

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import translate
+from fnmatch import fnmatchcase
 from typing import Any
 
 from placer.config import initializers
-from placer.config.checks import describe_value
 from placer.errors import did_you_mean
 from placer.spec.decode import decode
 from placer.spec.names import quote
 from placer.spec.problems import Problems
-from placer.spec.schema import ParameterRule
+from placer.spec.schema import CallParameter, ParameterRule
 from placer.spec.tree import ScalarNode, SequenceNode, SpecNode
+from placer.types import TensorType
 
 
+@dataclass(slots=True)
 class Pattern:
     """A glob over parameter names. `is_used` is whether it applies to a parameter."""
 
-    __slots__ = ("_matches", "is_used", "node", "text")
-
-    def __init__(self, text: str, node: SpecNode) -> None:
-        self.text = text
-        self.node = node
-        self.is_used = False
-        self._matches = re.compile(translate(text)).match
+    text: str
+    node: SpecNode
+    is_used: bool = False
 
     def matches(self, name: str) -> bool:
         """Return whether a parameter name matches the glob."""
-        return self._matches(name) is not None
+        return fnmatchcase(name, self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +42,45 @@ class Rule:
 
 def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
     """Return the entries without errors, in order; report errors."""
-    if section is None:
-        return []
-    if not isinstance(section, SequenceNode):
-        message = f"'parameters' must be a list, not {describe_value(section.value)}"
-        hint = 'write - {match: "h1.*", init: zeros}'
-        problems.add(message, section.span, hint)
-        return []
+    hint = 'write - {match: "h1.*", init: zeros}'
+    expected = "'parameters' must be a list"
+    entries = problems.expect(section, SequenceNode, expected, hint)
     rules = []
-    for number, node in enumerate(section.items):
+    for number, node in enumerate(entries.items if entries else ()):
         good = decode(node, ParameterRule, f"parameters[{number}]", problems)
-        init = good.get("init")
-        if init is not None and (problem := initializers.check(init.value)):
-            problems.add(problem, init.span)
-            init = None
+        init = read_init(good.get("init"), problems)
         if {"match", "trainable", "decay"} <= good.keys():
             pattern = Pattern(good["match"], node.entries["match"])  # type: ignore[union-attr]
-            init = initializers.canonicalize(freeze(init))
             rules.append(Rule(pattern, init, good["trainable"], good["decay"]))
     return rules
+
+
+def read_init(node: SpecNode | None, problems: Problems) -> Any:
+    """Return an initializer as in attributes of ops; report a wrong one, return None."""
+    if node is None:
+        return None
+    if problem := initializers.check(node.value):
+        problems.add(problem, node.span)
+        return None
+    return initializers.canonicalize(freeze(node.value))
+
+
+def read_parameter(
+    node: SpecNode,
+    struct: type[CallParameter],
+    where: str,
+    problems: Problems,
+    others: Iterable[str] = (),
+) -> tuple[TensorType, Any] | None:
+    """Return the type and the initializer of a parameter; None after an error.
+
+    The arguments are those of `decode`.
+    """
+    good = decode(node, struct, where, problems, others)
+    init = read_init(good.get("init"), problems)
+    if init is None or "shape" not in good or "dtype" not in good:
+        return None
+    return TensorType(good["dtype"], tuple(good["shape"])), init
 
 
 def find_rule(name: str, rules: list[Rule]) -> Rule | None:
@@ -93,14 +110,10 @@ def report_unused_patterns(
             problems.add(message, span, hint)
 
 
-def freeze(node: SpecNode | None) -> Any:
-    """Return the value of a node with tuples for lists, as in attributes of ops."""
-    return None if node is None else _freeze(node.value)
-
-
-def _freeze(value: Any) -> Any:
+def freeze(value: Any) -> Any:
+    """Return a value with tuples for lists, as in attributes of ops."""
     if isinstance(value, list):
-        return tuple(map(_freeze, value))
+        return tuple(map(freeze, value))
     if isinstance(value, dict):
-        return {key: _freeze(item) for key, item in value.items()}
+        return {key: freeze(item) for key, item in value.items()}
     return value

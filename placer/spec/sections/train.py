@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from dataclasses import field as default
 from typing import Any, Literal
 
+from msgspec.structs import asdict
+
 from placer.config import optimizers, schedules
-from placer.config.checks import describe_value
 from placer.errors import Span, did_you_mean
 from placer.place import Place
-from placer.spec.decode import decode, fields_of
+from placer.spec.decode import decode
 from placer.spec.places import Places
 from placer.spec.problems import Problems
 from placer.spec.schema import Clip, Eval, Optimizer, Slicing, Train
 from placer.spec.sections.data import RowSources
 from placer.spec.sections.parameters import Pattern, freeze
-from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
+from placer.spec.tree import MappingNode, ScalarNode, SpecNode, as_list
 
 
 @dataclass(slots=True)
@@ -57,46 +58,37 @@ def read_train(
     training = Training(**{key: good[key] for key in plain if key in good})
     if not isinstance(section, MappingNode):
         return training
-    if "minimize" in good:
-        training.minimize = _scalar(section.get("minimize"))
-    if good.get("metrics") is None:
-        if "metrics" in good and training.minimize:
-            training.metrics = [training.minimize]
-    else:
-        node = section.entries["metrics"]
-        assert isinstance(node, SequenceNode)
-        training.metrics = _distinct(node, problems)
+    loss = section.get("minimize")
+    if "minimize" in good and isinstance(loss, ScalarNode):
+        training.minimize = loss
+    if good.get("metrics") is not None:
+        training.metrics = _distinct(section.entries["metrics"], problems)
+    elif "metrics" in good and training.minimize:
+        training.metrics = [training.minimize]
     if good.get("backward") is not None:
         training.backward = places.merge(None, section.get("backward"))
     training.clip = _clip(good.get("clip"), "train.clip", problems)
-    slicing = decode(good.get("slicing"), Slicing, "train.slicing", problems)
-    if not slicing:
-        slicing = {key: field.default for key, field in fields_of(Slicing).items()}
+    written = decode(good.get("slicing"), Slicing, "train.slicing", problems)
+    slicing = written or asdict(Slicing())
     if (when := good.get("eval")) is not None:
         decode(when, Eval, "train.eval", problems)
         if not rows.has_eval:
             message = "'eval' in train needs rows to evaluate on"
-            problems.add(
-                message, section.keys["eval"].span, "add a source as data.eval"
-            )
-    entries = good.get("optimizer")
-    if entries is not None:
+            span = section.keys["eval"].span
+            problems.add(message, span, "add a source as data.eval")
+    if (entries := good.get("optimizer")) is not None:
         training.groups = _groups(entries, slicing, places, problems)
-        for group in training.groups:
-            rate = group.attrs["learning_rate"]
-            if rows.train is not None and not schedules.check(rate):
-                batch = rows.train.batch
-                group.attrs["learning_rate"] = schedules.fill_batch(rate, batch)
+    for group in training.groups:
+        rate = group.attrs["learning_rate"]
+        if rows.train is not None and not schedules.check(rate):
+            rate = schedules.fill_batch(rate, rows.train.batch)
+            group.attrs["learning_rate"] = rate
     return training
 
 
-def _scalar(node: SpecNode | None) -> ScalarNode | None:
-    return node if isinstance(node, ScalarNode) else None
-
-
-def _distinct(node: SequenceNode, problems: Problems) -> list[ScalarNode]:
+def _distinct(node: SpecNode, problems: Problems) -> list[ScalarNode]:
     metrics: dict[str, ScalarNode] = {}
-    for item in node.items:
+    for item in as_list(node):
         assert isinstance(item, ScalarNode)
         if item.text in metrics:
             problems.add(f"the metric '{item.text}' is listed twice", item.span)
@@ -122,7 +114,7 @@ def _clip(
 def _groups(
     node: SpecNode, slicing: dict[str, Any], places: Places, problems: Problems
 ) -> list[Group]:
-    entries = node.items if isinstance(node, SequenceNode) else [node]
+    entries = as_list(node)
     if not entries:
         problems.add("'optimizer' is an empty list", node.span)
     groups = []
@@ -151,41 +143,38 @@ def read_group(
 
     `where` is its name in messages; `slicing` are the fields of `train.slicing`.
     """
-    if not isinstance(entry, MappingNode):
-        message = f"{where} must be a mapping, not {describe_value(entry.value)}"
-        problems.add(message, entry.span, "write {op: sgd, learning_rate: 0.1}")
+    hint = "write {op: sgd, learning_rate: 0.1}"
+    expected = f"{where} must be a mapping"
+    node = problems.expect(entry, MappingNode, expected, hint)
+    if node is None:
         return None
-    name = _rule_name(entry, problems)
-    declared = optimizers.find(name).hyper if name else None
+    name = _rule_name(node, problems)
     # With an unknown rule every other key may be one of its hyperparameters.
-    others = entry.entries if declared is None else declared
-    good = decode(entry, Optimizer, where, problems, others)
-    hyper = _hyper(name, entry, problems) if name else {}
+    others = optimizers.find(name).hyper if name else node.entries
+    good = decode(node, Optimizer, where, problems, others)
+    hyper = _hyper(name, node, problems) if name else {}
     rate = good.get("learning_rate")
     if rate is not None and (problem := schedules.check(rate.value)):
         problems.add(problem, rate.span)
+    learning_rate = None if rate is None else freeze(rate.value)
+    if isinstance(learning_rate, int):
+        learning_rate = float(learning_rate)
+    clip = _clip(good.get("clip"), f"{where}.clip", problems)
     attrs: dict[str, Any] = {
         "group": number,
         "rule": name,
-        "learning_rate": _rate(rate),
+        "learning_rate": learning_rate,
         "update": good.get("update"),
         **hyper,
+        **({"clip": clip} if clip else {}),
+        "slicing": slicing,
     }
-    clip = _clip(good.get("clip"), f"{where}.clip", problems)
-    if clip:
-        attrs["clip"] = clip
-    attrs["slicing"] = slicing
     pattern = None
     if good.get("match") is not None:
-        pattern = Pattern(good["match"], entry.entries["match"])
-    place = places.merge(None, entry.get("place")) if good.get("place") else None
-    span = entry.keys["op"].span if "op" in entry.keys else entry.span
+        pattern = Pattern(good["match"], node.entries["match"])
+    place = places.merge(None, node.get("place")) if good.get("place") else None
+    span = node.keys["op"].span if "op" in node.keys else node.span
     return Group(span, pattern, attrs, place)
-
-
-def _rate(node: SpecNode | None) -> Any:
-    rate = freeze(node)
-    return float(rate) if isinstance(rate, int) else rate
 
 
 def _rule_name(entry: MappingNode, problems: Problems) -> str | None:

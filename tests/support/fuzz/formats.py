@@ -81,7 +81,7 @@ def add_op(random: Random, tree: Any) -> None:
     names = [e["name"] for e in entries if isinstance(e.get("name"), str)]
     kind = random.choice(list(op_kinds()))
     op = {"name": random.choice(("z", "loss", *names)), "op": kind}
-    declaration = op_kinds()[kind].declaration
+    declaration = op_kinds()[kind]
     for attr in declaration.attrs:
         if attr.required or random.random() < 0.3:
             value = random.choice((*LEAVES, *attr.choices, attr.default, 1, [1], 0.5))

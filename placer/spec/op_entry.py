@@ -1,0 +1,56 @@
+"""The entry of an op in a spec, and the errors of the op's declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placer.errors import OpError, Span
+from placer.place import Place
+from placer.spec.problems import Problems
+from placer.spec.tree import MappingNode, ScalarNode
+from placer.types import TensorType
+
+Operands = Sequence[tuple[ScalarNode, TensorType]]
+"""The operands that an op has in `in`, with their types."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpEntry:
+    """The mapping of an op, its name and its kind, and what its scopes say.
+
+    `span` is the position of the op in the graph, that of its name. `remat` is the
+    number of the scope with `remat` around it.
+    """
+
+    node: MappingNode
+    name: str
+    kind: str
+    span: Span
+    place: Place | None
+    remat: int | None
+
+    @property
+    def where(self) -> str:
+        """The op as messages name it."""
+        return f"op '{self.name}' ({self.kind})"
+
+
+def report_op_error(
+    error: OpError, entry: OpEntry, operands: Operands, problems: Problems
+) -> None:
+    """Report the error of a declaration, at the operand or attribute at fault."""
+    entries = entry.node.entries
+    at = entries["op"]
+    if error.attr is not None:
+        at = entries.get(error.attr, at)
+    elif error.operand is None:
+        at = entries.get("in", at)
+    elif error.operand < len(operands):
+        at = operands[error.operand][0]
+    else:
+        at = entries.get("params", at)
+    span = at.inner_span if isinstance(at, ScalarNode) else at.span
+    has_kind = error.message.startswith(f"{entry.kind} ")
+    op = f"op '{entry.name}'" if has_kind else entry.where
+    problems.add(f"{op}: {error.message}", span, error.hint)
