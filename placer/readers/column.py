@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -106,6 +106,16 @@ def convert(
             hint=_conversion_hint(array, column),
         )
     return cast
+
+
+def row_positions(
+    source: str, name: str, numbers: Sequence[int], of: str = ""
+) -> Callable[[int], str]:
+    """Return a function that returns the position of row `numbers[i]` of a column.
+
+    `of` follows the number of the row.
+    """
+    return lambda i: f"{source}: column '{name}', row {numbers[i]}{of}"
 
 
 def check_limits(
