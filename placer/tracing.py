@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
+from traceback import extract_tb
 from typing import Any
 
 import jax
@@ -105,14 +105,13 @@ def _error_at(op: Op, message: str, hint: str | None = None) -> SpecError:
 
 def _deepest_line(error: BaseException, modules: Modules) -> str:
     """Return the innermost traceback line of an error in the modules of the spec."""
-    line, trace = "", error.__traceback__
     folder = str(modules.folder.absolute())
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if file.startswith(folder):
-            line = f" ({file.removeprefix(folder).lstrip('/')}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return line
+    frames = extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.startswith(folder)]
+    if not own:
+        return ""
+    file = own[-1].filename.removeprefix(folder).lstrip("/")
+    return f" ({file}:{own[-1].lineno})"
 
 
 def _load_function(
@@ -281,18 +280,10 @@ def _check_rows(
     for training in (True, False):
         keywords = {**_keywords(fn, attrs), "training": training}
         run = jax.jit(partial(call, **keywords))
-        whole = jax.tree.leaves(run(*arrays))
-        halves = [
-            jax.tree.leaves(
-                run(
-                    *(
-                        x[part] if t.has_rows else x
-                        for x, t in zip(arrays, types, strict=True)
-                    )
-                )
-            )
-            for part in (slice(0, rows // 2), slice(rows // 2, rows))
-        ]
+        whole, *halves = (
+            jax.tree.leaves(run(*_rows_of(arrays, types, part)))
+            for part in (slice(rows), slice(rows // 2), slice(rows // 2, rows))
+        )
         for one, first, second in zip(whole, *halves, strict=True):
             apart = np.concatenate([first, second])
             if not np.allclose(one, apart, equal_nan=True, **close):
@@ -303,14 +294,17 @@ def _check_rows(
                 )
 
 
+def _rows_of(
+    arrays: Sequence[Any], types: Sequence[TensorType], part: slice
+) -> list[Any]:
+    """Return the arrays with some rows of those that have rows."""
+    pairs = zip(arrays, types, strict=True)
+    return [array[part] if kind.has_rows else array for array, kind in pairs]
+
+
 def _random_array(
     rng: np.random.Generator, kind: TensorType, sizes: tuple[int, ...]
 ) -> Any:
     if kind.is_float:
         return rng.normal(size=sizes).astype(kind.dtype)
-    high = 2 if kind.dtype == "bool" else 3
-    return (
-        rng.integers(0, high, sizes).astype(kind.dtype)
-        if prod(sizes)
-        else np.zeros(sizes, kind.dtype)
-    )
+    return rng.integers(0, 2 if kind.dtype == "bool" else 3, sizes).astype(kind.dtype)
