@@ -147,10 +147,7 @@ def _traced_attributes(
     function = Function(CALL.kind, call)
     everything = tuple(range(len(types)))
     keywords = {**_keywords(fn, attrs), "saves": everything}
-
-    def forward(*xs: jax.Array) -> Any:
-        return function.forward(*xs, **keywords)
-
+    forward = partial(function.forward, **keywords)
     args = attrs["args"]
     traces = [jax.eval_shape(forward, *_structs(types, size)) for size in TRACE_BATCHES]
     outs = [jax.tree.leaves(out) for out, _ in traces]
@@ -211,9 +208,6 @@ def _costs(
     and the FLOPs for each row. They are extrapolated from `TRACE_BATCHES`.
     """
 
-    def forward(*xs: jax.Array) -> Any:
-        return function(*xs, **keywords)
-
     def both(*xs: jax.Array) -> Any:
         out, residuals = function.forward(*xs, **keywords)
         ones = jax.tree.map(
@@ -222,12 +216,12 @@ def _costs(
         )
         return out, function.backward(residuals, *xs, *ones)
 
-    counted = {}
-    for name, fn in (("cost", forward), ("both", both)):
+    def flops(fn: Callable[..., Any]) -> tuple[int, int]:
         small, large = (_flops(fn, _structs(types, size)) for size in TRACE_BATCHES)
         each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
-        counted[name] = (max(0, small - each * TRACE_BATCHES[0]), each)
-    cost, total = counted["cost"], counted["both"]
+        return max(0, small - each * TRACE_BATCHES[0]), each
+
+    cost, total = flops(partial(function, **keywords)), flops(both)
     difference = max(0, total[0] - cost[0]), max(0, total[1] - cost[1])
     return {"cost": cost, "grad_cost": difference}
 

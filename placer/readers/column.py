@@ -170,10 +170,7 @@ def _find_misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray
         # the largest int64 is not.
         low, above = float(limits.min), float(limits.max // 2 + 1) * 2.0
         wide = array.astype(np.float64)
-        inside = (wide >= low) & (wide < above) & (np.floor(wide) == wide)
-        return np.asarray(~inside)
-    if array.dtype.kind == "b":
-        return np.zeros(array.shape, bool)
+        return np.asarray((wide < low) | (wide >= above) | (np.floor(wide) != wide))
     return np.asarray((array < limits.min) | (array > limits.max))
 
 

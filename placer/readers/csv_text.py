@@ -144,19 +144,18 @@ def _split_header(source: str, table: Iterator[Row], form: Csv) -> Table:
     """Return the table, with the names in the first row or in the spec."""
     first = next(table, None)
     names = [] if first is None else [name.strip() for name in first[1]]
-    if form.header is None:
-        if first is None:
-            hint = "its first row names the columns"
-            raise DataError(f"{source} is empty", hint=hint)
-        rows = _checked_rows(source, table, len(names), form)
-        return Table(names, first[0], rows)
-    if first is not None:
-        if names == form.header:
+    header_lines = 0
+    if form.header is not None:
+        if first is not None and names == form.header:
             message = f"{source}: line {first[0]} names the columns, as 'header' does"
             raise DataError(message, hint="leave 'header' out of csv")
-        table = chain([first], table)
-    rows = _checked_rows(source, table, len(form.header), form)
-    return Table(form.header, 0, rows)
+        names = form.header
+        table = chain([] if first is None else [first], table)
+    elif first is None:
+        raise DataError(f"{source} is empty", hint="its first row names the columns")
+    else:
+        header_lines = first[0]
+    return Table(names, header_lines, _checked_rows(source, table, len(names), form))
 
 
 def _checked_rows(

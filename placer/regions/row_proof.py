@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend import core
 
 from placer.regions.batch_types import PROOF_BATCHES
@@ -194,7 +195,7 @@ def _check_custom_rule(eqns: EquationPair) -> None:
     """Require that a custom derivative works row by row: backward is its transpose."""
     small, large = _derivative_jaxpr(eqns.small), _derivative_jaxpr(eqns.large)
     operands = zip(eqns.small.invars, eqns.states, strict=True)
-    tangents = [state for atom, state in operands if _is_float(atom)]
+    tangents = [state for atom, state in operands if _is_float(atom.aval)]
     inner = replace(eqns.proof, in_custom_rule=True)
     _jaxpr_states(small, large, [*eqns.states, *tangents], inner)
 
@@ -211,27 +212,26 @@ def _derivative_jaxpr(eqn: Any) -> Any:
     alone = eqn.replace(invars=invars, outvars=outvars)
     jaxpr = core.Jaxpr([], invars, outvars, [alone], eqn.effects, debug)
     function = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ()))
-    at = [i for i, atom in enumerate(eqn.invars) if _is_float(atom)]
 
     def both(operands: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        def of_floats(*floats: Any) -> Any:
-            every = list(operands)
-            for i, x in zip(at, floats, strict=True):
-                every[i] = x
-            results = zip(outvars, function(*every), strict=True)
-            return [y for out, y in results if _is_float(out)]
-
-        return jax.jvp(of_floats, [operands[i] for i in at], tangents)
+        of_floats = iter(tangents)
+        every = [
+            next(of_floats) if _is_float(x) else np.zeros(x.shape, jax.dtypes.float0)
+            for x in operands
+        ]
+        results, dots = jax.jvp(function, operands, every)
+        pairs = zip(outvars, dots, strict=True)
+        return results, [dot for out, dot in pairs if _is_float(out.aval)]
 
     struct: Any = jax.ShapeDtypeStruct  # it has no type hints
     structs = [struct(v.aval.shape, v.aval.dtype) for v in invars]
     try:
-        return jax.make_jaxpr(both)(structs, [structs[i] for i in at])
+        return jax.make_jaxpr(both)(structs, list(filter(_is_float, structs)))
     except Exception as error:
         # The derivative is user code. If it raises, nothing is proven here, and the
         # backward pass reports the error.
         raise NotProvenError from error
 
 
-def _is_float(atom: Any) -> bool:
-    return bool(jax.numpy.issubdtype(atom.aval.dtype, jax.numpy.inexact))
+def _is_float(value: Any) -> bool:
+    return bool(jax.numpy.issubdtype(value.dtype, jax.numpy.inexact))
