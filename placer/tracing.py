@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
+from traceback import extract_tb
 from typing import Any
 
 import jax
@@ -105,14 +105,13 @@ def _error_at(op: Op, message: str, hint: str | None = None) -> SpecError:
 
 def _deepest_line(error: BaseException, modules: Modules) -> str:
     """Return the innermost traceback line of an error in the modules of the spec."""
-    line, trace = "", error.__traceback__
     folder = str(modules.folder.absolute())
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if file.startswith(folder):
-            line = f" ({file.removeprefix(folder).lstrip('/')}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return line
+    frames = extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.startswith(folder)]
+    if not own:
+        return ""
+    file = own[-1].filename.removeprefix(folder).lstrip("/")
+    return f" ({file}:{own[-1].lineno})"
 
 
 def _load_function(
@@ -148,10 +147,7 @@ def _traced_attributes(
     function = Function(CALL.kind, call)
     everything = tuple(range(len(types)))
     keywords = {**_keywords(fn, attrs), "saves": everything}
-
-    def forward(*xs: jax.Array) -> Any:
-        return function.forward(*xs, **keywords)
-
+    forward = partial(function.forward, **keywords)
     args = attrs["args"]
     traces = [jax.eval_shape(forward, *_structs(types, size)) for size in TRACE_BATCHES]
     outs = [jax.tree.leaves(out) for out, _ in traces]
@@ -212,9 +208,6 @@ def _costs(
     and the FLOPs for each row. They are extrapolated from `TRACE_BATCHES`.
     """
 
-    def forward(*xs: jax.Array) -> Any:
-        return function(*xs, **keywords)
-
     def both(*xs: jax.Array) -> Any:
         out, residuals = function.forward(*xs, **keywords)
         ones = jax.tree.map(
@@ -223,12 +216,12 @@ def _costs(
         )
         return out, function.backward(residuals, *xs, *ones)
 
-    counted = {}
-    for name, fn in (("cost", forward), ("both", both)):
+    def flops(fn: Callable[..., Any]) -> tuple[int, int]:
         small, large = (_flops(fn, _structs(types, size)) for size in TRACE_BATCHES)
         each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
-        counted[name] = (max(0, small - each * TRACE_BATCHES[0]), each)
-    cost, total = counted["cost"], counted["both"]
+        return max(0, small - each * TRACE_BATCHES[0]), each
+
+    cost, total = flops(partial(function, **keywords)), flops(both)
     difference = max(0, total[0] - cost[0]), max(0, total[1] - cost[1])
     return {"cost": cost, "grad_cost": difference}
 
@@ -281,18 +274,10 @@ def _check_rows(
     for training in (True, False):
         keywords = {**_keywords(fn, attrs), "training": training}
         run = jax.jit(partial(call, **keywords))
-        whole = jax.tree.leaves(run(*arrays))
-        halves = [
-            jax.tree.leaves(
-                run(
-                    *(
-                        x[part] if t.has_rows else x
-                        for x, t in zip(arrays, types, strict=True)
-                    )
-                )
-            )
-            for part in (slice(0, rows // 2), slice(rows // 2, rows))
-        ]
+        whole, *halves = (
+            jax.tree.leaves(run(*_rows_of(arrays, types, part)))
+            for part in (slice(rows), slice(rows // 2), slice(rows // 2, rows))
+        )
         for one, first, second in zip(whole, *halves, strict=True):
             apart = np.concatenate([first, second])
             if not np.allclose(one, apart, equal_nan=True, **close):
@@ -303,14 +288,17 @@ def _check_rows(
                 )
 
 
+def _rows_of(
+    arrays: Sequence[Any], types: Sequence[TensorType], part: slice
+) -> list[Any]:
+    """Return the arrays with some rows of those that have rows."""
+    pairs = zip(arrays, types, strict=True)
+    return [array[part] if kind.has_rows else array for array, kind in pairs]
+
+
 def _random_array(
     rng: np.random.Generator, kind: TensorType, sizes: tuple[int, ...]
 ) -> Any:
     if kind.is_float:
         return rng.normal(size=sizes).astype(kind.dtype)
-    high = 2 if kind.dtype == "bool" else 3
-    return (
-        rng.integers(0, high, sizes).astype(kind.dtype)
-        if prod(sizes)
-        else np.zeros(sizes, kind.dtype)
-    )
+    return rng.integers(0, 2 if kind.dtype == "bool" else 3, sizes).astype(kind.dtype)

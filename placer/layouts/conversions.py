@@ -6,7 +6,7 @@ runtime sends by it. Row ranges only: this module imports neither numpy nor JAX.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -72,62 +72,46 @@ class Conversion:
 
     def pieces_for(self, target: str) -> tuple[Piece, ...]:
         """Return what one target needs, in order."""
-        sources, targets = self._sources, self._targets
+        if "S" not in self._layouts:
+            return tuple(map(Piece, self._sources_for(target)))
+        # In R and P, each row is at its number in the global value.
+        wanted: Sequence[tuple[int, int, int]] = [(0, self._count, 0)]
+        if self._layouts[1] == "S":
+            wanted = self._targets.ranges(target)
+        return tuple(
+            Piece(
+                source, max(low, a), min(high, b),
+                max(low, a) - a + source_offset, max(low, a) - low + target_offset,
+                is_whole=False,
+            )
+            for low, high, target_offset in wanted
+            for source, a, b, source_offset in self._source_ranges(target, low, high)
+        )  # fmt: skip
+
+    def _source_ranges(
+        self, target: str, low: int, high: int
+    ) -> Iterable[tuple[str, int, int, int]]:
+        """Return (source, low, high, offset) for each row range of a source that a
+        target needs for some of its rows. The ranges are not clipped to these rows."""
         match self._layouts:
-            case "R", "R":
-                return (Piece(self._replica_for(target)),)
-            case "S", "R":
-                return tuple(
-                    Piece(source, low, high, offset, low, is_whole=False)
-                    for source, low, high, offset in sources.ranges_within(
-                        0, self._count
-                    )
-                )
-            case "P", "R":
-                return tuple(Piece(source) for source in sources.names)
-            case "R", "S":
-                return tuple(
-                    Piece(
-                        self._replica_for(target),
-                        low,
-                        high,
-                        low,
-                        offset,
-                        is_whole=False,
-                    )
-                    for low, high, offset in targets.ranges(target)
-                )
-            case "S", "S":  # where the ranges of the target and of a source intersect
-                return tuple(
-                    Piece(
-                        source, max(low, a), min(high, b),
-                        max(low, a) - a + a_offset, max(low, a) - low + low_offset,
-                        is_whole=False,
-                    )
-                    for low, high, low_offset in targets.ranges(target)
-                    for source, a, b, a_offset in sources.ranges_within(low, high)
-                )  # fmt: skip
-            case "P", "S":
-                return tuple(
-                    Piece(source, low, high, low, offset, is_whole=False)
-                    for low, high, offset in targets.ranges(target)
-                    for source in sources.names
-                )
+            case "S", "P":
+                sources = self._sources_of.get(target, ())
+                return ((s, *each) for s in sources for each in self._sources.ranges(s))
+            case "S", _:
+                return self._sources.ranges_within(low, high)
+        return ((source, 0, self._count, 0) for source in self._sources_for(target))
+
+    def _sources_for(self, target: str) -> Sequence[str]:
+        """Return the sources from which a target needs something, of R or P."""
+        match self._layouts:
             case "R", "P":  # the value counts once in the sum: the rest are zeros
-                if target != self._only_holder:
-                    return ()
-                return (Piece(self._replica_for(target)),)
-            case "S", "P":  # rows stay at their numbers, with zeros around them
-                return tuple(
-                    Piece(source, low, high, offset, low, is_whole=False)
-                    for source in self._sources_of.get(target, ())
-                    for low, high, offset in sources.ranges(source)
-                )
+                is_holder = target == self._only_holder
+                return [self._replica_for(target)] if is_holder else []
+            case "R", _:
+                return [self._replica_for(target)]
             case "P", "P":
-                return tuple(
-                    Piece(source) for source in self._sources_of.get(target, ())
-                )
-        raise AssertionError(self._layouts)
+                return self._sources_of.get(target, ())
+        return self._sources.names
 
     def _replica_for(self, target: str) -> str:
         """Return the source of a replicated value: the target itself if it has the

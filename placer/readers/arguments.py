@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from placer.config.csv import Csv
 from placer.config.sources import ColumnMap, Source
 from placer.readers.column import Column
-
-ROWS_PER_CHUNK = 256
-"""The most rows of a chunk of a `python:` source, few enough to stay in the cache, and
-the number of rows that it yields between two reports of progress."""
-MAX_ROWS = 100_000_000
-"""The most rows that the function of a `python:` source may yield."""
 
 
 def ignore_progress(rows: int) -> None:
@@ -42,7 +37,7 @@ class ReadOptions:
     nbytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReadRequest:
     """What a reader is asked to read.
 
@@ -65,7 +60,12 @@ class ReadRequest:
     csv: Csv
     options: ReadOptions
 
-    @property
+    @cached_property
+    def used(self) -> tuple[Column, ...]:
+        """The inputs that this node or another one reads."""
+        return (*self.columns, *self.options.other_columns)
+
+    @cached_property
     def single_feeds(self) -> dict[str, str]:
         """The column that feeds each input, of a kind without `column_lists`."""
         return {n: one for n, one in self.feeds.items() if isinstance(one, str)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from placer.config.sources import missing_column_error
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
-from placer.readers.column import Column, check_limits, check_shape, convert
+from placer.readers.column import check_limits, check_shape, convert, row_positions
 from placer.readers.rows import LoadedRows, make_loaded_rows
 
 
@@ -26,31 +26,10 @@ def make_rows(
     Raises:
         DataError: for a column that is missing or does not fit its input.
     """
-    source, feeds = request.source.text, request.single_feeds
-    typed = _convert_columns(source, arrays, request.columns, feeds)
-    of = f" of split '{request.split}'" if request.split is not None else ""
-    for column in request.columns:
-        position = f"{source}: column '{feeds[column.name]}'"
-
-        def where(i: int, position: str = position) -> str:
-            return f"{position}, row {i}{of}"
-
-        check_limits(typed[column.name], column, where)
-    whole = {n: digests[name] for n, name in feeds.items() if name in digests}
-    count = next(map(len, typed.values()), 0)
-    return make_loaded_rows(typed, count, request.options, whole)
-
-
-def _convert_columns(
-    source: str,
-    arrays: Mapping[str, np.ndarray],
-    columns: Sequence[Column],
-    feeds: Mapping[str, str],
-) -> dict[str, np.ndarray]:
-    """Return the array of each input, by name, in its dtype."""
+    source, names = request.source.text, request.single_feeds
     typed: dict[str, np.ndarray] = {}
-    for column in columns:
-        name = feeds[column.name]
+    for column in request.columns:
+        name = names[column.name]
         if name not in arrays:
             raise missing_column_error(source, name, column.name, tuple(sorted(arrays)))
         array = arrays[name]
@@ -66,11 +45,17 @@ def _convert_columns(
             )
         check_shape(array.shape[1:], column, source, name, None)
         typed[column.name] = np.asarray(convert(array, column, source, name), order="C")
-    counts = {feeds[key]: len(array) for key, array in typed.items()}
+    counts = {names[key]: len(array) for key, array in typed.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{name}' {n}" for name, n in counts.items())
         raise DataError(
             f"{source}: its columns have different numbers of rows: {listed}",
             hint="row i of every column belongs to the same example",
         )
-    return typed
+    count = next(iter(counts.values()), 0)
+    of = f" of split '{request.split}'" if request.split is not None else ""
+    for column in request.columns:
+        where = row_positions(source, names[column.name], range(count), of)
+        check_limits(typed[column.name], column, where)
+    whole = {key: digests[name] for key, name in names.items() if name in digests}
+    return make_loaded_rows(typed, request.options, whole)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -108,6 +108,16 @@ def convert(
     return cast
 
 
+def row_positions(
+    source: str, name: str, numbers: Sequence[int], of: str = ""
+) -> Callable[[int], str]:
+    """Return a function that returns the position of row `numbers[i]` of a column.
+
+    `of` follows the number of the row.
+    """
+    return lambda i: f"{source}: column '{name}', row {numbers[i]}{of}"
+
+
 def check_limits(
     array: np.ndarray, column: Column, where: Callable[[int], str]
 ) -> None:
@@ -160,10 +170,7 @@ def _find_misfits(array: np.ndarray, target: np.dtype[np.generic]) -> np.ndarray
         # the largest int64 is not.
         low, above = float(limits.min), float(limits.max // 2 + 1) * 2.0
         wide = array.astype(np.float64)
-        inside = (wide >= low) & (wide < above) & (np.floor(wide) == wide)
-        return np.asarray(~inside)
-    if array.dtype.kind == "b":
-        return np.zeros(array.shape, bool)
+        return np.asarray((wide < low) | (wide >= above) | (np.floor(wide) != wide))
     return np.asarray((array < limits.min) | (array > limits.max))
 
 

@@ -26,8 +26,8 @@ from pyarrow.csv import (
 from placer.config.csv import Csv
 from placer.readers.csv_text import Table, open_body
 
-Batch = Mapping[int, pa.StringArray]
-"""The cells of some rows, by the index of their column."""
+Batch = Mapping[str, pa.StringArray]
+"""The cells of some rows, by the name of their column."""
 
 _ROWS_PER_BATCH = 4096
 _BLOCK_NBYTES = 1 << 20
@@ -36,7 +36,7 @@ _LONE_RETURN = re.compile(rb"\r[^\n]")
 
 
 def read_batches(
-    table: Table, path: Path, form: Csv, wanted: Sequence[int]
+    table: Table, path: Path, form: Csv, wanted: Sequence[str]
 ) -> Iterator[Batch]:
     """Yield the cells of all rows, in batches of at least one row.
 
@@ -44,17 +44,17 @@ def read_batches(
         table: the opened file, from which no row has been read.
         path: the file.
         form: how the text is read.
-        wanted: the indices of the columns to return.
+        wanted: the names of the columns to return.
 
     Raises:
         DataError: for a row that is malformed.
         UnicodeDecodeError, OSError, EOFError, zlib.error: for a damaged file.
     """
-    rows = table.rows
+    rows, indices = table.rows, [table.names.index(name) for name in wanted]
     if _is_plain(path, table.header_lines, form):
         count = 0
         try:
-            for record_batch in _arrow_batches(table, path, form, wanted):
+            for record_batch in _arrow_batches(table, path, form, indices):
                 if record_batch.num_rows:
                     yield dict(zip(wanted, record_batch.columns, strict=True))
                 count += record_batch.num_rows
@@ -65,11 +65,14 @@ def read_batches(
             rows = islice(rows, count, None)
     while pending := [row for _, row in islice(rows, _ROWS_PER_BATCH)]:
         columns = list(zip(*pending, strict=True))
-        yield {index: pa.array(columns[index], pa.string()) for index in wanted}
+        yield {
+            name: pa.array(columns[index], pa.string())
+            for name, index in zip(wanted, indices, strict=True)
+        }
 
 
 def _arrow_batches(
-    table: Table, path: Path, form: Csv, wanted: Sequence[int]
+    table: Table, path: Path, form: Csv, indices: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     def skip_blank(row: InvalidRow) -> str:
         return "error" if row.text.strip() else "skip"
@@ -84,7 +87,7 @@ def _arrow_batches(
         newlines_in_values=True,
         invalid_row_handler=skip_blank,
     )
-    included = [names[index] for index in wanted]
+    included = [names[index] for index in indices]
     converting = ConvertOptions(
         column_types=dict.fromkeys(included, pa.string()),
         include_columns=included,

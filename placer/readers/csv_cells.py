@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -79,9 +80,9 @@ class CellParser:
         for i, cell in enumerate(cells.to_pylist()):
             try:
                 numbers[i] = self._parse_cell(cell.strip())
-            except _MisfitError as misfit:
+            except DataError as misfit:
                 raise DataError(
-                    f"{where(i)}: {misfit}",
+                    f"{where(i)}: {misfit.message}",
                     hint=misfit.hint or f"input '{self.column.name}' is {self.column}",
                 ) from None
         return numbers
@@ -113,7 +114,7 @@ class CellParser:
             number = self._missing_number(text)
         elif kind == "b":
             if text not in _BOOLS:
-                raise _MisfitError(f"{_quote(text)} is not 0, 1, true or false")
+                raise DataError(f"{_quote(text)} is not 0, 1, true or false")
             number = _BOOLS[text]
         else:
             number = _parse_number(text, kind == "f")
@@ -122,9 +123,9 @@ class CellParser:
             shown = f"{number}, which 'missing' specifies,"
         low, high = _bounds(self.dtype)
         if kind != "f" and number != int(number):
-            raise _MisfitError(f"{shown} is not a whole number")
+            raise DataError(f"{shown} is not a whole number")
         if not low <= number <= high:
-            raise _MisfitError(f"{shown} does not fit {self.dtype}")
+            raise DataError(f"{shown} does not fit {self.dtype}")
         return number if kind == "f" else int(number)
 
     def _word_number(self, text: str, words: Mapping[str, int]) -> int:
@@ -133,14 +134,14 @@ class CellParser:
             near = nearest(text, words)
             hint = f"add it, or write csv: {{unknown: {{{self.name}: N}}}}"
             hint += f"; did you mean '{near}'?" if near else ""
-            raise _MisfitError(f"{_quote(text)} is not in the vocabulary", hint)
+            raise DataError(f"{_quote(text)} is not in the vocabulary", hint=hint)
         return number
 
     def _missing_number(self, text: str) -> float:
         if self.missing is None:
             message = f"{_quote(text)} is not a number" if text else "the cell is empty"
             hint = f"write its value: csv: {{missing: {{{self.name}: 0}}}}"
-            raise _MisfitError(message, hint)
+            raise DataError(message, hint=hint)
         return self.missing
 
 
@@ -171,37 +172,20 @@ def _cast(cells: pa.StringArray, kind: str) -> np.ndarray | None:
     return numbers
 
 
-class _MisfitError(Exception):
-    """A cell that does not fit its input, and why."""
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
 def _parse_number(text: str, is_float: bool) -> float | int:
-    if _is_plain(text):
+    # `int` and `float` accept 1_000 and digits of other scripts, which are not numbers
+    # in a file.
+    if "_" not in text and text.isascii():
         if not is_float:
-            try:
+            with suppress(ValueError):  # for 3.0, which is a whole number too
                 return int(text)
-            except ValueError:
-                pass  # the text may be 3.0, which is a whole number too
-        try:
+        with suppress(ValueError):
             number = float(text)
-        except ValueError:
-            pass
-        else:
             if not np.isfinite(number):
-                raise _MisfitError(f"{_quote(text)} is not a finite number")
+                raise DataError(f"{_quote(text)} is not a finite number")
             return number
     hint = "a column of words needs csv: {vocabulary: {COLUMN: [WORD, …]}}"
-    raise _MisfitError(f"{_quote(text)} is not a number", hint)
-
-
-def _is_plain(text: str) -> bool:
-    """Return whether Python's `int` and `float` may parse the text. They accept 1_000
-    and digits of other scripts, which are not numbers in a file."""
-    return "_" not in text and text.isascii()
+    raise DataError(f"{_quote(text)} is not a number", hint=hint)
 
 
 @cache

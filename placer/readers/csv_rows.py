@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.config.columns import select_columns
-from placer.config.csv import Csv, check, check_pattern, first_match
+from placer.config.csv import check, check_pattern, first_match
 from placer.errors import DataError
-from placer.readers.arguments import ReadOptions, ReadRequest
+from placer.readers.arguments import ReadRequest
+from placer.readers.chunks import collect_batches, columns_of
 from placer.readers.column import Column, dtype_of
-from placer.readers.csv_batches import Batch, read_batches
+from placer.readers.csv_batches import read_batches
 from placer.readers.csv_cells import CellParser
 from placer.readers.csv_text import find_line, open_table
-from placer.readers.digests import join_digests
-from placer.readers.rows import LoadedRows, join_chunks
+from placer.readers.rows import LoadedRows
 
 
 def read(request: ReadRequest) -> LoadedRows:
@@ -31,52 +29,26 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the line, the column and the text.
     """
-    source, form, options = request.source.text, request.csv, request.options
-    columns, feeds = request.columns, request.feeds
+    source, form = request.source.text, request.csv
     if problem := check(form):
         _, message, hint = problem
         raise DataError(f"{source}: {message}", hint=hint)
     path = request.folder / request.source.path
+
+    def parse(
+        column: Column, name: str, cells: pa.StringArray, first: int
+    ) -> np.ndarray:
+        return parsers[column.name, name].parse(cells, first, line_of)
+
+    def line_of(row: int) -> int:
+        return find_line(source, path, form, row)
+
     with open_table(source, path, form) as table:
-        names = table.names
         for pattern in (*form.vocabulary, *form.unknown, *form.missing):
-            check_pattern(source, pattern, names)
-        parsers = {c.name: _parsers_of(source, c, feeds, names, form) for c in columns}
-        other_parsers = {
-            c.name: _parsers_of(source, c, feeds, names, form)
-            for c in options.other_columns
-        }
-        every = [*parsers.values(), *other_parsers.values()]
-        wanted = sorted({index for feeding in every for index, _ in feeding})
-        chunks, digests = _read_chunks(
-            columns,
-            parsers,
-            other_parsers,
-            read_batches(table, path, form, wanted),
-            lambda row: find_line(source, path, form, row),
-            options,
-        )
-    return join_chunks(request, chunks, digests)
-
-
-def _parsers_of(
-    source: str,
-    column: Column,
-    feeds: Mapping[str, str | list[str]],
-    names: Sequence[str],
-    form: Csv,
-) -> list[tuple[int, CellParser]]:
-    """Return the columns that feed an input: for each one, its index in a row and its
-    parser."""
-    wanted = feeds[column.name]
-    count = prod(column.shape)
-    matching = select_columns(
-        source, column.name, str(column), count, wanted, names, row_columns=False
-    )
-    return [
-        (
-            names.index(name),
-            CellParser(
+            check_pattern(source, pattern, table.names)
+        feeds = {c.name: columns_of(request, c, table.names) for c in request.used}
+        parsers = {
+            (column.name, name): CellParser(
                 source,
                 name,
                 column,
@@ -84,10 +56,13 @@ def _parsers_of(
                 _words(first_match(form.vocabulary, name)),
                 first_match(form.unknown, name),
                 first_match(form.missing, name),
-            ),
-        )
-        for name in matching
-    ]
+            )
+            for column in request.used
+            for name in feeds[column.name]
+        }
+        wanted = list(dict.fromkeys(name for _, name in parsers))
+        batches = read_batches(table, path, form, wanted)
+        return collect_batches(request, feeds, batches, parse, _add_cells)
 
 
 def _words(
@@ -96,42 +71,6 @@ def _words(
     if vocabulary is None or isinstance(vocabulary, Mapping):
         return vocabulary
     return {word: index for index, word in enumerate(vocabulary)}
-
-
-def _read_chunks(
-    columns: Sequence[Column],
-    parsers: Mapping[str, list[tuple[int, CellParser]]],
-    other_parsers: Mapping[str, list[tuple[int, CellParser]]],
-    batches: Iterator[Batch],
-    line_of: Callable[[int], int],
-    options: ReadOptions,
-) -> tuple[dict[str, list[np.ndarray]], dict[str, int]]:
-    """Read all rows in chunks.
-
-    `line_of` returns the line of a row in the file. Returns the chunks of each input,
-    [rows, values of a row] each; and, with digests, the digest of the cells of each
-    input, other columns included.
-    """
-    chunks: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
-    digests: dict[int, int] = {}
-    count = 0
-    for batch in batches:
-        rows = len(next(iter(batch.values())))
-        for column in columns:
-            chunk = np.empty((rows, len(parsers[column.name])), column.dtype)
-            for j, (index, parser) in enumerate(parsers[column.name]):
-                chunk[:, j] = parser.parse(batch[index], count, line_of)
-            chunks[column.name].append(chunk)
-        if options.with_digests:
-            for index, cells in batch.items():
-                digests[index] = _add_cells(cells, digests.get(index, 0))
-        count += rows
-        options.report(count)
-    feeding = {**parsers, **other_parsers} if digests else {}
-    return chunks, {
-        name: join_digests(digests[index] for index, _ in each)
-        for name, each in feeding.items()
-    }
 
 
 def _add_cells(cells: pa.StringArray, checksum: int) -> int:

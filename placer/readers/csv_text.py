@@ -18,6 +18,7 @@ from typing import BinaryIO, TextIO, cast
 from placer.config.csv import Csv
 from placer.errors import DataError
 from placer.files.regular import check_regular, open_regular
+from placer.readers.file_errors import file_errors
 
 Row = tuple[int, list[str]]
 """The line of the file where a row ends, from 1, and the row's cells."""
@@ -52,7 +53,8 @@ def open_table(source: str, path: Path, form: Csv) -> Iterator[Table]:
     Raises:
         DataError: with `source` and the line.
     """
-    try:
+    hint = "a csv: source is a text file of cells, or such a file in gzip format (.gz)"
+    with file_errors(source, hint, OSError, EOFError, zlib.error):
         try:
             # utf-8-sig drops the byte order mark that some programs write first.
             with TextIOWrapper(
@@ -61,22 +63,11 @@ def open_table(source: str, path: Path, form: Csv) -> Iterator[Table]:
                 yield _split_header(source, _nonempty_rows(source, file, form), form)
         except UnicodeDecodeError:
             # This reads the file again. A compressed file that is damaged before that
-            # line raises one of the errors below instead.
+            # line raises an error of `file_errors` instead.
             raise DataError(
                 f"{source}: line {_undecodable_line(path)} is not UTF-8",
                 hint="save the file as UTF-8",
             ) from None
-    except FileNotFoundError:
-        raise DataError(
-            f"{source}: there is no such file",
-            hint="the path is relative to the spec's folder",
-        ) from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{source} cannot be read: {error}",
-            hint="a csv: source is a text file of cells, or such a file in"
-            " gzip format (.gz)",
-        ) from error
 
 
 def open_body(path: Path, lines: int) -> BinaryIO:
@@ -116,38 +107,23 @@ def _undecodable_line(path: Path) -> int:
     raise AssertionError(path)
 
 
-class _Lines(Iterator[str]):
-    """The lines of a file without comments.
-
-    Only a line at the start of a row can be a comment; inside a cell of several lines
-    it is text. The reader of the rows sets `between_rows` after each row.
-
-    Attributes:
-        between_rows: whether the next line starts a row.
-        number: the number of the last line, from 1.
-    """
-
-    def __init__(self, file: TextIO, comment: str | None) -> None:
-        self._file = file
-        self._comment = comment
-        self.between_rows = True
-        self.number = 0
-
-    def __next__(self) -> str:
-        for line in self._file:
-            self.number += 1
-            comment = self._comment if self.between_rows else None
-            if comment is None or not line.startswith(comment):
-                self.between_rows = False
-                return line
-        raise StopIteration
-
-
 def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
-    """Yield the rows of the file, the header too, without empty lines."""
-    lines = _Lines(file, form.comment)
+    """Yield the rows of the file, the header too, without empty lines and comments."""
+    number, between_rows = 0, True
+
+    def lines() -> Iterator[str]:
+        # Only a line at the start of a row can be a comment; inside a cell of several
+        # lines it is text.
+        nonlocal number, between_rows
+        for line in file:
+            number += 1
+            comment = form.comment if between_rows else None
+            if comment is None or not line.startswith(comment):
+                between_rows = False
+                yield line
+
     table = csv.reader(
-        lines,
+        lines(),
         delimiter=form.delimiter,
         skipinitialspace=form.delimiter != " ",  # Python 3.13 refuses both together
         strict=True,
@@ -155,11 +131,11 @@ def _nonempty_rows(source: str, file: TextIO, form: Csv) -> Iterator[Row]:
     try:
         for row in table:
             if row:
-                yield lines.number, row
-            lines.between_rows = True
+                yield number, row
+            between_rows = True
     except csv.Error as error:
         raise DataError(
-            f"{source}: line {lines.number}: {error}",
+            f"{source}: line {number}: {error}",
             hint='a cell that contains a delimiter or a quote is quoted: "a ""b"", c"',
         ) from error
 
@@ -168,19 +144,18 @@ def _split_header(source: str, table: Iterator[Row], form: Csv) -> Table:
     """Return the table, with the names in the first row or in the spec."""
     first = next(table, None)
     names = [] if first is None else [name.strip() for name in first[1]]
-    if form.header is None:
-        if first is None:
-            hint = "its first row names the columns"
-            raise DataError(f"{source} is empty", hint=hint)
-        rows = _checked_rows(source, table, len(names), form)
-        return Table(names, first[0], rows)
-    if first is not None:
-        if names == form.header:
+    header_lines = 0
+    if form.header is not None:
+        if first is not None and names == form.header:
             message = f"{source}: line {first[0]} names the columns, as 'header' does"
             raise DataError(message, hint="leave 'header' out of csv")
-        table = chain([first], table)
-    rows = _checked_rows(source, table, len(form.header), form)
-    return Table(form.header, 0, rows)
+        names = form.header
+        table = chain([] if first is None else [first], table)
+    elif first is None:
+        raise DataError(f"{source} is empty", hint="its first row names the columns")
+    else:
+        header_lines = first[0]
+    return Table(names, header_lines, _checked_rows(source, table, len(names), form))
 
 
 def _checked_rows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,11 +57,3 @@ def join_digests(digests: Iterable[int]) -> int:
     """Return the digest of an input that several columns feed, from those of the
     columns."""
     return digest(np.fromiter(digests, np.uint32))
-
-
-def digest_rows(columns: Mapping[str, np.ndarray], rows: Sequence[int]) -> Digests:
-    """Return the digests of `rows`; each column has exactly those rows."""
-    return Digests(
-        tuple(rows),
-        {name: tuple(map(digest, column)) for name, column in columns.items()},
-    )

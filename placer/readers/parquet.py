@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
-from placer.config.columns import select_columns
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
-from placer.readers.column import Column, check_limits, check_shape, convert
-from placer.readers.digests import join_digests
-from placer.readers.rows import LoadedRows, join_chunks
+from placer.readers.chunks import collect_batches, columns_of
+from placer.readers.column import (
+    Column,
+    check_limits,
+    check_shape,
+    convert,
+    row_positions,
+)
+from placer.readers.file_errors import file_errors
+from placer.readers.rows import LoadedRows
 
 _ROWS_PER_BATCH = 16384
 
@@ -30,84 +37,52 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the column and the row, from 0.
     """
-    source = request.source.text
-    try:
-        with (
-            open_regular(request.folder / request.source.path) as file,
-            ParquetFile(
-                file, pre_buffer=False, page_checksum_verification=True
-            ) as table,
-        ):
-            return _read_table(request, table)
-    except FileNotFoundError:
-        raise DataError(
-            f"{source}: there is no such file",
-            hint="the path is relative to the spec's folder",
-        ) from None
+    hint = "a parquet: source is a file in the Apache Parquet format"
     # For a damaged file, pyarrow also raises UnicodeDecodeError, which is a ValueError.
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise DataError(
-            f"{source} cannot be read: {error}",
-            hint="a parquet: source is a file in the Apache Parquet format",
-        ) from error
+    kinds = OSError, ValueError, pa.ArrowException
+    with (
+        file_errors(request.source.text, hint, *kinds),
+        open_regular(request.folder / request.source.path) as file,
+        ParquetFile(file, pre_buffer=False, page_checksum_verification=True) as table,
+    ):
+        schema = table.schema_arrow
+        feeds = {c.name: _columns_of(request, c, schema) for c in request.used}
+        wanted = list(dict.fromkeys(n for names in feeds.values() for n in names))
+        batches = _read_batches(request.source.text, table, wanted)
+        parse = partial(_parse, request.source.text)
+        return collect_batches(request, feeds, batches, parse, _add_values)
 
 
-def _read_table(request: ReadRequest, table: ParquetFile) -> LoadedRows:
-    source, columns, options = request.source.text, request.columns, request.options
-    schema = table.schema_arrow
-    feeds = {
-        column.name: _columns_of(source, column, request.feeds[column.name], schema)
-        for column in (*columns, *options.other_columns)
-    }
-    wanted = list(dict.fromkeys(name for names in feeds.values() for name in names))
-    chunks: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
-    digests = dict.fromkeys(wanted, 0)
+def _read_batches(
+    source: str, table: ParquetFile, wanted: Sequence[str]
+) -> Iterator[dict[str, np.ndarray]]:
     count = 0
     for batch in table.iter_batches(_ROWS_PER_BATCH, columns=wanted, use_threads=False):
-        arrays = {
-            name: _to_numpy(source, name, batch.column(name), count) for name in wanted
-        }
-        if options.with_digests:
-            for name, array in arrays.items():
-                digests[name] = zlib.crc32(array.tobytes(), digests[name])
-        for column in columns:
-            names = feeds[column.name]
-            chunk = np.empty((batch.num_rows, prod(column.shape)), column.dtype)
-            size = chunk.shape[1] // len(names)
-            for j, name in enumerate(names):
-                values = convert(arrays[name], column, source, name, count)
-                position = f"{source}: column '{name}', row"
-
-                def where(i: int, position: str = position, first: int = count) -> str:
-                    return f"{position} {first + i}"
-
-                check_limits(values, column, where)
-                chunk[:, j * size : (j + 1) * size] = values.reshape(len(values), size)
-            chunks[column.name].append(chunk)
+        yield {n: _to_numpy(source, n, batch.column(n), count) for n in wanted}
         count += batch.num_rows
-        options.report(count)
-    whole = {
-        name: join_digests(digests[n] for n in names) for name, names in feeds.items()
-    }
-    return join_chunks(request, chunks, whole)
+
+
+def _parse(
+    source: str, column: Column, name: str, array: np.ndarray, first: int
+) -> np.ndarray:
+    """Return the values in the dtype of the input; `first` is the first row."""
+    values = convert(array, column, source, name, first)
+    numbers = range(first, first + len(values))
+    check_limits(values, column, row_positions(source, name, numbers))
+    return values
+
+
+def _add_values(array: np.ndarray, checksum: int) -> int:
+    return zlib.crc32(array.tobytes(), checksum)
 
 
 def _columns_of(
-    source: str, column: Column, wanted: str | Sequence[str], schema: pa.Schema
+    request: ReadRequest, column: Column, schema: pa.Schema
 ) -> tuple[str, ...]:
     """Return the columns that feed an input; DataError if they do not fit it."""
-    count = prod(column.shape)
-    names = select_columns(
-        source,
-        column.name,
-        str(column),
-        count,
-        wanted,
-        schema.names,
-        row_columns=True,
-    )
+    source, names = request.source.text, columns_of(request, column, schema.names)
     shapes = {name: _shape_of(source, name, schema.field(name).type) for name in names}
-    if len(names) == 1 and (shapes[names[0]] or count != 1):
+    if len(names) == 1 and (shapes[names[0]] or prod(column.shape) != 1):
         check_shape(shapes[names[0]], column, source, names[0], None)
     for name, shape in shapes.items():
         if len(names) > 1 and shape:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from placer.build.modules import Modules, modules_in
-from placer.config.sources import Source
-from placer.errors import DataError, PlacerError, did_you_mean
+from placer.errors import DataError, did_you_mean
 from placer.readers.arguments import ReadRequest
 from placer.readers.iterable import collect_rows
 from placer.readers.map_style import MapStyleRows
-from placer.readers.python_row import raise_reader_error
+from placer.readers.python_row import module_path, reader_errors
 from placer.readers.rows import Rows
 
 
@@ -30,24 +27,23 @@ def read(request: ReadRequest) -> Rows:
         DataError: for rows that do not fit; they are numbered from 0.
         BuildError: for a module of a build that has changed since it was compiled.
     """
-    source, folder, feeds = request.source, request.folder, request.single_feeds
-    module_name, _ = source.path.split(":")
-    path = (folder / f"{module_name}.py").absolute()
+    path = module_path(request)
     if not path.is_file():
         raise DataError(
-            f"{source.text}: there is no {module_name}.py",
+            f"{request.source.text}: there is no {path.name}",
             hint="put the module beside the spec",
         )
-    with modules_in(folder) as modules:
-        function = _find_function(source, path, modules)
-        data = _call_function(source, path, function)
-        if _is_dataset(data):
-            rows = _length_of(source, path, data)
-            inputs = tuple(request.columns)
-            return MapStyleRows(
-                source, path, modules, data, rows, inputs, feeds, request.options
-            )
-        return collect_rows(source, path, data, request.columns, feeds, request.options)
+    with modules_in(request.folder) as modules:
+        function = _find_function(request, modules)
+        with reader_errors(request, "at row 0"):
+            data = function()
+            if callable(data) and not _is_dataset(data):
+                data = data()
+        if not _is_dataset(data):
+            return collect_rows(request, data)
+        with reader_errors(request, "to return its length"):
+            rows = len(data)
+        return MapStyleRows(request, modules, data, rows)
 
 
 def _is_dataset(data: object) -> bool:
@@ -56,42 +52,18 @@ def _is_dataset(data: object) -> bool:
     return is_indexed and not isinstance(data, type | list | tuple | Mapping)
 
 
-def _length_of(source: Source, path: Path, dataset: Sequence[Any]) -> int:
-    try:
-        return len(dataset)
-    except (Exception, SystemExit) as error:
-        raise_reader_error(source, path, "to return its length", error)
-
-
-def _call_function(source: Source, path: Path, function: Callable[..., Any]) -> Any:
-    try:
-        data = function()
-        return data() if callable(data) and not _is_dataset(data) else data
-    except PlacerError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise_reader_error(source, path, "at row 0", error)
-
-
-def _find_function(source: Source, path: Path, modules: Modules) -> Callable[..., Any]:
-    module_name, function_name = source.path.split(":")
-    module = _load_module(source, path, modules)
+def _find_function(request: ReadRequest, modules: Modules) -> Callable[..., Any]:
+    """Run the source's module, which may import modules beside it, and return the
+    function."""
+    module_name, function_name = request.source.path.split(":")
+    with reader_errors(request, "to load"):
+        module = modules.load(module_name, f"placer_source_{module_name}")
     function = getattr(module, function_name, None)
     if not callable(function):
         names = [n for n, v in vars(module).items() if callable(v) and n[0] != "_"]
         raise DataError(
-            f"{source.text}: {module_name}.py has no function '{function_name}'",
+            f"{request.source.text}: {module_name}.py has no function '{function_name}'",
             hint=did_you_mean(function_name, names),
         )
     checked: Callable[..., Any] = function
     return checked
-
-
-def _load_module(source: Source, path: Path, modules: Modules) -> ModuleType:
-    """Run the module's source; it may import the modules beside it."""
-    try:
-        return modules.load(path.stem, f"placer_source_{path.stem}")
-    except PlacerError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise_reader_error(source, path, "to load", error)

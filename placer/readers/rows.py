@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from placer.errors import DataError
 from placer.memory import aligned
-from placer.readers.arguments import ReadOptions, ReadRequest
-from placer.readers.digests import Digests, digest_rows, sample_rows
-from placer.readers.split import split_rows
+from placer.readers.arguments import ReadOptions
+from placer.readers.digests import Digests, digest, sample_rows
 
 NO_DIGESTS = Digests((), {})
 """The digests of rows that are not compared."""
@@ -81,43 +79,17 @@ class LoadedRows:
 
 
 def make_loaded_rows(
-    columns: Mapping[str, np.ndarray],
-    rows: int,
-    options: ReadOptions,
-    whole: Mapping[str, int],
+    columns: Mapping[str, np.ndarray], options: ReadOptions, whole: Mapping[str, int]
 ) -> LoadedRows:
-    """Return rows in memory, with digests if `reading` asks for them.
+    """Return rows in memory, with digests if `options` ask for them.
 
     `whole` has the digests of all rows of the source, of other columns too.
     """
+    rows = next(map(len, columns.values()), 0)
     if not options.with_digests:
         return LoadedRows(columns, rows)
     numbers = sample_rows(rows, options.seed)
-    digests = digest_rows(
-        {name: column[numbers] for name, column in columns.items()}, numbers.tolist()
-    )
-    return LoadedRows(columns, rows, replace(digests, whole=whole))
-
-
-def join_chunks(
-    request: ReadRequest,
-    chunks: dict[str, list[np.ndarray]],
-    whole: Mapping[str, int],
-) -> LoadedRows:
-    """Return the rows of a split, from the chunks of all rows.
-
-    `chunks` has arrays of shape [rows, ...] and of the input's dtype for each input;
-    they are removed from it. `whole` is as in `make_loaded_rows`. Raises DataError if
-    there are no rows.
-    """
-    count = sum(map(len, chunks[request.columns[0].name]))
-    if count == 0:
-        hint = "a source needs at least one row"
-        raise DataError(f"{request.source.text} has no rows", hint=hint)
-    selected = split_rows(count, request.split)
-    arrays = {}
-    for column in request.columns:
-        values = np.concatenate(chunks.pop(column.name))
-        arrays[column.name] = values.reshape(count, *column.shape)[selected]
-    rows = len(arrays[request.columns[0].name])
-    return make_loaded_rows(arrays, rows, request.options, whole)
+    sampled = {
+        name: tuple(map(digest, column[numbers])) for name, column in columns.items()
+    }
+    return LoadedRows(columns, rows, Digests(tuple(numbers.tolist()), sampled, whole))

@@ -37,6 +37,14 @@ class PytreeTemplate:
     leaves: tuple[Any, ...]
     is_parameter: tuple[bool, ...]
 
+    def types(self) -> list[TensorType]:
+        """Return the types of its parameters, in order."""
+        return [
+            TensorType(parameter_dtype(str(leaf.dtype)), tuple(leaf.shape))
+            for leaf, is_one in zip(self.leaves, self.is_parameter, strict=True)
+            if is_one
+        ]
+
     def fill(self, values: Iterator[Any]) -> Any:
         """Return the pytree with these values as its parameters, in order."""
         return jax.tree.unflatten(
@@ -73,10 +81,16 @@ def read_arguments(fn: Callable[..., Any], text: str) -> Arguments:
     Raises PlacerError if its file lacks a name, and what functions of the file raise.
     """
     terms = tuple(json.loads(text))
-    names = dict.fromkeys(name for term in terms for name in _template_names(term))
+    values = [value for term in terms for value in _values_in(term)]
+    names = dict.fromkeys(content for key, content in values if key == "make")
     templates = {name: make_template(fn, name) for name in names}
-    types = tuple(kind for term in terms for kind in _value_types(term, templates))
-    return Arguments(types, terms, templates)
+    types: list[TensorType] = []
+    for key, content in values:
+        if key == "make":
+            types += templates[content].types()
+        elif key in ("in", "param"):
+            types.append(TensorType.parse(content))
+    return Arguments(tuple(types), terms, templates)
 
 
 def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -156,33 +170,14 @@ def _make_by_types(function: Callable[[], Any]) -> PytreeTemplate:
     return PytreeTemplate(template.structure, tuple(leaves), template.is_parameter)
 
 
-def _template_names(term: Term) -> Iterator[str]:
-    if "make" in term:
-        yield term["make"]
-    for inner in _inner_terms(term):
-        yield from _template_names(inner)
-
-
-def _inner_terms(term: Term) -> Sequence[Term]:
-    if "dict" in term:
-        return list(term["dict"].values())
-    items: Sequence[Term] = term.get("list", term.get("tuple", ()))
-    return items
-
-
-def _value_types(
-    term: Term, templates: Mapping[str, PytreeTemplate]
-) -> Iterator[TensorType]:
-    """Yield the types of the values in a term, in order."""
-    if "make" in term:
-        template = templates[term["make"]]
-        for leaf, is_one in zip(template.leaves, template.is_parameter, strict=True):
-            if is_one:
-                yield TensorType(parameter_dtype(str(leaf.dtype)), tuple(leaf.shape))
-    elif "in" in term or "param" in term:
-        yield TensorType.parse(term.get("in", term.get("param")))
-    for inner in _inner_terms(term):
-        yield from _value_types(inner, templates)
+def _values_in(term: Term) -> Iterator[tuple[str, Any]]:
+    """Yield the key and the content of each term that contains no others, in order."""
+    ((key, content),) = term.items()
+    if key not in ("list", "tuple", "dict"):
+        yield key, content
+        return
+    for inner in content.values() if key == "dict" else content:
+        yield from _values_in(inner)
 
 
 def parameter_dtype(dtype: str) -> str:

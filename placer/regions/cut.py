@@ -8,7 +8,7 @@ were traced with equations of other places in between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,16 +106,29 @@ class _Dataflow:
             v: i for i, s in enumerate(flat.equations) for v in s.eqn.outvars
         }
         self.results = [self.producer[v] for v in flat.outvars if v in self.producer]
-        inputs = dict.fromkeys(flat.consts, CONSTANT)
+        of_values = dict.fromkeys(flat.consts, CONSTANT)
         for var, has_rows in zip(flat.invars, rows, strict=True):
-            inputs[var] = BATCH if has_rows else PARAMETERS
+            of_values[var] = BATCH if has_rows else PARAMETERS
         self.dependence: list[int] = []
         for equation in flat.equations:
-            operands = (
-                self.dependence[self.producer[v]] if v in self.producer else inputs[v]
-                for v in equation.operands
-            )  # fmt: skip
+            operands = (of_values[v] for v in equation.operands)
             self.dependence.append(max(operands, default=CONSTANT))
+            of_values |= dict.fromkeys(equation.eqn.outvars, self.dependence[-1])
+
+    def with_producers(
+        self, equations: Iterable[int], is_needed: Callable[[int], bool]
+    ) -> set[int]:
+        """Return equations, those that compute their operands, and so on.
+
+        Producers that are not `is_needed` are left out.
+        """
+        found = set(equations)
+        pending = list(found)
+        while pending:
+            new = set(filter(is_needed, self.producers(pending.pop()))) - found
+            found |= new
+            pending.extend(new)
+        return found
 
     def producers(self, equation: int) -> list[int]:
         """Return the equations that compute the operands of an equation, in order."""
@@ -158,16 +171,11 @@ def _find_separate(flow: _Dataflow, homes: RegionNumbers) -> set[int]:
     leaving = set(flow.results)
     for i, home in homes.items():
         leaving.update(j for j in flow.producers(i) if homes.get(j, home) != home)
-    pending = [
+    mixed = [
         i for i in leaving
         if flow.dependence[i] < BATCH and homes.get(i) in batch_regions
     ]  # fmt: skip
-    separate = set(pending)
-    while pending:
-        new = {j for j in flow.producers(pending.pop()) if j in homes} - separate
-        separate |= new
-        pending.extend(new)
-    return separate
+    return flow.with_producers(mixed, lambda j: j in homes)
 
 
 def _build_regions(
@@ -189,7 +197,8 @@ def _build_regions(
     }
     regions = []
     for at, indices in enumerate(members):
-        eqns = [flat.equations[i].eqn for i in _with_constants(flow, homes, indices)]
+        with_constants = flow.with_producers(indices, lambda j: j not in homes)
+        eqns = [flat.equations[i].eqn for i in sorted(with_constants)]
         inside = {v for eqn in eqns for v in eqn.outvars}
         operands = dict.fromkeys(
             v for eqn in eqns for v in FlatEquation(eqn, ()).operands if v not in inside
@@ -205,15 +214,3 @@ def _build_regions(
         closed = core.ClosedJaxpr(jaxpr, [flat.consts[v] for v in constvars])
         regions.append(Region(guards[at], tuple(sources[v] for v in invars), closed))
     return Cut(tuple(regions), tuple(sources[v] for v in flat.outvars))
-
-
-def _with_constants(
-    flow: _Dataflow, homes: RegionNumbers, equations: list[int]
-) -> list[int]:
-    """Return the equations of a region, and the constants that they need, sorted."""
-    indices, pending = set(equations), list(equations)
-    while pending:
-        new = {j for j in flow.producers(pending.pop()) if j not in homes} - indices
-        indices |= new
-        pending.extend(new)
-    return sorted(indices)

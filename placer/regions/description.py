@@ -63,23 +63,20 @@ def describe(
     """
     with jax.enable_x64(wide):
         small, large = (trace_function(fn, args, size) for size in TRACE_BATCHES)
-    if _structure(small) != _structure(large):
-        raise PlacerError(
-            "its regions are not the same for every number of rows",
-            hint="the function must do the same for any number of rows",
-        )
-    with jax.enable_x64(wide):
-        repeats = is_deterministic(fn, args, TRACE_BATCHES[0])
-    if not repeats:
-        raise PlacerError(
-            "it computes something else each time it is traced: it draws from"
-            " np.random or random, or keeps state from one call to the next",
-            hint="create such numbers outside of it, at the top of its file",
-        )
-    if not small.cut.regions:
-        raise PlacerError("it computes nothing from its arguments")
-    if rows is None:
-        with jax.enable_x64(wide):
+        if _structure(small) != _structure(large):
+            raise PlacerError(
+                "its regions are not the same for every number of rows",
+                hint="the function must do the same for any number of rows",
+            )
+        if not is_deterministic(fn, args, TRACE_BATCHES[0]):
+            raise PlacerError(
+                "it computes something else each time it is traced: it draws from"
+                " np.random or random, or keeps state from one call to the next",
+                hint="create such numbers outside of it, at the top of its file",
+            )
+        if not small.cut.regions:
+            raise PlacerError("it computes nothing from its arguments")
+        if rows is None:
             rows = is_by_rows(lambda size: trace_function(fn, args, size))
     names = {(OUTSIDE, i): value for i, value in enumerate(values)}
     computed = dict.fromkeys(s for s in small.cut.results if s[0] != OUTSIDE)

@@ -43,18 +43,14 @@ def trace_function(fn: Callable[..., Any], text: str, rows: int) -> TracedFuncti
     `text` has its arguments (`placer.regions.arguments`). Raises PlacerError if the
     function cannot be cut, and what the function raises.
     """
-    return _trace_function(
-        fn, text, rows, str(jax.dtypes.canonicalize_dtype("float64"))
-    )
+    widest = str(jax.dtypes.canonicalize_dtype("float64"))
+    return _trace_function(fn, text, rows, widest)
 
 
 def is_deterministic(fn: Callable[..., Any], text: str, rows: int) -> bool:
     """Whether a second trace of the function has the same equations."""
-    widest = str(jax.dtypes.canonicalize_dtype("float64"))
-    both = (
-        _trace_function(fn, text, rows, widest),
-        _trace_function.__wrapped__(fn, text, rows, widest),
-    )
+    not_cached = _trace_function.__wrapped__
+    both = trace_function(fn, text, rows), not_cached(fn, text, rows, "")
     first, again = ([fingerprint(each) for each in one.cut.regions] for one in both)
     return first == again
 
@@ -162,9 +158,7 @@ def run_region(
             hint=_ROWS_HINT,
         )
     chosen = regions[region]
-    wanted = [
-        TensorType(str(v.aval.dtype), v.aval.shape) for v in _input_variables(chosen)
-    ]
+    wanted = [TensorType(str(x.dtype), x.shape) for x in chosen.closed.in_avals]
     actual = [TensorType(str(x.dtype), x.shape) for x in inputs]
     if wanted != actual:
         types = f"{', '.join(map(str, wanted))}, not {', '.join(map(str, actual))}"
@@ -184,11 +178,6 @@ def fingerprint_of(fn: Callable[..., Any], text: str, region: int) -> str:
 def _is_expected(fn: Callable[..., Any], text: str, region: int, expected: str) -> bool:
     regions = trace_function(fn, text, TRACE_BATCHES[0]).cut.regions
     return region < len(regions) and has_fingerprint(regions[region], expected)
-
-
-def _input_variables(region: Any) -> Sequence[Any]:
-    invars: Sequence[Any] = region.closed.jaxpr.invars
-    return invars
 
 
 _ROWS_HINT = (

@@ -67,15 +67,13 @@ def _results_from_batch(eqn: Any, operands: FromBatch, line: str) -> FromBatch:
             return [all(branch) for branch in zip(*branches, strict=True)]
         case "while":
             conds, consts = params["cond_nconsts"], params["body_nconsts"]
-            fixed_cond, carry = operands[:conds], operands[conds + consts :]
-            _check_jaxpr(params["cond_jaxpr"].jaxpr, fixed_cond + carry, line)
-            fixed = operands[conds : conds + consts]
-            return _check_loop(params["body_jaxpr"].jaxpr, fixed, carry, [], line)
+            carry = operands[conds + consts :]
+            _check_jaxpr(params["cond_jaxpr"].jaxpr, operands[:conds] + carry, line)
+            body, inputs = params["body_jaxpr"].jaxpr, operands[conds:]
+            return _check_loop(body, inputs, consts, len(carry), line)
         case "scan":
-            consts, carried = scan_counts(params)
-            fixed, rest = operands[:consts], operands[consts:]
-            carry, scanned = rest[:carried], rest[carried:]
-            return _check_loop(params["jaxpr"].jaxpr, fixed, carry, scanned, line)
+            body, (consts, carried) = params["jaxpr"].jaxpr, scan_counts(params)
+            return _check_loop(body, operands, consts, carried, line)
     bodies = [getattr(each, "jaxpr", each) for each in core.jaxprs_in_params(params)]
     if len(bodies) == 1 and len(bodies[0].invars) == len(operands):
         results = _check_jaxpr(bodies[0], operands, line)
@@ -88,19 +86,21 @@ def _results_from_batch(eqn: Any, operands: FromBatch, line: str) -> FromBatch:
 
 
 def _check_loop(
-    body: Any, fixed: FromBatch, carry: FromBatch, scanned: FromBatch, line: str
+    body: Any, operands: FromBatch, consts: int, carried: int, line: str
 ) -> FromBatch:
     """Return for each result of a loop whether it comes from the batch.
 
-    A carried value does only if it does after every iteration, so the values that do
-    are narrowed down until they no longer change.
+    The operands are constants, carried values, and values that are scanned over. A
+    carried value comes from the batch only if it does after every iteration, so those
+    that do are narrowed down until they no longer change.
     """
+    inputs, carry = list(operands), slice(consts, consts + carried)
     while True:
-        results = _check_jaxpr(body, fixed + carry + scanned, line)
-        carried = [a and b for a, b in zip(carry, results, strict=False)]
-        if carried == carry:
-            return carry + results[len(carry) :]
-        carry = carried
+        results = _check_jaxpr(body, inputs, line)
+        after = [a and b for a, b in zip(inputs[carry], results, strict=False)]
+        if after == inputs[carry]:
+            return after + results[carried:]
+        inputs[carry] = after
 
 
 def _draw_error(eqn: Any, line: str) -> PlacerError:

@@ -1,7 +1,8 @@
 """The rules of primitives for the proof of `placer.regions.row_proof`.
 
-A rule returns the states of an equation's results. It raises `NotProvenError` if the
-equation mixes rows, or if it cannot tell. The caller checks the shapes of the results.
+The rows of a result are along its only axis whose size changes with the batch. Many
+primitives cannot mix rows and still have such an axis in their result. Each of the
+others has a condition.
 """
 
 from __future__ import annotations
@@ -9,293 +10,135 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from placer.regions.row_states import EquationPair, State, is_same, require
+from placer.regions.row_states import EquationPair, NotProvenError, Rows, State, require
 
-Rule = Callable[[EquationPair], list[State]]
-
-
-def _elementwise(eqns: EquationPair) -> list[State]:
-    """Operands have the same rank or are scalars. Operands of one row are broadcast."""
-    eqns.require_same_params()
-    rows = {state for state in eqns.states if state is not None}
-    if not rows:
-        return eqns.for_all_results(None)
-    require(len(rows) == 1)
-    (state,) = rows
-    rank = len(eqns.result_shapes()[0])
-    for i, operand in enumerate(eqns.states):
-        if operand is None and (shape := eqns.shape(i)):
-            require(len(shape) == rank and shape[state.axis] == 1)
-    return eqns.for_all_results(state)
+Condition = Callable[[EquationPair, Rows], None]
+"""Raises NotProvenError if an equation mixes rows, or if it cannot tell. Some operands
+of the equation have rows, and so has each result, with its state."""
 
 
-def _constant_or(rule: Rule) -> Rule:
-    """Return a rule that applies `rule` only if an operand depends on the batch."""
+def primitive_states(eqns: EquationPair) -> list[State]:
+    """Return the states of the results of an equation.
 
-    def checked(eqns: EquationPair) -> list[State]:
-        if any(eqns.states):
-            return rule(eqns)
-        eqns.require_same_params()
-        return eqns.for_all_results(None)
-
-    return checked
-
-
-def _broadcast_in_dim(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params(but=("shape",))
-    require(len(eqns.states) == 1)
-    result, (state,) = eqns.state_of_param("shape"), eqns.states
-    if state is not None:
-        axis = int(eqns.small.params["broadcast_dimensions"][state.axis])
-        require(result == state.with_axis(axis))
-    return [result]
-
-
-def _iota(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params(but=("shape",))
-    result = eqns.state_of_param("shape")
-    require(result is None or result.axis != eqns.small.params["dimension"])
-    return [result]
+    Raises NotProvenError if the equation mixes rows, or if it cannot tell.
+    """
+    name, results = eqns.name, eqns.states_of_results()
+    require(name in _BY_SHAPE or name in _CONDITIONS)
+    sizes = _SIZE_PARAMS.get(name, ())
+    if not any(eqns.states):
+        eqns.require_same_params(but=sizes if name in _REPEATS else ())
+        if name == "iota" and (result := results[0]) is not None:
+            require(result.axis != eqns.small.params["dimension"])
+        return results
+    eqns.require_same_params(but=sizes)
+    for result in results:
+        if result is None:
+            raise NotProvenError
+        if name in _CONDITIONS:
+            _CONDITIONS[name](eqns, result)
+    return results
 
 
-def _reshape(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params(but=("new_sizes",))
-    require(len(eqns.states) == 1 and eqns.small.params["dimensions"] is None)
-    (state,), result = eqns.states, eqns.state_of_param("new_sizes")
-    if state is None or result is None:
-        require(state is result)
-        return [None]
-    old, new = eqns.shape(), eqns.result_shapes()[0]
-    require(prod(old[: state.axis]) == prod(new[: result.axis]))
-    return [result]
+def _not_along(key: str) -> Condition:
+    """Return the condition that an equation does not work along the axis of rows.
 
-
-def _reduce(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    state, axes = eqns.only_state, eqns.small.params["axes"]
-    require(state.axis not in axes)
-    return eqns.for_all_results(
-        state.with_axis(state.axis - sum(axis < state.axis for axis in axes))
-    )
-
-
-def _along(key: str) -> Rule:
-    """Return the rule of primitives that work along the axis in the parameter `key`.
-
-    It must not be the axis of rows. All operands must have the same state.
+    Its operands and results have the same rank. The parameter `key` is an axis, or
+    several.
     """
 
-    def rule(eqns: EquationPair) -> list[State]:
-        eqns.require_same_params()
-        states = set(eqns.states)
-        require(len(states) == 1)
-        (state,) = states
-        assert state is not None
-        axis = eqns.small.params[key]
-        require(axis % len(eqns.shape()) != state.axis)
-        return eqns.for_all_results(state)
+    def check(eqns: EquationPair, result: Rows) -> None:
+        axes = eqns.small.params[key]
+        axes = axes if isinstance(axes, tuple | list) else [axes]
+        rank = len(eqns.shape())
+        require(all(axis % rank != result.axis for axis in axes))
 
-    return rule
+    return check
 
 
-def _stack(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    states = set(eqns.states)
-    require(len(states) == 1)
-    (state,) = states
-    assert state is not None
-    return [state.with_axis(state.axis + (eqns.small.params["axis"] <= state.axis))]
+def _keep_all_rows(eqns: EquationPair, result: Rows) -> None:
+    require(result == eqns.only_state)
 
 
-def _unstack(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    axis, state = eqns.small.params["axis"], eqns.only_state
-    require(axis != state.axis)
-    return eqns.for_all_results(state.with_axis(state.axis - (axis < state.axis)))
+def _reshape(eqns: EquationPair, result: Rows) -> None:
+    """The axes before the rows still have as many elements."""
+    require(eqns.small.params["dimensions"] is None)
+    old, new = eqns.shape(), eqns.small.outvars[0].aval.shape
+    require(prod(old[: eqns.only_state.axis]) == prod(new[: result.axis]))
 
 
-def _tile(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params(but=("reps",))
-    repeats, others = eqns.small.params["reps"], eqns.large.params["reps"]
-    require(len(repeats) == len(eqns.shape()))
-    (state,) = eqns.states
-    if state is None:  # the repeated value is the same for all rows
-        return [eqns.state_of_result()]
-    require(is_same(repeats, others) and repeats[state.axis] == 1)
-    return [state]
+def _slice(eqns: EquationPair, result: Rows) -> None:
+    _keep_all_rows(eqns, result)
+    strides = eqns.small.params["strides"]
+    require(eqns.small.params["start_indices"][result.axis] == 0)
+    require(strides is None or strides[result.axis] == 1)
 
 
-def _identity(eqns: EquationPair) -> list[State]:
-    """The results are the operands."""
-    return list(eqns.states)
-
-
-def _top_k(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    rank = len(eqns.shape())
-    require(eqns.only_state.axis != eqns.small.params.get("axis", rank - 1) % rank)
-    return eqns.for_all_results(eqns.only_state)
-
-
-def _transpose(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    order = [int(axis) for axis in eqns.small.params["permutation"]]
-    return [eqns.only_state.with_axis(order.index(eqns.only_state.axis))]
-
-
-def _squeeze(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    axes, state = eqns.small.params["dimensions"], eqns.only_state
-    require(state.axis not in axes)
-    return [state.with_axis(state.axis - sum(axis < state.axis for axis in axes))]
-
-
-def _rev(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    require(eqns.only_state.axis not in eqns.small.params["dimensions"])
-    return [eqns.only_state]
-
-
-def _slice(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params(but=("limit_indices",))
-    state, params = eqns.only_state, eqns.small.params
-    require(eqns.state_of_param("limit_indices") == state)
-    require(params["start_indices"][state.axis] == 0)
-    require(params["strides"] is None or params["strides"][state.axis] == 1)
-    return [state]
-
-
-def _dynamic_slice(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params(but=("slice_sizes",))
-    require(eqns.state_of_param("slice_sizes") == eqns.only_state)
-    return [eqns.only_state]
-
-
-def _dynamic_update_slice(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
+def _dynamic_update_slice(eqns: EquationPair, result: Rows) -> None:
     whole, part, *starts = eqns.states
     # The update has all rows, so its start along their axis is clamped to 0.
     require(whole == part and not any(starts))
-    return [whole]
 
 
-def _pad(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    require(
-        tuple(eqns.small.params["padding_config"][eqns.only_state.axis]) == (0, 0, 0)
-    )
-    return [eqns.only_state]
+def _pad(eqns: EquationPair, result: Rows) -> None:
+    padding = eqns.small.params["padding_config"]
+    require(tuple(padding[eqns.only_state.axis]) == (0, 0, 0))
 
 
-def _dot_general(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    contracted, batch = eqns.small.params["dimension_numbers"]
-    left, right = eqns.states
-    if left is not None and right is not None:
-        require(left.per_row == right.per_row)
-        both = left.axis, right.axis
-        pairs = list(zip(batch[0], batch[1], strict=True))
-        require(both in pairs)
-        return [left.with_axis(pairs.index(both))]
-    side = 0 if left is not None else 1
-    state = eqns.states[side]
-    assert state is not None
-    free = _other_axes(len(eqns.shape(side)), (*contracted[side], *batch[side]))
-    require(state.axis in free)
-    ahead = len(batch[0])
-    if side == 1:
-        ahead += len(_other_axes(len(eqns.shape(0)), (*contracted[0], *batch[0])))
-    return [state.with_axis(ahead + free.index(state.axis))]
-
-
-def _other_axes(rank: int, axes: Sequence[int]) -> list[int]:
-    return [axis for axis in range(rank) if axis not in axes]
-
-
-def _conv(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
+def _conv(eqns: EquationPair, result: Rows) -> None:
     numbers = eqns.small.params["dimension_numbers"]
     require(eqns.small.params["batch_group_count"] == 1)
     require(eqns.only_state.axis == numbers.lhs_spec[0])
-    return [eqns.only_state.with_axis(numbers.out_spec[0])]
 
 
-def _reduce_window(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params()
-    state, params = eqns.only_state, eqns.small.params
-    for key, value in (
-        ("window_dimensions", 1),
-        ("window_strides", 1),
-        ("base_dilation", 1),
-        ("window_dilation", 1),
+def _reduce_window(eqns: EquationPair, result: Rows) -> None:
+    axis, params = eqns.only_state.axis, eqns.small.params
+    for key in (
+        "window_dimensions",
+        "window_strides",
+        "base_dilation",
+        "window_dilation",
     ):
-        require(params[key][state.axis] == value)
-    require(tuple(params["padding"][state.axis]) == (0, 0))
-    return eqns.for_all_results(state)
+        require(params[key][axis] == 1)
+    require(tuple(params["padding"][axis]) == (0, 0))
 
 
-def _gather(eqns: EquationPair) -> list[State]:
-    eqns.require_same_params(but=("slice_sizes",))
+def _gather(eqns: EquationPair, result: Rows) -> None:
+    """Each index reads its own row, or the same indices are read in each row."""
     operand, indices = eqns.states
     numbers = eqns.small.params["dimension_numbers"]
-    rank = len(eqns.result_shapes()[0])
-    batch_dims = _other_axes(rank, [int(axis) for axis in numbers.offset_dims])
-    batching = tuple(numbers.operand_batching_dims)
+    read = eqns.state_of_param("slice_sizes")
     if indices is None:
         assert operand is not None
-        require(eqns.state_of_param("slice_sizes") == operand)
-        require(operand.axis not in (*numbers.start_index_map, *batching))
-        window_dims = _other_axes(
-            len(eqns.shape()), (*numbers.collapsed_slice_dims, *batching)
-        )
-        require(operand.axis in window_dims)
-        return [
-            operand.with_axis(int(numbers.offset_dims[window_dims.index(operand.axis)]))
-        ]
-    require(eqns.state_of_param("slice_sizes") is None)
-    require(
-        indices.axis < len(eqns.shape(1)) - 1
-    )  # the last axis is that of the components of an index
-    pairs = list(zip(batching, numbers.start_indices_batching_dims, strict=True))
-    if operand is None:
-        require(indices.axis not in numbers.start_indices_batching_dims)
+        require(read == operand and operand.axis not in numbers.start_index_map)
     else:
-        require(
-            operand.per_row == indices.per_row and (operand.axis, indices.axis) in pairs
+        require(read is None)
+        pairs = zip(
+            numbers.operand_batching_dims,
+            numbers.start_indices_batching_dims,
+            strict=True,
         )
-    return [indices.with_axis(batch_dims[indices.axis])]
+        require(operand is None or (operand.axis, indices.axis) in pairs)
 
 
-def _scatter(eqns: EquationPair) -> list[State]:
+def _scatter(eqns: EquationPair, result: Rows) -> None:
     """The update is written at the same indices in each row.
 
     A `scatter` with an update function is not proven: it may depend on all rows.
     """
     require(eqns.name != "scatter" or eqns.small.params["update_jaxpr"] is None)
-    eqns.require_same_params(but=("update_jaxpr", "update_consts"))
     operand, indices, update = eqns.states
-    require(operand is not None and indices is None and update is not None)
+    require(operand is not None and indices is None)
     assert operand is not None
-    assert update is not None
     numbers = eqns.small.params["dimension_numbers"]
     removed = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
     require(operand.axis not in numbers.scatter_dims_to_operand_dims)
-    window = _other_axes(len(eqns.shape()), removed)
+    window = [axis for axis in range(len(eqns.shape())) if axis not in removed]
     require(operand.axis in window)
     axis = int(numbers.update_window_dims[window.index(operand.axis)])
     require(update == operand.with_axis(axis))
-    return [operand]
 
 
-def _random(eqns: EquationPair) -> list[State]:
-    """There is one key for each row."""
-    eqns.require_same_params()
-    keys = len(eqns.shape()) - (eqns.name == "random_wrap")
-    require(eqns.only_state.axis < keys)
-    return eqns.for_all_results(eqns.only_state)
-
-
-_ELEMENTWISE = (
+_ELEMENTWISE = frozenset((
     "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan",
     "atan2", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clamp", "clz",
     "complex", "conj", "convert_element_type", "copy", "copy_p", "cos", "cosh",
@@ -307,58 +150,58 @@ _ELEMENTWISE = (
     "regularized_incomplete_beta", "rem", "round", "rsqrt", "select_n",
     "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin",
     "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor", "zeta",
+))  # fmt: skip
+
+_SCATTERS = (
+    "scatter", "scatter_add", "scatter-add", "scatter_max", "scatter_min", "scatter_mul",
 )  # fmt: skip
 
-RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
-    "broadcast_in_dim": _broadcast_in_dim,
-    "iota": _iota,
+_MOVES = frozenset((
+    "argmax", "argmin", "broadcast_in_dim", "dot_general", "iota", "random_bits",
+    "random_seed", "random_split", "random_unwrap", "random_wrap", "reduce_and",
+    "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum",
+    "reduce_xor", "squeeze", "stack", "transpose", "unstack",
+))  # fmt: skip
+"""Primitives that combine elements along an axis only if they remove it, and that move
+or copy whole axes otherwise."""
+
+_BY_SHAPE = _ELEMENTWISE | _MOVES
+"""Primitives that never mix rows if their results have rows."""
+
+_CONDITIONS: Mapping[str, Condition] = {
+    "concatenate": _not_along("dimension"),
+    "conv_general_dilated": _conv,
+    **dict.fromkeys(
+        ("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "split", "top_k"),
+        _not_along("axis"),
+    ),
+    "dynamic_slice": _keep_all_rows,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    "pad": _pad,
+    **dict.fromkeys(
+        ("reduce_window_max", "reduce_window_min", "reduce_window_sum"), _reduce_window
+    ),
     "reshape": _reshape,
-    **dict.fromkeys(
-        (
-            "argmax",
-            "argmin",
-            "reduce_and",
-            "reduce_max",
-            "reduce_min",
-            "reduce_or",
-            "reduce_prod",
-            "reduce_sum",
-            "reduce_xor",
-        ),
-        _constant_or(_reduce),
-    ),
-    **dict.fromkeys(
-        ("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "split"),
-        _constant_or(_along("axis")),
-    ),
-    **dict.fromkeys(("concatenate", "sort"), _constant_or(_along("dimension"))),
-    **dict.fromkeys(
-        ("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
-        _constant_or(_reduce_window),
-    ),
-    **dict.fromkeys(
-        ("scatter", "scatter_add", "scatter-add", "scatter_max", "scatter_min",
-         "scatter_mul"),
-        _constant_or(_scatter),
-    ),
-    **dict.fromkeys(
-        ("random_bits", "random_seed", "random_split", "random_unwrap", "random_wrap"),
-        _constant_or(_random),
-    ),
-    "optimization_barrier": _identity,
-    "stack": _constant_or(_stack),
-    "tile": _tile,
-    "top_k": _constant_or(_top_k),
-    "unstack": _constant_or(_unstack),
-    "transpose": _constant_or(_transpose),
-    "squeeze": _constant_or(_squeeze),
-    "rev": _constant_or(_rev),
-    "slice": _constant_or(_slice),
-    "dynamic_slice": _constant_or(_dynamic_slice),
-    "dynamic_update_slice": _constant_or(_dynamic_update_slice),
-    "pad": _constant_or(_pad),
-    "dot_general": _constant_or(_dot_general),
-    "conv_general_dilated": _constant_or(_conv),
-    "gather": _constant_or(_gather),
-}  # fmt: skip
+    "rev": _not_along("dimensions"),
+    **dict.fromkeys(_SCATTERS, _scatter),
+    "slice": _slice,
+    "sort": _not_along("dimension"),
+    "tile": _keep_all_rows,
+}
+
+_SIZE_PARAMS: Mapping[str, Sequence[str]] = {
+    "broadcast_in_dim": ("shape",),
+    "dynamic_slice": ("slice_sizes",),
+    "gather": ("slice_sizes",),
+    "iota": ("shape",),
+    "reshape": ("new_sizes",),
+    **dict.fromkeys(_SCATTERS, ("update_jaxpr", "update_consts")),
+    "slice": ("limit_indices",),
+    "tile": ("reps",),
+}
+"""Parameters that may differ: sizes of the result, which its state takes into account,
+and functions, which cannot be compared."""
+
+_REPEATS = ("broadcast_in_dim", "iota", "tile")
+"""Primitives that may repeat values without rows for each row."""

@@ -75,13 +75,21 @@ def state_of_sizes(
 
 
 @dataclass(frozen=True, slots=True)
+class ProofContext:
+    """The two batch sizes of a proof, and whether it is inside a custom derivative."""
+
+    batches: tuple[int, int]
+    in_custom_rule: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EquationPair:
     """An equation as traced for each of two batches, and the states of its operands."""
 
     small: Any
     large: Any
     states: list[State]
-    batches: tuple[int, int]
+    proof: ProofContext
 
     @property
     def name(self) -> str:
@@ -106,20 +114,16 @@ class EquationPair:
         shape: Sequence[int] = self.small.invars[operand].aval.shape
         return shape
 
-    def result_shapes(self, result: int = 0) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the shapes of a result for both batches."""
-        small, large = self.small.outvars[result], self.large.outvars[result]
-        return small.aval.shape, large.aval.shape
-
     def state_of_param(self, key: str) -> State:
         """Return the state of a value with the shape in the parameter `key`."""
         small, large = self.small.params[key], self.large.params[key]
-        return state_of_sizes(small, large, self.batches)
+        return state_of_sizes(small, large, self.proof.batches)
 
-    def state_of_result(self, result: int = 0) -> State:
-        """Return the state of a result, from its shapes."""
-        return state_of_sizes(*self.result_shapes(result), self.batches)
-
-    def for_all_results(self, state: State) -> list[State]:
-        """Return this state once for each result."""
-        return [state] * len(self.small.outvars)
+    def states_of_results(self) -> list[State]:
+        """Return the states of the results, from their shapes."""
+        small, large = self.small.outvars, self.large.outvars
+        require(len(small) == len(large))
+        return [
+            state_of_sizes(a.aval.shape, b.aval.shape, self.proof.batches)
+            for a, b in zip(small, large, strict=True)
+        ]

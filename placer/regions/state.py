@@ -111,10 +111,9 @@ def _mutable_leaves(module: Any) -> Leaves:
     mutable = {
         k: v for k, v in module.variables.items() if module.is_mutable_collection(k)
     }
-    flat = jax.tree_util.tree_flatten_with_path(mutable)[0]
     return {
-        ".".join(jax.tree_util.keystr((key,), simple=True) for key in path): leaf
-        for path, leaf in flat
+        jax.tree_util.keystr(path, simple=True, separator="."): leaf
+        for path, leaf in jax.tree.leaves_with_path(mutable)
     }
 
 

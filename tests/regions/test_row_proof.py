@@ -139,6 +139,9 @@ MIXED: dict[str, Step] = {
     "another way for odd batches": lambda x, w: (
         x - jax.nn.softmax(w @ w) @ x.mean(0) if len(x) % 2 else x @ w
     ),
+    "other operands for some batches": lambda x, w: (
+        jnp.subtract(*(jnp.sin(x), jnp.cos(x))[:: 1 if len(x) % 3 == 2 else -1])
+    ),
     "number of rows in a function of elements": lambda x, w: (
         jnp.asarray(x).at[:, 0].apply(lambda value: value * len(x))
     ),
