@@ -7,12 +7,22 @@ from math import prod
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.common.threefry_jax import threefry2x32
 
 
-def drop(x: jax.Array, position: jax.Array, *, rate: float, stream: int) -> jax.Array:
-    return _apply_mask(rate, x, _keep_mask(x.shape, position, rate, stream))
+@with_gradient
+def drop(
+    x: jax.Array, position: jax.Array, *, rate: float, stream: int
+) -> WithBackward:
+    # An element is kept if its random word is at least rate · 2³²
+    words = random_bits(position, stream, prod(x.shape[1:]))
+    threshold = min(round(rate * 2**32), 2**32 - 1)  # 2³² does not fit uint32
+    kept = (words >= jnp.uint32(threshold)).reshape(x.shape)
+    return (
+        jnp.where(kept, x / (1 - rate), 0),
+        lambda dy: (jnp.where(kept, dy / (1 - rate), 0), None),
+    )
 
 
 def random_bits(position: jax.Array, stream: int, count: int) -> jax.Array:
@@ -27,23 +37,3 @@ def random_bits(position: jax.Array, stream: int, count: int) -> jax.Array:
     key = first[:, None], second[:, None]
     words = jnp.stack(threefry2x32(key, (jnp.zeros_like(pairs), pairs)), axis=-1)
     return words.reshape(words.shape[0], 2 * pairs.shape[1])[:, :count]
-
-
-def _keep_mask(
-    shape: tuple[int, ...], position: jax.Array, rate: float, stream: int
-) -> jax.Array:
-    """Return bool of the shape of x: which elements are kept.
-
-    An element is kept if its random word is at least rate · 2³².
-    """
-    words = random_bits(position, stream, prod(shape[1:]))
-    threshold = min(round(rate * 2**32), 2**32 - 1)  # 2³² does not fit uint32
-    mask: jax.Array = words >= jnp.uint32(threshold)
-    return mask.reshape(shape)
-
-
-_apply_mask = differentiable(
-    lambda rate, x, mask: (jnp.where(mask, x / (1 - rate), 0), mask),
-    lambda rate, mask, dy: (jnp.where(mask, dy / (1 - rate), 0), None),
-    static=1,
-)
