@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from placer.errors import OpError
+from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.operand import Operand, Types
@@ -78,10 +79,7 @@ def _declare_arg(kind: str, adjective: str) -> Declaration:
         differentiable=False,
         formula=f"out = {kind} x",
         source=f"numpy.{kind}",
-        cases=(
-            Case(("float32[batch, 10]",)),
-            Case(("float32[batch, 10]",), {"axis": 0}),
-        ),
+        cases=cases_with(("float32[batch, 10]",), {}, {"axis": 0}),
         example=f"{{name: found, op: {kind}, in: logits}}",
     )
 

@@ -10,7 +10,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case
-from placer.ops.losses.loss_reduction import declare_loss, reduced_type
+from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types, require_same_dtype
 from placer.types import BATCH, TensorType
 
@@ -121,9 +121,10 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
     " `reduce_mean`.",
     LOGITS,
     _infer_softmax,
-    _softmax_flops,
-    _softmax_grad_flops,
+    flops=_softmax_flops,
+    grad_flops=_softmax_grad_flops,
     attrs=(
+        REDUCE,
         LABEL_SMOOTHING,
         Attr(
             "class_weights",
@@ -189,9 +190,10 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
     " elements, also with a positive weight.",
     _BINARY,
     _infer_sigmoid,
-    _sigmoid_flops,
-    _sigmoid_grad_flops,
+    flops=_sigmoid_flops,
+    grad_flops=_sigmoid_grad_flops,
     attrs=(
+        REDUCE,
         LABEL_SMOOTHING,
         Attr(
             "positive_weight",
@@ -238,8 +240,9 @@ HINGE = declare_loss(
     " margin is 0, as that of relu at 0.",
     _HINGE,
     partial(infer_pair, "hinge", ("prediction", "label")),
-    flops_per_element(3),
-    grad_flops_per_element(1),
+    flops=flops_per_element(3),
+    grad_flops=grad_flops_per_element(1),
+    attrs=(REDUCE,),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
     formula="loss = max(1 - s · prediction, 0), s = 1 where label > 0, else -1",
     cases=(Case(("float32[batch]", "int32[batch]")),),

@@ -10,9 +10,8 @@ from placer.ops.common.checks import check_attr, is_static
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.losses.loss_reduction import (
     REDUCE,
-    loss_rule,
+    declare_loss,
     reduced_type,
-    takes_count,
 )
 from placer.ops.operand import Operand, Types
 from placer.ops.special.random import POSITION, STREAM, check_position
@@ -126,18 +125,16 @@ def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 def _declare(
     kind: str, doc: str, formula: str, source: str, remove_hits: bool
 ) -> Declaration:
-    return Declaration(
+    return declare_loss(
         kind,
         doc,
         _OPERANDS,
         partial(_infer, kind),
-        loss_rule,
-        _flops,
-        _grad_flops,
+        flops=_flops,
+        grad_flops=_grad_flops,
         attrs=(SAMPLER, accidental_hits(remove_hits), REDUCE),
         saves=lambda types, attrs: (0, 1, 3, 4),
         residuals=lambda types, attrs: (_logits(types)[0],),
-        takes_count=takes_count,
         index_bounds=lambda types, attrs: {3: int(types[1].shape[0])},
         inserted=True,
         formula=formula,
