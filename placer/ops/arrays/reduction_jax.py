@@ -37,11 +37,9 @@ def reduce_mean(
     axes = _axes(axis, x.ndim)
     # Half floats are divided before rounding: the sum may be outside of their range.
     total = jnp.sum(widen(x), axis=axes, keepdims=keepdims)
-    if count is None:
-        mean = divide(total, prod(x.shape[a] for a in axes))
-    else:
-        mean = divide(total, count * prod(x.shape[a] for a in axes if a != 0))
-    return mean.astype(x.dtype)
+    rows = 1 if 0 not in axes else x.shape[0] if count is None else count
+    n = rows * prod(x.shape[a] for a in axes if a != 0)
+    return divide(total, n).astype(x.dtype)
 
 
 Reduce = Callable[..., jax.Array]

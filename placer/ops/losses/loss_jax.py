@@ -20,7 +20,7 @@ from placer.ops.common.gradient_jax import (
 )
 from placer.ops.common.precision_jax import widen
 from placer.ops.elementwise.broadcasting_jax import divide
-from placer.ops.losses.labels_jax import class_numbers
+from placer.ops.losses.labels_jax import class_numbers, valid_classes
 
 Count = int | jax.Array | None
 
@@ -84,13 +84,11 @@ def _softmax_forward(
     shifted = logits - jnp.max(logits, axis=-1, keepdims=True)
     powers = jnp.exp(shifted)
     total = jnp.sum(powers, axis=-1, keepdims=True)
-    class_ = class_numbers(label)
-    valid = (class_ >= 0) & (class_ < logits.shape[-1])
-    index = jnp.where(valid, class_, 0)[..., None]
-    label_logit = jnp.take_along_axis(shifted, index, axis=-1)
+    class_, valid = valid_classes(label, logits.shape[-1])
+    label_logit = jnp.take_along_axis(shifted, class_[..., None], axis=-1)
     losses = jnp.squeeze(jnp.log(total) - label_logit, axis=-1)
     if weights:
-        losses = losses * jnp.asarray(weights, logits.dtype)[index[..., 0]]
+        losses = losses * jnp.asarray(weights, logits.dtype)[class_]
     if smoothing:
         class_losses = jnp.log(total) - shifted
         if weights:

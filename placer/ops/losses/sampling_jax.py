@@ -15,7 +15,7 @@ import numpy as np
 
 from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.common.precision_jax import scatter_add, widen
-from placer.ops.losses.labels_jax import class_numbers
+from placer.ops.losses.labels_jax import valid_classes
 from placer.ops.losses.loss_jax import make_loss
 from placer.ops.special.random_jax import random_bits
 
@@ -65,9 +65,8 @@ def _log_expected(
 
 def _ids(classes: int, label: jax.Array, sampled: jax.Array) -> jax.Array:
     """Return label and samples of each row, with 0 for an invalid label."""
-    class_ = class_numbers(label)
-    valid = jnp.where((class_ >= 0) & (class_ < classes), class_, 0)
-    return jnp.concatenate([valid.astype(sampled.dtype)[:, None], sampled], axis=1)
+    class_, _ = valid_classes(label, classes)
+    return jnp.concatenate([class_.astype(sampled.dtype)[:, None], sampled], axis=1)
 
 
 def _loss(of_logits: LossOfLogits, remove_hits: bool) -> Callable[..., jax.Array]:
@@ -95,8 +94,7 @@ def _loss(of_logits: LossOfLogits, remove_hits: bool) -> Callable[..., jax.Array
         target = (jnp.arange(1 + samples) == 0).astype(logits.dtype)
         losses, slope = of_logits(logits, target)
         slope = slope.astype(x.dtype)
-        class_ = class_numbers(label)
-        valid = (class_ >= 0) & (class_ < classes)
+        _, valid = valid_classes(label, classes)
 
         def backward(dy: jax.Array) -> Gradients:
             # z = x · w[id] + b[id], so dx = Σ dz · w[id], dw[id] += dz · x and

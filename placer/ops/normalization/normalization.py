@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Any
@@ -54,28 +54,6 @@ _GROUP = _operands("float, [batch, …, channels]", "[channels]", "scale", "bias
 _INITS = {"scale": "ones", "bias": "zeros"}
 
 
-def _check(
-    kind: str,
-    operands: Sequence[Operand],
-    types: Types,
-    shape: Sequence[int],
-    attrs: Attrs,
-) -> None:
-    """Raise OpError unless the parameters have x's dtype and that shape."""
-    if not 0 < attrs["epsilon"] < inf:
-        raise OpError(
-            f"{kind} needs a finite epsilon above 0, not {attrs['epsilon']:g}",
-            attr="epsilon",
-        )
-    for index, type_ in enumerate(types[1:], 1):
-        if type_.shape != tuple(shape):
-            name = operands[index].name
-            raise OpError(
-                f"{kind} needs '{name}' {list(shape)} for 'x' {types[0]}, it is {type_}",
-                operand=index,
-            )
-
-
 def _statistic(x: TensorType, shape: Shape) -> TensorType:
     """Return the type of a mean or an inverse deviation, float32 for half floats."""
     half = x.dtype in ("float16", "bfloat16")
@@ -124,7 +102,19 @@ def _declare(
     """
 
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        _check(kind, operands, types, shapes(types, attrs)[1], attrs)
+        shape = shapes(types, attrs)[1]
+        if not 0 < attrs["epsilon"] < inf:
+            raise OpError(
+                f"{kind} needs a finite epsilon above 0, not {attrs['epsilon']:g}",
+                attr="epsilon",
+            )
+        for index, type_ in enumerate(types[1:], 1):
+            if type_.shape != shape:
+                raise OpError(
+                    f"{kind} needs '{operands[index].name}' {list(shape)} for 'x'"
+                    f" {types[0]}, it is {type_}",
+                    operand=index,
+                )
         return (types[0],)
 
     def parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:

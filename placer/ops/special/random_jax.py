@@ -25,14 +25,19 @@ def drop(
     )
 
 
+def row_keys(position: jax.Array, stream: int) -> tuple[jax.Array, jax.Array]:
+    """Return two random words for each row, derived from its position in a stream."""
+    word = jnp.uint32(stream & 0xFFFFFFFF), jnp.uint32(stream >> 32)
+    return threefry2x32(word, (position[:, 0], position[:, 1]))
+
+
 def random_bits(position: jax.Array, stream: int, count: int) -> jax.Array:
     """Return `count` random words for each row: uint32, [rows, count].
 
     They depend only on the stream and on `position`, uint32[rows, 2]: the step and the
     row's index in the global batch.
     """
-    word = jnp.uint32(stream & 0xFFFFFFFF), jnp.uint32(stream >> 32)
-    first, second = threefry2x32(word, (position[:, 0], position[:, 1]))
+    first, second = row_keys(position, stream)
     pairs = jnp.arange((count + 1) // 2, dtype=jnp.uint32)[None, :]
     key = first[:, None], second[:, None]
     words = jnp.stack(threefry2x32(key, (jnp.zeros_like(pairs), pairs)), axis=-1)
