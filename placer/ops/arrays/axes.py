@@ -130,5 +130,3 @@ EXPAND_DIMS = Declaration(
     ),
     example="{name: column, op: expand_dims, in: label, axis: -1}",
 )
-
-DECLARATIONS = (TRANSPOSE, SQUEEZE, EXPAND_DIMS)

@@ -178,5 +178,3 @@ ONE_HOT = Declaration(
     cases=(Case(("int32[batch]",), {"classes": 10}),),
     example="{name: target, op: one_hot, in: label, classes: 10}",
 )
-
-DECLARATIONS = (GATHER, TAKE_ALONG_AXIS, ONE_HOT)

@@ -86,5 +86,3 @@ def _declare_arg(kind: str, adjective: str) -> Declaration:
 
 ARGMAX = _declare_arg("argmax", "largest")
 ARGMIN = _declare_arg("argmin", "smallest")
-
-DECLARATIONS = (TOP_K, ARGMAX, ARGMIN)

@@ -132,5 +132,3 @@ def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
 
 REDUCE_MAX = _declare_extremum("reduce_max", "largest", "max")
 REDUCE_MIN = _declare_extremum("reduce_min", "smallest", "min")
-
-DECLARATIONS = (REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN)

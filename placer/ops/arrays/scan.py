@@ -40,5 +40,3 @@ CUMSUM = Declaration(
     cases=cases_with(("float32[batch, 20]",), {}, {"axis": 0}),
     example="{name: survival, op: cumsum, in: hazard}",
 )
-
-DECLARATIONS = (CUMSUM,)

@@ -102,42 +102,6 @@ RESHAPE = Declaration(
 )
 
 
-def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    first = types[0]
-    axis = normalize_axis("concat", attrs["axis"], first.rank)
-    total = 0
-    for index, type_ in enumerate(types):
-        same = without(type_.shape, axis) == without(first.shape, axis)
-        if type_.rank != first.rank or not same:
-            raise OpError(
-                f"concat needs operands that differ at axis {axis} only,"
-                f" 'xs[0]' is {first}, 'xs[{index}]' is {type_}",
-                operand=index,
-            )
-        size = type_.shape[axis]
-        if size == BATCH:
-            raise OpError(
-                f"concat cannot join along the batch, axis {axis} of 'xs[{index}]'"
-                f" {type_}",
-                attr="axis",
-            )
-        total += int(size)
-    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
-    return (TensorType(first.dtype, shape),)
-
-
-CONCAT = Declaration(
-    "concat",
-    "Concatenates values along an axis, which cannot be the batch.",
-    _CONCAT,
-    _infer_concat,
-    attrs=(Attr("axis", int, "the axis to concatenate along", default=-1),),
-    linear=lambda types, attrs: (tuple(range(len(types))),),
-    formula="out = xs[0], xs[1], … along axis",
-    cases=(Case(("float32[batch, 8]", "float32[batch, 3]")),),
-    example="{name: features, op: concat, in: [user, item]}",
-)
-
 _FLATTEN = (Operand("x", "any dtype, at least one dimension"),)
 
 
@@ -179,6 +143,43 @@ FLATTEN = Declaration(
         Case(("float32[batch]",)),
     ),
     example="{name: features, op: flatten, in: image}",
+)
+
+
+def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    first = types[0]
+    axis = normalize_axis("concat", attrs["axis"], first.rank)
+    total = 0
+    for index, type_ in enumerate(types):
+        same = without(type_.shape, axis) == without(first.shape, axis)
+        if type_.rank != first.rank or not same:
+            raise OpError(
+                f"concat needs operands that differ at axis {axis} only,"
+                f" 'xs[0]' is {first}, 'xs[{index}]' is {type_}",
+                operand=index,
+            )
+        size = type_.shape[axis]
+        if size == BATCH:
+            raise OpError(
+                f"concat cannot join along the batch, axis {axis} of 'xs[{index}]'"
+                f" {type_}",
+                attr="axis",
+            )
+        total += int(size)
+    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
+    return (TensorType(first.dtype, shape),)
+
+
+CONCAT = Declaration(
+    "concat",
+    "Concatenates values along an axis, which cannot be the batch.",
+    _CONCAT,
+    _infer_concat,
+    attrs=(Attr("axis", int, "the axis to concatenate along", default=-1),),
+    linear=lambda types, attrs: (tuple(range(len(types))),),
+    formula="out = xs[0], xs[1], … along axis",
+    cases=(Case(("float32[batch, 8]", "float32[batch, 3]")),),
+    example="{name: features, op: concat, in: [user, item]}",
 )
 
 _TILE = (Operand("x", "any dtype and shape"),)
@@ -229,5 +230,3 @@ TILE = Declaration(
     cases=(Case(("float32[batch, 1, 8]",), {"repeats": [1, 20, 1]}),),
     example="{name: queries, op: tile, in: query, repeats: [1, 20, 1]}",
 )
-
-DECLARATIONS = (RESHAPE, FLATTEN, CONCAT, TILE)

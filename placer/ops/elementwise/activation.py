@@ -113,25 +113,6 @@ ELU = _declare(
     attrs=(Attr("alpha", float, "the negated limit for x → -∞", default=1.0),),
     source="Clevert, Unterthiner and Hochreiter (2016)",
 )
-SILU = _declare(
-    "silu",
-    "The sigmoid linear unit, also called swish: x times its logistic function.",
-    formula="out = x · sigmoid(x); dx = dy · s · (1 + x · (1 - s)), s = sigmoid(x)",
-    source="Hendrycks and Gimpel (2016); Elfwing, Uchibe and Doya (2018)",
-)
-SOFTPLUS = _declare(
-    "softplus",
-    "A smooth approximation of relu, computed without overflow.",
-    formula="out = log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); dx = dy · sigmoid(x)",
-)
-TANH = _declare(
-    "tanh", "The hyperbolic tangent of x.", formula="out = tanh x; dx = dy · (1 - out²)"
-)
-SIGMOID = _declare(
-    "sigmoid",
-    "The logistic function of x, with values in [0, 1].",
-    formula="out = 1 / (1 + exp(-x)); dx = dy · out · (1 - out)",
-)
 
 _APPROXIMATE_FORWARD, _APPROXIMATE_BACKWARD = 6, 15
 
@@ -166,6 +147,25 @@ GELU = _declare(
     cases=cases_with(("float32[batch, 8]",), {}, {"approximate": True}),
     flops=_gelu_flops,
     grad_flops=_gelu_grad_flops,
+)
+SILU = _declare(
+    "silu",
+    "The sigmoid linear unit, also called swish: x times its logistic function.",
+    formula="out = x · sigmoid(x); dx = dy · s · (1 + x · (1 - s)), s = sigmoid(x)",
+    source="Hendrycks and Gimpel (2016); Elfwing, Uchibe and Doya (2018)",
+)
+SOFTPLUS = _declare(
+    "softplus",
+    "A smooth approximation of relu, computed without overflow.",
+    formula="out = log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); dx = dy · sigmoid(x)",
+)
+TANH = _declare(
+    "tanh", "The hyperbolic tangent of x.", formula="out = tanh x; dx = dy · (1 - out²)"
+)
+SIGMOID = _declare(
+    "sigmoid",
+    "The logistic function of x, with values in [0, 1].",
+    formula="out = 1 / (1 + exp(-x)); dx = dy · out · (1 - out)",
 )
 
 
@@ -208,17 +208,4 @@ LOG_SOFTMAX = _declare(
     ),
     example="{name: log_probabilities, op: log_softmax, in: logits}",
     **_along_axis,
-)
-
-DECLARATIONS = (
-    RELU,
-    LEAKY_RELU,
-    ELU,
-    GELU,
-    SILU,
-    SOFTPLUS,
-    TANH,
-    SIGMOID,
-    SOFTMAX,
-    LOG_SOFTMAX,
 )

@@ -94,5 +94,3 @@ ABS = declare_unary(
     example="{name: distance, op: abs, in: error}",
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
 )
-
-DECLARATIONS = (ADD, SUB, MUL, DIV, SCALE, NEGATIVE, ABS)

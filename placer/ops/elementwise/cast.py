@@ -66,5 +66,3 @@ CAST = Declaration(
     ),
     example="{name: weight, op: cast, in: mask, dtype: float32}",
 )
-
-DECLARATIONS = (CAST,)

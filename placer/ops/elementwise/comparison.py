@@ -168,5 +168,3 @@ CLIP = Declaration(
     cases=cases_with(("float32[batch, 8]",), {"min": -1.0, "max": 1.0}, {"max": 6.0}),
     example="{name: bounded, op: clip, in: x, min: -1.0, max: 1.0}",
 )
-
-DECLARATIONS = (GREATER, LESS, EQUAL, WHERE, MAXIMUM, MINIMUM, CLIP)

@@ -85,5 +85,3 @@ LOG = declare_unary(
     example="{name: log_price, op: log, in: price}",
     saves=lambda types, attrs: (0,),
 )
-
-DECLARATIONS = (SQUARE, SQRT, POW, EXP, LOG)

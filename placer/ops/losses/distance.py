@@ -171,5 +171,3 @@ COSINE_SIMILARITY = Declaration(
     cases=cases_with(("float32[batch, 64]", "float32[batch, 64]"), {}, {"axis": 0}),
     example="{name: similarity, op: cosine_similarity, in: [query, document]}",
 )
-
-DECLARATIONS = (MEAN_SQUARED_ERROR, L1_LOSS, HUBER, KL_DIV, COSINE_SIMILARITY)

@@ -248,5 +248,3 @@ HINGE = declare_loss(
     cases=(Case(("float32[batch]", "int32[batch]")),),
     example="{name: loss, op: hinge, in: [score, label]}",
 )
-
-DECLARATIONS = (SOFTMAX_CROSS_ENTROPY, SIGMOID_CROSS_ENTROPY, HINGE)

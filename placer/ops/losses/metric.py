@@ -278,15 +278,3 @@ MEAN = _metric(
     cases=(Case(("float32[batch, 8]",)),),
     example="{name: activity, op: mean, in: h1}",
 )
-
-DECLARATIONS = (
-    ACCURACY,
-    TOP_K_ACCURACY,
-    PRECISION,
-    RECALL,
-    F1,
-    AUC,
-    MEAN_ABSOLUTE_ERROR,
-    ROOT_MEAN_SQUARED_ERROR,
-    MEAN,
-)

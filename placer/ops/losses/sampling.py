@@ -183,5 +183,3 @@ SAMPLED_SOFTMAX_LOSS = _declare(
     "Jean et al. (2015); defaults of TensorFlow's sampled_softmax_loss",
     True,
 )
-
-DECLARATIONS = (SAMPLE_CLASSES, NCE_LOSS, SAMPLED_SOFTMAX_LOSS)

@@ -133,5 +133,3 @@ MOVING_AVERAGE = Declaration(
     cases=(Case(("float32[64]", "float32[64]"), {"momentum": 0.99}),),
     example="%m.new = moving_average(%m, %bn.mean) {momentum = 0.99}",
 )
-
-DECLARATIONS = (VARIANCE, NORMALIZE, REPLICA_NORM, MOVING_AVERAGE)

@@ -228,5 +228,3 @@ GROUP_NORM = _declare(
     ),
     example="{name: n1, op: group_norm, in: c1, groups: 8}",
 )
-
-DECLARATIONS = (LAYER_NORM, RMS_NORM, GROUP_NORM)

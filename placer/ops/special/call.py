@@ -134,5 +134,3 @@ CALL = Declaration(
     example="{name: y, op: call, fn: blocks:ffn, in: x, batch: rows,"
     ' params: {w: {shape: [8, 8], init: xavier_uniform}}, out: [y: "float32[batch, 8]"]}',
 )
-
-DECLARATIONS = (CALL,)

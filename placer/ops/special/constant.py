@@ -48,5 +48,3 @@ CONSTANT = Declaration(
     cases=(Case((), {"value": 1.0}),),
     example="{name: half, op: constant, value: 0.5}",
 )
-
-DECLARATIONS = (CONSTANT,)

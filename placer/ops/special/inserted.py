@@ -161,6 +161,23 @@ TRUST_RATIO = _inserted(
     example="%w.ratio = trust_ratio(%w.square, %w.direction.square)",
 )
 
+IF_TRAINING = Declaration(
+    "if_training",
+    "Selects one value in training and another in an evaluation. The passes `train`"
+    " and `evaluate` replace the op by one of its operands, so no node program"
+    " contains it.",
+    (
+        Operand("training", "any type: the result in training"),
+        Operand("evaluation", "the same type: the result in an evaluation"),
+    ),
+    partial(infer_one_type, "if_training", ("training", "evaluation")),
+    constant_operands=(1,),
+    inserted=True,
+    cases=(Case(("float32[batch, 8]", "float32[batch, 8]")),),
+    example="%d = if_training(%d.dropped, %x)",
+)
+
+
 _HOLD = (
     Operand("x", "any type"),
     Operand("after", "any type: the value that x waits for", optional=True),
@@ -176,22 +193,6 @@ HOLD = _inserted(
     source="jax.lax.optimization_barrier, as in jax.checkpoint",
     cases=(Case(("float32[batch, 8]", "float32[batch, 4]")),),
     example="%x.again = hold(%x, %y.grad)",
-)
-
-IF_TRAINING = Declaration(
-    "if_training",
-    "Selects one value in training and another in an evaluation. The passes `train`"
-    " and `evaluate` replace the op by one of its operands, so no node program"
-    " contains it.",
-    (
-        Operand("training", "any type: the result in training"),
-        Operand("evaluation", "the same type: the result in an evaluation"),
-    ),
-    partial(infer_one_type, "if_training", ("training", "evaluation")),
-    constant_operands=(1,),
-    inserted=True,
-    cases=(Case(("float32[batch, 8]", "float32[batch, 8]")),),
-    example="%d = if_training(%d.dropped, %x)",
 )
 
 
@@ -238,17 +239,4 @@ PAD_ROWS = _part(
     takes_count=lambda types, attrs: True,
     formula="out[low:high] = x, 0 elsewhere",
     example="%h.part = pad_rows(%h) {own = [0], parts = 2}",
-)
-
-
-DECLARATIONS = (
-    ACCUMULATE,
-    SUM_OF_SQUARES,
-    CLIP_SCALE,
-    CLIP_VALUE,
-    TRUST_RATIO,
-    IF_TRAINING,
-    HOLD,
-    SPLIT_ROWS,
-    PAD_ROWS,
 )
