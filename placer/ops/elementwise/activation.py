@@ -11,6 +11,7 @@ from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.elementwise.broadcasting import UNARY
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -44,8 +45,6 @@ _MASKED = frozenset({"relu", "leaky_relu"})
 _FROM_OPERAND = frozenset({"elu", "gelu", "silu", "softplus"})
 """Activations whose derivative is computed from x; others use the result."""
 
-_OPERANDS = (Operand("x", "float, any shape", dtype="float"),)
-
 
 BIAS = Attr("bias", bool, "whether to add a `b`", default=True, for_parameters=True)
 """The attribute of a layer with the parameters `w` and `b`."""
@@ -78,7 +77,7 @@ def _declare(kind: str, doc: str, **fields: Any) -> Declaration:
     """Declare an activation. `fields` replace what the tables above say of it."""
     from_operand = kind in _FROM_OPERAND
     default = {
-        "operands": _OPERANDS,
+        "operands": UNARY,
         "flops": flops_per_element(FORWARD_FLOPS[kind]),
         "grad_flops": grad_flops_per_element(BACKWARD_FLOPS[kind]),
         "saves": lambda types, attrs: (0,) if from_operand else (),
@@ -114,17 +113,17 @@ ELU = _declare(
     source="Clevert, Unterthiner and Hochreiter (2016)",
 )
 
-_APPROXIMATE_FORWARD, _APPROXIMATE_BACKWARD = 6, 15
+_APPROXIMATE_FLOPS = (6, 15)
 
 
 def _gelu_flops(types: Types, attrs: Attrs) -> int:
-    each = _APPROXIMATE_FORWARD if attrs["approximate"] else FORWARD_FLOPS["gelu"]
-    return each * types[0].numel()
+    forward, _ = _APPROXIMATE_FLOPS if attrs["approximate"] else _FLOPS["gelu"]
+    return forward * types[0].numel()
 
 
 def _gelu_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    each = _APPROXIMATE_BACKWARD if attrs["approximate"] else BACKWARD_FLOPS["gelu"]
-    return each * types[0].numel() * len(wrt)
+    _, backward = _APPROXIMATE_FLOPS if attrs["approximate"] else _FLOPS["gelu"]
+    return backward * types[0].numel() * len(wrt)
 
 
 GELU = _declare(

@@ -29,18 +29,14 @@ def check_classes(kind: str, types: Types) -> None:
         )
     if label.shape != logits.shape[:-1]:
         expected = TensorType(label.dtype, logits.shape[:-1])
+        shape = ", ".join(map(str, expected.shape))
+        has_one_more = label.shape == (*expected.shape, 1)
         raise OpError(
             f"{kind} needs one label for each row of logits: 'logits' is {logits},"
             f" so 'label' must be {expected}, it is {label}",
             operand=1,
-            hint=_reshape_hint(label, expected),
+            hint=f"reshape the label to [{shape}]" if has_one_more else None,
         )
-
-
-def _reshape_hint(label: TensorType, expected: TensorType) -> str | None:
-    if label.shape == (*expected.shape, 1):
-        return f"reshape the label to [{', '.join(map(str, expected.shape))}]"
-    return None
 
 
 def check_same_shape(kind: str, names: tuple[str, str], types: Types) -> None:

@@ -12,7 +12,7 @@ from placer.ops.common.checks import normalize_axis
 from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
 from placer.ops.operand import Operand, Types, check_arity, check_layer
-from placer.types import BATCH, Dim, TensorType
+from placer.types import BATCH, HALF_FLOATS, Dim, TensorType
 
 Shape = tuple[Dim, ...]
 
@@ -52,12 +52,6 @@ _GROUP = _operands("float, [batch, …, channels]", "[channels]", "scale", "bias
 
 
 _INITS = {"scale": "ones", "bias": "zeros"}
-
-
-def _statistic(x: TensorType, shape: Shape) -> TensorType:
-    """Return the type of a mean or an inverse deviation, float32 for half floats."""
-    half = x.dtype in ("float16", "bfloat16")
-    return TensorType("float32" if half else x.dtype, shape)
 
 
 def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
@@ -117,6 +111,11 @@ def _declare(
                 )
         return (types[0],)
 
+    def residuals(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+        # The statistics of half floats are computed and saved in float32
+        dtype = types[0].dtype if types[0].dtype not in HALF_FLOATS else "float32"
+        return (TensorType(dtype, shapes(types, attrs)[0]),) * statistics
+
     def parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
         check_arity(kind, operands, types)
         check_layer(kind, operands, types)
@@ -136,9 +135,7 @@ def _declare(
         grad_flops=grad_flops_per_element(*grad),
         linear=_linear,
         saves=lambda types, attrs: (0, 1) if len(types) > 1 else (0,),
-        residuals=lambda types, attrs: (
-            (_statistic(types[0], shapes(types, attrs)[0]),) * statistics
-        ),
+        residuals=residuals,
         parameters=parameters,
         **fields,
     )
