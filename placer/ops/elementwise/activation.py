@@ -156,7 +156,8 @@ SILU = _declare(
 SOFTPLUS = _declare(
     "softplus",
     "A smooth approximation of relu, computed without overflow.",
-    formula="out = log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); dx = dy · sigmoid(x)",
+    formula="out = log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|));"
+    " dx = dy · sigmoid(x)",
 )
 TANH = _declare(
     "tanh", "The hyperbolic tangent of x.", formula="out = tanh x; dx = dy · (1 - out²)"

@@ -118,8 +118,8 @@ def _order(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 def _declare_extremum(kind: str, word: str, symbol: str, example: str) -> Declaration:
     return declare_binary(
         kind,
-        f"The elementwise {kind} of two values, with broadcasting; NaN if one is NaN. If"
-        " they are equal, each gets half of the gradient, as in JAX and PyTorch.",
+        f"The elementwise {kind} of two values, with broadcasting; NaN if one is NaN."
+        " If they are equal, each gets half of the gradient, as in JAX and PyTorch.",
         grad_flops=grad_flops(2, 2),
         residuals=_order,
         formula=f"out = {word}(a, b); da = dy where a {symbol} b, dy / 2 where a = b,"

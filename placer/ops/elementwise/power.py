@@ -36,9 +36,8 @@ SQRT = declare_unary(
 
 
 def _infer_pow(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_attr(
-        "pow", attrs, "exponent", isfinite(attrs["exponent"]), "a finite exponent"
-    )
+    finite = isfinite(attrs["exponent"])
+    check_attr("pow", attrs, "exponent", finite, "a finite exponent")
     return (types[0],)
 
 

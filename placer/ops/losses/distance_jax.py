@@ -67,7 +67,8 @@ def kl_div(log_prediction: jax.Array, target: jax.Array) -> WithBackward:
     terms = jnp.where(nonzero, target * (log_target - log_prediction), 0)
 
     def backward(dy: jax.Array) -> Pair:
-        # dlog_prediction = -target · dy; dtarget = (log target + 1 - log_prediction) · dy
+        # dlog_prediction = -target · dy;
+        # dtarget = (log target + 1 - log_prediction) · dy
         nonzero = target != 0
         d_entropy = jnp.where(nonzero, jnp.log(jnp.where(nonzero, target, 1)) + 1, 0)
         dy = dy[..., None]
@@ -92,8 +93,8 @@ def cosine_similarity(
     cosine = jnp.sum(u * v, axis=axis)
 
     def backward(dy: jax.Array) -> Pair:
-        # cos = Σ u · v with u = a / |a|, so da = dy · (v - cos · u) / |a|. If the length
-        # is replaced by the minimum, it is constant, and da = dy · v / minimum.
+        # cos = Σ u · v with u = a / |a|, so da = dy · (v - cos · u) / |a|. If the
+        # length is replaced by the minimum, it is constant, and da = dy · v / minimum.
         length_a, length_b, along, dy = (
             jnp.expand_dims(x, axis) for x in (*lengths, cosine, dy)
         )
