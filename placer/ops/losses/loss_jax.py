@@ -49,6 +49,7 @@ def make_loss(losses: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         n = each.size if count is None else count * prod(each.shape[1:])
         return divide(total, n).astype(each.dtype)
 
+    # What inspect.signature returns for the op: the operands and all attributes
     own, added = signature(losses), signature(loss).parameters
     parameters = [*own.parameters.values(), added["reduce"], added["count"]]
     vars(loss)["__signature__"] = own.replace(parameters=parameters)
