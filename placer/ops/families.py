@@ -59,4 +59,4 @@ FAMILIES = (
     constant,
     inserted,
 )
-"""The modules that declare ops, each with a tuple `DECLARATIONS`."""
+"""The modules that declare ops; each `Declaration` among their names is an op."""

@@ -6,16 +6,18 @@ from placer.errors import OpError, did_you_mean
 from placer.ops.declaration import Declaration
 from placer.ops.families import FAMILIES
 
-DECLARATIONS: dict[str, Declaration] = {
+DECLARATIONS = {
     declaration.kind: declaration
     for family in FAMILIES
-    for declaration in family.DECLARATIONS
+    for declaration in vars(family).values()
+    if isinstance(declaration, Declaration)
 }
 
 FAMILY_OF = {
     declaration.kind: family.__name__
     for family in FAMILIES
-    for declaration in family.DECLARATIONS
+    for declaration in vars(family).values()
+    if isinstance(declaration, Declaration)
 }
 """The name of the module that declares each kind."""
 

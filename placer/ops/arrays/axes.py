@@ -92,18 +92,12 @@ SQUEEZE = Declaration(
 )
 
 
-def _new_axes(x: TensorType, attrs: Attrs) -> tuple[int, ...]:
-    """Return the axes of the result that are new, in order."""
-    axis = attrs["axis"]
-    rank = x.rank + (1 if isinstance(axis, int) else len(axis))
-    return normalize_axes("expand_dims", attrs, rank, "result")
-
-
 def _infer_expand(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    (x,) = types
+    (x,), axis = types, attrs["axis"]
+    rank = x.rank + (1 if isinstance(axis, int) else len(axis))
     shape: list[Dim] = list(x.shape)
-    for axis in _new_axes(x, attrs):
-        shape.insert(axis, 1)
+    for new in normalize_axes("expand_dims", attrs, rank, "result"):
+        shape.insert(new, 1)
     return (TensorType(x.dtype, tuple(shape)),)
 
 
@@ -136,5 +130,3 @@ EXPAND_DIMS = Declaration(
     ),
     example="{name: column, op: expand_dims, in: label, axis: -1}",
 )
-
-DECLARATIONS = (TRANSPOSE, SQUEEZE, EXPAND_DIMS)

@@ -83,8 +83,8 @@ def _infer_gather(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 def _rows_gather(types: Types, attrs: Attrs) -> BatchRule:
     x, indices = types
-    first = normalize_axis("gather", attrs["axis"], x.rank) == 0
-    if first:  # the result's rows are those of the indices, unless x has rows, too
+    if normalize_axis("gather", attrs["axis"], x.rank) == 0:
+        # the result's rows are those of the indices, unless x has rows, too
         return "whole" if x.has_rows else "rows"
     return "whole" if indices.has_rows else "rows"
 
@@ -178,5 +178,3 @@ ONE_HOT = Declaration(
     cases=(Case(("int32[batch]",), {"classes": 10}),),
     example="{name: target, op: one_hot, in: label, classes: 10}",
 )
-
-DECLARATIONS = (GATHER, TAKE_ALONG_AXIS, ONE_HOT)

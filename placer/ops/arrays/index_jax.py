@@ -8,18 +8,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.common.precision_jax import scatter_add
 
 Place = tuple[Any, ...]
 """An index of an array, as it is written in brackets."""
 
 
-Selection = Callable[[int, Sequence[int], jax.Array], Place]
-
-
-def gather(x: jax.Array, indices: jax.Array, *, axis: int = 0) -> jax.Array:
-    return _select(_index_axis, axis % x.ndim, x.shape, x, indices)
+@with_gradient
+def gather(x: jax.Array, indices: jax.Array, *, axis: int = 0) -> WithBackward:
+    return _select(_index_axis, axis % x.ndim, x, indices)
 
 
 def _index_axis(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
@@ -31,8 +29,11 @@ def _nonnegative(indices: jax.Array, size: int) -> jax.Array:
     return jnp.where(indices < 0, size, indices)
 
 
-def take_along_axis(x: jax.Array, indices: jax.Array, *, axis: int = -1) -> jax.Array:
-    return _select(index_along, axis % x.ndim, x.shape, x, indices)
+@with_gradient
+def take_along_axis(
+    x: jax.Array, indices: jax.Array, *, axis: int = -1
+) -> WithBackward:
+    return _select(index_along, axis % x.ndim, x, indices)
 
 
 def index_along(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
@@ -42,19 +43,16 @@ def index_along(axis: int, shape: Sequence[int], indices: jax.Array) -> Place:
     return tuple(place)
 
 
-def _select_forward(
-    at: Selection, axis: int, shape: Sequence[int], x: jax.Array, indices: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    return x.at[at(axis, shape, indices)].get(mode="fill"), indices
-
-
-def _select_backward(
-    at: Selection, axis: int, shape: Sequence[int], indices: jax.Array, dy: jax.Array
-) -> tuple[jax.Array, None]:
-    return scatter_gradient(shape, at(axis, shape, indices), dy), None
-
-
-_select = differentiable(_select_forward, _select_backward, static=3)
+def _select(
+    at: Callable[[int, Sequence[int], jax.Array], Place],
+    axis: int,
+    x: jax.Array,
+    indices: jax.Array,
+) -> WithBackward:
+    return (
+        x.at[at(axis, x.shape, indices)].get(mode="fill"),
+        lambda dy: (scatter_gradient(x.shape, at(axis, x.shape, indices), dy), None),
+    )
 
 
 def scatter_gradient(shape: Sequence[int], place: Place, dy: jax.Array) -> jax.Array:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from placer.errors import OpError
+from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.operand import Operand, Types
@@ -51,18 +52,15 @@ _ATTRS = (
 )
 
 
-def _infer_arg(kind: str) -> Callable[[Types, Attrs], tuple[TensorType, ...]]:
-    def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        (x,) = types
-        axis = normalize_axis(kind, attrs["axis"], x.rank)
-        if x.shape[axis] == 0:
-            raise OpError(
-                f"{kind} finds no element along axis {axis} of 'x' {x}", attr="axis"
-            )
-        kept = (1,) if attrs["keepdims"] else ()
-        return (TensorType("int32", (*x.shape[:axis], *kept, *x.shape[axis + 1 :])),)
-
-    return infer
+def _infer_arg(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    (x,) = types
+    axis = normalize_axis(kind, attrs["axis"], x.rank)
+    if x.shape[axis] == 0:
+        raise OpError(
+            f"{kind} finds no element along axis {axis} of 'x' {x}", attr="axis"
+        )
+    kept = (1,) if attrs["keepdims"] else ()
+    return (TensorType("int32", (*x.shape[:axis], *kept, *x.shape[axis + 1 :])),)
 
 
 def _declare_arg(kind: str, adjective: str) -> Declaration:
@@ -71,22 +69,17 @@ def _declare_arg(kind: str, adjective: str) -> Declaration:
         f"The index of the {adjective} element along an axis, int32. Of equal elements"
         " the first is chosen, and NaN before any number. It has no gradient.",
         _OPERANDS,
-        _infer_arg(kind),
+        partial(_infer_arg, kind),
         rule_along_axis,
         lambda types, attrs: types[0].numel(),
         attrs=_ATTRS,
         differentiable=False,
         formula=f"out = {kind} x",
         source=f"numpy.{kind}",
-        cases=(
-            Case(("float32[batch, 10]",)),
-            Case(("float32[batch, 10]",), {"axis": 0}),
-        ),
+        cases=cases_with(("float32[batch, 10]",), {}, {"axis": 0}),
         example=f"{{name: found, op: {kind}, in: logits}}",
     )
 
 
 ARGMAX = _declare_arg("argmax", "largest")
 ARGMIN = _declare_arg("argmin", "smallest")
-
-DECLARATIONS = (TOP_K, ARGMAX, ARGMIN)

@@ -6,30 +6,20 @@ import jax
 import jax.numpy as jnp
 
 from placer.ops.arrays.index_jax import index_along, scatter_gradient
-from placer.ops.common.gradient_jax import differentiable
+from placer.ops.common.gradient_jax import Backward, with_gradient
 
 Pair = tuple[jax.Array, jax.Array]
 
 
-def top_k(x: jax.Array, *, k: int) -> Pair:
-    return _top_k(k, x.shape, x)
-
-
-def _top_k_forward(
-    k: int, shape: tuple[int, ...], x: jax.Array
-) -> tuple[Pair, jax.Array]:
+@with_gradient
+def top_k(x: jax.Array, *, k: int) -> tuple[Pair, Backward]:
     values, indices = jax.lax.top_k(x, k)
-    return (values, indices), indices
 
+    def backward(dys: Pair) -> jax.Array:
+        place = index_along(x.ndim - 1, x.shape, indices)
+        return scatter_gradient(x.shape, place, dys[0])
 
-def _top_k_backward(
-    k: int, shape: tuple[int, ...], indices: jax.Array, dys: Pair
-) -> tuple[jax.Array]:
-    place = index_along(len(shape) - 1, shape, indices)
-    return (scatter_gradient(shape, place, dys[0]),)
-
-
-_top_k = differentiable(_top_k_forward, _top_k_backward, static=2)
+    return (values, indices), backward
 
 
 def argmax(x: jax.Array, *, axis: int = -1, keepdims: bool = False) -> jax.Array:

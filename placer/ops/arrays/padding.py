@@ -107,5 +107,3 @@ PAD = Declaration(
     ),
     example="{name: framed, op: pad, in: image, paddings: [[0, 0], [2, 2], [2, 2]]}",
 )
-
-DECLARATIONS = (PAD,)

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import chain
 
 from placer.errors import OpError
+from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis
 from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
 from placer.ops.operand import Operand, Types
@@ -53,10 +54,8 @@ def _result_elements(types: Types, attrs: Attrs) -> int:
     return _infer("reduce", types, attrs)[0].numel()
 
 
-_CASES = (
-    Case(("float32[batch, 8]",)),
-    Case(("float32[batch, 8]",), {"axis": 1}),
-    Case(("float32[batch, 8]",), {"axis": 0, "keepdims": True}),
+_CASES = cases_with(
+    ("float32[batch, 8]",), {}, {"axis": 1}, {"axis": 0, "keepdims": True}
 )
 
 REDUCE_SUM = Declaration(
@@ -133,5 +132,3 @@ def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
 
 REDUCE_MAX = _declare_extremum("reduce_max", "largest", "max")
 REDUCE_MIN = _declare_extremum("reduce_min", "smallest", "min")
-
-DECLARATIONS = (REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.gradient_jax import differentiable
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.common.precision_jax import widen
 from placer.ops.elementwise.broadcasting_jax import divide
 
@@ -37,68 +37,60 @@ def reduce_mean(
     axes = _axes(axis, x.ndim)
     # Half floats are divided before rounding: the sum may be outside of their range.
     total = jnp.sum(widen(x), axis=axes, keepdims=keepdims)
-    if count is None:
-        mean = divide(total, prod(x.shape[a] for a in axes))
-    else:
-        mean = divide(total, count * prod(x.shape[a] for a in axes if a != 0))
-    return mean.astype(x.dtype)
+    rows = 1 if 0 not in axes else x.shape[0] if count is None else count
+    n = rows * prod(x.shape[a] for a in axes if a != 0)
+    return divide(total, n).astype(x.dtype)
 
 
-def reduce_max(x: jax.Array, *, axis: Axes = None, keepdims: bool = False) -> jax.Array:
-    return _extremum("max", _axes(axis, x.ndim), keepdims, x)
+Reduce = Callable[..., jax.Array]
 
 
-def reduce_min(x: jax.Array, *, axis: Axes = None, keepdims: bool = False) -> jax.Array:
-    return _extremum("min", _axes(axis, x.ndim), keepdims, x)
+def _extremum(reduce: Reduce, arg: Reduce) -> Callable[..., jax.Array]:
+    """Return the function of an op, from those of JAX for an extremum and its index."""
+
+    @with_gradient
+    def extremum(
+        x: jax.Array, *, axis: Axes = None, keepdims: bool = False
+    ) -> WithBackward:
+        axes = _axes(axis, x.ndim)
+        y = reduce(x, axis=axes, keepdims=keepdims)
+        kept = y if keepdims else jnp.expand_dims(y, axes)
+        mask = x == kept
+        # XLA may compute x twice, for the extremum and for the comparison, and round
+        # the two differently. Then no element equals the extremum, and the mask is
+        # computed by an argmax or argmin, which reads x only once.
+        has_extremum = jnp.any(mask, axis=axes, keepdims=True) | jnp.isnan(kept)
+        mask = jax.lax.cond(
+            jnp.all(has_extremum),
+            lambda x, mask, has_extremum: mask,
+            lambda x, mask, has_extremum: (
+                mask | (_first_mask(arg, axes, x) & ~has_extremum)
+            ),
+            *(x, mask, has_extremum),
+        )
+
+        def backward(dy: jax.Array) -> jax.Array:
+            # dx = dy / n where x = y, else 0, where n counts these elements
+            wide = widen(dy if keepdims else jnp.expand_dims(dy, axes))
+            count = jnp.sum(mask, axis=axes, keepdims=True, dtype=wide.dtype)
+            # If y is NaN no element equals it: the count is 0, and all of dx is NaN
+            share = (wide / count).astype(dy.dtype)
+            return jnp.where(mask, share, share * 0)
+
+        return y, backward
+
+    return extremum
 
 
-def _reduce(
-    which: str, axes: tuple[int, ...], keepdims: bool, x: jax.Array
-) -> jax.Array:
-    reduce = jnp.max if which == "max" else jnp.min
-    return reduce(x, axis=axes, keepdims=keepdims)
+reduce_max = _extremum(jnp.max, jnp.argmax)
+reduce_min = _extremum(jnp.min, jnp.argmin)
 
 
-def _extremum_forward(
-    which: str, axes: tuple[int, ...], keepdims: bool, x: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    y = _reduce(which, axes, True, x)
-    mask = x == y
-    # XLA may compute x twice, for the extremum and for the comparison, and round the
-    # two differently. Then no element equals the extremum, and the mask is computed by
-    # an argmax or argmin, which reads x only once.
-    has_extremum = jnp.any(mask, axis=axes, keepdims=True) | jnp.isnan(y)
-    mask = jax.lax.cond(
-        jnp.all(has_extremum),
-        lambda x, mask, has_extremum: mask,
-        lambda x, mask, has_extremum: (
-            mask | (_first_mask(which, axes, x) & ~has_extremum)
-        ),
-        *(x, mask, has_extremum),
-    )
-    return y if keepdims else jnp.squeeze(y, axes), mask
-
-
-def _first_mask(which: str, axes: tuple[int, ...], x: jax.Array) -> jax.Array:
+def _first_mask(arg: Reduce, axes: tuple[int, ...], x: jax.Array) -> jax.Array:
     """Return bool of x's shape: true at the first extremum along the axes."""
     order = (*(a for a in range(x.ndim) if a not in axes), *axes)
     permuted = x.transpose(order)
     outer = permuted.shape[: x.ndim - len(axes)]
     flat = permuted.reshape(*outer, prod(permuted.shape[len(outer) :]))
-    arg = jnp.argmax if which == "max" else jnp.argmin
     mask = jnp.arange(flat.shape[-1]) == arg(flat, axis=-1, keepdims=True)
     return mask.reshape(permuted.shape).transpose(np.argsort(order))
-
-
-def _extremum_backward(
-    which: str, axes: tuple[int, ...], keepdims: bool, mask: jax.Array, dy: jax.Array
-) -> tuple[jax.Array]:
-    # dx = dy / n where x = y, else 0, where n counts these elements
-    wide = widen(dy if keepdims else jnp.expand_dims(dy, axes))
-    count = jnp.sum(mask, axis=axes, keepdims=True, dtype=wide.dtype)
-    # If y is NaN no element equals it: the count is 0, and all of dx becomes NaN
-    share = (wide / count).astype(dy.dtype)
-    return (jnp.where(mask, share, share * 0),)
-
-
-_extremum = differentiable(_extremum_forward, _extremum_backward, 3, _reduce)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis, rule_along_axis
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -36,8 +37,6 @@ CUMSUM = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[0] + … + x[i]",
     source="numpy.cumsum; reverse and exclusive as in TensorFlow",
-    cases=(Case(("float32[batch, 20]",)), Case(("float32[batch, 20]",), {"axis": 0})),
+    cases=cases_with(("float32[batch, 20]",), {}, {"axis": 0}),
     example="{name: survival, op: cumsum, in: hazard}",
 )
-
-DECLARATIONS = (CUMSUM,)

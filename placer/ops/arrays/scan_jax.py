@@ -16,7 +16,7 @@ def cumsum(
 
 
 def _sums(axis: int, reverse: bool, exclusive: bool, x: jax.Array) -> jax.Array:
-    if exclusive and x.shape[axis]:
+    if exclusive:
         x = _shift(x, axis, reverse)
     if jnp.issubdtype(x.dtype, jnp.floating):
         return jax.lax.cumsum(widen(x), axis, reverse).astype(x.dtype)
@@ -28,12 +28,9 @@ def _shift(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
 
     An exclusive sum computed as the inclusive one minus its element would round twice.
     """
-    zero = jnp.zeros_like(jax.lax.slice_in_dim(x, 0, 1, axis=axis))
-    if reverse:
-        rest = jax.lax.slice_in_dim(x, 1, None, axis=axis)
-        return jnp.concatenate([rest, zero], axis)
-    rest = jax.lax.slice_in_dim(x, 0, -1, axis=axis)
-    return jnp.concatenate([zero, rest], axis)
+    edges = [(0, 0, 0)] * x.ndim
+    edges[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
+    return jax.lax.pad(x, jnp.zeros((), x.dtype), edges)
 
 
 # y[i] = Σ x[j] over j ≤ i, so dx[j] = Σ dy[i] over i ≥ j

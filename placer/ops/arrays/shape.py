@@ -33,31 +33,28 @@ def _infer_reshape(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     (x,) = types
     shape: list[Dim] = list(attrs["shape"])
     _check_dims(shape)
-    size, batches = _count_dims(x.shape)
-    new_size, new_batches = _count_dims(shape)
     text = f"[{', '.join(map(str, shape))}]"
-    if -1 not in shape:
-        if (size, batches) != (new_size, new_batches):
-            raise _error(f"cannot make {text} of {x}: the number of elements differs")
-        return (TensorType(x.dtype, tuple(shape)),)
-    if new_batches and not (x.has_rows and shape[0] == BATCH):
-        raise _error(
-            f"cannot tell -1 from batch in {text} for {x}", "write the dimension out"
-        )
-    match batches - new_batches:
-        case 0 if size and size % new_size == 0:
-            rest: Dim = size // new_size
-        case 1 if size == new_size:
-            rest = BATCH
-        case 1:
+    size, batches = _count_dims(x.shape)
+    if -1 in shape:
+        rest_size, rest_batches = _count_dims(shape)
+        if rest_batches and not (x.has_rows and shape[0] == BATCH):
             raise _error(
-                f"cannot make {text} of {x}: -1 would be the batch times"
-                f" {size}/{new_size}",
-                "keep batch a dimension of its own",
+                f"cannot tell -1 from batch in {text} for {x}",
+                "write the dimension out",
             )
-        case _:
-            raise _error(f"cannot make {text} of {x}: the number of elements differs")
-    return (TensorType(x.dtype, tuple(rest if d == -1 else d for d in shape)),)
+        rest: Dim = size // rest_size
+        if batches == rest_batches + 1:
+            rest = BATCH
+            if size != rest_size:
+                raise _error(
+                    f"cannot make {text} of {x}: -1 would be the batch times"
+                    f" {size}/{rest_size}",
+                    "keep batch a dimension of its own",
+                )
+        shape = [rest if d == -1 else d for d in shape]
+    if 0 in shape or _count_dims(shape) != (size, batches):
+        raise _error(f"cannot make {text} of {x}: the number of elements differs")
+    return (TensorType(x.dtype, tuple(shape)),)
 
 
 def _check_dims(shape: Sequence[Dim]) -> None:
@@ -73,12 +70,10 @@ def _check_dims(shape: Sequence[Dim]) -> None:
 
 def _rows_reshape(types: Types, attrs: Attrs) -> BatchRule:
     (x,), (out,) = types, _infer_reshape(types, attrs)
-    same = (
-        x.has_rows
-        and out.has_rows
-        and _count_dims(x.shape[1:]) == _count_dims(out.shape[1:])
-    )
-    return "rows" if same else "whole"
+    keeps_rows = x.has_rows and out.has_rows
+    if keeps_rows and _count_dims(x.shape[1:]) == _count_dims(out.shape[1:]):
+        return "rows"
+    return "whole"
 
 
 RESHAPE = Declaration(
@@ -106,42 +101,6 @@ RESHAPE = Declaration(
     example="{name: tiles, op: reshape, in: image, shape: [batch, 8, 8]}",
 )
 
-
-def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    first = types[0]
-    axis = normalize_axis("concat", attrs["axis"], first.rank)
-    total = 0
-    for index, type_ in enumerate(types):
-        same = without(type_.shape, axis) == without(first.shape, axis)
-        if type_.rank != first.rank or not same:
-            raise OpError(
-                f"concat needs operands that differ at axis {axis} only,"
-                f" 'xs[0]' is {first}, 'xs[{index}]' is {type_}",
-                operand=index,
-            )
-        size = type_.shape[axis]
-        if size == BATCH:
-            raise OpError(
-                f"concat cannot join along the batch, axis {axis} of 'xs[{index}]'"
-                f" {type_}",
-                attr="axis",
-            )
-        total += int(size)
-    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
-    return (TensorType(first.dtype, shape),)
-
-
-CONCAT = Declaration(
-    "concat",
-    "Concatenates values along an axis, which cannot be the batch.",
-    _CONCAT,
-    _infer_concat,
-    attrs=(Attr("axis", int, "the axis to concatenate along", default=-1),),
-    linear=lambda types, attrs: (tuple(range(len(types))),),
-    formula="out = xs[0], xs[1], … along axis",
-    cases=(Case(("float32[batch, 8]", "float32[batch, 3]")),),
-    example="{name: features, op: concat, in: [user, item]}",
-)
 
 _FLATTEN = (Operand("x", "any dtype, at least one dimension"),)
 
@@ -184,6 +143,43 @@ FLATTEN = Declaration(
         Case(("float32[batch]",)),
     ),
     example="{name: features, op: flatten, in: image}",
+)
+
+
+def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+    first = types[0]
+    axis = normalize_axis("concat", attrs["axis"], first.rank)
+    total = 0
+    for index, type_ in enumerate(types):
+        same = without(type_.shape, axis) == without(first.shape, axis)
+        if type_.rank != first.rank or not same:
+            raise OpError(
+                f"concat needs operands that differ at axis {axis} only,"
+                f" 'xs[0]' is {first}, 'xs[{index}]' is {type_}",
+                operand=index,
+            )
+        size = type_.shape[axis]
+        if size == BATCH:
+            raise OpError(
+                f"concat cannot join along the batch, axis {axis} of 'xs[{index}]'"
+                f" {type_}",
+                attr="axis",
+            )
+        total += int(size)
+    shape = (*first.shape[:axis], total, *first.shape[axis + 1 :])
+    return (TensorType(first.dtype, shape),)
+
+
+CONCAT = Declaration(
+    "concat",
+    "Concatenates values along an axis, which cannot be the batch.",
+    _CONCAT,
+    _infer_concat,
+    attrs=(Attr("axis", int, "the axis to concatenate along", default=-1),),
+    linear=lambda types, attrs: (tuple(range(len(types))),),
+    formula="out = xs[0], xs[1], … along axis",
+    cases=(Case(("float32[batch, 8]", "float32[batch, 3]")),),
+    example="{name: features, op: concat, in: [user, item]}",
 )
 
 _TILE = (Operand("x", "any dtype and shape"),)
@@ -234,5 +230,3 @@ TILE = Declaration(
     cases=(Case(("float32[batch, 1, 8]",), {"repeats": [1, 20, 1]}),),
     example="{name: queries, op: tile, in: query, repeats: [1, 20, 1]}",
 )
-
-DECLARATIONS = (RESHAPE, FLATTEN, CONCAT, TILE)

@@ -172,5 +172,3 @@ SLICE = Declaration(
     ),
     example="{name: crop, op: slice, in: image, axis: [1, 2], start: 2, stop: 30}",
 )
-
-DECLARATIONS = (SPLIT, SLICE)

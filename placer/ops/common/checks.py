@@ -9,7 +9,7 @@ from math import isfinite, prod
 from placer.errors import OpError
 from placer.ops.declaration import Attrs, BatchRule
 from placer.ops.operand import Types
-from placer.types import BATCH, FLOATS, ITEM_BYTES, Dim
+from placer.types import BATCH, FLOATS, ITEM_BYTES, Dim, TensorType
 
 _LARGEST_FINITE = {
     "float16": 65504.0,
@@ -40,6 +40,19 @@ def check_positive(kind: str, attrs: Attrs, name: str) -> None:
     """Raise OpError unless an attribute is finite and above 0."""
     valid = isfinite(attrs[name]) and attrs[name] > 0
     check_attr(kind, attrs, name, valid, f"a finite {name} above 0")
+
+
+def infer_one_type(
+    kind: str, names: tuple[str, str], types: Types, attrs: Attrs
+) -> tuple[TensorType, ...]:
+    """Return the type of two operands; raise OpError if they are not of one type."""
+    if types[1] != types[0]:
+        raise OpError(
+            f"{kind} needs operands of one type, '{names[0]}' is {types[0]},"
+            f" '{names[1]}' is {types[1]}",
+            operand=1,
+        )
+    return (types[0],)
 
 
 def normalize_axis(kind: str, axis: int, rank: int, of: str = "operand") -> int:

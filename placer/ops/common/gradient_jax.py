@@ -6,12 +6,35 @@ The first `static` arguments of a function are no arrays, and must be hashable.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import jax
 
 Result = TypeVar("Result")
 Elementwise = Callable[[jax.Array], jax.Array]
+Backward = Callable[..., Any]
+WithBackward = tuple[jax.Array, Backward]
+"""A result, and the function from its cotangent to the cotangents of the operands."""
+
+
+def with_gradient(
+    function: Callable[..., tuple[Result, Backward]],
+) -> Callable[..., Result]:
+    """Return the function of an op from one that also returns its backward.
+
+    `function(*operands, **attributes)` returns the result and `backward(*dys)`, which
+    returns the cotangents of the operands. Every array that `backward` uses from
+    outside is saved for it: an operand, or a residual.
+    """
+
+    @wraps(function)
+    def op(*operands: Any, **attributes: Any) -> Result:
+        custom_gradient: Any = jax.custom_gradient  # not annotated
+        result: Result = custom_gradient(partial(function, **attributes))(*operands)
+        return result
+
+    return op
 
 
 def differentiable(

@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any
 
 from placer.errors import OpError
+from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.elementwise.broadcasting import UNARY
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -43,8 +45,6 @@ _MASKED = frozenset({"relu", "leaky_relu"})
 _FROM_OPERAND = frozenset({"elu", "gelu", "silu", "softplus"})
 """Activations whose derivative is computed from x; others use the result."""
 
-_OPERANDS = (Operand("x", "float, any shape", dtype="float"),)
-
 
 BIAS = Attr("bias", bool, "whether to add a `b`", default=True, for_parameters=True)
 """The attribute of a layer with the parameters `w` and `b`."""
@@ -73,100 +73,65 @@ def activation_residuals(activation: str, out: TensorType) -> tuple[TensorType, 
     return (TensorType("bool", out.shape) if activation in _MASKED else out,)
 
 
-def _declare_elementwise(
-    kind: str,
-    doc: str,
-    formula: str,
-    *,
-    attrs: tuple[Attr, ...] = (),
-    source: str = "",
-    cases: tuple[Attrs, ...] = ({},),
-    name: str = "h",
-    **costs: Any,
-) -> Declaration:
+def _declare(kind: str, doc: str, **fields: Any) -> Declaration:
+    """Declare an activation. `fields` replace what the tables above say of it."""
     from_operand = kind in _FROM_OPERAND
-    return Declaration(
-        kind,
-        doc,
-        _OPERANDS,
-        attrs=attrs,
-        saves=lambda types, attrs: (0,) if from_operand else (),
-        residuals=lambda types, attrs: (
+    default = {
+        "operands": UNARY,
+        "flops": flops_per_element(FORWARD_FLOPS[kind]),
+        "grad_flops": grad_flops_per_element(BACKWARD_FLOPS[kind]),
+        "saves": lambda types, attrs: (0,) if from_operand else (),
+        "residuals": lambda types, attrs: (
             () if from_operand else activation_residuals(kind, types[0])
         ),
-        formula=formula,
-        source=source,
-        cases=tuple(Case(("float32[batch, 8]",), written) for written in cases),
-        example=f"{{name: {name}, op: {kind}, in: x}}",
-        **{
-            "flops": flops_per_element(FORWARD_FLOPS[kind]),
-            "grad_flops": grad_flops_per_element(BACKWARD_FLOPS[kind]),
-            **costs,
-        },
-    )
+        "cases": (Case(("float32[batch, 8]",)),),
+        "example": f"{{name: h, op: {kind}, in: x}}",
+    }
+    return Declaration(kind, doc, **{**default, **fields})
 
 
-RELU = _declare_elementwise(
+RELU = _declare(
     "relu",
     "The rectified linear unit, the positive part of x. Its derivative at 0 is 0.",
-    "out = max(x, 0); dx = dy where x > 0, else 0",
+    formula="out = max(x, 0); dx = dy where x > 0, else 0",
 )
-LEAKY_RELU = _declare_elementwise(
+LEAKY_RELU = _declare(
     "leaky_relu",
     "The leaky rectified linear unit: x if it is positive, else `negative_slope` · x."
     " Its derivative at 0 is `negative_slope`, as in PyTorch.",
-    "out = x where x > 0, else negative_slope · x",
+    formula="out = x where x > 0, else negative_slope · x",
     attrs=(Attr("negative_slope", float, "the slope below 0", default=0.01),),
     source="Maas et al. (2013); default of PyTorch and JAX, Keras has 0.2 or 0.3",
-    cases=({}, {"negative_slope": 0.2}),
+    cases=cases_with(("float32[batch, 8]",), {}, {"negative_slope": 0.2}),
 )
-ELU = _declare_elementwise(
+ELU = _declare(
     "elu",
     "The exponential linear unit: x if it is positive, else an exponential that"
     " approaches -alpha. Its derivative at 0 is alpha, as in JAX and PyTorch.",
-    "out = x where x > 0, else alpha · (exp(x) - 1)",
+    formula="out = x where x > 0, else alpha · (exp(x) - 1)",
     attrs=(Attr("alpha", float, "the negated limit for x → -∞", default=1.0),),
     source="Clevert, Unterthiner and Hochreiter (2016)",
 )
-SILU = _declare_elementwise(
-    "silu",
-    "The sigmoid linear unit, also called swish: x times its logistic function.",
-    "out = x · sigmoid(x); dx = dy · s · (1 + x · (1 - s)), s = sigmoid(x)",
-    source="Hendrycks and Gimpel (2016); Elfwing, Uchibe and Doya (2018)",
-)
-SOFTPLUS = _declare_elementwise(
-    "softplus",
-    "A smooth approximation of relu, computed without overflow.",
-    "out = log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)); dx = dy · sigmoid(x)",
-)
-TANH = _declare_elementwise(
-    "tanh", "The hyperbolic tangent of x.", "out = tanh x; dx = dy · (1 - out²)"
-)
-SIGMOID = _declare_elementwise(
-    "sigmoid",
-    "The logistic function of x, with values in [0, 1].",
-    "out = 1 / (1 + exp(-x)); dx = dy · out · (1 - out)",
-)
 
-_APPROXIMATE_FORWARD, _APPROXIMATE_BACKWARD = 6, 15
+_APPROXIMATE_FLOPS = (6, 15)
 
 
 def _gelu_flops(types: Types, attrs: Attrs) -> int:
-    each = _APPROXIMATE_FORWARD if attrs["approximate"] else FORWARD_FLOPS["gelu"]
-    return each * types[0].numel()
+    forward, _ = _APPROXIMATE_FLOPS if attrs["approximate"] else _FLOPS["gelu"]
+    return forward * types[0].numel()
 
 
 def _gelu_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    each = _APPROXIMATE_BACKWARD if attrs["approximate"] else BACKWARD_FLOPS["gelu"]
-    return each * types[0].numel() * len(wrt)
+    _, backward = _APPROXIMATE_FLOPS if attrs["approximate"] else _FLOPS["gelu"]
+    return backward * types[0].numel() * len(wrt)
 
 
-GELU = _declare_elementwise(
+GELU = _declare(
     "gelu",
     "The Gaussian error linear unit: x · Φ(x), where Φ is the distribution function of"
     " the standard normal distribution. Exact by default, as in PyTorch and Keras; JAX"
     " approximates by default.",
-    "out = x · Φ(x), Φ(x) = (1 + erf(x / √2)) / 2;"
+    formula="out = x · Φ(x), Φ(x) = (1 + erf(x / √2)) / 2;"
     " approximate: Φ(x) ≈ (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2",
     attrs=(
         Attr(
@@ -178,9 +143,29 @@ GELU = _declare_elementwise(
         ),
     ),
     source="Hendrycks and Gimpel (2016)",
-    cases=({}, {"approximate": True}),
+    cases=cases_with(("float32[batch, 8]",), {}, {"approximate": True}),
     flops=_gelu_flops,
     grad_flops=_gelu_grad_flops,
+)
+SILU = _declare(
+    "silu",
+    "The sigmoid linear unit, also called swish: x times its logistic function.",
+    formula="out = x · sigmoid(x); dx = dy · s · (1 + x · (1 - s)), s = sigmoid(x)",
+    source="Hendrycks and Gimpel (2016); Elfwing, Uchibe and Doya (2018)",
+)
+SOFTPLUS = _declare(
+    "softplus",
+    "A smooth approximation of relu, computed without overflow.",
+    formula="out = log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|));"
+    " dx = dy · sigmoid(x)",
+)
+TANH = _declare(
+    "tanh", "The hyperbolic tangent of x.", formula="out = tanh x; dx = dy · (1 - out²)"
+)
+SIGMOID = _declare(
+    "sigmoid",
+    "The logistic function of x, with values in [0, 1].",
+    formula="out = 1 / (1 + exp(-x)); dx = dy · out · (1 - out)",
 )
 
 
@@ -191,51 +176,36 @@ def _infer_along_axis(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType
     return (types[0],)
 
 
-def _declare_along_axis(
-    kind: str, doc: str, formula: str, *, meaning: str, name: str
-) -> Declaration:
-    """Declare an activation that depends on all elements along an axis."""
-    return Declaration(
-        kind,
-        doc,
-        (Operand("x", "float, at least one dimension", dtype="float"),),
-        partial(_infer_along_axis, kind),
-        rule_along_axis,
-        flops_per_element(FORWARD_FLOPS[kind]),
-        grad_flops_per_element(BACKWARD_FLOPS[kind]),
-        attrs=(Attr("axis", int, meaning, default=-1),),
-        residuals=lambda types, attrs: activation_residuals(kind, types[0]),
-        formula=formula,
-        cases=(Case(("float32[batch, 8]",)), Case(("float32[batch, 8]",), {"axis": 0})),
-        example=f"{{name: {name}, op: {kind}, in: logits}}",
-    )
+_along_axis = {
+    "operands": (Operand("x", "float, at least one dimension", dtype="float"),),
+    "batch_rule": rule_along_axis,
+    "cases": cases_with(("float32[batch, 8]",), {}, {"axis": 0}),
+}
+"""What is declared of an activation that depends on all elements along an axis."""
 
-
-SOFTMAX = _declare_along_axis(
+SOFTMAX = _declare(
     "softmax",
     "The softmax along an axis: positive values that sum to 1. The maximum is"
     " subtracted first, so that no exponential overflows.",
-    "out = exp(x) / Σ exp(x); dx = out · (dy - Σ dy · out)",
-    meaning="the axis along which the result sums to 1",
-    name="probabilities",
+    formula="out = exp(x) / Σ exp(x); dx = out · (dy - Σ dy · out)",
+    result_types=partial(_infer_along_axis, "softmax"),
+    attrs=(Attr("axis", int, "the axis along which the result sums to 1", default=-1),),
+    example="{name: probabilities, op: softmax, in: logits}",
+    **_along_axis,
 )
-LOG_SOFTMAX = _declare_along_axis(
+LOG_SOFTMAX = _declare(
     "log_softmax",
     "The logarithm of softmax along an axis, accurate even where softmax rounds to 0.",
-    "out = x - log Σ exp(x); dx = dy - exp(out) · Σ dy",
-    meaning="the axis along which the exponentials of the result sum to 1",
-    name="log_probabilities",
-)
-
-DECLARATIONS = (
-    RELU,
-    LEAKY_RELU,
-    ELU,
-    GELU,
-    SILU,
-    SOFTPLUS,
-    TANH,
-    SIGMOID,
-    SOFTMAX,
-    LOG_SOFTMAX,
+    formula="out = x - log Σ exp(x); dx = dy - exp(out) · Σ dy",
+    result_types=partial(_infer_along_axis, "log_softmax"),
+    attrs=(
+        Attr(
+            "axis",
+            int,
+            "the axis along which the exponentials of the result sum to 1",
+            default=-1,
+        ),
+    ),
+    example="{name: log_probabilities, op: log_softmax, in: logits}",
+    **_along_axis,
 )

@@ -12,56 +12,40 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable, from_operand, from_result
+from placer.ops.common.gradient_jax import (
+    WithBackward,
+    from_operand,
+    from_result,
+    with_gradient,
+)
 
-Pair = tuple[jax.Array, jax.Array]
 
-
-def _relu_forward(x: jax.Array) -> Pair:
+@with_gradient
+def relu(x: jax.Array) -> WithBackward:
     y = jnp.maximum(x, 0)
-    return y, y > 0
-
-
-relu = differentiable(
-    _relu_forward,
+    positive = y > 0
     # y' = 1 where x > 0, else 0
-    lambda positive, dy: (jnp.where(positive, dy, 0),),
-    function=lambda x: jnp.maximum(x, 0),
-)
+    return y, lambda dy: jnp.where(positive, dy, 0)
 
 
-def leaky_relu(x: jax.Array, *, negative_slope: float = 0.01) -> jax.Array:
-    return _leaky_relu(negative_slope, x)
-
-
-def _leaky_relu_forward(slope: float, x: jax.Array) -> Pair:
+@with_gradient
+def leaky_relu(x: jax.Array, *, negative_slope: float = 0.01) -> WithBackward:
     positive = x > 0
-    return jnp.where(positive, x, slope * x), positive
+    # y' = 1 where x > 0, else negative_slope
+    return (
+        jnp.where(positive, x, negative_slope * x),
+        lambda dy: jnp.where(positive, dy, negative_slope * dy),
+    )
 
 
-_leaky_relu = differentiable(
-    _leaky_relu_forward,
-    # y' = 1 where x > 0, else slope
-    lambda slope, positive, dy: (jnp.where(positive, dy, slope * dy),),
-    static=1,
-)
+@with_gradient
+def elu(x: jax.Array, *, alpha: float = 1.0) -> WithBackward:
+    def backward(dy: jax.Array) -> jax.Array:
+        # y' = 1 where x > 0, else alpha · exp(x); the minimum avoids overflow
+        slope = alpha * jnp.exp(jnp.minimum(x, 0))
+        return jnp.where(x > 0, dy, slope * dy)
 
-
-def elu(x: jax.Array, *, alpha: float = 1.0) -> jax.Array:
-    return _elu(alpha, x)
-
-
-def _elu_forward(alpha: float, x: jax.Array) -> Pair:
-    return jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0))), x
-
-
-def _elu_backward(alpha: float, x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    # y' = 1 where x > 0, else alpha · exp(x); the minimum avoids overflow where x > 0
-    slope = alpha * jnp.exp(jnp.minimum(x, 0))
-    return (jnp.where(x > 0, dy, slope * dy),)
-
-
-_elu = differentiable(_elu_forward, _elu_backward, static=1)
+    return jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0))), backward
 
 
 def gelu(x: jax.Array, *, approximate: bool = False) -> jax.Array:
@@ -123,40 +107,21 @@ tanh = from_result(jnp.tanh, lambda y, dy: dy * (1 - y) * (1 + y))
 sigmoid = from_result(lambda x: jax.lax.logistic(x), lambda y, dy: dy * y * (1 - y))
 
 
-def softmax(x: jax.Array, *, axis: int = -1) -> jax.Array:
-    return _softmax(axis, x)
-
-
-def _softmax_forward(axis: int, x: jax.Array) -> Pair:
+@with_gradient
+def softmax(x: jax.Array, *, axis: int = -1) -> WithBackward:
     powers = jnp.exp(x - jnp.max(x, axis=axis, keepdims=True))
     y = powers / jnp.sum(powers, axis=axis, keepdims=True)
-    return y, y
-
-
-def _softmax_backward(axis: int, y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
     # ∂y_i/∂x_j = y_i · (δ_ij - y_j), so dx = y · (dy - Σ dy · y)
-    return (y * (dy - jnp.sum(dy * y, axis=axis, keepdims=True)),)
+    return y, lambda dy: y * (dy - jnp.sum(dy * y, axis=axis, keepdims=True))
 
 
-_softmax = differentiable(_softmax_forward, _softmax_backward, static=1)
-
-
-def log_softmax(x: jax.Array, *, axis: int = -1) -> jax.Array:
-    return _log_softmax(axis, x)
-
-
-def _log_softmax_forward(axis: int, x: jax.Array) -> Pair:
+@with_gradient
+def log_softmax(x: jax.Array, *, axis: int = -1) -> WithBackward:
     shifted = x - jnp.max(x, axis=axis, keepdims=True)
     y = shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis=axis, keepdims=True))
-    return y, y
-
-
-def _log_softmax_backward(axis: int, y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
     # ∂y_i/∂x_j = δ_ij - exp(y_j), so dx = dy - exp(y) · Σ dy
-    return (dy - jnp.exp(y) * jnp.sum(dy, axis=axis, keepdims=True),)
+    return y, lambda dy: dy - jnp.exp(y) * jnp.sum(dy, axis=axis, keepdims=True)
 
-
-_log_softmax = differentiable(_log_softmax_forward, _log_softmax_backward, static=1)
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": relu,

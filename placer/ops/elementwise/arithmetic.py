@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from placer.ops.common.costs import grad_flops_per_element
+from placer.ops.common.cases import cases_with
+from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Case, Declaration
-from placer.ops.elementwise.broadcasting import UNARY, declare_binary, declare_unary
+from placer.ops.elementwise.broadcasting import (
+    UNARY,
+    declare_binary,
+    declare_unary,
+    grad_flops,
+)
 from placer.types import TensorType
 
 _CASES = (
@@ -17,27 +23,27 @@ _CASES = (
 ADD = declare_binary(
     "add",
     "The elementwise sum of two values, with broadcasting.",
-    "out = a + b",
-    "{name: total, op: add, in: [h1, h2]}",
-    (0, 0),
+    grad_flops=grad_flops(0, 0),
+    formula="out = a + b",
+    example="{name: total, op: add, in: [h1, h2]}",
     linear=lambda types, attrs: ((0, 1),),
     cases=_CASES,
 )
 SUB = declare_binary(
     "sub",
     "The elementwise difference of two values, with broadcasting.",
-    "out = a - b",
-    "{name: error, op: sub, in: [prediction, target]}",
-    (0, 1),
+    grad_flops=grad_flops(0, 1),
+    formula="out = a - b",
+    example="{name: error, op: sub, in: [prediction, target]}",
     linear=lambda types, attrs: ((0, 1),),
     cases=_CASES[:1],
 )
 MUL = declare_binary(
     "mul",
     "The elementwise product of two values, with broadcasting.",
-    "out = a · b",
-    "{name: gated, op: mul, in: [h, gate]}",
-    (1, 1),
+    grad_flops=grad_flops(1, 1),
+    formula="out = a · b",
+    example="{name: gated, op: mul, in: [h, gate]}",
     linear=lambda types, attrs: ((0,), (1,)),
     saves=lambda types, attrs: (0, 1),
     cases=_CASES[:2],
@@ -46,9 +52,9 @@ DIV = declare_binary(
     "div",
     "The elementwise quotient of two values, with broadcasting. Division by 0 gives"
     " ±inf, or NaN for 0 / 0, as in IEEE 754.",
-    "out = a / b; da = dy / b; db = -(dy / b) · (a / b)",
-    "{name: share, op: div, in: [part, whole]}",
-    (1, 4),
+    grad_flops=grad_flops(1, 4),
+    formula="out = a / b; da = dy / b; db = -(dy / b) · (a / b)",
+    example="{name: share, op: div, in: [part, whole]}",
     saves=lambda types, attrs: (0, 1),
     cases=_CASES[:2],
 )
@@ -64,30 +70,27 @@ SCALE = Declaration(
     ),
     linear=lambda types, attrs: () if attrs["bias"] else ((0,),),
     formula="out = factor · x + bias",
-    cases=(
-        Case(("float32[batch, 8]",), {"factor": 0.5}),
-        Case(("float32[batch, 8]",), {"factor": 2.0, "bias": -1.0}),
+    cases=cases_with(
+        ("float32[batch, 8]",), {"factor": 0.5}, {"factor": 2.0, "bias": -1.0}
     ),
     example="{name: penalty, op: scale, in: norm, factor: 1.0e-4}",
 )
 NEGATIVE = declare_unary(
     "negative",
     "x with the opposite sign.",
-    "out = -x",
-    "{name: loss, op: negative, in: similarity}",
-    1,
-    1,
+    flops=flops_per_element(1),
+    grad_flops=grad_flops_per_element(1),
+    formula="out = -x",
+    example="{name: loss, op: negative, in: similarity}",
     linear=lambda types, attrs: ((0,),),
 )
 ABS = declare_unary(
     "abs",
     "The absolute value, element by element. Its derivative at 0 is 0, as in JAX and"
     " PyTorch.",
-    "out = |x|; dx = dy · sign(x)",
-    "{name: distance, op: abs, in: error}",
-    1,
-    1,
+    flops=flops_per_element(1),
+    grad_flops=grad_flops_per_element(1),
+    formula="out = |x|; dx = dy · sign(x)",
+    example="{name: distance, op: abs, in: error}",
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
 )
-
-DECLARATIONS = (ADD, SUB, MUL, DIV, SCALE, NEGATIVE, ABS)

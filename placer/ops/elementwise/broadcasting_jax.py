@@ -11,9 +11,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable, linear
-
-Shapes = tuple[tuple[int, ...], tuple[int, ...]]
+from placer.ops.common.gradient_jax import WithBackward, linear, with_gradient
 
 
 def sum_to(dy: jax.Array, shape: Sequence[int]) -> jax.Array:
@@ -28,22 +26,10 @@ def sum_to(dy: jax.Array, shape: Sequence[int]) -> jax.Array:
     return jnp.reshape(jnp.sum(dy, axis=axes), shape) if axes else dy
 
 
-def broadcast_add(a: jax.Array, b: jax.Array) -> jax.Array:
+@with_gradient
+def broadcast_add(a: jax.Array, b: jax.Array) -> WithBackward:
     """Return a + b, broadcast to each other."""
-    return _add((a.shape, b.shape), a, b)
-
-
-def _add_forward(shapes: Shapes, a: jax.Array, b: jax.Array) -> tuple[jax.Array, None]:
-    return a + b, None
-
-
-def _add_backward(
-    shapes: Shapes, _: None, dy: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    return sum_to(dy, shapes[0]), sum_to(dy, shapes[1])
-
-
-_add = differentiable(_add_forward, _add_backward, static=1)
+    return a + b, lambda dy: (sum_to(dy, a.shape), sum_to(dy, b.shape))
 
 
 def divide(x: jax.Array, n: int | jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.operand import INTEGERS, Operand, Types
-from placer.types import FLOATS, TensorType
+from placer.types import FLOATS, ITEM_BYTES, TensorType
 
 _OPERANDS = (Operand("x", "float, integer or bool, any shape"),)
 
@@ -23,13 +23,6 @@ _DTYPES = (
     "float32",
     "float64",
 )
-_WIDER = {
-    "float16": ("float16", "float32", "float64"),
-    "bfloat16": ("bfloat16", "float32", "float64"),
-    "float32": ("float32", "float64"),
-    "float64": ("float64",),
-}
-"""For each float dtype, those that represent all its numbers."""
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -40,7 +33,9 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
     # if the cast rounds, a sum of rounded partial values is not the rounded sum
-    return ((0,),) if attrs["dtype"] in _WIDER.get(types[0].dtype, ()) else ()
+    source, target = types[0].dtype, attrs["dtype"]
+    widens = {source, target} <= FLOATS and ITEM_BYTES[source] < ITEM_BYTES[target]
+    return ((0,),) if widens or source == target in FLOATS else ()
 
 
 CAST = Declaration(
@@ -71,5 +66,3 @@ CAST = Declaration(
     ),
     example="{name: weight, op: cast, in: mask, dtype: float32}",
 )
-
-DECLARATIONS = (CAST,)

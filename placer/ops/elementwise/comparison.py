@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from placer.errors import OpError
+from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import broadcast_shapes
 from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.elementwise.broadcasting import (
     BINARY_NAMES,
+    BROADCAST,
     UNARY,
     binary_rule,
     declare_binary,
@@ -22,33 +24,41 @@ _CASES = (
     Case(("float32[batch, 8]", "float32[]")),
 )
 
-_CONDITION_CASES = (*_CASES, Case(("int32[batch, 20]", "int32[]")))
-GREATER = declare_binary(
-    "greater",
-    "a > b, element by element, with broadcasting: a condition for `where`. It has no"
-    " gradient.",
-    "out = a > b",
-    "{name: there, op: greater, in: [ids, zero]}",
-    condition=True,
-    cases=_CONDITION_CASES,
+_NUMBERS = (
+    Operand("a", "float or integer, any shape", dtype="number"),
+    Operand("b", BROADCAST, dtype="number", same=True),
 )
-LESS = declare_binary(
-    "less",
-    "a < b, element by element, with broadcasting: a condition for `where`. It has no"
-    " gradient.",
-    "out = a < b",
-    "{name: short, op: less, in: [length, limit]}",
-    condition=True,
-    cases=_CONDITION_CASES,
+
+
+def _declare_condition(
+    kind: str, symbol: str, example: str, note: str = ""
+) -> Declaration:
+    return Declaration(
+        kind,
+        f"a {symbol} b, element by element, with broadcasting: a condition for `where`."
+        f"{note} It has no gradient.",
+        _NUMBERS,
+        lambda types, attrs: (
+            TensorType("bool", broadcast_shapes(kind, BINARY_NAMES, types)),
+        ),
+        binary_rule,
+        result_flops,
+        differentiable=False,
+        formula=f"out = a {symbol} b",
+        cases=(*_CASES, Case(("int32[batch, 20]", "int32[]"))),
+        example=example,
+    )
+
+
+GREATER = _declare_condition(
+    "greater", ">", "{name: there, op: greater, in: [ids, zero]}"
 )
-EQUAL = declare_binary(
+LESS = _declare_condition("less", "<", "{name: short, op: less, in: [length, limit]}")
+EQUAL = _declare_condition(
     "equal",
-    "a = b, element by element, with broadcasting: a condition for `where`. NaN is not"
-    " equal to anything. It has no gradient.",
-    "out = a = b",
+    "=",
     "{name: padded, op: equal, in: [ids, zero]}",
-    condition=True,
-    cases=_CONDITION_CASES,
+    " NaN is not equal to anything.",
 )
 
 _CHOICE = (
@@ -105,25 +115,25 @@ def _order(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType("int8", broadcast_shapes("extremum", BINARY_NAMES, types)),)
 
 
-MAXIMUM = declare_binary(
-    "maximum",
-    "The elementwise maximum of two values, with broadcasting; NaN if one is NaN. If"
-    " they are equal, each gets half of the gradient, as in JAX and PyTorch.",
-    "out = max(a, b); da = dy where a > b, dy / 2 where a = b, else 0",
-    "{name: most, op: maximum, in: [left, right]}",
-    (2, 2),
-    residuals=_order,
-    cases=_CASES,
+def _declare_extremum(kind: str, word: str, symbol: str, example: str) -> Declaration:
+    return declare_binary(
+        kind,
+        f"The elementwise {kind} of two values, with broadcasting; NaN if one is NaN."
+        " If they are equal, each gets half of the gradient, as in JAX and PyTorch.",
+        grad_flops=grad_flops(2, 2),
+        residuals=_order,
+        formula=f"out = {word}(a, b); da = dy where a {symbol} b, dy / 2 where a = b,"
+        " else 0",
+        cases=_CASES,
+        example=example,
+    )
+
+
+MAXIMUM = _declare_extremum(
+    "maximum", "max", ">", "{name: most, op: maximum, in: [left, right]}"
 )
-MINIMUM = declare_binary(
-    "minimum",
-    "The elementwise minimum of two values, with broadcasting; NaN if one is NaN. If"
-    " they are equal, each gets half of the gradient, as in JAX and PyTorch.",
-    "out = min(a, b); da = dy where a < b, dy / 2 where a = b, else 0",
-    "{name: least, op: minimum, in: [left, right]}",
-    (2, 2),
-    residuals=_order,
-    cases=_CASES,
+MINIMUM = _declare_extremum(
+    "minimum", "min", "<", "{name: least, op: minimum, in: [left, right]}"
 )
 
 
@@ -155,11 +165,6 @@ CLIP = Declaration(
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
     formula="out = min(max(x, min), max); dx = dy where min ≤ x ≤ max, else 0",
-    cases=(
-        Case(("float32[batch, 8]",), {"min": -1.0, "max": 1.0}),
-        Case(("float32[batch, 8]",), {"max": 6.0}),
-    ),
+    cases=cases_with(("float32[batch, 8]",), {"min": -1.0, "max": 1.0}, {"max": 6.0}),
     example="{name: bounded, op: clip, in: x, min: -1.0, max: 1.0}",
 )
-
-DECLARATIONS = (GREATER, LESS, EQUAL, WHERE, MAXIMUM, MINIMUM, CLIP)

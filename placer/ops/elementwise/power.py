@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
+from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import check_attr
+from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.elementwise.broadcasting import UNARY, declare_unary
 from placer.ops.operand import Types
@@ -14,29 +16,28 @@ from placer.types import TensorType
 SQUARE = declare_unary(
     "square",
     "The square of x, element by element.",
-    "out = x²; dx = 2 · x · dy",
-    "{name: energy, op: square, in: h}",
-    1,
-    2,
+    flops=flops_per_element(1),
+    grad_flops=grad_flops_per_element(2),
+    formula="out = x²; dx = 2 · x · dy",
+    example="{name: energy, op: square, in: h}",
     saves=lambda types, attrs: (0,),
 )
 SQRT = declare_unary(
     "sqrt",
     "The square root, element by element; NaN for a negative value. Its derivative at 0"
     " is inf, as in JAX.",
-    "out = √x; dx = dy / (2 · out)",
-    "{name: rmse, op: sqrt, in: mse}",
-    1,
-    2,
+    flops=flops_per_element(1),
+    grad_flops=grad_flops_per_element(2),
+    formula="out = √x; dx = dy / (2 · out)",
+    example="{name: rmse, op: sqrt, in: mse}",
     residuals=lambda types, attrs: (types[0],),
     cases=(Case(("float32[batch]",)),),
 )
 
 
 def _infer_pow(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    check_attr(
-        "pow", attrs, "exponent", isfinite(attrs["exponent"]), "a finite exponent"
-    )
+    finite = isfinite(attrs["exponent"])
+    check_attr("pow", attrs, "exponent", finite, "a finite exponent")
     return (types[0],)
 
 
@@ -62,29 +63,24 @@ POW = Declaration(
     linear=lambda types, attrs: ((0,),) if attrs["exponent"] == 1 else (),
     saves=lambda types, attrs: () if attrs["exponent"] in (0, 1) else (0,),
     formula="out = x^exponent; dx = dy · exponent · x^(exponent - 1)",
-    cases=(
-        Case(("float32[batch, 8]",), {"exponent": -0.5}),
-        Case(("float32[batch, 8]",), {"exponent": 3.0}),
-    ),
+    cases=cases_with(("float32[batch, 8]",), {"exponent": -0.5}, {"exponent": 3.0}),
     example="{name: cubes, op: pow, in: x, exponent: 3}",
 )
 EXP = declare_unary(
     "exp",
     "The exponential of x, element by element.",
-    "out = e^x; dx = dy · out",
-    "{name: rate, op: exp, in: log_rate}",
-    1,
-    1,
+    flops=flops_per_element(1),
+    grad_flops=grad_flops_per_element(1),
+    formula="out = e^x; dx = dy · out",
+    example="{name: rate, op: exp, in: log_rate}",
     residuals=lambda types, attrs: (types[0],),
 )
 LOG = declare_unary(
     "log",
     "The natural logarithm, element by element: -inf for 0, NaN for a negative value.",
-    "out = log x; dx = dy / x",
-    "{name: log_price, op: log, in: price}",
-    1,
-    1,
+    flops=flops_per_element(1),
+    grad_flops=grad_flops_per_element(1),
+    formula="out = log x; dx = dy / x",
+    example="{name: log_price, op: log, in: price}",
     saves=lambda types, attrs: (0,),
 )
-
-DECLARATIONS = (SQUARE, SQRT, POW, EXP, LOG)

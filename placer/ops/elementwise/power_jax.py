@@ -5,7 +5,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable, from_operand, from_result
+from placer.ops.common.gradient_jax import (
+    WithBackward,
+    from_operand,
+    from_result,
+    with_gradient,
+)
 
 # y' = 2x
 square = from_operand(lambda x: x * x, lambda x, dy: 2 * x * dy)
@@ -24,7 +29,7 @@ def log(x: jax.Array) -> jax.Array:
 def pow(x: jax.Array, *, exponent: float) -> jax.Array:
     if exponent == 0:
         return jnp.ones_like(x)
-    return x if exponent == 1 else _pow(exponent, x)
+    return x if exponent == 1 else _pow(x, exponent=exponent)
 
 
 def _power(x: jax.Array, exponent: float) -> jax.Array:
@@ -34,13 +39,10 @@ def _power(x: jax.Array, exponent: float) -> jax.Array:
     return jnp.power(x, exponent)
 
 
-def _pow_forward(exponent: float, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _power(x, exponent), x
-
-
-def _pow_backward(exponent: float, x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+@with_gradient
+def _pow(x: jax.Array, *, exponent: float) -> WithBackward:
     # y' = exponent · x^(exponent - 1)
-    return (dy * (exponent * _power(x, exponent - 1)),)
-
-
-_pow = differentiable(_pow_forward, _pow_backward, static=1)
+    return (
+        _power(x, exponent),
+        lambda dy: dy * (exponent * _power(x, exponent - 1)),
+    )

@@ -146,5 +146,3 @@ CONV2D_TRANSPOSE = _declaration(
     "{name: up, op: conv2d_transpose, in: h, filters: 16, kernel_size: 3, strides: 2,"
     " padding: same}",
 )
-
-DECLARATIONS = (CONV1D, CONV2D, DEPTHWISE_CONV2D, CONV1D_TRANSPOSE, CONV2D_TRANSPOSE)

@@ -265,12 +265,3 @@ ADAPTIVE_AVG_POOL2D = _declare(
     (Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
     "{name: p1, op: adaptive_avg_pool2d, in: c1, output_size: [2, 2]}",
 )
-
-DECLARATIONS = (
-    MAX_POOL1D,
-    MAX_POOL2D,
-    AVG_POOL1D,
-    AVG_POOL2D,
-    ADAPTIVE_MAX_POOL2D,
-    ADAPTIVE_AVG_POOL2D,
-)

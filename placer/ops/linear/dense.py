@@ -238,5 +238,3 @@ MATMUL = Declaration(
     ),
     example="{name: scores, op: matmul, in: [query, keys], transpose_b: true}",
 )
-
-DECLARATIONS = (FC, MATMUL)

@@ -87,5 +87,3 @@ EMBEDDING = Declaration(
     ),
     example="{name: emb, op: embedding, in: ids, size: [1000, 128]}",
 )
-
-DECLARATIONS = (EMBEDDING,)

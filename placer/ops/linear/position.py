@@ -89,5 +89,3 @@ POSITION_ENCODING = Declaration(
     cases=(Case(("float32[batch, 20, 64]",)),),
     example="{name: placed, op: positional_encoding, in: tokens}",
 )
-
-DECLARATIONS = (POSITION_EMBEDDING, POSITION_ENCODING)

@@ -150,5 +150,3 @@ EINSUM = Declaration(
     ),
     example='{name: scores, op: einsum, in: [query, keys], equation: "bqd,bkd->bqk"}',
 )
-
-DECLARATIONS = (EINSUM,)

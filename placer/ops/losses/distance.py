@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from placer.errors import OpError
+from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import (
     check_positive,
     normalize_axis,
@@ -14,7 +15,7 @@ from placer.ops.common.checks import (
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.losses.loss import check_same_shape, infer_pair
-from placer.ops.losses.loss_reduction import PAIR, declare_loss, reduced_type
+from placer.ops.losses.loss_reduction import PAIR, REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
@@ -28,8 +29,9 @@ MEAN_SQUARED_ERROR = declare_loss(
     "The squared difference of a prediction and a target, element by element.",
     PAIR,
     partial(infer_pair, "mean_squared_error", _NAMES),
-    flops_per_element(3),
-    grad_flops_per_element(2, 2),
+    flops=flops_per_element(3),
+    grad_flops=grad_flops_per_element(2, 2),
+    attrs=(REDUCE,),
     residuals=lambda types, attrs: (types[0],),
     formula="loss = (prediction - target)²",
     cases=_CASES,
@@ -41,8 +43,9 @@ L1_LOSS = declare_loss(
     " derivative at 0 is 0.",
     PAIR,
     partial(infer_pair, "l1_loss", _NAMES),
-    flops_per_element(2),
-    grad_flops_per_element(1, 1),
+    flops=flops_per_element(2),
+    grad_flops=grad_flops_per_element(1, 1),
+    attrs=(REDUCE,),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
     formula="loss = |prediction - target|",
     cases=_CASES,
@@ -61,9 +64,10 @@ HUBER = declare_loss(
     "The Huber loss: quadratic for a difference of up to `delta`, linear beyond it.",
     PAIR,
     _infer_huber,
-    flops_per_element(6),
-    grad_flops_per_element(1, 1),
+    flops=flops_per_element(6),
+    grad_flops=grad_flops_per_element(1, 1),
     attrs=(
+        REDUCE,
         Attr(
             "delta",
             float,
@@ -111,8 +115,9 @@ KL_DIV = declare_loss(
     " contributes 0.",
     _LOGARITHMS,
     _infer_divergence,
-    flops_per_element(4),
-    grad_flops_per_element(2, 4),
+    flops=flops_per_element(4),
+    grad_flops=grad_flops_per_element(2, 4),
+    attrs=(REDUCE,),
     saves=lambda types, attrs: (0, 1),
     formula="loss = Σ target · (log target - log_prediction);"
     " dlog_prediction = -target;"
@@ -163,11 +168,6 @@ COSINE_SIMILARITY = Declaration(
     formula="out = Σ u · v, u = a / max(|a|, epsilon), v = b / max(|b|, epsilon);"
     " da = dy · (v - out · u) / |a|",
     source="PyTorch's cosine_similarity, with the last axis as default",
-    cases=(
-        Case(("float32[batch, 64]", "float32[batch, 64]")),
-        Case(("float32[batch, 64]", "float32[batch, 64]"), {"axis": 0}),
-    ),
+    cases=cases_with(("float32[batch, 64]", "float32[batch, 64]"), {}, {"axis": 0}),
     example="{name: similarity, op: cosine_similarity, in: [query, document]}",
 )
-
-DECLARATIONS = (MEAN_SQUARED_ERROR, L1_LOSS, HUBER, KL_DIV, COSINE_SIMILARITY)

@@ -12,3 +12,10 @@ def class_numbers(label: jax.Array) -> jax.Array:
     int8 cannot represent classes beyond 127, which would wrap around in a comparison.
     """
     return label.astype(jnp.int32) if label.dtype.itemsize < 4 else label
+
+
+def valid_classes(label: jax.Array, classes: int) -> tuple[jax.Array, jax.Array]:
+    """Return labels with 0 for each outside [0, classes), and a mask of the others."""
+    class_ = class_numbers(label)
+    valid = (class_ >= 0) & (class_ < classes)
+    return jnp.where(valid, class_, 0), valid

@@ -10,7 +10,7 @@ from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case
-from placer.ops.losses.loss_reduction import declare_loss, reduced_type
+from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types, require_same_dtype
 from placer.types import BATCH, TensorType
 
@@ -29,18 +29,14 @@ def check_classes(kind: str, types: Types) -> None:
         )
     if label.shape != logits.shape[:-1]:
         expected = TensorType(label.dtype, logits.shape[:-1])
+        shape = ", ".join(map(str, expected.shape))
+        has_one_more = label.shape == (*expected.shape, 1)
         raise OpError(
             f"{kind} needs one label for each row of logits: 'logits' is {logits},"
             f" so 'label' must be {expected}, it is {label}",
             operand=1,
-            hint=_reshape_hint(label, expected),
+            hint=f"reshape the label to [{shape}]" if has_one_more else None,
         )
-
-
-def _reshape_hint(label: TensorType, expected: TensorType) -> str | None:
-    if label.shape == (*expected.shape, 1):
-        return f"reshape the label to [{', '.join(map(str, expected.shape))}]"
-    return None
 
 
 def check_same_shape(kind: str, names: tuple[str, str], types: Types) -> None:
@@ -121,9 +117,10 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
     " `reduce_mean`.",
     LOGITS,
     _infer_softmax,
-    _softmax_flops,
-    _softmax_grad_flops,
+    flops=_softmax_flops,
+    grad_flops=_softmax_grad_flops,
     attrs=(
+        REDUCE,
         LABEL_SMOOTHING,
         Attr(
             "class_weights",
@@ -189,9 +186,10 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
     " elements, also with a positive weight.",
     _BINARY,
     _infer_sigmoid,
-    _sigmoid_flops,
-    _sigmoid_grad_flops,
+    flops=_sigmoid_flops,
+    grad_flops=_sigmoid_grad_flops,
     attrs=(
+        REDUCE,
         LABEL_SMOOTHING,
         Attr(
             "positive_weight",
@@ -238,12 +236,11 @@ HINGE = declare_loss(
     " margin is 0, as that of relu at 0.",
     _HINGE,
     partial(infer_pair, "hinge", ("prediction", "label")),
-    flops_per_element(3),
-    grad_flops_per_element(1),
+    flops=flops_per_element(3),
+    grad_flops=grad_flops_per_element(1),
+    attrs=(REDUCE,),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
     formula="loss = max(1 - s · prediction, 0), s = 1 where label > 0, else -1",
     cases=(Case(("float32[batch]", "int32[batch]")),),
     example="{name: loss, op: hinge, in: [score, label]}",
 )
-
-DECLARATIONS = (SOFTMAX_CROSS_ENTROPY, SIGMOID_CROSS_ENTROPY, HINGE)

@@ -6,50 +6,54 @@ The forward of each loss computes its derivative, up to a factor, and saves it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable
+from placer.ops.common.gradient_jax import (
+    WithBackward,
+    differentiable,
+    with_gradient,
+)
 from placer.ops.common.precision_jax import widen
 from placer.ops.elementwise.broadcasting_jax import divide
-from placer.ops.losses.labels_jax import class_numbers
+from placer.ops.losses.labels_jax import class_numbers, valid_classes
 
 Count = int | jax.Array | None
-Pair = tuple[jax.Array, jax.Array]
-Loss = Callable[..., jax.Array]
 
 
-def reduce_losses(losses: jax.Array, reduce: str, count: Count) -> jax.Array:
-    """Reduce losses as the attribute `reduce` says.
+def make_loss(losses: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Return the function of an op that reduces `losses(*operands, **attributes)`.
 
-    `none` returns them, `sum` their sum, `mean` their mean; with `count`, the mean is
-    this place's part of the mean over that many rows of the global batch.
+    With the attribute `reduce`, `none` returns the losses, `sum` their sum, `mean`
+    their mean; with `count`, the mean is this place's part of the mean over that many
+    rows of the global batch.
     """
-    if reduce == "none":
-        return losses
-    if reduce == "sum":
-        return jnp.sum(losses)
-    # Half floats are divided before rounding: the sum may be outside of their range.
-    total = jnp.sum(widen(losses))
-    if count is None:
-        return divide(total, losses.size).astype(losses.dtype)
-    return divide(total, count * prod(losses.shape[1:])).astype(losses.dtype)
 
+    def loss(
+        *operands: jax.Array,
+        reduce: str = "mean",
+        count: Count = None,
+        **attributes: Any,
+    ) -> jax.Array:
+        each = losses(*operands, **attributes)
+        if reduce == "none":
+            return each
+        if reduce == "sum":
+            return jnp.sum(each)
+        # Half floats are divided before rounding: the sum may be outside of their range
+        total = jnp.sum(widen(each))
+        n = each.size if count is None else count * prod(each.shape[1:])
+        return divide(total, n).astype(each.dtype)
 
-def softmax_cross_entropy(
-    logits: jax.Array,
-    label: jax.Array,
-    *,
-    reduce: str = "mean",
-    label_smoothing: float = 0.0,
-    class_weights: Sequence[float] = (),
-    count: Count = None,
-) -> jax.Array:
-    weights = tuple(class_weights)
-    losses = _softmax_loss(label_smoothing, weights, logits, label)
-    return reduce_losses(losses, reduce, count)
+    # What inspect.signature returns for the op: the operands and all attributes
+    own, added = signature(losses), signature(loss).parameters
+    parameters = [*own.parameters.values(), added["reduce"], added["count"]]
+    vars(loss)["__signature__"] = own.replace(parameters=parameters)
+    return loss
 
 
 def _smooth(target: jax.Array, smoothing: float, classes: int) -> jax.Array:
@@ -59,23 +63,33 @@ def _smooth(target: jax.Array, smoothing: float, classes: int) -> jax.Array:
     return target * (1 - smoothing) + smoothing / classes
 
 
+@make_loss
+def softmax_cross_entropy(
+    logits: jax.Array,
+    label: jax.Array,
+    *,
+    label_smoothing: float = 0.0,
+    class_weights: Sequence[float] = (),
+) -> jax.Array:
+    return _softmax_losses(label_smoothing, tuple(class_weights), logits, label)
+
+
+Saved = tuple[jax.Array, jax.Array]
 Weights = tuple[float, ...]
 
 
-def _softmax_loss_forward(
+def _softmax_forward(
     smoothing: float, weights: Weights, logits: jax.Array, label: jax.Array
-) -> tuple[jax.Array, Pair]:
+) -> tuple[jax.Array, Saved]:
     # -log softmax(z)[label] = log Σ exp(z - max z) - (z - max z)[label]
     shifted = logits - jnp.max(logits, axis=-1, keepdims=True)
     powers = jnp.exp(shifted)
     total = jnp.sum(powers, axis=-1, keepdims=True)
-    class_ = class_numbers(label)
-    valid = (class_ >= 0) & (class_ < logits.shape[-1])
-    index = jnp.where(valid, class_, 0)[..., None]
-    label_logit = jnp.take_along_axis(shifted, index, axis=-1)
+    class_, valid = valid_classes(label, logits.shape[-1])
+    label_logit = jnp.take_along_axis(shifted, class_[..., None], axis=-1)
     losses = jnp.squeeze(jnp.log(total) - label_logit, axis=-1)
     if weights:
-        losses = losses * jnp.asarray(weights, logits.dtype)[index[..., 0]]
+        losses = losses * jnp.asarray(weights, logits.dtype)[class_]
     if smoothing:
         class_losses = jnp.log(total) - shifted
         if weights:
@@ -85,8 +99,8 @@ def _softmax_loss_forward(
     return jnp.where(valid, losses, jnp.nan), (powers / total, label)
 
 
-def _softmax_loss_backward(
-    smoothing: float, weights: Weights, saved: Pair, dy: jax.Array
+def _softmax_backward(
+    smoothing: float, weights: Weights, saved: Saved, dy: jax.Array
 ) -> tuple[jax.Array, None]:
     # loss = Σ q · (log Σ exp(z) - z), so dz = (softmax(z) · Σ q - q) · dy, where q is
     # the smoothed target times the weights; without weights Σ q = 1.
@@ -101,103 +115,60 @@ def _softmax_loss_backward(
     return (probabilities - target) * dy[..., None], None
 
 
-_softmax_loss = differentiable(_softmax_loss_forward, _softmax_loss_backward, static=2)
+# Not by `with_gradient`, which would save the weights as an array
+_softmax_losses = differentiable(_softmax_forward, _softmax_backward, static=2)
 
 
+@make_loss
+@with_gradient
 def sigmoid_cross_entropy(
     logits: jax.Array,
     label: jax.Array,
     *,
-    reduce: str = "mean",
     label_smoothing: float = 0.0,
     positive_weight: float = 1.0,
-    count: Count = None,
-) -> jax.Array:
-    soft = jnp.issubdtype(label.dtype, jnp.floating)
-    loss = _soft_sigmoid_loss if soft else _hard_sigmoid_loss
-    losses = loss(label_smoothing, positive_weight, logits, label)
-    return reduce_losses(losses, reduce, count)
-
-
-def _sigmoid_loss(
-    smoothing: float, weight: float, logits: jax.Array, label: jax.Array
-) -> Pair:
-    """Return the losses, and their derivatives by the logits.
-
-    With exp(-|z|) no exponential overflows: sigmoid(z) is 1 / (1 + exp(-z)) for z ≥ 0,
-    else exp(z) / (1 + exp(z)).
-    """
-    target = _smooth(label.astype(logits.dtype), smoothing, 2)
+) -> WithBackward:
+    # With exp(-|z|) no exponential overflows: sigmoid(z) is 1 / (1 + exp(-z)) for
+    # z ≥ 0, else exp(z) / (1 + exp(z))
+    target = _smooth(label.astype(logits.dtype), label_smoothing, 2)
     power = jnp.exp(-jnp.abs(logits))
     sigmoid = jnp.where(logits >= 0, 1, power) / (1 + power)
-    if weight == 1:
+    if positive_weight == 1:
         losses = jnp.maximum(logits, 0) - logits * target + jnp.log1p(power)
-        return losses, sigmoid - target
-    complement = jnp.where(logits >= 0, power, 1) / (1 + power)  # sigmoid(-z)
-    negative, positive = _label_losses(logits)
-    losses = weight * target * positive + (1 - target) * negative
-    return losses, (1 - target) * sigmoid - weight * target * complement
+        slope = sigmoid - target
+    else:
+        complement = jnp.where(logits >= 0, power, 1) / (1 + power)  # sigmoid(-z)
+        negative, positive = _label_losses(logits)
+        losses = positive_weight * target * positive + (1 - target) * negative
+        slope = (1 - target) * sigmoid - positive_weight * target * complement
+
+    def backward(dy: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        if not jnp.issubdtype(label.dtype, jnp.floating):
+            return slope * dy, None
+        # The loss is linear in the target: its derivative is weight · (loss of label 1)
+        # - (loss of label 0), which is -z if the weight is 1.
+        label_slope = -logits
+        if positive_weight != 1:
+            negative, positive = _label_losses(logits)
+            label_slope = positive_weight * positive - negative
+        if label_smoothing:
+            label_slope = (1 - label_smoothing) * label_slope
+        return slope * dy, label_slope * dy
+
+    return losses, backward
 
 
-def _label_losses(logits: jax.Array) -> Pair:
+def _label_losses(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return log(1 + exp(z)) and log(1 + exp(-z)), the losses of labels 0 and 1."""
     tail = jnp.log1p(jnp.exp(-jnp.abs(logits)))
     return jnp.maximum(logits, 0) + tail, jnp.maximum(-logits, 0) + tail
 
 
-_hard_sigmoid_loss = differentiable(
-    _sigmoid_loss, lambda smoothing, weight, slope, dy: (slope * dy, None), static=2
-)
-
-
-def _soft_forward(
-    smoothing: float, weight: float, logits: jax.Array, label: jax.Array
-) -> tuple[jax.Array, Pair]:
-    losses, slope = _sigmoid_loss(smoothing, weight, logits, label)
-    return losses, (logits, slope)
-
-
-def _soft_backward(smoothing: float, weight: float, saved: Pair, dy: jax.Array) -> Pair:
-    # The loss is linear in the target: its derivative is weight · (loss of label 1) -
-    # (loss of label 0), which is -z if the weight is 1.
-    logits, slope = saved
-    label_slope = -logits
-    if weight != 1:
-        negative, positive = _label_losses(logits)
-        label_slope = weight * positive - negative
-    if smoothing:
-        label_slope = (1 - smoothing) * label_slope
-    return slope * dy, label_slope * dy
-
-
-_soft_sigmoid_loss = differentiable(_soft_forward, _soft_backward, static=2)
-
-
-def _hinge_forward(prediction: jax.Array, label: jax.Array) -> Pair:
+@make_loss
+@with_gradient
+def hinge(prediction: jax.Array, label: jax.Array) -> WithBackward:
     # The derivative is -sign inside of the margin, else 0; it fits int8
     sign = jnp.where(label > 0, 1, -1).astype(jnp.int8)
     shortfall = 1 - sign.astype(prediction.dtype) * prediction
-    return jnp.maximum(shortfall, 0), jnp.where(shortfall > 0, -sign, 0)
-
-
-_hinge = differentiable(
-    _hinge_forward, lambda slope, dy: (slope.astype(dy.dtype) * dy, None)
-)
-
-
-def make_loss(losses: Callable[[jax.Array, jax.Array], jax.Array]) -> Loss:
-    """Return the function of an op that reduces the losses of two operands."""
-
-    def loss(
-        prediction: jax.Array,
-        target: jax.Array,
-        *,
-        reduce: str = "mean",
-        count: Count = None,
-    ) -> jax.Array:
-        return reduce_losses(losses(prediction, target), reduce, count)
-
-    return loss
-
-
-hinge = make_loss(_hinge)
+    slope = jnp.where(shortfall > 0, -sign, 0)
+    return jnp.maximum(shortfall, 0), lambda dy: (slope.astype(dy.dtype) * dy, None)

@@ -6,8 +6,8 @@ of all places is the mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration
 from placer.ops.operand import Operand, Types
@@ -45,26 +45,5 @@ def takes_count(types: Types, attrs: Attrs) -> bool:
     return bool(attrs["reduce"] == "mean" and types[0].has_rows)
 
 
-def declare_loss(
-    kind: str,
-    doc: str,
-    operands: tuple[Operand, ...],
-    infer: Callable[[Types, Attrs], tuple[TensorType, ...]],
-    flops: Callable[[Types, Attrs], int],
-    grad_flops: Callable[[Types, Attrs, Sequence[int]], int],
-    attrs: tuple[Attr, ...] = (),
-    **fields: Any,
-) -> Declaration:
-    """Declare a loss, with the attribute `reduce` before its other attributes."""
-    return Declaration(
-        kind,
-        doc,
-        operands,
-        infer,
-        loss_rule,
-        flops,
-        grad_flops,
-        attrs=(REDUCE, *attrs),
-        takes_count=takes_count,
-        **fields,
-    )
+declare_loss = partial(Declaration, batch_rule=loss_rule, takes_count=takes_count)
+"""Declares a loss, whose attributes include `REDUCE`."""

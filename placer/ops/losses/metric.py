@@ -7,11 +7,8 @@ number from it (`placer.config.metrics`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from placer.config.metrics import Finalizer
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element
@@ -21,36 +18,17 @@ from placer.ops.losses.loss_reduction import PAIR
 from placer.ops.operand import Operand, Types, require_integer
 from placer.types import TensorType
 
-COUNTS = TensorType("int32", (3,))
+COUNTS = (TensorType("int32", (3,)),)
 """The statistic of a ratio: numerator, denominator, number of invalid rows."""
 
 MAX_BINS = 1 << 20
 
-
-def _metric(
-    kind: str,
-    doc: str,
-    operands: tuple[Operand, ...],
-    infer: Callable[[Types, Attrs], TensorType],
-    final: Finalizer,
-    each: int,
-    **fields: Any,
-) -> Declaration:
-    """Declare a metric with `each` operations per element of its first operand."""
-    return Declaration(
-        kind,
-        doc,
-        operands,
-        lambda types, attrs: (infer(types, attrs),),
-        lambda types, attrs: "reduce",
-        flops_per_element(each),
-        differentiable=False,
-        finalizer=final,
-        **fields,
-    )
+_metric = partial(
+    Declaration, batch_rule=lambda types, attrs: "reduce", differentiable=False
+)
 
 
-def _accuracy(types: Types, attrs: Attrs) -> TensorType:
+def _infer_accuracy(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     check_classes("accuracy", types)
     return COUNTS
 
@@ -61,16 +39,16 @@ ACCURACY = _metric(
     " the first counts as the largest. A label outside [0, classes) is never right. A"
     " NaN in the logits makes the accuracy NaN.",
     LOGITS,
-    _accuracy,
-    "ratio",
-    2,
+    _infer_accuracy,
+    flops=flops_per_element(2),
+    finalizer="ratio",
     formula="Σ [argmax logits = label] / rows",
     cases=(Case(("float32[batch, 10]", "int32[batch]")),),
     example="{name: accuracy, op: accuracy, in: [logits, label]}",
 )
 
 
-def _top_k(types: Types, attrs: Attrs) -> TensorType:
+def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     check_classes("top_k_accuracy", types)
     check_attr("top_k_accuracy", attrs, "k", attrs["k"] >= 1, "k of at least 1")
     return COUNTS
@@ -83,9 +61,9 @@ TOP_K_ACCURACY = _metric(
     " label outside [0, classes) is never right. A NaN in the logits makes the result"
     " NaN.",
     LOGITS,
-    _top_k,
-    "ratio",
-    5,
+    _infer_top_k,
+    flops=flops_per_element(5),
+    finalizer="ratio",
     attrs=(Attr("k", int, "the number of classes, at least 1", required=True),),
     formula="Σ [label is among the k classes with the largest logits] / rows",
     cases=(Case(("float32[batch, 10]", "int32[batch]"), {"k": 3}),),
@@ -126,13 +104,9 @@ _BINARY_ATTRS = (
         default=None,
     ),
 )
-_BINARY_CASES = (
-    Case(("float32[batch]", "int32[batch]")),
-    Case(("float32[batch, 10]", "int32[batch]"), {"class_id": 3}),
-)
 
 
-def _binary(kind: str, types: Types, attrs: Attrs) -> TensorType:
+def _infer_binary(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     threshold, class_id = attrs["threshold"], attrs["class_id"]
     if class_id is None:
         _check_pair(kind, types)
@@ -168,55 +142,51 @@ def _check_pair(kind: str, types: Types) -> None:
     check_same_shape(kind, ("prediction", "label"), types)
 
 
-def _declare_binary(
-    kind: str, doc: str, each: int, formula: str, example: str
-) -> Declaration:
-    return _metric(
-        kind,
-        doc,
-        _BINARY,
-        partial(_binary, kind),
-        "ratio",
-        each,
-        attrs=_BINARY_ATTRS,
-        formula=formula,
-        cases=_BINARY_CASES,
-        example=example,
-    )
-
-
+_declare_binary = partial(
+    _metric,
+    operands=_BINARY,
+    finalizer="ratio",
+    attrs=_BINARY_ATTRS,
+    cases=(
+        Case(("float32[batch]", "int32[batch]")),
+        Case(("float32[batch, 10]", "int32[batch]"), {"class_id": 3}),
+    ),
+)
 PRECISION = _declare_binary(
     "precision",
     "The fraction of true positives among predicted positives. NaN if there are no"
     " predicted positives, or if a prediction is NaN.",
-    4,
-    "Σ [predicted and positive] / Σ [predicted]",
-    "{name: precision, op: precision, in: [click, label]}",
+    result_types=partial(_infer_binary, "precision"),
+    flops=flops_per_element(4),
+    formula="Σ [predicted and positive] / Σ [predicted]",
+    example="{name: precision, op: precision, in: [click, label]}",
 )
 RECALL = _declare_binary(
     "recall",
     "The fraction of positives that are predicted as positive. NaN if there are no"
     " positives, or if a prediction is NaN.",
-    4,
-    "Σ [predicted and positive] / Σ [positive]",
-    "{name: recall, op: recall, in: [click, label], threshold: 0.3}",
+    result_types=partial(_infer_binary, "recall"),
+    flops=flops_per_element(4),
+    formula="Σ [predicted and positive] / Σ [positive]",
+    example="{name: recall, op: recall, in: [click, label], threshold: 0.3}",
 )
 F1 = _declare_binary(
     "f1",
     "The harmonic mean of precision and recall. NaN if there are neither positives nor"
     " predicted positives, or if a prediction is NaN.",
-    5,
-    "2 · Σ [predicted and positive] / (Σ [predicted] + Σ [positive])",
-    "{name: f1, op: f1, in: [logit, label], logits: true}",
+    result_types=partial(_infer_binary, "f1"),
+    flops=flops_per_element(5),
+    formula="2 · Σ [predicted and positive] / (Σ [predicted] + Σ [positive])",
+    example="{name: f1, op: f1, in: [logit, label], logits: true}",
 )
 
 
-def _auc(types: Types, attrs: Attrs) -> TensorType:
+def _infer_auc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _check_pair("auc", types)
     bins: int = attrs["bins"]
     if not 2 <= bins <= MAX_BINS:
         raise OpError(f"auc needs 2 to {MAX_BINS:,} bins, not {bins:,}", attr="bins")
-    return TensorType("int32", (2, bins + 1))
+    return (TensorType("int32", (2, bins + 1)),)
 
 
 AUC = _metric(
@@ -233,9 +203,9 @@ AUC = _metric(
         ),
         Operand("label", "the same shape, where a number above 0.5 is positive"),
     ),
-    _auc,
-    "auc",
-    6,
+    _infer_auc,
+    flops=flops_per_element(6),
+    finalizer="auc",
     attrs=(
         Attr(
             "bins",
@@ -258,39 +228,40 @@ AUC = _metric(
 )
 
 
-def _sums(dtype: str) -> TensorType:
+def _infer_sums(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     """Return the type of a sum and a count: float64 for float64, else float32."""
-    return TensorType("float64" if dtype == "float64" else "float32", (2,))
+    wide = "float64" if types[0].dtype == "float64" else "float32"
+    return (TensorType(wide, (2,)),)
 
 
-def _error(kind: str, types: Types, attrs: Attrs) -> TensorType:
+def _infer_error(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     check_same_shape(kind, ("prediction", "target"), types)
-    return _sums(types[0].dtype)
+    return _infer_sums(types, attrs)
 
 
-MEAN_ABSOLUTE_ERROR = _metric(
+_declare_error = partial(
+    _metric,
+    operands=PAIR,
+    flops=flops_per_element(3),
+    cases=(Case(("float32[batch, 1]", "float32[batch, 1]")),),
+)
+MEAN_ABSOLUTE_ERROR = _declare_error(
     "mean_absolute_error",
     "The mean of the absolute difference of a prediction and a target over all"
     " elements.",
-    PAIR,
-    partial(_error, "mean_absolute_error"),
-    "ratio",
-    3,
+    result_types=partial(_infer_error, "mean_absolute_error"),
+    finalizer="ratio",
     formula="Σ |prediction - target| / n",
-    cases=(Case(("float32[batch, 1]", "float32[batch, 1]")),),
     example="{name: mae, op: mean_absolute_error, in: [prediction, target]}",
 )
-ROOT_MEAN_SQUARED_ERROR = _metric(
+ROOT_MEAN_SQUARED_ERROR = _declare_error(
     "root_mean_squared_error",
     "The square root of the mean squared difference of a prediction and a target over"
     " all elements. For an epoch or an evaluation it is the root of the mean over all"
     " batches, not the mean of the batches' roots.",
-    PAIR,
-    partial(_error, "root_mean_squared_error"),
-    "root_ratio",
-    3,
+    result_types=partial(_infer_error, "root_mean_squared_error"),
+    finalizer="root_ratio",
     formula="√(Σ (prediction - target)² / n)",
-    cases=(Case(("float32[batch, 1]", "float32[batch, 1]")),),
     example="{name: rmse, op: root_mean_squared_error, in: [prediction, target]}",
 )
 
@@ -300,22 +271,10 @@ MEAN = _metric(
     "The mean of all elements, as a metric. Use `reduce_mean` for a mean that other ops"
     " use.",
     (Operand("x", "float, any shape", dtype="float"),),
-    lambda types, attrs: _sums(types[0].dtype),
-    "ratio",
-    1,
+    _infer_sums,
+    flops=flops_per_element(1),
+    finalizer="ratio",
     formula="Σ x / n",
     cases=(Case(("float32[batch, 8]",)),),
     example="{name: activity, op: mean, in: h1}",
-)
-
-DECLARATIONS = (
-    ACCURACY,
-    TOP_K_ACCURACY,
-    PRECISION,
-    RECALL,
-    F1,
-    AUC,
-    MEAN_ABSOLUTE_ERROR,
-    ROOT_MEAN_SQUARED_ERROR,
-    MEAN,
 )

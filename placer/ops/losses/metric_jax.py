@@ -12,7 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from placer.ops.losses.labels_jax import class_numbers
+from placer.ops.losses.labels_jax import class_numbers, valid_classes
 
 
 def accuracy(logits: jax.Array, label: jax.Array) -> jax.Array:
@@ -27,9 +27,8 @@ def top_k_accuracy(logits: jax.Array, label: jax.Array, *, k: int) -> jax.Array:
     A row is right if fewer than k logits precede that of the label: larger ones, and
     equal ones of lower classes, as in `jax.lax.top_k`.
     """
-    class_ = class_numbers(label)
-    valid = (class_ >= 0) & (class_ < logits.shape[-1])
-    index = jnp.where(valid, class_, 0)[..., None]
+    class_, valid = valid_classes(label, logits.shape[-1])
+    index = class_[..., None]
     label_logit = jnp.take_along_axis(logits, index, axis=-1)
     classes = jnp.arange(logits.shape[-1])
     # The label's logit is not compared with itself: XLA may compute it twice and round
@@ -61,33 +60,18 @@ def auc(
 
 def mean_absolute_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
     """Return [2]: the sum of |prediction - target|, and the number of elements."""
-    return _sum(jnp.abs(_difference(prediction, target)))
+    return mean(jnp.abs(_difference(prediction, target)))
 
 
 def root_mean_squared_error(prediction: jax.Array, target: jax.Array) -> jax.Array:
     """Return [2]: the sum of (prediction - target)², and the number of elements."""
-    return _sum(jnp.square(_difference(prediction, target)))
+    return mean(jnp.square(_difference(prediction, target)))
 
 
 def mean(x: jax.Array) -> jax.Array:
     """Return [2]: the sum of the elements, and their number."""
-    return _sum(x)
-
-
-def _masks(
-    prediction: jax.Array,
-    label: jax.Array,
-    threshold: float,
-    logits: bool,
-    class_id: int | None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return masks of the predicted positives, the positives, and rows with a NaN."""
-    if class_id is not None:
-        predicted = jnp.argmax(prediction, axis=-1) == class_id
-        return predicted, class_numbers(label) == class_id, _has_nan(prediction)
-    bound = math.log(threshold / (1 - threshold)) if logits else threshold
-    invalid = jnp.isnan(prediction) | jnp.isnan(label)
-    return prediction > bound, label > 0.5, invalid
+    dtype = _sum_dtype(x)
+    return jnp.stack([jnp.sum(x, dtype=dtype), jnp.asarray(x.size, dtype)])
 
 
 def _binary(
@@ -103,8 +87,15 @@ def _binary(
         logits: bool = False,
         class_id: int | None = None,
     ) -> jax.Array:
-        *masks, invalid = _masks(prediction, label, threshold, logits, class_id)
-        return _counts(*count(*masks), invalid)
+        if class_id is None:
+            bound = math.log(threshold / (1 - threshold)) if logits else threshold
+            predicted, positive = prediction > bound, label > 0.5
+            invalid = jnp.isnan(prediction) | jnp.isnan(label)
+        else:
+            predicted = jnp.argmax(prediction, axis=-1) == class_id
+            positive = class_numbers(label) == class_id
+            invalid = _has_nan(prediction)
+        return _counts(*count(predicted, positive), invalid)
 
     return function
 
@@ -143,11 +134,6 @@ def _counts(*counted: jax.Array | int) -> jax.Array:
 
 def _count(counted: jax.Array | int) -> jax.Array:
     return jnp.sum(jnp.asarray(counted), dtype=jnp.int32)
-
-
-def _sum(x: jax.Array) -> jax.Array:
-    dtype = _sum_dtype(x)
-    return jnp.stack([jnp.sum(x, dtype=dtype), jnp.asarray(x.size, dtype)])
 
 
 def _sum_dtype(x: jax.Array) -> jnp.dtype:

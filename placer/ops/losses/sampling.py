@@ -10,9 +10,8 @@ from placer.ops.common.checks import check_attr, is_static
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.losses.loss_reduction import (
     REDUCE,
-    loss_rule,
+    declare_loss,
     reduced_type,
-    takes_count,
 )
 from placer.ops.operand import Operand, Types
 from placer.ops.special.random import POSITION, STREAM, check_position
@@ -123,38 +122,27 @@ def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     return (1 + sum(per_logit.get(i, 0) for i in wrt)) * logits.numel() if wrt else 0
 
 
-def _declare(
-    kind: str, doc: str, formula: str, source: str, remove_hits: bool
-) -> Declaration:
-    return Declaration(
-        kind,
-        doc,
-        _OPERANDS,
-        partial(_infer, kind),
-        loss_rule,
-        _flops,
-        _grad_flops,
-        attrs=(SAMPLER, accidental_hits(remove_hits), REDUCE),
-        saves=lambda types, attrs: (0, 1, 3, 4),
-        residuals=lambda types, attrs: (_logits(types)[0],),
-        takes_count=takes_count,
-        index_bounds=lambda types, attrs: {3: int(types[1].shape[0])},
-        inserted=True,
-        formula=formula,
-        source=source,
-        cases=(
-            Case(
-                (
-                    "float32[batch, 16]",
-                    "float32[1000, 16]",
-                    "float32[1000]",
-                    "int32[batch]",
-                    "int32[batch, 8]",
-                )
-            ),
+_sampled_loss = partial(
+    declare_loss,
+    operands=_OPERANDS,
+    flops=_flops,
+    grad_flops=_grad_flops,
+    saves=lambda types, attrs: (0, 1, 3, 4),
+    residuals=lambda types, attrs: (_logits(types)[0],),
+    index_bounds=lambda types, attrs: {3: int(types[1].shape[0])},
+    inserted=True,
+    cases=(
+        Case(
+            (
+                "float32[batch, 16]",
+                "float32[1000, 16]",
+                "float32[1000]",
+                "int32[batch]",
+                "int32[batch, 8]",
+            )
         ),
-        example=f"%l = {kind}(%h, %l.w, %l.b, %label, %l.sampled)",
-    )
+    ),
+)
 
 
 def accidental_hits(default: bool) -> Attr:
@@ -167,24 +155,27 @@ def accidental_hits(default: bool) -> Attr:
     )
 
 
-NCE_LOSS = _declare(
+NCE_LOSS = _sampled_loss(
     "nce_loss",
     "Noise-contrastive estimation: the binary cross entropy of telling a row's label"
     " from the classes drawn for it. A label outside [0, classes) gives NaN.",
-    "loss = log(1 + exp(-z₀)) + Σ log(1 + exp(zⱼ)), where zⱼ = x · w[cⱼ] + b[cⱼ] -"
-    " log(num_sampled · P(cⱼ)), c₀ is the label and cⱼ are the samples",
-    "Gutmann & Hyvärinen (2010), Mnih & Teh (2012); defaults of TensorFlow's nce_loss",
-    False,
+    result_types=partial(_infer, "nce_loss"),
+    attrs=(SAMPLER, accidental_hits(False), REDUCE),
+    formula="loss = log(1 + exp(-z₀)) + Σ log(1 + exp(zⱼ)), where zⱼ = x · w[cⱼ] + b[cⱼ]"
+    " - log(num_sampled · P(cⱼ)), c₀ is the label and cⱼ are the samples",
+    source="Gutmann & Hyvärinen (2010), Mnih & Teh (2012); defaults of TensorFlow's"
+    " nce_loss",
+    example="%l = nce_loss(%h, %l.w, %l.b, %label, %l.sampled)",
 )
-SAMPLED_SOFTMAX_LOSS = _declare(
+SAMPLED_SOFTMAX_LOSS = _sampled_loss(
     "sampled_softmax_loss",
     "The softmax cross entropy over a row's label and the classes drawn for it. The"
     " logarithm of the expected number of draws of a class is subtracted from its"
     " logit, so the gradient approaches that of the softmax over all classes as"
     " `num_sampled` grows. A label outside [0, classes) gives NaN.",
-    "loss = log Σ exp(zⱼ) - z₀, zⱼ as in nce_loss",
-    "Jean et al. (2015); defaults of TensorFlow's sampled_softmax_loss",
-    True,
+    result_types=partial(_infer, "sampled_softmax_loss"),
+    attrs=(SAMPLER, accidental_hits(True), REDUCE),
+    formula="loss = log Σ exp(zⱼ) - z₀, zⱼ as in nce_loss",
+    source="Jean et al. (2015); defaults of TensorFlow's sampled_softmax_loss",
+    example="%l = sampled_softmax_loss(%h, %l.w, %l.b, %label, %l.sampled)",
 )
-
-DECLARATIONS = (SAMPLE_CLASSES, NCE_LOSS, SAMPLED_SOFTMAX_LOSS)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from placer.errors import OpError
+from placer.ops.common.checks import infer_one_type
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.operand import Operand, Types
@@ -46,7 +49,7 @@ VARIANCE = Declaration(
     _infer_variance,
     lambda types, attrs: "reduce",
     flops_per_element(3),
-    lambda types, attrs, wrt: 3 * types[0].numel() * len(wrt),
+    grad_flops_per_element(3, 3),
     saves=lambda types, attrs: (0, 1),
     takes_count=lambda types, attrs: types[0].has_rows,
     constant_operands=(1,),
@@ -71,7 +74,7 @@ NORMALIZE = Declaration(
     "Normalizes each channel by a mean and a variance, then scales and shifts it.",
     _NORMALIZE,
     _infer_normalize,
-    flops=lambda types, attrs: 4 * types[0].numel(),
+    flops=flops_per_element(4),
     grad_flops=grad_flops_per_element(2, 2, 4, 4, 1),
     attrs=(_EPSILON,),
     saves=lambda types, attrs: (0, 1, 2, 3),
@@ -97,7 +100,7 @@ REPLICA_NORM = Declaration(
     " rows. These two have no gradient.",
     _REPLICA,
     _infer_replica,
-    flops=lambda types, attrs: 8 * types[0].numel(),
+    flops=flops_per_element(8),
     grad_flops=lambda types, attrs, wrt: (
         (8 if 0 in wrt else 4) * types[0].numel() * bool(wrt)
     ),
@@ -114,28 +117,15 @@ REPLICA_NORM = Declaration(
     example="%y, %m, %v = replica_norm(%x, %bn.scale, %bn.bias) {epsilon = 1e-05}",
 )
 
-_AVERAGE = (
-    Operand("old", "float, any shape", dtype="float"),
-    Operand("new", "the same type"),
-)
-
-
-def _infer_average(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if types[1] != types[0]:
-        raise OpError(
-            f"moving_average needs operands of one type, 'old' is {types[0]}, 'new' is"
-            f" {types[1]}",
-            operand=1,
-        )
-    return (types[0],)
-
-
 MOVING_AVERAGE = Declaration(
     "moving_average",
     "The exponential moving average: a weighted mean of an old and a new value.",
-    _AVERAGE,
-    _infer_average,
-    flops=lambda types, attrs: 3 * types[0].numel(),
+    (
+        Operand("old", "float, any shape", dtype="float"),
+        Operand("new", "the same type"),
+    ),
+    partial(infer_one_type, "moving_average", ("old", "new")),
+    flops=flops_per_element(3),
     attrs=(Attr("momentum", float, "the weight of the old value", required=True),),
     differentiable=False,
     inserted=True,
@@ -143,5 +133,3 @@ MOVING_AVERAGE = Declaration(
     cases=(Case(("float32[64]", "float32[64]"), {"momentum": 0.99}),),
     example="%m.new = moving_average(%m, %bn.mean) {momentum = 0.99}",
 )
-
-DECLARATIONS = (VARIANCE, NORMALIZE, REPLICA_NORM, MOVING_AVERAGE)

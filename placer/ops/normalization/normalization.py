@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Any
@@ -12,7 +12,7 @@ from placer.ops.common.checks import normalize_axis
 from placer.ops.common.costs import grad_flops_per_element
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
 from placer.ops.operand import Operand, Types, check_arity, check_layer
-from placer.types import BATCH, Dim, TensorType
+from placer.types import BATCH, HALF_FLOATS, Dim, TensorType
 
 Shape = tuple[Dim, ...]
 
@@ -52,34 +52,6 @@ _GROUP = _operands("float, [batch, …, channels]", "[channels]", "scale", "bias
 
 
 _INITS = {"scale": "ones", "bias": "zeros"}
-
-
-def _check(
-    kind: str,
-    operands: Sequence[Operand],
-    types: Types,
-    shape: Sequence[int],
-    attrs: Attrs,
-) -> None:
-    """Raise OpError unless the parameters have x's dtype and that shape."""
-    if not 0 < attrs["epsilon"] < inf:
-        raise OpError(
-            f"{kind} needs a finite epsilon above 0, not {attrs['epsilon']:g}",
-            attr="epsilon",
-        )
-    for index, type_ in enumerate(types[1:], 1):
-        if type_.shape != tuple(shape):
-            name = operands[index].name
-            raise OpError(
-                f"{kind} needs '{name}' {list(shape)} for 'x' {types[0]}, it is {type_}",
-                operand=index,
-            )
-
-
-def _statistic(x: TensorType, shape: Shape) -> TensorType:
-    """Return the type of a mean or an inverse deviation, float32 for half floats."""
-    half = x.dtype in ("float16", "bfloat16")
-    return TensorType("float32" if half else x.dtype, shape)
 
 
 def _linear(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
@@ -124,8 +96,25 @@ def _declare(
     """
 
     def infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        _check(kind, operands, types, shapes(types, attrs)[1], attrs)
+        shape = shapes(types, attrs)[1]
+        if not 0 < attrs["epsilon"] < inf:
+            raise OpError(
+                f"{kind} needs a finite epsilon above 0, not {attrs['epsilon']:g}",
+                attr="epsilon",
+            )
+        for index, type_ in enumerate(types[1:], 1):
+            if type_.shape != shape:
+                raise OpError(
+                    f"{kind} needs '{operands[index].name}' {list(shape)} for 'x'"
+                    f" {types[0]}, it is {type_}",
+                    operand=index,
+                )
         return (types[0],)
+
+    def residuals(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+        # The statistics of half floats are computed and saved in float32
+        dtype = types[0].dtype if types[0].dtype not in HALF_FLOATS else "float32"
+        return (TensorType(dtype, shapes(types, attrs)[0]),) * statistics
 
     def parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
         check_arity(kind, operands, types)
@@ -146,9 +135,7 @@ def _declare(
         grad_flops=grad_flops_per_element(*grad),
         linear=_linear,
         saves=lambda types, attrs: (0, 1) if len(types) > 1 else (0,),
-        residuals=lambda types, attrs: (
-            (_statistic(types[0], shapes(types, attrs)[0]),) * statistics
-        ),
+        residuals=residuals,
         parameters=parameters,
         **fields,
     )
@@ -238,5 +225,3 @@ GROUP_NORM = _declare(
     ),
     example="{name: n1, op: group_norm, in: c1, groups: 8}",
 )
-
-DECLARATIONS = (LAYER_NORM, RMS_NORM, GROUP_NORM)

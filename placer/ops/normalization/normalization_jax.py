@@ -11,11 +11,9 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.common.precision_jax import widen
 from placer.ops.elementwise.broadcasting_jax import broadcast_add
-
-Saved = tuple[jax.Array, jax.Array | None, jax.Array | None, jax.Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def layer_norm(
     axis: int = -1,
     epsilon: float = 1e-5,
 ) -> jax.Array:
-    y = _normalize(_Norm(_axes_from(axis, x), epsilon), x, scale)
+    y = _normalize(x, scale, norm=_Norm(_axes_from(axis, x), epsilon))
     return y if bias is None else broadcast_add(y, bias)
 
 
@@ -66,7 +64,8 @@ def rms_norm(
     axis: int = -1,
     epsilon: float = 1e-6,
 ) -> jax.Array:
-    return _normalize(_Norm(_axes_from(axis, x), epsilon, centred=False), x, scale)
+    norm = _Norm(_axes_from(axis, x), epsilon, centred=False)
+    return _normalize(x, scale, norm=norm)
 
 
 def _axes_from(axis: int, x: jax.Array) -> tuple[int, ...]:
@@ -82,13 +81,12 @@ def group_norm(
     epsilon: float = 1e-5,
 ) -> jax.Array:
     norm = _Norm(tuple(range(1, x.ndim - 1)), epsilon, groups=groups)
-    y = _normalize(norm, x, scale)
+    y = _normalize(x, scale, norm=norm)
     return y if bias is None else broadcast_add(y, bias)
 
 
-def _normalize_forward(
-    norm: _Norm, x: jax.Array, scale: jax.Array | None
-) -> tuple[jax.Array, Saved]:
+@with_gradient
+def _normalize(x: jax.Array, scale: jax.Array | None, *, norm: _Norm) -> WithBackward:
     wide = widen(x)
     mean = norm.mean(wide) if norm.centred else None
     centred = _subtract_mean(norm, wide, mean)
@@ -96,31 +94,25 @@ def _normalize_forward(
     inverse = jax.lax.rsqrt(norm.mean(jnp.square(centred)) + norm.epsilon)
     y = centred * norm.expand(inverse, x)
     y = y if scale is None else y * widen(scale)
-    return y.astype(x.dtype), (x, scale, mean, inverse)
+
+    def backward(dy: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        # Let z = (x - mean) · r be the normalized x, r the inverse deviation, and
+        # dz = dy · scale. Then dscale = Σ dy · z and
+        # dx = r · (dz - z · mean(dz · z) - mean(dz)),
+        # where the last term is absent if the mean is not subtracted.
+        dz, d_scale = widen(dy), None
+        z = _subtract_mean(norm, widen(x), mean) * norm.expand(inverse, x)
+        if scale is not None:
+            d_scale = jnp.sum(dz * z, tuple(range(x.ndim - scale.ndim)))
+            d_scale = d_scale.astype(scale.dtype)
+            dz = dz * widen(scale)
+        dx = dz - z * norm.expand(norm.mean(dz * z), x)
+        if norm.centred:
+            dx = dx - norm.expand(norm.mean(dz), x)
+        return (dx * norm.expand(inverse, x)).astype(x.dtype), d_scale
+
+    return y.astype(x.dtype), backward
 
 
 def _subtract_mean(norm: _Norm, x: jax.Array, mean: jax.Array | None) -> jax.Array:
     return x if mean is None else x - norm.expand(mean, x)
-
-
-def _normalize_backward(
-    norm: _Norm, saved: Saved, dy: jax.Array
-) -> tuple[jax.Array, jax.Array | None]:
-    # Let z = (x - mean) · r be the normalized x, r the inverse deviation, and
-    # dz = dy · scale. Then dscale = Σ dy · z and
-    # dx = r · (dz - z · mean(dz · z) - mean(dz)),
-    # where the last term is absent if the mean is not subtracted.
-    x, scale, mean, inverse = saved
-    dz, d_scale = widen(dy), None
-    z = _subtract_mean(norm, widen(x), mean) * norm.expand(inverse, x)
-    if scale is not None:
-        d_scale = jnp.sum(dz * z, tuple(range(x.ndim - scale.ndim)))
-        d_scale = d_scale.astype(scale.dtype)
-        dz = dz * widen(scale)
-    dx = dz - z * norm.expand(norm.mean(dz * z), x)
-    if norm.centred:
-        dx = dx - norm.expand(norm.mean(dz), x)
-    return (dx * norm.expand(inverse, x)).astype(x.dtype), d_scale
-
-
-_normalize = differentiable(_normalize_forward, _normalize_backward, static=1)

@@ -202,5 +202,3 @@ ATTENTION = Declaration(
     example="{name: seen, op: attention, in: [query, key, value], heads: 4,"
     " causal: true}",
 )
-
-DECLARATIONS = (ATTENTION,)

@@ -267,5 +267,3 @@ MULTI_HEAD_ATTENTION = Declaration(
     example="{name: seen, op: multi_head_attention, in: tokens, heads: 4,"
     " causal: true}",
 )
-
-DECLARATIONS = (MULTI_HEAD_ATTENTION,)

@@ -365,5 +365,3 @@ LSTM = _layer(
         ),
     ),
 )
-
-DECLARATIONS = (SIMPLE_RNN, GRU, LSTM)

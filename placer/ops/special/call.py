@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -47,10 +47,6 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (*outs, *state)
 
 
-def _batch(types: Types, attrs: Attrs) -> BatchRule:
-    return "rows" if attrs["batch"] == "rows" else "whole"
-
-
 def _cost(name: str, types: Types, attrs: Attrs) -> int:
     """Return a cost for the local rows: that of no row plus that of each row."""
     fixed, per_row = attrs[name]
@@ -69,7 +65,7 @@ CALL = Declaration(
     " single key. A key depends only on the spec's seed, the op, the step and the row.",
     _OPERANDS,
     _infer,
-    _batch,
+    lambda types, attrs: attrs["batch"],
     lambda types, attrs: _cost("cost", types, attrs),
     _grad_flops,
     attrs=(
@@ -138,5 +134,3 @@ CALL = Declaration(
     example="{name: y, op: call, fn: blocks:ffn, in: x, batch: rows,"
     ' params: {w: {shape: [8, 8], init: xavier_uniform}}, out: [y: "float32[batch, 8]"]}',
 )
-
-DECLARATIONS = (CALL,)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.threefry_jax import threefry2x32
+from placer.ops.special.random_jax import row_keys
 from placer.regions.function import run_region, trace_function
 
 
@@ -103,9 +103,7 @@ def _empty_results(
 
 def _row_keys(position: jax.Array, stream: int) -> jax.Array:
     """Return a JAX key for each row, derived from the stream, the step and the row."""
-    word = jnp.uint32(stream & 0xFFFFFFFF), jnp.uint32(stream >> 32)
-    first, second = threefry2x32(word, (position[:, 0], position[:, 1]))
-    bits = jnp.stack([first, second], axis=-1)
+    bits = jnp.stack(row_keys(position, stream), axis=-1)
     keys: jax.Array = jax.random.wrap_key_data(bits, impl="threefry2x32")
     return keys
 

@@ -14,13 +14,9 @@ def _infer_constant(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     dtype, value = attrs["dtype"], attrs["value"]
     if dtype not in FLOATS | INTEGERS | {"bool"}:
         raise OpError(f"constant cannot be of dtype '{dtype}'", attr="dtype")
-    fits = {
-        "bool": isinstance(value, bool),
-        "float": isinstance(value, int | float) and not isinstance(value, bool),
-        "int": isinstance(value, int) and not isinstance(value, bool),
-    }
-    family = "float" if dtype in FLOATS else "int" if dtype in INTEGERS else "bool"
-    if not fits[family] or not is_in_range(dtype, value):
+    numbers = bool if dtype == "bool" else int if dtype in INTEGERS else int | float
+    fits = isinstance(value, numbers) and isinstance(value, bool) == (dtype == "bool")
+    if not fits or not is_in_range(dtype, value):
         raise OpError(f"constant cannot hold {value!r} as {dtype}", attr="value")
     shape = tuple(attrs["shape"])
     if any(d < 0 for d in shape):
@@ -36,7 +32,6 @@ CONSTANT = Declaration(
     (),
     _infer_constant,
     lambda types, attrs: "whole",
-    lambda types, attrs: 0,
     attrs=(
         Attr("value", bool | int | float, "the number", required=True),
         Attr(
@@ -53,5 +48,3 @@ CONSTANT = Declaration(
     cases=(Case((), {"value": 1.0}),),
     example="{name: half, op: constant, value: 0.5}",
 )
-
-DECLARATIONS = (CONSTANT,)

@@ -20,5 +20,3 @@ STOP_GRADIENT = Declaration(
     cases=(Case(("float32[batch, 8]",)),),
     example="{name: target, op: stop_gradient, in: teacher}",
 )
-
-DECLARATIONS = (STOP_GRADIENT,)

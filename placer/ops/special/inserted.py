@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from placer.errors import OpError
-from placer.ops.common.checks import check_attr, check_positive
+from placer.ops.common.checks import check_attr, check_positive, infer_one_type
+from placer.ops.common.costs import flops_per_element
 from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
@@ -120,7 +121,7 @@ CLIP_VALUE = _inserted(
     "Limits each element of a gradient to [-limit, limit].",
     (Operand("x", "float, any shape", dtype="float"),),
     _infer_clip_value,
-    flops=lambda types, attrs: 2 * types[0].numel(),
+    flops=flops_per_element(2),
     attrs=(Attr("limit", float, "the bound, finite and above 0", required=True),),
     formula="out = min(limit, max(-limit, x))",
     source="optax.clip",
@@ -160,6 +161,23 @@ TRUST_RATIO = _inserted(
     example="%w.ratio = trust_ratio(%w.square, %w.direction.square)",
 )
 
+IF_TRAINING = Declaration(
+    "if_training",
+    "Selects one value in training and another in an evaluation. The passes `train`"
+    " and `evaluate` replace the op by one of its operands, so no node program"
+    " contains it.",
+    (
+        Operand("training", "any type: the result in training"),
+        Operand("evaluation", "the same type: the result in an evaluation"),
+    ),
+    partial(infer_one_type, "if_training", ("training", "evaluation")),
+    constant_operands=(1,),
+    inserted=True,
+    cases=(Case(("float32[batch, 8]", "float32[batch, 8]")),),
+    example="%d = if_training(%d.dropped, %x)",
+)
+
+
 _HOLD = (
     Operand("x", "any type"),
     Operand("after", "any type: the value that x waits for", optional=True),
@@ -177,40 +195,6 @@ HOLD = _inserted(
     example="%x.again = hold(%x, %y.grad)",
 )
 
-_SIDES = (
-    Operand("training", "any type: the result in training"),
-    Operand("evaluation", "the same type: the result in an evaluation"),
-)
-
-
-def _infer_if_training(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    if types[0] != types[1]:
-        raise OpError(
-            f"if_training needs operands of one type, 'training' is {types[0]},"
-            f" 'evaluation' is {types[1]}",
-            operand=1,
-        )
-    return (types[0],)
-
-
-IF_TRAINING = Declaration(
-    "if_training",
-    "Selects one value in training and another in an evaluation. The passes `train`"
-    " and `evaluate` replace the op by one of its operands, so no node program"
-    " contains it.",
-    _SIDES,
-    _infer_if_training,
-    constant_operands=(1,),
-    inserted=True,
-    cases=(Case(("float32[batch, 8]", "float32[batch, 8]")),),
-    example="%d = if_training(%d.dropped, %x)",
-)
-
-_PART = (
-    Attr("own", list[int], "the indices of these parts, from 0", required=True),
-    Attr("parts", int, "the number of parts of the batch", required=True),
-)
-
 
 def _infer_part(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not types[0].has_rows:
@@ -222,7 +206,17 @@ def _infer_part(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]
     return (types[0],)
 
 
-SPLIT_ROWS = _inserted(
+_part = partial(
+    _inserted,
+    attrs=(
+        Attr("own", list[int], "the indices of these parts, from 0", required=True),
+        Attr("parts", int, "the number of parts of the batch", required=True),
+    ),
+    linear=lambda types, attrs: ((0,),),
+    cases=(Case(("float32[batch, 8]",), {"own": (0,), "parts": 2}),),
+)
+
+SPLIT_ROWS = _part(
     "split_rows",
     "The rows of some parts of a batch. The rows are divided into `parts` contiguous"
     " ranges that differ in length by at most one, longer ranges first; a part may be"
@@ -230,40 +224,19 @@ SPLIT_ROWS = _inserted(
     (Operand("x", "any dtype, [batch, …], replicated"),),
     partial(_infer_part, "split_rows"),
     lambda types, attrs: "whole",
-    lambda types, attrs: 0,
-    attrs=_PART,
-    linear=lambda types, attrs: ((0,),),
     formula="out = x[low:high]",
-    cases=(Case(("float32[batch, 8]",), {"own": (0,), "parts": 2}),),
     example="%h.shard = split_rows(%h) {own = [0], parts = 2}",
 )
 
 
-PAD_ROWS = _inserted(
+PAD_ROWS = _part(
     "pad_rows",
     "Places the rows of some parts into a global value that is 0 elsewhere: the inverse"
     " of `split_rows`. The sum of the results over all parts is the whole value.",
     (Operand("x", "any dtype, [batch, …]: the rows of these parts"),),
     partial(_infer_part, "pad_rows"),
     lambda types, attrs: "reduce",
-    lambda types, attrs: 0,
-    attrs=_PART,
-    linear=lambda types, attrs: ((0,),),
     takes_count=lambda types, attrs: True,
     formula="out[low:high] = x, 0 elsewhere",
-    cases=(Case(("float32[batch, 8]",), {"own": (0,), "parts": 2}),),
     example="%h.part = pad_rows(%h) {own = [0], parts = 2}",
-)
-
-
-DECLARATIONS = (
-    ACCUMULATE,
-    SUM_OF_SQUARES,
-    CLIP_SCALE,
-    CLIP_VALUE,
-    TRUST_RATIO,
-    IF_TRAINING,
-    HOLD,
-    SPLIT_ROWS,
-    PAD_ROWS,
 )

@@ -58,5 +58,3 @@ DROP = Declaration(
     ),
     example="%d.dropped = drop(%x, %batch.position) {rate = 0.5, stream = 1}",
 )
-
-DECLARATIONS = (DROP,)

@@ -7,12 +7,28 @@ from math import prod
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.common.threefry_jax import threefry2x32
 
 
-def drop(x: jax.Array, position: jax.Array, *, rate: float, stream: int) -> jax.Array:
-    return _apply_mask(rate, x, _keep_mask(x.shape, position, rate, stream))
+@with_gradient
+def drop(
+    x: jax.Array, position: jax.Array, *, rate: float, stream: int
+) -> WithBackward:
+    # An element is kept if its random word is at least rate · 2³²
+    words = random_bits(position, stream, prod(x.shape[1:]))
+    threshold = min(round(rate * 2**32), 2**32 - 1)  # 2³² does not fit uint32
+    kept = (words >= jnp.uint32(threshold)).reshape(x.shape)
+    return (
+        jnp.where(kept, x / (1 - rate), 0),
+        lambda dy: (jnp.where(kept, dy / (1 - rate), 0), None),
+    )
+
+
+def row_keys(position: jax.Array, stream: int) -> tuple[jax.Array, jax.Array]:
+    """Return two random words for each row, derived from its position in a stream."""
+    word = jnp.uint32(stream & 0xFFFFFFFF), jnp.uint32(stream >> 32)
+    return threefry2x32(word, (position[:, 0], position[:, 1]))
 
 
 def random_bits(position: jax.Array, stream: int, count: int) -> jax.Array:
@@ -21,29 +37,8 @@ def random_bits(position: jax.Array, stream: int, count: int) -> jax.Array:
     They depend only on the stream and on `position`, uint32[rows, 2]: the step and the
     row's index in the global batch.
     """
-    word = jnp.uint32(stream & 0xFFFFFFFF), jnp.uint32(stream >> 32)
-    first, second = threefry2x32(word, (position[:, 0], position[:, 1]))
+    first, second = row_keys(position, stream)
     pairs = jnp.arange((count + 1) // 2, dtype=jnp.uint32)[None, :]
     key = first[:, None], second[:, None]
     words = jnp.stack(threefry2x32(key, (jnp.zeros_like(pairs), pairs)), axis=-1)
     return words.reshape(words.shape[0], 2 * pairs.shape[1])[:, :count]
-
-
-def _keep_mask(
-    shape: tuple[int, ...], position: jax.Array, rate: float, stream: int
-) -> jax.Array:
-    """Return bool of the shape of x: which elements are kept.
-
-    An element is kept if its random word is at least rate · 2³².
-    """
-    words = random_bits(position, stream, prod(shape[1:]))
-    threshold = min(round(rate * 2**32), 2**32 - 1)  # 2³² does not fit uint32
-    mask: jax.Array = words >= jnp.uint32(threshold)
-    return mask.reshape(shape)
-
-
-_apply_mask = differentiable(
-    lambda rate, x, mask: (jnp.where(mask, x / (1 - rate), 0), mask),
-    lambda rate, mask, dy: (jnp.where(mask, dy / (1 - rate), 0), None),
-    static=1,
-)
