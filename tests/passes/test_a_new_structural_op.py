@@ -104,7 +104,7 @@ def test_it_goes_through_every_pass_and_analysis(value, place, layout, microbatc
 def test_programs_call_the_method_with_its_name(tmp_path):
     model = probed_model("h", 1)
     compile_model(model, tmp_path / "build")
-    program = (tmp_path / "build/worker-0/program.py").read_text()
+    program = (tmp_path / "build/worker/program.py").read_text()
     assert "node.probe(h, every=10)\n" in program
 
 
