@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from placer.place import Place as Place
     from placer.place.guard import device_guard as device_guard
     from placer.place.guard import place_guard as place_guard
-    from placer.runtime.run.process import Options as Options
-    from placer.runtime.run.process import Result as Result
+    from placer.runtime.run.options import Options as Options
     from placer.runtime.run.process import run as run
+    from placer.runtime.run.result import Result as Result
 
 __version__ = "0.1.0"
 
@@ -55,13 +55,13 @@ _HOMES = {
     "GraphError": "placer.errors",
     "NodeKind": "placer.place",
     "OpError": "placer.errors",
-    "Options": "placer.runtime.run.process",
+    "Options": "placer.runtime.run.options",
     "Place": "placer.place",
     "PlaceError": "placer.errors",
     "PlacerError": "placer.errors",
     "Plan": "placer.build.plan",
     "Program": "placer.front.program",
-    "Result": "placer.runtime.run.process",
+    "Result": "placer.runtime.run.result",
     "RunError": "placer.errors",
     "RunWarning": "placer.errors",
     "SpecError": "placer.errors",

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from placer.build.plan import Plan
 from placer.place import CPU
 from placer.place.ids import format_ids
 from placer.report.numbers import format_count, format_metrics, format_size, plural
 from placer.runtime.run.events import null_if_not_finite
-
-if TYPE_CHECKING:
-    from placer.runtime.run.process import Result
+from placer.runtime.run.result import Result
 
 
 def result_lines(result: Result) -> Iterator[str]:

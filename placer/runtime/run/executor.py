@@ -23,9 +23,10 @@ from placer.runtime.run.divergence import LossWatch
 from placer.runtime.run.events import READING
 from placer.runtime.run.handshake import NodeReport, run_handshake
 from placer.runtime.run.parameter_files import save
+from placer.runtime.run.result import Result
 from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
 from placer.runtime.run.saving import gather_parameters
-from placer.runtime.run.state import Execution, Hook, Result
+from placer.runtime.run.state import Execution, Hook
 from placer.runtime.run.tables import make_tables
 from placer.tables.learning_rate import build_schedule
 

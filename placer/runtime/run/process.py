@@ -41,8 +41,10 @@ from placer.runtime.program.load import Hooks, load_program
 from placer.runtime.run.divergence import DivergedError
 from placer.runtime.run.events import STOPPING, EventPipe, Report, print_warnings
 from placer.runtime.run.executor import execute
+from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
-from placer.runtime.run.state import Execution, Hook, Options, Result
+from placer.runtime.run.result import Result
+from placer.runtime.run.state import Execution, Hook
 
 Load = Callable[[Path, Plan, NodePlan], Hooks]
 
@@ -76,7 +78,8 @@ def run(
     Args:
         build: the build folder.
         node: the name of the node, such as `worker:0`.
-        endpoints: the address `HOST:PORT` of each node; by default ports on loopback.
+        endpoints: the address `HOST:PORT` of nodes; by default, and for nodes that are
+            not listed, consecutive ports on loopback from `options.base_port`.
         options: the options of the run.
         report_fd: a file descriptor to write events to, one JSON object per line.
             Without it, warnings go to standard error.
@@ -104,6 +107,9 @@ def run(
     me = plan.node(node)
     keep_memory(me.table_bytes + me.activation_bytes)
     options = options or Options()
+    addresses = default_endpoints(plan, options.base_port)
+    for name, address in (endpoints or {}).items():
+        addresses[plan.node(name).name] = address
     reserve_cpu_devices([me], options.emulate or plan.emulate, alone=True)
     channel: Channel | None = None
 
@@ -121,9 +127,9 @@ def run(
     try:
         channel = open_channel(
             node,
-            dict(endpoints) if endpoints else default_endpoints(plan),
+            addresses,
             job or plan.digest,
-            transport=options.carrier,
+            transport=options.transport,
             deadline=options.deadline,
             join_timeout=options.join_timeout,
         )

@@ -12,7 +12,7 @@ from placer.compiler import compile as compile_model
 from placer.memory.allocator import MIN_STEP_BYTES
 from placer.resources import find_file
 from placer.runtime.run import process
-from placer.runtime.run.state import Options
+from placer.runtime.run.options import Options
 from placer.spec import load, load_text
 
 

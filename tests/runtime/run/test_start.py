@@ -17,8 +17,9 @@ from placer.compiler import compile as compile_model
 from placer.resources import find_file
 from placer.runtime.program.load import load_program
 from placer.runtime.run.events import print_warnings
+from placer.runtime.run.options import Options
 from placer.runtime.run.process import _execute_program, run_in_threads
-from placer.runtime.run.state import Execution, Options
+from placer.runtime.run.state import Execution
 
 STUCK = """\
 nodes: {worker: {count: 2}}
