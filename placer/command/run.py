@@ -49,8 +49,9 @@ def run_command(
     """
     from placer.build.plan import read_plan
     from placer.launcher.local import check_output_files
-    from placer.launcher.signals import catch_first_signal
+    from placer.launcher.signals import catch_signals
     from placer.report.outcome import result_lines
+    from placer.runtime.run.interruption import Interruption
     from placer.runtime.run.options import Options
     from placer.runtime.run.process import run
 
@@ -60,7 +61,7 @@ def run_command(
     # A launcher asks for a stop through the descriptor. Without a launcher, a signal to
     # the control node does.
     alone = report_fd is None and chosen.save_params and node == plan.control
-    with catch_first_signal() if alone else nullcontext() as signals:
+    with catch_signals(first_only=True) if alone else nullcontext() as signals:
         result = run(
             build,
             node,
@@ -74,7 +75,4 @@ def run_command(
         for line in result_lines(result):
             echo(line)
     if result is not None and signals is not None:
-        signals.raise_first(
-            f"stopped after step {result.steps}; the parameters are in"
-            f" {chosen.save_params}"
-        )
+        signals.raise_first(Interruption(chosen.save_params).outcome(result.steps))

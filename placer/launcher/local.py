@@ -10,18 +10,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from placer.build.plan import Plan, read_plan, read_sources
 from placer.errors import PlacerError, RunError, RunWarning
 from placer.launcher.logs import LogFolder, log_folder
 from placer.launcher.node_command import node_command, node_environment
 from placer.launcher.node_process import NodeProcess, start_node
-from placer.launcher.output import show_output
 from placer.launcher.ports import free_endpoints
 from placer.launcher.signals import catch_signals
-from placer.launcher.supervise import Outcome, Watch, supervise
+from placer.launcher.supervise import Watch, supervise
 from placer.reentry import refuse_at_import, refuse_in_node
+from placer.runtime.run.events import show_output
+from placer.runtime.run.interruption import Interruption
 from placer.runtime.run.options import OPTIONS, Options, takes_options
 from placer.runtime.run.result import Result
 
@@ -100,21 +99,27 @@ def launch_processes(
 ) -> Result:
     """Run the nodes of a build as processes; see `launch`."""
     plan = _check_launch(build, options)
-    endpoints = _endpoints(plan, options.base_port)
+    nodes = [node.name for node in plan.nodes]
+    if options.base_port is None:
+        endpoints = free_endpoints(nodes)
+    else:
+        from placer.runtime.run.process import default_endpoints
+
+        endpoints = default_endpoints(plan, options.base_port)
 
     def command(node: str) -> list[str]:
         return node_command(build, node, endpoints=endpoints, options=options)
 
-    outcome = launch_nodes(
-        [node.name for node in plan.nodes],
+    result = launch_nodes(
+        nodes,
         command,
         logs.folder,
         node_environment(job=uuid.uuid4().hex),
         watch,
         params_file=options.save_params,
     )
-    logs.failed = bool(outcome.warnings)
-    return Result(**msgspec.structs.asdict(outcome.result), warnings=outcome.warnings)
+    logs.failed = bool(result.warnings)
+    return result
 
 
 def launch_threads(build: Path, options: Options) -> Result:
@@ -126,10 +131,11 @@ def launch_threads(build: Path, options: Options) -> Result:
     for option in OPTIONS:
         if not option.for_threads and getattr(options, option.name) != option.default:
             raise _threads_error(option.name)
-    from placer.runtime.run.process import run_in_threads
+    from placer.runtime.run.threads import run_in_threads
 
     if options.save_params is None:
         return run_in_threads(build, options)
+    interruption = Interruption(options.save_params)
     with catch_signals() as signals:
         try:
             result = run_in_threads(
@@ -139,11 +145,9 @@ def launch_threads(build: Path, options: Options) -> Result:
             signals.raise_first(str(interrupt))
             raise
         except PlacerError as error:
-            signals.raise_first(f"nothing was saved: {error}")
+            signals.raise_first(interruption.outcome(None, failure=str(error)))
             raise
-        signals.raise_first(
-            f"stopped after step {result.steps}; the parameters are in {options.save_params}"
-        )
+        signals.raise_first(interruption.outcome(result.steps))
         return result
 
 
@@ -155,12 +159,12 @@ def launch_nodes(
     watch: Watch,
     *,
     params_file: Path | None = None,
-) -> Outcome:
+) -> Result:
     """Start a process for each node and watch the processes until all have ended.
 
     The first node is the control node. `command(node)` returns the command line of a
     node; `--report-fd N` is appended, and the node writes the events of
-    `placer.launcher.node_events` to that descriptor. `params_file` is the file to which
+    `placer.runtime.run.events` to that descriptor. `params_file` is the file to which
     the run saves its parameters. Raises the same errors as `launch`.
     """
     if not hasattr(os, "pidfd_open"):
@@ -219,20 +223,6 @@ def check_output_files(build: Path, options: Options) -> None:
         if why is not None:
             raise PlacerError(f"cannot write '{path}': {why}")
         targets.add(path.resolve())
-
-
-def _endpoints(plan: Plan, base_port: int | None) -> dict[str, str]:
-    if base_port is None:
-        return free_endpoints([node.name for node in plan.nodes])
-    last = base_port + len(plan.nodes) - 1
-    if last > 65535:
-        raise PlacerError(
-            f"{len(plan.nodes)} nodes from base port {base_port} need port {last}",
-            hint="the highest port is 65535",
-        )
-    from placer.runtime.run.process import default_endpoints
-
-    return default_endpoints(plan, base_port)
 
 
 def _threads_error(option: str) -> PlacerError:

@@ -30,7 +30,7 @@ def node_arguments(options: Options) -> list[str]:
     arguments = []
     for option in OPTIONS:
         value = getattr(options, option.name)
-        if option.for_nodes and value != option.default:
+        if value != option.default:
             is_flag = option.default is False
             arguments.append(option.flag if is_flag else f"{option.flag}={value}")
     return arguments

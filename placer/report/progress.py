@@ -9,10 +9,17 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from placer.launcher.node_events import Event, NodeWarning, Output, State, Step
-from placer.launcher.output import format_output, show_output
 from placer.printable import make_printable
 from placer.report.numbers import format_count, format_metrics, format_size
+from placer.runtime.run.events import (
+    Event,
+    NodeWarning,
+    Output,
+    State,
+    Step,
+    format_output,
+    show_output,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

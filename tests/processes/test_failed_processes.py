@@ -30,7 +30,7 @@ from placer.errors import RunError
 from placer.launcher.ports import free_endpoints
 from placer.ops.function import Function
 from placer.runtime.run.options import Options
-from placer.runtime.run.process import run_in_threads
+from placer.runtime.run.threads import run_in_threads
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from placer.runtime.metrics.statistics import (
     weight_by_rows,
 )
 from placer.runtime.metrics.stream import StepMetrics
-from placer.runtime.run.events import Report, null_if_not_finite
+from placer.runtime.run.events import Report, Step, null_if_not_finite
 
 
 class HistoryWriter:
@@ -101,7 +101,7 @@ class HistoryWriter:
         if line.eval is not None:
             record["eval"] = self.eval = line.eval
         self._write(record)
-        self._report({"event": "step", **record, "samples_per_second": self._rate()})
+        self._report(Step(**record, samples_per_second=self._rate()))
 
     @property
     def metrics(self) -> dict[str, float]:

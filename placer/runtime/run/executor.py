@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 
 from placer.build.plan import Data, NodePhase, NodePlan, read_sources
 from placer.channel.protocol import Aborted
@@ -98,7 +97,7 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
                 for node_plan, report in zip(plan.nodes, reports, strict=True)
             },
         )
-        execution.report({"event": "result", **asdict(result)})
+        execution.report(result)
         execution.report_state("done")
         return result
 

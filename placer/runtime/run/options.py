@@ -36,7 +36,6 @@ class Option:
         seconds: whether the value is a time to wait.
         choices: the words from which the value is chosen.
         file: whether the value is a file that the run reads or writes.
-        for_nodes: whether the launcher passes it on to the processes of nodes.
         for_threads: whether nodes that are threads can use it.
     """
 
@@ -49,7 +48,6 @@ class Option:
     seconds: bool = False
     choices: tuple[str, ...] = ()
     file: Literal["read", "written"] | None = None
-    for_nodes: bool = True
     for_threads: bool = True
 
     @property
@@ -117,7 +115,6 @@ class Options:
         metavar="PORT",
         low=1,
         high=65535,
-        for_nodes=False,  # they get the addresses of all nodes
         for_threads=False,
     )
     join_timeout: float = _option(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+Metrics: TypeAlias = dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of a run.
+class Result(msgspec.Struct, frozen=True, tag_field="event", tag="result"):
+    """The result of a run, which the control node reports as an event.
 
     Attributes:
         steps: the number of training steps.
@@ -24,8 +27,8 @@ class Result:
     """
 
     steps: int
-    metrics: dict[str, float]
-    eval: dict[str, float]
+    metrics: Metrics
+    eval: Metrics
     samples_per_second: float
     bytes_sent: dict[str, int]
     warnings: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from pathlib import Path
 from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel
 from placer.runtime.program.node import Node
-from placer.runtime.run.events import READING, Report
+from placer.runtime.run.events import READING, Report, State
 from placer.runtime.run.options import Options
 from placer.runtime.run.stopping import StopProtocol
 
@@ -86,15 +86,14 @@ class Execution:
             if state is not None:
                 self.state = state
             self.report(
-                {
-                    "event": "state",
-                    "node": self.me.name,
-                    "state": self.state,
-                    "step": self.step,
-                    "rows": self.rows_read if self.state == READING else 0,
-                    "waiting": list(self.channel.waiting()),
-                    "bytes_sent": self.channel.bytes_sent,
-                }
+                State(
+                    self.me.name,
+                    self.state,
+                    self.step,
+                    self.channel.waiting(),
+                    self.channel.bytes_sent,
+                    self.rows_read if self.state == READING else 0,
+                )
             )
 
     @property

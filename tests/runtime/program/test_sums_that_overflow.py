@@ -5,7 +5,7 @@ import pytest
 
 from placer.compiler import compile as compile_model
 from placer.runtime.run.options import Options
-from placer.runtime.run.process import run_in_threads
+from placer.runtime.run.threads import run_in_threads
 
 SPEC = """
 name: parts

@@ -44,12 +44,11 @@ def options_of_node(arguments: list[str], build: Path) -> Options:
 def test_an_option_reaches_the_process_of_a_node_unchanged(option, tmp_path):
     options = Options(**{option.name: another_value(option, tmp_path)})
     assert options != Options()
-    expected = options if option.for_nodes else Options()
-    assert options_of_node(node_arguments(options), tmp_path) == expected
+    assert options_of_node(node_arguments(options), tmp_path) == options
 
 
 def test_all_options_reach_the_process_of_a_node_together(tmp_path):
-    values = {o.name: another_value(o, tmp_path) for o in OPTIONS if o.for_nodes}
+    values = {o.name: another_value(o, tmp_path) for o in OPTIONS}
     options = Options(**values)
     assert options_of_node(node_arguments(options), tmp_path) == options
 
