@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import RenderableType
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -89,19 +90,20 @@ def describe_optimizer(table: Table) -> str:
     if table.rule is None:
         return "not trained"
     rate = f"learning rate {_format_setting(table.learning_rate)}"
-    hyper = [f"{name} {_format_hyper(value)}" for name, value in table.hyper.items()]
+    hyper = [f"{name} {_format_setting(value)}" for name, value in table.hyper.items()]
     slots = optimizers.slots(table.rule, table.hyper)
     slot_text = f"slots {' and '.join(slots)}" if slots else "no slots"
     return f"{table.rule}: {', '.join([rate, *hyper])}; {slot_text}"
 
 
 def _grid(table: Table, items: Mapping[str, int]) -> Grid:
-    grid = Grid(box=None, pad_edge=False, header_style="dim")
-    grid.add_column("  block")
-    grid.add_column("parameter")
-    grid.add_column("elements", justify="right")
-    grid.add_column("shape")
-    grid.add_column("bytes", justify="right")
+    elements, nbytes = (Column(n, justify="right") for n in ("elements", "bytes"))
+    grid = Grid(
+        *("  block", "parameter", elements, "shape", nbytes),
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
     for block in table.blocks:
         grid.add_row(
             f"  {block.name}",
@@ -121,6 +123,8 @@ def format_range(start: int, stop: int) -> str:
 def _format_setting(value: Any) -> str:
     """Format a setting, such as a learning rate schedule, as in a spec."""
     if not isinstance(value, Mapping):
+        if isinstance(value, bool):
+            return str(value).lower()
         return f"{value:g}" if isinstance(value, float) else str(value)
     pairs = ", ".join(f"{key}: {_format_setting(part)}" for key, part in value.items())
     return f"{{{pairs}}}" if len(value) > 1 else pairs
@@ -128,7 +132,3 @@ def _format_setting(value: Any) -> str:
 
 def _kind(node: NodePlan) -> str:
     return node.name.split(":")[0]
-
-
-def _format_hyper(value: bool | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -115,8 +114,3 @@ def show_output(event: Event) -> None:
     """Print an event to standard error if it is output or a warning."""
     if isinstance(event, Output | NodeWarning):
         print(format_output(event), file=sys.stderr, flush=True)
-
-
-def null_if_not_finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Replace metrics that are not finite by None, because JSON has no such numbers."""
-    return {k: v if math.isfinite(v) else None for k, v in metrics.items()}
