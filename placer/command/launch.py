@@ -51,8 +51,7 @@ def launch_command(
     cause. Ctrl-C ends all nodes. With --save-params, the first Ctrl-C stops all nodes
     after the same step and saves the parameters; a second one ends them at once.
     """
-    from placer.build.plan import read_plan
-    from placer.launcher.local import launch, launch_processes
+    from placer.launcher.local import check_launch, launch, launch_processes
     from placer.launcher.logs import log_folder
     from placer.report.outcome import (
         crowding_note,
@@ -63,7 +62,8 @@ def launch_command(
     from placer.report.progress import show_progress
     from placer.runtime.run.options import Options
 
-    plan, chosen = read_plan(build), Options(**options)
+    chosen = Options(**options)
+    plan = check_launch(build, chosen)
     stream = sys.stderr if as_json else sys.stdout
     with ExitStack() as exits:
         notes = []
@@ -84,7 +84,7 @@ def launch_command(
         else:
             nodes = [node.name for node in plan.nodes]
             with show_progress(plan.name, nodes, chosen.steps, stream) as watch:
-                result = launch_processes(build, chosen, folder, watch)
+                result = launch_processes(build, plan, chosen, folder, watch)
     for line in result_lines(result):
         echo(line, file=stream)
     for text in result.warnings:

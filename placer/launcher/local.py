@@ -71,20 +71,21 @@ def launch(
         print(result.eval["accuracy"])
     """
     folder, chosen = Path(build), Options(**options)
+    plan = check_launch(folder, chosen)
     if in_process:
         for name, value in (("logs", logs), ("watch", watch)):
             if value is not None:
                 raise _threads_error(name)
-        return launch_threads(folder, chosen)
+        return _launch_threads(folder, chosen)
     named = Path(logs) if logs is not None else None
-    with log_folder(named, read_plan(folder).name) as run_logs:
-        result = launch_processes(folder, chosen, run_logs, watch or show_output)
+    with log_folder(named, plan.name) as run_logs:
+        result = launch_processes(folder, plan, chosen, run_logs, watch or show_output)
     for text in result.warnings:
         warnings.warn(text, RunWarning, stacklevel=2)
     return result
 
 
-def _check_launch(build: Path, options: Options) -> Plan:
+def check_launch(build: Path, options: Options) -> Plan:
     """Return the plan of a build; PlacerError if it must not be launched like this."""
     refuse_in_node("placer.launch")
     plan = read_plan(build)
@@ -95,10 +96,9 @@ def _check_launch(build: Path, options: Options) -> Plan:
 
 
 def launch_processes(
-    build: Path, options: Options, logs: LogFolder, watch: Watch
+    build: Path, plan: Plan, options: Options, logs: LogFolder, watch: Watch
 ) -> Result:
-    """Run the nodes of a build as processes; see `launch`."""
-    plan = _check_launch(build, options)
+    """Run the nodes of a build as processes, after `check_launch`; see `launch`."""
     nodes = [node.name for node in plan.nodes]
     if options.base_port is None:
         endpoints = free_endpoints(nodes)
@@ -122,12 +122,11 @@ def launch_processes(
     return result
 
 
-def launch_threads(build: Path, options: Options) -> Result:
+def _launch_threads(build: Path, options: Options) -> Result:
     """Run the nodes of a build as threads; see `launch`.
 
     With `save_params`, a signal stops them after a step, and they save.
     """
-    _check_launch(build, options)
     for option in OPTIONS:
         if not option.for_threads and getattr(options, option.name) != option.default:
             raise _threads_error(option.name)
@@ -177,18 +176,13 @@ def launch_nodes(
         raise PlacerError(f"cannot create the folder for logs: {error}") from error
     with catch_signals() as signals, ExitStack() as exits:
         children: list[NodeProcess] = []
-        try:
-            for node in nodes:
-                control = not children
-                child = start_node(
-                    node, command(node), log_path(logs, node), env, takes_orders=control
-                )
-                children.append(child)
-                exits.callback(child.close)
-        except BaseException:
-            for child in children:
-                child.reap()
-            raise
+        for node in nodes:
+            control = not children
+            child = start_node(
+                node, command(node), log_path(logs, node), env, takes_orders=control
+            )
+            children.append(child)
+            exits.callback(child.close)
         return supervise(children, watch, signals, params_file=params_file)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import types
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, Union, get_args, get_origin
@@ -19,7 +19,7 @@ from placer.config import optimizers
 from placer.front.fluid import OWN, RENAMED, SPELLINGS
 from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
-from placer.ops.operand import Operand
+from placer.report.op_reference import operand_notes
 from placer.spec.op_kinds import op_kinds
 
 WIDTH = 88
@@ -64,14 +64,17 @@ Rate = float | Mapping[str, Any]
 """A number, or a schedule such as `{{"cosine": {{"init": 0.01, "steps": 1000}}}}`."""
 '''
 
+_METRIC = "A metric: list it in the program's `metrics`; no op can use it."
+
+_LEARNING_RATE = {"learning_rate: Rate": "a number, or a schedule as in docs/spec.md"}
 _SETTINGS = {
-    "learning_rate": "a number, or a schedule as in docs/spec.md",
-    "match": "a glob pattern for the names of the parameters to train; by default all"
-    " that no other optimizer has",
-    "clip": 'a bound for the gradients of these parameters, as {"global_norm": 1.0}',
-    "update": "how the gradients of the workers are combined",
+    "match: str | None = None": "a glob pattern for the names of the parameters to"
+    " train; by default all that no other optimizer has",
+    "clip: Mapping[str, float] | None = None": "a bound for the gradients of these"
+    ' parameters, as {"global_norm": 1.0}',
+    'update: Literal["sync"] = "sync"': "how the gradients of the workers are combined",
 }
-"""The settings of every optimizer."""
+"""The settings of every optimizer, as they are written, with their meanings."""
 
 
 def layers_text() -> str:
@@ -114,30 +117,80 @@ def _name(declaration: Declaration | Composite) -> str:
 
 
 def _function(declaration: Declaration | Composite, aliases: dict[str, str]) -> str:
-    operands = [o for o in declaration.operands if not o.parameter]
-    attrs = declaration.attrs
-    required = [f"{o.name}: {_operand_type(o)}" for o in operands if not o.optional]
-    required += [f"{a.name}: {_type(a, aliases)}" for a in attrs if a.required]
-    optional = [f"{o.name}: Variable | None = None" for o in operands if o.optional]
-    optional += [
-        f"{a.name}: {_type(a, aliases)} = {_literal(a.default)}"
-        for a in attrs
-        if not a.required
-    ]
-    has_parameters = any(o.parameter for o in declaration.operands)
     many = _has_several_results(declaration)
-    optional += ["params: Params = None"] if has_parameters else []
-    optional += ["out: Sequence[str] | None = None"] if many else []
-    optional += ["name: str | None = None"]
-    returns = "tuple[Variable, ...]" if many else "Variable"
+    paragraphs, results = [declaration.doc], ""
+    if isinstance(declaration, Declaration):
+        if declaration.finalizer is not None:
+            paragraphs.append(_METRIC)
+        if len(declaration.results) > 1:
+            results = ", ".join(f"`{result}`" for result in declaration.results) + "."
+    if declaration.formula:
+        paragraphs.append(declaration.formula)
     kind = json.dumps(declaration.kind)
-    lines = ["", ""]
-    if declaration.kind in SPELLINGS:
-        lines.append(f"@fluid_keywords({kind})")
-    lines += _def(_name(declaration), (*required, "*", *optional), returns)
-    lines += _docstring(declaration, operands, many)
-    lines.append(f"    return record_op{'s' if many else ''}({kind}, locals())")
-    return "\n".join(lines) + "\n"
+    source = _source(
+        _name(declaration),
+        _arguments(declaration, aliases),
+        "tuple[Variable, ...]" if many else "Variable",
+        paragraphs,
+        f"record_op{'s' if many else ''}({kind}, locals())",
+        results,
+    )
+    fluid = f"@fluid_keywords({kind})\n" if declaration.kind in SPELLINGS else ""
+    return f"\n\n{fluid}{source}"
+
+
+def _arguments(
+    declaration: Declaration | Composite, aliases: dict[str, str]
+) -> dict[str, str]:
+    """Return the arguments of a function as they are written, with their meanings."""
+    arguments = {}
+    for operand in declaration.operands:
+        if not operand.parameter:
+            type_ = "Sequence[Variable]" if operand.variadic else "Variable"
+            default = " | None = None" if operand.optional else ""
+            doc = "; ".join([operand.doc or "any", *operand_notes(operand)])
+            arguments[f"{operand.name}: {type_}{default}"] = doc
+    for attr in declaration.attrs:
+        type_ = _annotation(attr)
+        default = "" if attr.required else f" = {_literal(attr.default)}"
+        arguments[f"{attr.name}: {aliases.get(type_, type_)}{default}"] = attr.doc
+    created = ", ".join(f"`{o.name}`" for o in declaration.operands if o.parameter)
+    if created:
+        doc = "existing parameters to use instead of new ones, by operand"
+        arguments["params: Params = None"] = f"{doc}: {created}"
+    if _has_several_results(declaration):
+        doc = "the names of the results; by default generated"
+        arguments["out: Sequence[str] | None = None"] = doc
+    arguments["name: str | None = None"] = "the name of the op; by default generated"
+    return arguments
+
+
+def _source(
+    name: str,
+    arguments: Mapping[str, str],
+    returns: str,
+    paragraphs: Sequence[str],
+    call: str,
+    results: str = "",
+) -> str:
+    """Return the source of a function that returns `call`.
+
+    `arguments` are as `_arguments` returns them; those without a default come first.
+    The docstring has the paragraphs, the meanings of the arguments, and `results`.
+    """
+    doc = _wrap(f'"""{paragraphs[0]}', 4, 4)
+    for paragraph in paragraphs[1:]:
+        doc += ["", *_wrap(paragraph, 4, 8)]
+    doc += ["", "    Args:"]
+    for argument, meaning in arguments.items():
+        doc += _wrap(f"{argument.partition(':')[0]}: {meaning}.", 8, 12)
+    if results:
+        doc += ["", "    Returns:", *_wrap(results, 8, 8)]
+    required = [argument for argument in arguments if " = " not in argument]
+    optional = [argument for argument in arguments if " = " in argument]
+    lines = _def(name, (*required, "*", *optional), returns)
+    lines += [line.replace("\\", "\\\\") for line in doc]
+    return "\n".join([*lines, '    """', f"    return {call}", ""])
 
 
 def _def(name: str, parameters: Sequence[str], returns: str) -> list[str]:
@@ -156,36 +209,6 @@ def _has_several_results(declaration: Declaration | Composite) -> bool:
     )
 
 
-def _docstring(
-    declaration: Declaration | Composite, operands: Sequence[Operand], many: bool
-) -> list[str]:
-    lines = _wrap(f'"""{declaration.doc}', 4, 4)
-    if isinstance(declaration, Declaration) and declaration.finalizer is not None:
-        metric = "A metric: list it in the program's `metrics`; no op can use it."
-        lines += ["", *_wrap(metric, 4, 4)]
-    if declaration.formula:
-        lines += ["", *_wrap(declaration.formula, 4, 8)]
-    lines += ["", "    Args:"]
-    for operand in operands:
-        more = ["optional"] if operand.optional else []
-        more += ["one or more"] if operand.variadic else []
-        doc = "; ".join([operand.doc or "any", *more])
-        lines += _wrap(f"{operand.name}: {doc}.", 8, 12)
-    for attr in declaration.attrs:
-        lines += _wrap(f"{attr.name}: {attr.doc}.", 8, 12)
-    parameters = [f"`{o.name}`" for o in declaration.operands if o.parameter]
-    if parameters:
-        doc = "existing parameters to use instead of new ones, by operand:"
-        lines += _wrap(f"params: {doc} {', '.join(parameters)}.", 8, 12)
-    if many:
-        lines += _wrap("out: the names of the results; by default generated.", 8, 12)
-    lines += _wrap("name: the name of the op; by default generated.", 8, 12)
-    if isinstance(declaration, Declaration) and len(declaration.results) > 1:
-        results = ", ".join(f"`{result}`" for result in declaration.results)
-        lines += ["", "    Returns:", *_wrap(f"{results}.", 8, 8)]
-    return [*(line.replace("\\", "\\\\") for line in lines), '    """']
-
-
 def _wrap(text: str, first: int, rest: int) -> list[str]:
     return wrap(
         text,
@@ -195,15 +218,6 @@ def _wrap(text: str, first: int, rest: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _operand_type(operand: Operand) -> str:
-    return "Sequence[Variable]" if operand.variadic else "Variable"
-
-
-def _type(attr: Attr, aliases: dict[str, str]) -> str:
-    text = _annotation(attr)
-    return aliases.get(text, text)
 
 
 def _annotation(attr: Attr) -> str:
@@ -260,31 +274,18 @@ def _class(rule: str) -> str:
 
 
 def _rule(rule: optimizers.Rule) -> str:
-    hyper = [
-        f"{key}: {each.type.__name__} = {each.type(each.default)!r}"
+    hyper = {
+        f"{key}: {each.type.__name__} = {each.type(each.default)!r}": each.doc
         for key, each in rule.hyper.items()
-    ]
-    parameters = [
-        "learning_rate: Rate",
-        "*",
-        *hyper,
-        "match: str | None = None",
-        "clip: Mapping[str, float] | None = None",
-        'update: Literal["sync"] = "sync"',
-    ]
-    keys = ["learning_rate", *rule.hyper, "match", "clip"]
-    lines = ["", "", *_def(_class(rule.name), parameters, "Optimizer")]
-    doc = rule.doc[0].upper() + rule.doc[1:]
-    lines += [*_wrap(f'"""{doc}.', 4, 4), "", "    Args:"]
-    docs = {key: hyper.doc for key, hyper in rule.hyper.items()}
-    for key in keys:
-        lines += _wrap(f"{key}: {(docs | _SETTINGS)[key]}.", 8, 12)
-    lines += _wrap(f"update: {_SETTINGS['update']}.", 8, 12)
-    lines += [
-        '    """',
-        f"    return make_optimizer({json.dumps(rule.name)}, locals())",
-    ]
-    return "\n".join(lines) + "\n"
+    }
+    source = _source(
+        _class(rule.name),
+        {**_LEARNING_RATE, **hyper, **_SETTINGS},
+        "Optimizer",
+        [f"{rule.doc[0].upper()}{rule.doc[1:]}."],
+        f"make_optimizer({json.dumps(rule.name)}, locals())",
+    )
+    return f"\n\n{source}"
 
 
 def write(folder: Path) -> None:

@@ -43,8 +43,8 @@ class EventPipe:
         kind, line = type(event), write_event(event)
         with self._changed:
             if kind is State:
-                for older in [queued for queued in self._pending if queued[0] is kind]:
-                    self._pending.remove(older)
+                others = (queued for queued in self._pending if queued[0] is not State)
+                self._pending = deque(others)
             else:
                 self._changed.wait_for(
                     lambda: len(self._pending) < MAX_PENDING or not self._open

@@ -20,7 +20,7 @@ from placer.runtime.run.barrier import DONE, READY, barrier
 from placer.runtime.run.batches import Batches, open_batches
 from placer.runtime.run.divergence import LossWatch
 from placer.runtime.run.events import READING
-from placer.runtime.run.handshake import NodeReport, run_handshake
+from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.parameter_files import save
 from placer.runtime.run.result import Result
 from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
@@ -141,15 +141,13 @@ def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> 
 
 def _run_handshake(execution: Execution, node: Node) -> None:
     """Run the handshake, and set the number of rows that all nodes agree on."""
-    options = execution.options
-    report = NodeReport(
+    training, evaluation = run_handshake(
+        execution.plan,
+        execution.channel,
+        execution.options,
         training_rows=node.training.source_rows,
         evaluation_rows=node.evaluating.source_rows if node.evaluating else None,
-        steps=options.steps,
-        save_params=options.save_params is not None,
-        init_params=options.init_params,
     )
-    training, evaluation = run_handshake(execution.plan, execution.channel, report)
     if training is not None:
         node.training = node.training.with_rows(training)
     compare_rows(execution.plan, execution.channel, TRAINING, node.training.rows)
