@@ -78,9 +78,7 @@ def catch_signals(*, first_only: bool = False) -> Iterator[Signals]:
     """
     wake, write = os.pipe()
     signals = Signals(wake)
-    in_main_thread = threading.current_thread() is threading.main_thread()
     before: dict[signal.Signals, object] = {}
-    fd = -1
 
     def restore() -> None:
         for number, handler in before.items():
@@ -88,21 +86,18 @@ def catch_signals(*, first_only: bool = False) -> Iterator[Signals]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         signals.record(number)
+        os.write(write, b"\n")
         if first_only:
             restore()
 
     try:
-        if in_main_thread:
-            os.set_blocking(write, False)
-            fd = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        if threading.current_thread() is threading.main_thread():
             for each in END_SIGNALS:
                 if signal.getsignal(each) not in (signal.SIG_IGN, None):
                     before[each] = signal.signal(each, handle)
         yield signals
     finally:
         restore()
-        if in_main_thread:
-            signal.set_wakeup_fd(fd)
         os.close(write)
         if not first_only:
             os.close(wake)
