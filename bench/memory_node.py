@@ -16,7 +16,8 @@ import threading
 from pathlib import Path
 
 from placer.build.plan import read_plan
-from placer.runtime.run.process import Options, default_endpoints, run
+from placer.runtime.run.options import Options
+from placer.runtime.run.process import default_endpoints, run
 
 INTERVAL = 0.0005
 

@@ -9,7 +9,7 @@ allocator settings. Rounds alternate, so that both see the same load of the mach
 Prints the times and the ratio of each round, and the medians.
 
     python bench/training.py w1
-    python bench/training.py w3 --carrier zeromq
+    python bench/training.py w3 --transport zeromq
     python bench/training.py w1 --nodes worker=2,ps=1 --rounds 7 --steps 300
     python bench/training.py mesh --nodes worker=1
 """
@@ -159,10 +159,10 @@ def run_plain(name: str, batch: int, steps: int) -> tuple[float, float]:
     return rate, used
 
 
-def run_placed(build: Path, steps: int, carrier: str) -> float:
+def run_placed(build: Path, steps: int, transport: str) -> float:
     command = [sys.executable, "-m", "placer.command", "launch", str(build)]
     done = subprocess.run(
-        [*command, "--json", "--steps", str(steps), "--carrier", carrier],
+        [*command, "--json", "--steps", str(steps), "--transport", transport],
         check=True,
         capture_output=True,
         text=True,
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--nodes", default="worker=1,ps=1")
-    parser.add_argument("--carrier", choices=("shared", "zeromq"), default="shared")
+    parser.add_argument("--transport", choices=("shared", "zeromq"), default="shared")
     parser.add_argument("--plain", type=int, nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     work = WORKLOADS[arguments.workload]
@@ -198,13 +198,13 @@ def main() -> None:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        setup = f"{arguments.nodes} over {arguments.carrier}"
+        setup = f"{arguments.nodes} over {arguments.transport}"
         print(f"{os.cpu_count()} cores; {arguments.workload}, {batch} rows per step")
         print(f"  ms per step: one process, {setup}, ratio")
         ratios, ones, placeds = [], [], []
         for _ in range(arguments.rounds):
             one, _ = run_plain(arguments.workload, batch, steps)
-            placed = run_placed(build, steps, arguments.carrier)
+            placed = run_placed(build, steps, arguments.transport)
             ones.append(1e3 * batch / one)
             placeds.append(1e3 * batch / placed)
             ratios.append(placeds[-1] / ones[-1])

@@ -42,19 +42,19 @@ if TYPE_CHECKING:
     from placer.front.training import append_backward as append_backward
     from placer.front.variable import Variable as Variable
     from placer.launcher.local import launch as launch
-    from placer.runtime.run.process import Options as Options
-    from placer.runtime.run.process import Result as Result
+    from placer.runtime.run.options import Options as Options
     from placer.runtime.run.process import run as run
+    from placer.runtime.run.result import Result as Result
 
 __version__ = "0.1.0"
 
 # These names are imported when they are first used, so that `import placer` and the
 # help of the command line load neither JAX nor numpy.
 _HOMES = {
-    "Options": "placer.runtime.run.process",
+    "Options": "placer.runtime.run.options",
     "Plan": "placer.build.plan",
     "Program": "placer.front.program",
-    "Result": "placer.runtime.run.process",
+    "Result": "placer.runtime.run.result",
     "Variable": "placer.front.variable",
     "append_backward": "placer.front.training",
     "compile": "placer.compiler",

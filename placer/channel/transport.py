@@ -11,7 +11,7 @@ from placer.channel.protocol import Channel
 from placer.channel.shared.region import is_supported
 from placer.errors import RunError, did_you_mean
 
-VARIABLE: Final = "PLACER_CARRIER"
+VARIABLE: Final = "PLACER_TRANSPORT"
 """The environment variable that decides where the transport is "auto"."""
 TRANSPORTS: Final = ("auto", "shared", "zeromq")
 
@@ -19,7 +19,7 @@ TRANSPORTS: Final = ("auto", "shared", "zeromq")
 def choose_transport(name: str, endpoints: Mapping[str, str]) -> str:
     """Return the transport to use: "shared" or "zeromq".
 
-    "auto" means the value of `PLACER_CARRIER`; without it, shared memory where the
+    "auto" means the value of `PLACER_TRANSPORT`; without it, shared memory where the
     system supports it and all nodes are on this machine, else ZeroMQ. All nodes of a
     run must choose the same. Raises RunError for another name, and with "auto" for an
     address that is not on this machine.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
-from contextlib import ExitStack, nullcontext, redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -40,19 +40,10 @@ from placer.command.options import build_argument, debug_option, run_options
 @debug_option
 def launch_command(
     build: Path,
-    steps: int | None,
-    history: Path | None,
-    save_params: Path | None,
-    init_params: Path | None,
-    base_port: int | None,
-    join_timeout: float,
-    deadline: float,
-    carrier: str,
-    emulate: bool,
-    debug_nans: bool,
     as_json: bool,
     logs: Path | None,
     in_process: bool,
+    **options: Any,
 ) -> None:
     """Run all nodes of BUILD on this machine until the run ends.
 
@@ -60,10 +51,8 @@ def launch_command(
     cause. Ctrl-C ends all nodes. With --save-params, the first Ctrl-C stops all nodes
     after the same step and saves the parameters; a second one ends them at once.
     """
-    from placer.build.plan import read_plan
-    from placer.errors import RunWarning
-    from placer.launcher.local import launch
-    from placer.launcher.logs import new_log_folder
+    from placer.launcher.local import check_launch, launch, launch_processes
+    from placer.launcher.logs import log_folder
     from placer.report.outcome import (
         crowding_note,
         emulation_note,
@@ -71,52 +60,31 @@ def launch_command(
         result_lines,
     )
     from placer.report.progress import show_progress
+    from placer.runtime.run.options import Options
 
-    plan = read_plan(build)
+    chosen = Options(**options)
+    plan = check_launch(build, chosen)
     stream = sys.stderr if as_json else sys.stdout
-    with ExitStack() as entered:
-        own = None
+    with ExitStack() as exits:
+        notes = []
         if not in_process:
-            if logs is None:
-                own = entered.enter_context(new_log_folder(plan.name))
-                logs = own.folder
-            suffix = "" if own is None else " (removed after a successful run)"
-            echo(f"{plan.name}: logs in {logs}{suffix}", file=stream)
-        if emulate or plan.emulate:
-            echo(f"{plan.name}: {emulation_note(plan)}", file=stream)
+            folder = exits.enter_context(log_folder(logs, plan.name))
+            removed = "" if logs else " (removed after a successful run)"
+            notes.append(f"logs in {folder.folder}{removed}")
+        if chosen.emulate or plan.emulate:
+            notes.append(emulation_note(plan))
         if not in_process and (note := crowding_note(plan, _cores())):
+            notes.append(note)
+        for note in notes:
             echo(f"{plan.name}: {note}", file=stream)
-        nodes = [node.name for node in plan.nodes]
-        # Threads report no events, so there is nothing to show.
-        view = (
-            nullcontext()
-            if in_process
-            else show_progress(plan.name, nodes, steps, stream)
-        )
-        # With --json, prints of the model's own modules must not mix with the result.
-        prints = (
-            redirect_stdout(sys.stderr) if in_process and as_json else nullcontext()
-        )
-        with view as watch, prints, warnings.catch_warnings():
-            warnings.simplefilter("ignore", RunWarning)  # printed below
-            result = launch(
-                build,
-                steps=steps,
-                history=history,
-                save_params=save_params,
-                init_params=init_params,
-                in_process=in_process,
-                base_port=base_port,
-                join_timeout=join_timeout,
-                deadline=deadline,
-                carrier=carrier,
-                emulate=emulate,
-                debug_nans=debug_nans,
-                logs=logs,
-                watch=watch,
-            )
-        if own is not None:
-            own.failed = bool(result.warnings)
+        if in_process:
+            if as_json:  # prints of the model's modules must not mix with the result
+                exits.enter_context(redirect_stdout(sys.stderr))
+            result = launch(build, in_process=True, logs=logs, **options)
+        else:
+            nodes = [node.name for node in plan.nodes]
+            with show_progress(plan.name, nodes, chosen.steps, stream) as watch:
+                result = launch_processes(build, plan, chosen, folder, watch)
     for line in result_lines(result):
         echo(line, file=stream)
     for text in result.warnings:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from placer.runtime.run.options import MAX_WAIT, OPTIONS, Option
+
 DEBUG = "--debug"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -74,47 +76,35 @@ build_or_spec_argument = click.argument(
 )
 
 
-class NodeCounts(click.ParamType[dict[str, int]]):
-    """The number of nodes of each kind: `worker=4,ps=2`."""
+class Pairs(click.ParamType[dict[str, Any]]):
+    """Pairs `NAME=VALUE,…` with different names.
 
-    name = "KIND=N,…"
+    Args:
+        form: a pair, as messages describe it.
+        example: an example of several pairs, or of one.
+        pattern: a regular expression that every value matches.
+        read: converts the text of a value.
+    """
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, int]:
-        if isinstance(value, dict):
-            return value
-        counts: dict[str, int] = {}
-        for part in str(value).split(","):
-            kind, _, number = part.partition("=")
-            if not kind or not re.fullmatch(r"[0-9]{1,7}", number):
-                self.fail(f"'{part}' is not KIND=N, as in worker=4,ps=2", param, ctx)
-            if kind in counts:
-                self.fail(f"'{kind}' is repeated", param, ctx)
-            counts[kind] = int(number)
-        return counts
-
-
-class Endpoints(click.ParamType[dict[str, str]]):
-    """The addresses on which nodes listen: `worker:0=127.0.0.1:4000,…`."""
-
-    name = "NODE=HOST:PORT,…"
+    def __init__(
+        self, form: str, example: str, pattern: str, read: Callable[[str], object]
+    ) -> None:
+        self.name = f"{form},…"
+        self._expected = f"{form}, as in {example}"
+        self._pattern, self._read = pattern, read
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, str]:
-        if isinstance(value, dict):
-            return value
-        endpoints: dict[str, str] = {}
+    ) -> dict[str, Any]:
+        pairs: dict[str, Any] = {}
         for part in str(value).split(","):
-            node, equals, address = part.partition("=")
-            if not node or not equals or not address:
-                form = "NODE=HOST:PORT, as in worker:0=127.0.0.1:4000"
-                self.fail(f"'{part}' is not {form}", param, ctx)
-            if node in endpoints:
-                self.fail(f"'{node}' is repeated", param, ctx)
-            endpoints[node] = address
-        return endpoints
+            name, _, text = part.partition("=")
+            if not name or not re.fullmatch(self._pattern, text):
+                self.fail(f"'{part}' is not {self._expected}", param, ctx)
+            if name in pairs:
+                self.fail(f"'{name}' is repeated", param, ctx)
+            pairs[name] = self._read(text)
+        return pairs
 
 
 class Seconds(click.ParamType[float]):
@@ -125,8 +115,6 @@ class Seconds(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from placer.launcher.local import MAX_WAIT
-
         try:
             seconds = float(value)
         except ValueError:
@@ -142,16 +130,20 @@ class Seconds(click.ParamType[float]):
 
 nodes_option = click.option(
     "--nodes",
-    type=NodeCounts(),
+    type=Pairs("KIND=N", "worker=4,ps=2", "[0-9]{1,7}", int),
     help="Override the number of nodes of a kind, such as worker=4,ps=2.",
+)
+endpoints_option = click.option(
+    "--endpoints",
+    type=Pairs("NODE=HOST:PORT", "worker:0=127.0.0.1:4000", ".+", str),
+    help="The addresses of nodes, such as worker:0=127.0.0.1:4000. Nodes that are not "
+    "listed use the default address of the build.",
 )
 single_process_option = click.option(
     "--single-process",
     is_flag=True,
     help="Compile the whole model for one process, as a reference for any placement.",
 )
-
-
 no_code_option = click.option(
     "--no-code",
     is_flag=True,
@@ -160,75 +152,25 @@ no_code_option = click.option(
 
 
 def run_options(command: Function) -> Function:
-    """Add the options that `launch` and `run` share."""
-    written = click.Path(dir_okay=False, path_type=Path)
-    read = click.Path(exists=True, dir_okay=False, path_type=Path)
-    for option in reversed(
-        (
-            click.option(
-                "--steps",
-                type=click.IntRange(min=1),
-                metavar="N",
-                help="Run exactly N steps instead of the epochs of the spec.",
-            ),
-            click.option(
-                "--history",
-                type=written,
-                metavar="FILE",
-                help="Write the metrics of each step to FILE, as JSON lines.",
-            ),
-            click.option(
-                "--save-params",
-                type=written,
-                metavar="FILE",
-                help="Write all parameters to FILE at the end, as safetensors.",
-            ),
-            click.option(
-                "--init-params",
-                type=read,
-                metavar="FILE",
-                help="Start from the parameters in FILE, in safetensors format.",
-            ),
-            click.option(
-                "--base-port",
-                type=click.IntRange(1, 65535),
-                metavar="PORT",
-                help="The port of the first node; the others use the ports after it.",
-            ),
-            click.option(
-                "--join-timeout",
-                type=Seconds(),
-                default=600.0,
-                show_default=True,
-                metavar="SECONDS",
-                help="The longest that a node waits for the others to start.",
-            ),
-            click.option(
-                "--deadline",
-                type=Seconds(),
-                default=600.0,
-                show_default=True,
-                metavar="SECONDS",
-                help="The longest that a node waits for a message from a live peer.",
-            ),
-            click.option(
-                "--carrier",
-                type=click.Choice(["auto", "shared", "zeromq"]),
-                default="auto",
-                show_default=True,
-                help="The transport between nodes: shared memory, or ZeroMQ over TCP.",
-            ),
-            click.option(
-                "--emulate",
-                is_flag=True,
-                help="Use CPU devices in place of all accelerators.",
-            ),
-            click.option(
-                "--debug-nans",
-                is_flag=True,
-                help="Find the first op that produces NaN, by running op by op (slow).",
-            ),
-        )
-    ):
-        command = option(command)
+    """Add an option for each field of `Options`; `launch` and `run` have all of them."""
+    for option in reversed(OPTIONS):
+        is_flag = option.default is False
+        command = click.option(
+            option.flag,
+            is_flag=is_flag,
+            type=None if is_flag else _type_of(option),
+            default=option.default,
+            show_default=not is_flag and option.default is not None,
+            metavar=option.metavar,
+            help=option.text,
+        )(command)
     return command
+
+
+def _type_of(option: Option) -> click.ParamType[Any]:
+    if option.file:
+        exists = option.file == "read"
+        return click.Path(exists=exists, dir_okay=False, path_type=Path)
+    if option.choices:
+        return click.Choice(option.choices)
+    return Seconds() if option.seconds else click.IntRange(option.low, option.high)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import click
 
 from placer.command.console import echo
 from placer.command.options import (
-    Endpoints,
     build_argument,
     debug_option,
+    endpoints_option,
     run_options,
 )
 
@@ -24,12 +25,7 @@ from placer.command.options import (
     metavar="NAME:ID",
     help="The node to run, such as worker:0.",
 )
-@click.option(
-    "--endpoints",
-    type=Endpoints(),
-    help="The addresses of nodes, such as worker:0=127.0.0.1:4000. Nodes that are not "
-    "listed use the default address of the build.",
-)
+@endpoints_option
 @run_options
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--order-fd", type=click.IntRange(min=0), hidden=True)
@@ -39,19 +35,10 @@ def run_command(
     build: Path,
     node: str,
     endpoints: dict[str, str] | None,
-    steps: int | None,
-    history: Path | None,
-    save_params: Path | None,
-    init_params: Path | None,
-    base_port: int | None,
-    join_timeout: float,
-    deadline: float,
-    carrier: str,
-    emulate: bool,
-    debug_nans: bool,
     report_fd: int | None,
     order_fd: int | None,
     job: str | None,
+    **options: Any,
 ) -> None:
     """Run one node of BUILD.
 
@@ -62,34 +49,24 @@ def run_command(
     """
     from placer.build.plan import read_plan
     from placer.launcher.local import check_output_files
-    from placer.launcher.signals import catch_first_signal
+    from placer.launcher.signals import catch_signals
     from placer.report.outcome import result_lines
-    from placer.runtime.run.process import Options, default_endpoints, run
+    from placer.runtime.run.interruption import Interruption
+    from placer.runtime.run.options import Options
+    from placer.runtime.run.process import run
 
     plan = read_plan(build)
-    plan.node(node)
-    places = default_endpoints(plan, base_port)
-    for name, address in (endpoints or {}).items():
-        places[plan.node(name).name] = address
-    options = Options(
-        steps=steps,
-        **check_output_files(build, history=history, save_params=save_params),
-        init_params=init_params,
-        join_timeout=join_timeout,
-        deadline=deadline,
-        carrier=carrier,
-        emulate=emulate,
-        debug_nans=debug_nans,
-    )
+    chosen = Options(**options)
+    check_output_files(build, chosen)
     # A launcher asks for a stop through the descriptor. Without a launcher, a signal to
     # the control node does.
-    alone = report_fd is None and save_params is not None and node == plan.control
-    with catch_first_signal() if alone else nullcontext() as signals:
+    alone = report_fd is None and chosen.save_params and node == plan.control
+    with catch_signals(first_only=True) if alone else nullcontext() as signals:
         result = run(
             build,
             node,
-            endpoints=places,
-            options=options,
+            endpoints=endpoints,
+            options=chosen,
             report_fd=report_fd,
             order_fd=signals.wake if signals is not None else order_fd,
             job=job,
@@ -98,6 +75,4 @@ def run_command(
         for line in result_lines(result):
             echo(line)
     if result is not None and signals is not None:
-        signals.raise_first(
-            f"stopped after step {result.steps}; the parameters are in {save_params}"
-        )
+        signals.raise_first(Interruption(chosen.save_params).outcome(result.steps))

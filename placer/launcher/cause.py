@@ -6,9 +6,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from placer.errors import RunError
-from placer.launcher.node_events import NodeFailure
 from placer.launcher.node_process import NodeProcess
+from placer.runtime.run.events import NodeFailure
 
 _QUOTED_LENGTH = 400
 """Characters of a log's last line that a message quotes."""
@@ -69,26 +68,6 @@ def choose_root_cause(failures: list[Failure]) -> Failure | None:
     return next(
         (f for f in failures if f.first_hand), failures[0] if failures else None
     )
-
-
-def run_error(failure: Failure, log: Path | None, *, frozen: bool) -> RunError:
-    """Return the error of a failed run; `frozen` says if the failed node is frozen."""
-    return RunError(failure.text + _details(log, frozen))
-
-
-def warning_text(failure: Failure, log: Path | None, *, frozen: bool) -> str:
-    """Return the warning about a node that failed after the run had its result."""
-    text = f"{failure.text}, after the run had its result, which is complete"
-    return text + _details(log, frozen)
-
-
-def _details(log: Path | None, frozen: bool) -> str:
-    text = ""
-    if frozen:
-        text += "\n  its process is frozen: a signal has stopped it"
-    if log is not None:
-        text += f"\n  log: {log}"
-    return text
 
 
 def last_line(log: Path) -> str:

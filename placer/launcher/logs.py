@@ -27,25 +27,27 @@ _MARKER: Final = ".placer-run"
 
 @dataclass(slots=True)
 class LogFolder:
-    """The folder for the logs of a run; if `failed` is set, it is kept."""
+    """The folder for the logs of a run; a new one is kept if `failed` is set."""
 
     folder: Path
     failed: bool = False
 
 
 @contextmanager
-def new_log_folder(name: str) -> Iterator[LogFolder]:
-    """Create a folder for the logs of a run of the model `name`, and yield it.
+def log_folder(named: Path | None, name: str) -> Iterator[LogFolder]:
+    """Yield the folder for the logs of a run of the model `name`: `named`, or a new one.
 
-    Only the user can read it. It is removed at the end if nothing was raised and
+    Only the user can read a new one. It is removed at the end if nothing was raised and
     `failed` is not set, and also if no node was started.
     """
+    if named is not None:
+        yield LogFolder(named)
+        return
     base = _logs_root()
-    if base is None:
-        logs = LogFolder(Path(tempfile.mkdtemp(prefix=f"placer-{name}-")))
-    else:
+    if base is not None:
         _prune(base)
-        logs = LogFolder(Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base)))
+    prefix = f"placer-{name}-" if base is None else f"{name}-"
+    logs = LogFolder(Path(tempfile.mkdtemp(prefix=prefix, dir=base)))
     lock = os.open(logs.folder / _MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         # Only this process has the descriptor, so the lock is released when the process

@@ -10,32 +10,30 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import placer
+from placer.runtime.run.options import OPTIONS, Options
 
 
 def node_command(
-    build: Path,
-    node: str,
-    *,
-    endpoints: Mapping[str, str],
-    options: Mapping[str, object],
+    build: Path, node: str, *, endpoints: Mapping[str, str], options: Options
 ) -> list[str]:
-    """Return the command line `placer run BUILD --node NODE …` for this interpreter.
-
-    `options` maps the names of options, such as `save_params`, to values; those that
-    are None or False are omitted.
-    """
+    """Return the command line `placer run BUILD --node NODE …` for this interpreter."""
     # -P: modules in the working folder must not shadow installed ones.
     # -u: the log must be complete even if the process is killed.
     command = [sys.executable, "-P", "-u", "-X", "faulthandler", "-m", "placer.command"]
     command += ["run", str(build), "--node", node]
     listed = ",".join(f"{name}={address}" for name, address in endpoints.items())
-    command += ["--endpoints", listed]
-    for name, value in options.items():
-        if value is True:
-            command += [f"--{name.replace('_', '-')}"]
-        elif value is not None and value is not False:
-            command += [f"--{name.replace('_', '-')}", str(value)]
-    return command
+    return [*command, "--endpoints", listed, *node_arguments(options)]
+
+
+def node_arguments(options: Options) -> list[str]:
+    """Return the arguments that pass the options on to the process of a node."""
+    arguments = []
+    for option in OPTIONS:
+        value = getattr(options, option.name)
+        if value != option.default:
+            is_flag = option.default is False
+            arguments.append(option.flag if is_flag else f"{option.flag}={value}")
+    return arguments
 
 
 def node_environment(job: str) -> dict[str, str]:

@@ -80,6 +80,9 @@ class NodeProcess:
         self.exit_status = self.process.wait()
 
     def close(self) -> None:
+        """Close the descriptors, and end the process if it runs."""
+        if self.running:
+            self.reap()
         for fd in (self.report_fd, self.order_fd, self.pidfd):
             if fd is not None:
                 os.close(fd)

@@ -68,63 +68,36 @@ class Signals:
 
 
 @contextmanager
-def catch_signals() -> Iterator[Signals]:
+def catch_signals(*, first_only: bool = False) -> Iterator[Signals]:
     """Collect signals that end a run, in place of their usual handlers.
 
-    A signal that the process ignores stays ignored. Signals can only be caught in the
-    main thread of a program; in other threads this changes nothing.
+    With `first_only`, the signals after the first one have their usual effect, and the
+    caller reads and closes `wake`. A signal that the process ignores stays ignored.
+    Signals can only be caught in the main thread of a program; in other threads this
+    changes nothing.
     """
     wake, write = os.pipe()
     signals = Signals(wake)
     before: dict[signal.Signals, object] = {}
-    fd = -1
-    try:
-        if threading.current_thread() is threading.main_thread():
-            os.set_blocking(wake, False)
-            os.set_blocking(write, False)
-            fd = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-
-            def handle(number: int, frame: FrameType | None) -> None:
-                signals.record(number)
-
-            for number in END_SIGNALS:
-                if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    before[number] = signal.signal(number, handle)
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # a former handler
-        if threading.current_thread() is threading.main_thread():
-            signal.set_wakeup_fd(fd)
-        os.close(wake)
-        os.close(write)
-
-
-@contextmanager
-def catch_first_signal() -> Iterator[Signals]:
-    """Collect the first SIGINT or SIGTERM; the next one has its usual effect.
-
-    Only the main thread of a program can call this. The caller reads and closes `wake`.
-    """
-    wake, write = os.pipe()
-    signals = Signals(wake)
-    before = {number: signal.getsignal(number) for number in END_SIGNALS[:2]}
 
     def restore() -> None:
         for number, handler in before.items():
-            if handler is not None:
-                signal.signal(number, handler)
+            signal.signal(number, handler)  # type: ignore[arg-type]  # a former handler
 
     def handle(number: int, frame: FrameType | None) -> None:
-        restore()
-        signals.received.append(signal.Signals(number))
+        signals.record(number)
         os.write(write, b"\n")
+        if first_only:
+            restore()
 
-    for number, handler in before.items():
-        if handler not in (signal.SIG_IGN, None):
-            signal.signal(number, handle)
     try:
+        if threading.current_thread() is threading.main_thread():
+            for each in END_SIGNALS:
+                if signal.getsignal(each) not in (signal.SIG_IGN, None):
+                    before[each] = signal.signal(each, handle)
         yield signals
     finally:
         restore()
         os.close(write)
+        if not first_only:
+            os.close(wake)

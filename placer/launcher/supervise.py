@@ -9,22 +9,27 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from placer.errors import RunError
 from placer.launcher import cause
 from placer.launcher.cause import Failure
-from placer.launcher.node_events import (
+from placer.launcher.node_process import NodeProcess
+from placer.launcher.signals import Signals
+from placer.runtime.run.events import (
+    AFTER_LAST_BARRIER,
     Event,
     NodeFailure,
     NodeWarning,
-    RunResult,
     State,
     read_event,
 )
-from placer.launcher.node_process import NodeProcess
-from placer.launcher.signals import Signals
-from placer.runtime.run.events import READING, STOPPING
+from placer.runtime.run.interruption import STOPPING, Decision, Interruption
+from placer.runtime.run.result import Result
 
 Watch = Callable[[Event], None]
 
@@ -40,20 +45,19 @@ EXIT_GRACE = 30.0
 """Seconds for the processes to end after the last barrier."""
 FROZEN_GRACE = 8.0
 """Seconds in which a stopped process must continue if the result depends on it."""
-POLL_INTERVAL = 0.5
-"""Seconds between two checks for stopped processes; a stop makes no event."""
+POLL_INTERVAL = 0.25
+"""Seconds between two checks for passed limits and for stopped processes, which make no
+event."""
 
 
-STATES_BEFORE_FIRST_STEP = ("joining", READING, "compiling")
-"""The states of a node before its first step."""
+class Phase(Enum):
+    """What the launcher waits for."""
 
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of a run, and warnings about failures that did not affect it."""
-
-    result: RunResult
-    warnings: tuple[str, ...]
+    RUNNING = auto()  # the last barrier
+    FAILED = auto()  # the root cause of a failure
+    FAILURE_KNOWN = auto()  # processes that notice the failure, and end by themselves
+    FINISHING = auto()  # the end of the processes, after the last barrier
+    ENDING = auto()  # the end of processes that the launcher ends
 
 
 def supervise(
@@ -62,8 +66,8 @@ def supervise(
     signals: Signals,
     *,
     params_file: Path | None = None,
-) -> Outcome:
-    """Watch the processes until all have ended, and return the outcome of the run.
+) -> Result:
+    """Watch the processes until all have ended, and return the result of the run.
 
     `watch` is called with each event. The first child is the control node. If the run
     saves its parameters to `params_file`, a first signal stops it after a step.
@@ -75,12 +79,17 @@ def supervise(
     fails after that causes a warning if there is a result, and no error.
     """
     with selectors.DefaultSelector() as selector:
-        run = _Supervisor(children, watch, signals, selector, params_file)
+        interruption = Interruption(params_file)
+        run = _Supervisor(children, watch, signals, selector, interruption)
         try:
             run.watch_processes()
         finally:
             run.end_processes()
-    signals.raise_first(run.interruption_text())
+    if signals.received:
+        failure = cause.choose_root_cause([*run.failures, *run.late_failures])
+        steps = None if run.result is None else run.result.steps
+        what = None if failure is None else failure.text
+        signals.raise_first(interruption.outcome(steps, what))
     return run.outcome()
 
 
@@ -90,29 +99,35 @@ class _Supervisor:
 
     `failures` happened before the last barrier and `late_failures` after it; `states`
     has the last reported state of each node, and `reporters` are the nodes that have
-    reported a failure. `handled_signals` counts the received signals that have had
-    their effect.
+    reported a failure. `since` is the time from which the limits of the phase count.
     """
 
     children: Sequence[NodeProcess]
     watch: Watch
     signals: Signals
     selector: selectors.BaseSelector
-    params_file: Path | None
+    interruption: Interruption
+    phase: Phase = Phase.RUNNING
+    since: float = 0.0
     failures: list[Failure] = field(default_factory=list)
     late_failures: list[Failure] = field(default_factory=list)
-    result: RunResult | None = None
+    result: Result | None = None
     states: dict[str, str] = field(default_factory=dict)
     reporters: set[str] = field(default_factory=set)
     frozen_nodes: set[str] = field(default_factory=set)
-    ending: bool = False
-    handled_signals: int = 0
 
     def __post_init__(self) -> None:
-        self.selector.register(self.signals.wake, selectors.EVENT_READ, None)
+        self._call_when_readable(
+            self.signals.wake, lambda: os.read(self.signals.wake, 512)
+        )
         for child in self.children:
-            for fd in (child.report_fd, child.pidfd):
-                self.selector.register(fd, selectors.EVENT_READ, child)
+            self._call_when_readable(
+                child.report_fd, partial(self._read_reports, child)
+            )
+            self._call_when_readable(child.pidfd, partial(self._handle_exit, child))
+
+    def _call_when_readable(self, fd: int, handle: Callable[[], object]) -> None:
+        self.selector.register(fd, selectors.EVENT_READ, handle)
 
     @property
     def running(self) -> list[NodeProcess]:
@@ -120,191 +135,118 @@ class _Supervisor:
 
     def watch_processes(self) -> None:
         """Watch until all processes have ended, or there is a reason to end them."""
-        self._wait(
-            None,
-            lambda: bool(
-                self.failures or self._past_last_barrier or self._has_new_signal
-            ),
-        )
-        if (
-            self._has_new_signal
-            and self.params_file
-            and self._has_started
-            and not self.failures
-        ):
-            self._wait_for_saving()
-        if self._has_new_signal:
-            return
-        if self.failures and not self._past_last_barrier:
-            self._wait_for_root_cause()
-        if self._past_last_barrier and not self._has_new_signal:
-            # One node has reported that it passed the last barrier. Failures received
-            # before that report happened after the barrier too, so they are late ones.
-            self.late_failures, self.failures = (
-                [*self.failures, *self.late_failures],
-                [],
-            )
-            self._wait_for_exits()
+        while self.running and self.phase is not Phase.ENDING:
+            self._handle_events(POLL_INTERVAL)
+            self._obey_signals()
+            self._advance()
 
-    def _wait_for_saving(self) -> None:
-        """Stop all nodes after the same step, and wait until they have saved.
-
-        Return early if another signal comes or the nodes take too long to stop. There
-        is no limit for the saving itself.
-        """
+    def _obey_signals(self) -> None:
         control = self.children[0]
-        self.handled_signals += 1
-        control.order_stop()
-        self.watch(NodeWarning(STOPPING))
+        match self.interruption.decide(
+            self.signals.save_timeouts,
+            self.states.get(control.node, "joining"),
+            can_save=not self.failures and self.result is None,
+        ):
+            case Decision.STOP:
+                control.order_stop()
+                self.watch(NodeWarning(STOPPING))
+            case Decision.END:
+                self._enter(Phase.ENDING)
 
-        def is_over() -> bool:
-            return bool(
-                self.failures or self._past_last_barrier or self._has_new_signal
-            )
+    def _advance(self) -> None:
+        """Enter the next phase if the events so far or the time ask for it."""
+        elapsed = time.monotonic() - self.since
+        match self.phase:
+            case Phase.ENDING:
+                pass
+            case Phase.FINISHING:
+                self._check_exits()
+            case _ if self._past_last_barrier:
+                # One node has reported that it passed the last barrier. Failures
+                # received before that report happened after the barrier too.
+                self.late_failures = [*self.failures, *self.late_failures]
+                self.failures = []
+                self._enter(Phase.FINISHING)
+            case Phase.RUNNING if self.failures:
+                self._enter(Phase.FAILED)
+            case Phase.FAILED | Phase.FAILURE_KNOWN if self._are_all_frozen:
+                self._enter(Phase.ENDING)
+            case Phase.FAILED if self._is_root_known or elapsed > ROOT_REPORT_GRACE:
+                self._enter(Phase.FAILURE_KNOWN)
+            case Phase.FAILURE_KNOWN if elapsed > PEER_EXIT_GRACE:
+                self._enter(Phase.ENDING)
 
-        def is_saving() -> bool:
-            return self.states.get(control.node) == "saving"
+    def _enter(self, phase: Phase) -> None:
+        self.phase, self.since = phase, time.monotonic()
 
-        grace = self.signals.save_timeouts[0]
-        until = None if grace is None else time.monotonic() + grace
-        self._wait(until, lambda: is_over() or is_saving())
-        if is_saving():
-            self._wait(None, is_over)
-
-    def _wait_for_exits(self) -> None:
-        """Wait for the processes to end by themselves.
+    def _check_exits(self) -> None:
+        """End processes that run too long after the last barrier: late failures.
 
         There is no limit while the result is pending, otherwise the limit is a grace
-        period. Processes that run longer are added to the late failures.
+        period.
         """
-        since = time.monotonic()
-        while self.running:
-            if (
-                self._has_new_signal
-                and self.params_file
-                and not self.result
-                and not self.handled_signals
-            ):
-                self.handled_signals += 1  # the control node is saving already
-            if self._has_new_signal:
-                return
-            if self._are_all_frozen:
-                grace = 0.0 if self.result else FROZEN_GRACE
-            elif self._is_result_pending:
-                since, grace = time.monotonic(), EXIT_GRACE
-            else:
-                grace = EXIT_GRACE
-            left = since + grace - time.monotonic()
-            if left <= 0:
-                self.late_failures += [
-                    cause.failure_from_delay(
-                        child, None if child.is_stopped() else grace
-                    )
-                    for child in self.running
-                ]
-                return
-            until = time.monotonic() + min(POLL_INTERVAL, left)
-            self._wait(until, lambda: self._has_new_signal)
-
-    def _wait_for_root_cause(self) -> None:
-        """Wait for the root cause, then for the other processes to end by
-        themselves."""
-
-        def is_over() -> bool:
-            return (
-                self._has_new_signal or self._are_all_frozen or self._past_last_barrier
-            )
-
-        self._wait(
-            time.monotonic() + ROOT_REPORT_GRACE,
-            lambda: is_over() or self._is_root_known,
-        )
-        self._wait(time.monotonic() + PEER_EXIT_GRACE, is_over)
+        grace = EXIT_GRACE
+        if self._are_all_frozen:
+            grace = 0.0 if self.result else FROZEN_GRACE
+        elif self._is_result_pending:
+            self.since = time.monotonic()
+        if time.monotonic() - self.since < grace:
+            return
+        for child in self.running:
+            seconds = None if child.is_stopped() else grace
+            self.late_failures.append(cause.failure_from_delay(child, seconds))
+        self._enter(Phase.ENDING)
 
     def end_processes(self) -> None:
         """End all processes: SIGTERM, then SIGKILL; a frozen one gets SIGKILL at
         once."""
-        self.ending = True
+        self._enter(Phase.ENDING)
         self.frozen_nodes = {child.node for child in self.running if child.is_stopped()}
         for child in self.running:
             stopped = child.node in self.frozen_nodes
             child.signal(signal.SIGKILL if stopped else signal.SIGTERM)
         before = len(self.signals.received)
-        self._wait(
-            time.monotonic() + TERM_GRACE, lambda: len(self.signals.received) > before
-        )
+        until = time.monotonic() + TERM_GRACE
+        while (
+            self.running
+            and len(self.signals.received) == before
+            and (left := until - time.monotonic()) > 0
+        ):
+            self._handle_events(left)
         for child in self.running:
             child.signal(signal.SIGKILL)
-        self._wait(None, lambda: False)
+        while self.running:
+            self._handle_events(None)
 
-    def interruption_text(self) -> str:
-        """Return the text for a run that a signal has ended.
-
-        It says whether the parameters were saved, and whether the run had failed
-        before.
-        """
-        if self.params_file is None:
-            failed = None if self.result else cause.choose_root_cause(self.failures)
-            return "" if failed is None else f"the run had failed: {failed.text}"
-        if self.result:
-            steps = self.result.steps
-            return (
-                f"stopped after step {steps}; the parameters are in {self.params_file}"
-            )
-        failure = cause.choose_root_cause([*self.failures, *self.late_failures])
-        if failure is not None:
-            why = failure.text
-        elif not self._has_started:
-            why = "the first step had not finished"
-        elif len(self.signals.received) > 1:
-            why = "there was a second signal"
-        elif self._past_last_barrier:
-            why = "the file was not completely written"
-        else:
-            why = f"the nodes did not stop within {self.signals.save_timeouts[0]:g} s"
-        return f"nothing was saved: {why}"
-
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Result:
         """Return the result with warnings, or raise RunError with the root cause."""
         failures = [*self.failures, *self.late_failures]
         if self.result is None:
             failure = cause.choose_root_cause(failures)
             if failure is None:
                 raise RunError("all nodes have ended, and none reported a result")
-            raise cause.run_error(
-                failure, self._log_of(failure), frozen=self._is_frozen(failure)
-            )
+            raise RunError(failure.text + self._details(failure))
         shown = [failure for failure in failures if failure.first_hand] or failures[:1]
-        warnings = (
-            cause.warning_text(f, self._log_of(f), frozen=self._is_frozen(f))
-            for f in shown
-        )
-        return Outcome(self.result, tuple(warnings))
+        after = "after the run had its result, which is complete"
+        warnings = [f"{each.text}, {after}{self._details(each)}" for each in shown]
+        return msgspec.structs.replace(self.result, warnings=tuple(warnings))
 
-    def _is_frozen(self, failure: Failure) -> bool:
-        return failure.node in self.frozen_nodes
-
-    def _log_of(self, failure: Failure) -> Path | None:
-        return next((c.log for c in self.children if c.node == failure.node), None)
-
-    @property
-    def _has_started(self) -> bool:
-        return self.states.get(self.children[0].node) not in (
-            None,
-            *STATES_BEFORE_FIRST_STEP,
-        )
-
-    @property
-    def _has_new_signal(self) -> bool:
-        """Whether a signal was received that is not handled yet."""
-        return len(self.signals.received) > self.handled_signals
+    def _details(self, failure: Failure) -> str:
+        """Return the lines about the process of a failed node, and its log."""
+        text = ""
+        if failure.node in self.frozen_nodes:
+            text += "\n  its process is frozen: a signal has stopped it"
+        for child in self.children:
+            if child.node == failure.node:
+                text += f"\n  log: {child.log}"
+        return text
 
     @property
     def _past_last_barrier(self) -> bool:
         """Whether all nodes have passed the last barrier, after which none needs
         another."""
-        passed = {"writing", "done"}
-        return self.result is not None or not passed.isdisjoint(self.states.values())
+        states = self.states.values()
+        return self.result is not None or any(s in AFTER_LAST_BARRIER for s in states)
 
     @property
     def _is_result_pending(self) -> bool:
@@ -325,27 +267,17 @@ class _Supervisor:
     def _are_all_frozen(self) -> bool:
         return all(child.is_stopped() for child in self.running)
 
-    def _wait(self, until: float | None, enough: Callable[[], bool]) -> None:
-        """Handle events until no process runs, `enough()` is true, or the time is
-        up."""
-        while self.running and not enough():
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            for key, _ in self.selector.select(left):
-                if key.data is None:
-                    os.read(self.signals.wake, 512)
-                elif key.fd == key.data.report_fd:
-                    self._read_reports(key.data)
-                elif key.data.running:
-                    self._handle_exit(key.data)
+    def _handle_events(self, seconds: float | None) -> None:
+        """Handle the next events; wait for them for at most `seconds`."""
+        for key, _ in self.selector.select(seconds):
+            key.data()
 
     def _read_reports(self, child: NodeProcess) -> bool:
         """Read once from a process and handle the events; return if there may be
         more."""
         lines, more = child.read_lines()
         for line in lines:
-            if not self.ending:
+            if self.phase is not Phase.ENDING:
                 self._handle_event(child, read_event(child.node, line))
         if child.reports_ended and child.report_fd in self.selector.get_map():
             self.selector.unregister(child.report_fd)
@@ -356,7 +288,7 @@ class _Supervisor:
             case NodeFailure():
                 self.reporters.add(child.node)
                 self._add_failure(cause.failure_from_report(event))
-            case RunResult():
+            case Result():
                 self.result = event
             case State():
                 self.states[child.node] = event.state
@@ -368,7 +300,7 @@ class _Supervisor:
             pass
         self.selector.unregister(child.pidfd)
         child.reap()
-        quiet = child.node not in self.reporters and not self.ending
+        quiet = child.node not in self.reporters and self.phase is not Phase.ENDING
         early = self.states.get(child.node) != "done" and self.result is None
         if quiet and (child.exit_status != 0 or early):
             self._add_failure(cause.failure_from_exit(child))

@@ -146,14 +146,14 @@ def _part(part: Part) -> str:
 
 
 def _operand(operand: Operand) -> str:
-    words = [operand.doc]
-    if operand.parameter:
-        words.append("a parameter that the op creates")
-    if operand.optional:
-        words.append("optional")
-    if operand.variadic:
-        words.append("one or more")
-    return "; ".join(words)
+    created = ["a parameter that the op creates"] if operand.parameter else []
+    return "; ".join([operand.doc, *created, *operand_notes(operand)])
+
+
+def operand_notes(operand: Operand) -> list[str]:
+    """Return what to say of an operand besides its meaning."""
+    notes = {"optional": operand.optional, "one or more": operand.variadic}
+    return [note for note, applies in notes.items() if applies]
 
 
 def _type(attr: Attr) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from placer.build.plan import Plan
 from placer.place import CPU
 from placer.place.ids import format_ids
 from placer.report.numbers import format_count, format_metrics, format_size, plural
-from placer.runtime.run.events import null_if_not_finite
-
-if TYPE_CHECKING:
-    from placer.runtime.run.process import Result
+from placer.runtime.run.result import Result
 
 
 def result_lines(result: Result) -> Iterator[str]:
@@ -31,16 +28,9 @@ def result_json(result: Result) -> str:
 
     NaN and infinity, which JSON does not have, become null.
     """
-    return json.dumps(
-        {
-            "steps": result.steps,
-            "metrics": null_if_not_finite(result.metrics),
-            "eval": null_if_not_finite(result.eval),
-            "samples_per_second": result.samples_per_second,
-            "bytes_sent": result.bytes_sent,
-        },
-        allow_nan=False,
-    )
+    shown = msgspec.to_builtins(result)
+    del shown["event"], shown["warnings"]
+    return msgspec.json.encode(shown).decode()
 
 
 def plan_line(plan: Plan) -> str:

@@ -9,20 +9,8 @@ from rich.text import Text
 from placer.graph.graph import Graph
 from placer.graph.text import print_graph
 
-_STYLES = (
-    "cyan",
-    "yellow",
-    "green",
-    "magenta",
-    "blue",
-    "red",
-    "bright_cyan",
-    "bright_yellow",
-    "bright_green",
-    "bright_magenta",
-    "bright_blue",
-    "bright_red",
-)
+_COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
+_STYLES = (*_COLORS, *(f"bright_{color}" for color in _COLORS))
 
 
 def color_graphs(graphs: Sequence[Graph]) -> Iterator[Text]:

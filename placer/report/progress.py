@@ -6,20 +6,27 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from placer.launcher.node_events import Event, NodeWarning, Output, State, Step
-from placer.launcher.output import format_output, show_output
 from placer.printable import make_printable
 from placer.report.numbers import format_count, format_metrics, format_size
+from placer.runtime.run.events import (
+    BEFORE_FIRST_STEP,
+    Event,
+    NodeWarning,
+    Output,
+    State,
+    Step,
+    format_output,
+    show_output,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-REFRESH = 0.1
-"""The shortest time between two updates of the live table, in seconds."""
+REFRESH_RATE = 10
+"""The updates of the live table per second."""
 LINE_EVERY = 1.0
 """The shortest time between two plain lines of steps, in seconds."""
 STATES_EVERY = 5.0
@@ -58,10 +65,11 @@ class RunView:
 
     def evaluation_line(self) -> str:
         """Return the last evaluation as one line, empty before the first."""
-        if self.last_evaluation is None or self.last_evaluation.eval is None:
+        last = self.last_evaluation
+        if last is None or last.eval is None:
             return ""
-        after = f"evaluation after step {format_count(self.last_evaluation.step)}"
-        return f"{after}  {format_metrics(self.last_evaluation.eval)}"
+        after = f"evaluation after step {format_count(last.step)}"
+        return f"{after}  {format_metrics(last.eval)}"
 
     def states_line(self) -> str:
         """Return the state of every node, and the nodes that it waits for, as one
@@ -87,9 +95,7 @@ class PlainLines:
     _last: float | None = None
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Output | NodeWarning):
-            show_output(event)
-            return
+        show_output(event)
         self.run.update(event)
         now = self.clock()
         if self._last is None:
@@ -127,48 +133,32 @@ class LiveTable:
     run: RunView
     console: Console
     _live: Live | None = None
-    _drawn: float = 0.0
 
     def __enter__(self) -> LiveTable:
         from rich.live import Live
 
         self._live = Live(
-            self.view(),
+            get_renderable=self.view,
             console=self.console,
-            auto_refresh=False,
+            refresh_per_second=REFRESH_RATE,
             redirect_stdout=False,
             redirect_stderr=False,
         )
         self._live.start(refresh=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._live is not None
-        self._live.update(self.view(), refresh=True)
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Output | NodeWarning):
-            self._show(event)
-            return
-        self.run.update(event)
-        now = time.monotonic()
-        if self._live is not None and now - self._drawn >= REFRESH:
-            self._drawn = now
-            self._live.update(self.view(), refresh=True)
-
-    def _show(self, event: Output | NodeWarning) -> None:
-        """Print the output or warning of a node, above the table if on a terminal."""
         from rich.text import Text
 
         from placer.report.console import is_terminal
 
-        if is_terminal(sys.stderr):
+        self.run.update(event)
+        if isinstance(event, Output | NodeWarning) and is_terminal(sys.stderr):
+            # Above the table.
             self.console.print(Text(format_output(event)), soft_wrap=True)
         else:
             show_output(event)
@@ -176,14 +166,17 @@ class LiveTable:
     def view(self) -> RenderableType:
         """Return the table for the current state of the run."""
         from rich.console import Group
-        from rich.table import Table
+        from rich.table import Column, Table
         from rich.text import Text
 
         head = Text(f"{self.title}  ", "bold").append(self.run.step_line(), "not bold")
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("node", "state", "step", "sent", "waits for"):
-            justify = "right" if name in ("step", "sent") else "left"
-            table.add_column(name, justify=justify)  # type: ignore[arg-type]  # a word
+        step, sent = (Column(name, justify="right") for name in ("step", "sent"))
+        table = Table(
+            *("node", "state", step, sent, "waits for"),
+            box=None,
+            pad_edge=False,
+            header_style="dim",
+        )
         for node in self.run.nodes:
             state = self.run.states.get(node)
             if state is None:
@@ -196,11 +189,8 @@ class LiveTable:
                 format_size(state.bytes_sent),
                 Text(", ".join(state.waiting), "yellow"),
             )
-        parts: list[RenderableType] = [head, table]
         evaluation = self.run.evaluation_line()
-        if evaluation:
-            parts.append(Text(evaluation))
-        return Group(*parts)
+        return Group(head, table, *([Text(evaluation)] if evaluation else []))
 
 
 def _format_state(state: State) -> str:
@@ -208,13 +198,9 @@ def _format_state(state: State) -> str:
 
 
 _STYLES = {
-    "joining": "yellow",
-    "reading rows": "yellow",
-    "compiling": "yellow",
+    **dict.fromkeys(BEFORE_FIRST_STEP, "yellow"),
     "running": "green",
-    "evaluating": "cyan",
-    "saving": "cyan",
-    "writing": "cyan",
+    **dict.fromkeys(("evaluating", "saving", "writing"), "cyan"),
     "done": "dim",
 }
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from placer.analysis.costs import RepeatedOp, find_repeated_ops
 from placer.build.plan import Plan
 from placer.graph.graph import Graph
+from placer.report.numbers import format_flops
 
 MIN_SHARE = 0.01
 """The share of a step's FLOPs below which repeated work is not reported."""
@@ -56,16 +57,3 @@ def _hint(each: RepeatedOp) -> str | None:
     rule = 'batch="rows"' if op.attrs.get("args") else "batch: rows"
     name = op.name.partition(".")[0]  # the op may be a region of this function
     return f"declare {rule} for '{name}' if no row depends on another"
-
-
-def format_flops(number: float) -> str:
-    """Format a number of FLOPs with a decimal unit.
-
-    >>> flops(980), flops(32784061)
-    ('980 FLOPs', '32.8 MFLOPs')
-    """
-    units = ("", "k", "M", "G", "T", "P")
-    step = 0
-    while number >= 999.95 and step + 1 < len(units):
-        number, step = number / 1000, step + 1
-    return f"{number:.1f} {units[step]}FLOPs" if step else f"{number:.0f} FLOPs"

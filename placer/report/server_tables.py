@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import RenderableType
+from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -14,43 +14,6 @@ from placer.build.plan import NodePlan, Plan, Table, TableBlock
 from placer.config import optimizers
 from placer.report.numbers import format_count, format_size, plural
 from placer.types import ITEM_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """The balance of blocks over nodes: the largest and the mean load, in bytes.
-
-    Their ratio is 1 if all nodes store the same.
-    """
-
-    largest: int
-    mean: float
-
-    @property
-    def ratio(self) -> float:
-        return self.largest / self.mean if self.mean else 1.0
-
-
-def nodes_of_table_kinds(plan: Plan) -> list[NodePlan]:
-    """Return the nodes that have tables, and all other nodes of the same kinds."""
-    kinds = {_kind(node) for node in plan.nodes if node.tables}
-    return [node for node in plan.nodes if _kind(node) in kinds]
-
-
-def node_bytes(plan: Plan, node: NodePlan) -> int:
-    """Return the bytes of the parameters on a node, without optimizer slots."""
-    items = item_bytes(plan)
-    return sum(
-        block_bytes(block, items) for table in node.tables for block in table.blocks
-    )
-
-
-def balances(plan: Plan) -> dict[str, Balance]:
-    """Return the balance over the nodes of each kind that stores blocks."""
-    loads: dict[str, list[int]] = {}
-    for node in nodes_of_table_kinds(plan):
-        loads.setdefault(_kind(node), []).append(node_bytes(plan, node))
-    return {k: Balance(max(each), sum(each) / len(each)) for k, each in loads.items()}
 
 
 def item_bytes(plan: Plan) -> dict[str, int]:
@@ -63,24 +26,34 @@ def block_bytes(block: TableBlock, items: Mapping[str, int]) -> int:
 
 
 def table_views(plan: Plan) -> Iterator[RenderableType]:
-    """Yield a view of each table, and at the end the balance."""
+    """Yield a view of each table, and at the end the balance: how evenly the nodes of a
+    kind store the parameters, without optimizer slots."""
     items = item_bytes(plan)
-    for node in nodes_of_table_kinds(plan):
-        total = format_size(node_bytes(plan, node))
+    loads: dict[str, list[int]] = {}
+    kinds = {_kind(node) for node in plan.nodes if node.tables}
+    for node in plan.nodes:
+        if _kind(node) not in kinds:
+            continue
+        blocks = [block for table in node.tables for block in table.blocks]
+        nbytes = sum(block_bytes(block, items) for block in blocks)
+        loads.setdefault(_kind(node), []).append(nbytes)
         if not node.tables:
             yield Text(f"{node.name} has no blocks", "bold yellow")
         for table in node.tables:
-            blocks = plural(len(table.blocks), "block")
+            count = plural(len(table.blocks), "block")
             head = Text(f"{node.name}  {table.name}", "bold")
             yield head.append(
-                f"  {blocks} of {total}  {describe_optimizer(table)}", "not bold"
+                f"  {count} of {format_size(nbytes)}  {describe_optimizer(table)}",
+                "not bold",
             )
             yield _grid(table, items)
         yield Text()
-    for kind, balance in balances(plan).items():
+    for kind, each in loads.items():
+        mean = sum(each) / len(each)
+        ratio = max(each) / mean if mean else 1.0
         yield Text(
-            f"balance of {kind}: largest {format_size(balance.largest)}, "
-            f"mean {format_size(balance.mean)}, largest / mean {balance.ratio:.3f}"
+            f"balance of {kind}: largest {format_size(max(each))}, "
+            f"mean {format_size(mean)}, largest / mean {ratio:.3f}"
         )
 
 
@@ -89,19 +62,20 @@ def describe_optimizer(table: Table) -> str:
     if table.rule is None:
         return "not trained"
     rate = f"learning rate {_format_setting(table.learning_rate)}"
-    hyper = [f"{name} {_format_hyper(value)}" for name, value in table.hyper.items()]
+    hyper = [f"{name} {_format_setting(value)}" for name, value in table.hyper.items()]
     slots = optimizers.slots(table.rule, table.hyper)
     slot_text = f"slots {' and '.join(slots)}" if slots else "no slots"
     return f"{table.rule}: {', '.join([rate, *hyper])}; {slot_text}"
 
 
 def _grid(table: Table, items: Mapping[str, int]) -> Grid:
-    grid = Grid(box=None, pad_edge=False, header_style="dim")
-    grid.add_column("  block")
-    grid.add_column("parameter")
-    grid.add_column("elements", justify="right")
-    grid.add_column("shape")
-    grid.add_column("bytes", justify="right")
+    elements, nbytes = (Column(n, justify="right") for n in ("elements", "bytes"))
+    grid = Grid(
+        *("  block", "parameter", elements, "shape", nbytes),
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
     for block in table.blocks:
         grid.add_row(
             f"  {block.name}",
@@ -121,6 +95,8 @@ def format_range(start: int, stop: int) -> str:
 def _format_setting(value: Any) -> str:
     """Format a setting, such as a learning rate schedule, as in a spec."""
     if not isinstance(value, Mapping):
+        if isinstance(value, bool):
+            return str(value).lower()
         return f"{value:g}" if isinstance(value, float) else str(value)
     pairs = ", ".join(f"{key}: {_format_setting(part)}" for key, part in value.items())
     return f"{{{pairs}}}" if len(value) > 1 else pairs
@@ -128,7 +104,3 @@ def _format_setting(value: Any) -> str:
 
 def _kind(node: NodePlan) -> str:
     return node.name.split(":")[0]
-
-
-def _format_hyper(value: bool | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}"

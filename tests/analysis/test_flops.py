@@ -10,7 +10,8 @@ from support.small_models import load_model, two_layers
 from placer.build.plan import read_plan
 from placer.compiler import compile as compile_model
 from placer.resources import find_file
-from placer.runtime.run import process
+from placer.runtime.run import threads
+from placer.runtime.run.options import Options
 from placer.spec import load
 
 W, W0, W1 = "/node:worker/cpu", "/node:worker:0/cpu", "/node:worker:1/cpu"
@@ -113,7 +114,7 @@ def test_an_op_has_one_forward_and_one_backward_in_a_program(placement, tmp_path
 def xla_flops(monkeypatch):
     """The FLOPs that XLA counts for the functions that a program calls, by its path."""
     counted = {}
-    load_program = process.load_program
+    load_program = threads.load_program
 
     def count(path, function):
         def call(*arguments):
@@ -133,13 +134,13 @@ def xla_flops(monkeypatch):
         return hooks
 
     def flops_of(build):
-        process.run_in_threads(build, process.Options(steps=1))
+        threads.run_in_threads(build, Options(steps=1))
         flops = Counter()
         for path, count in counted.values():
             flops[path] += count
         return flops
 
-    monkeypatch.setattr(process, "load_program", load_and_count)
+    monkeypatch.setattr(threads, "load_program", load_and_count)
     return flops_of
 
 

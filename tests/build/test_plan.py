@@ -13,8 +13,8 @@ from placer.compiler import compile as compile_model
 from placer.errors import BuildError
 from placer.resources import find_file
 from placer.runtime.run.barrier import DONE, GO
-from placer.runtime.run.process import run_in_threads
-from placer.runtime.run.state import Options
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 from placer.spec import load
 
 SPECS = sorted(path.stem for path in find_file("specs").glob("*.yaml"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from placer.runtime.run.events import STOPPING
+from placer.runtime.run.interruption import STOPPING
 
 SCRIPTED = Path(__file__).parents[1] / "support" / "scripted_node.py"
 TIMEOUT = 60.0
@@ -19,7 +19,7 @@ LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
 from placer.launcher import signals, supervise
-from placer.launcher.node_events import NodeFailure, NodeWarning, State
+from placer.runtime.run.events import NodeFailure, NodeWarning, State
 from placer.launcher.local import launch_nodes
 supervise.TERM_GRACE = 0.3
 scripted, logs, grace, window, params_file, control = sys.argv[1:]

@@ -93,7 +93,10 @@ def test_logs_are_removed_after_a_successful_run(
             {"in_process": True, "logs": "logs"},
             "'logs' cannot be used with in-process nodes",
         ),
-        ({"in_process": True, "carrier": "zeromq"}, "'carrier' cannot be used with"),
+        (
+            {"in_process": True, "transport": "zeromq"},
+            "'transport' cannot be used with",
+        ),
         ({"in_process": True, "base_port": 9000}, "'base_port' cannot be used with"),
         ({"base_port": 65535}, "2 nodes from base port 65535 need port 65536"),
         ({"deadline": float("nan")}, "'deadline' must be above 0 and at most 1e"),

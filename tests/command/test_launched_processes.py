@@ -12,21 +12,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from placer.errors import RunError
 from placer.launcher import supervise
 from placer.launcher.cause import failure_from_report, last_line
 from placer.launcher.local import launch_nodes, log_path
-from placer.launcher.node_events import (
+from placer.runtime.run.events import (
     Event,
     FailureCause,
     NodeFailure,
-    RunResult,
     State,
     Step,
+    show_output,
 )
-from placer.launcher.output import show_output
-from placer.launcher.supervise import Outcome
+from placer.runtime.run.result import Result
 
 SCRIPTED = Path(__file__).parents[1] / "support" / "scripted_node.py"
 TIMEOUT = 60.0
@@ -42,8 +42,8 @@ def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def outcome(
     scripts: Mapping[str, str], logs: Path, watch: Callable[[Event], None] | None = None
-) -> Outcome:
-    """Launch a node for each script, and return the outcome."""
+) -> Result:
+    """Launch a node for each script, and return the result."""
 
     def command(node: str) -> list[str]:
         return [sys.executable, str(SCRIPTED), node, *scripts[node].split()]
@@ -54,11 +54,11 @@ def outcome(
 
 def launch_and_wait(
     scripts: Mapping[str, str], logs: Path, watch: Callable[[Event], None] | None = None
-) -> RunResult:
+) -> Result:
     """Launch a node for each script, and return the result; there are no warnings."""
     run = outcome(scripts, logs, watch)
     assert not run.warnings
-    return run.result
+    return run
 
 
 def failure(scripts: Mapping[str, str], logs: Path) -> str:
@@ -106,7 +106,7 @@ def test_a_run_returns_its_result_and_passes_on_every_event(tmp_path: Path) -> N
         tmp_path / "logs",
         seen.append,
     )
-    assert result == RunResult(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
+    assert result == Result(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
     states = [(e.node, e.state) for e in seen if isinstance(e, State)]
     assert sorted(states) == [
         ("ps:0", "done"),
@@ -182,7 +182,7 @@ def test_nodes_that_end_without_a_result_are_a_failure(tmp_path: Path) -> None:
     assert message == "all nodes have ended, and none reported a result"
 
 
-RESULT = RunResult(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
+RESULT = Result(1, {"loss": 0.5}, {}, 10.0, {"worker:0": 8})
 AFTER = ", after the run had its result, which is complete"
 
 
@@ -194,7 +194,7 @@ def test_a_node_that_runs_on_after_the_result_causes_a_warning(
     run = outcome(scripts, tmp_path)
     log = log_path(tmp_path, "ps:0")
     warning = f"ps:0 did not end within 0.2 s of the run's end{AFTER}\n  log: {log}"
-    assert run == Outcome(RESULT, (warning,))
+    assert run == replace(RESULT, warnings=(warning,))
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 
@@ -216,7 +216,7 @@ def test_a_node_that_crashes_after_the_result_causes_a_warning(
     run = outcome(scripts, tmp_path)
     log = log_path(tmp_path, node)
     warning = f"{node} ended with exit status 139: pid {logged(tmp_path, node, 'pid')}"
-    assert run == Outcome(RESULT, (f"{warning}{AFTER}\n  log: {log}",))
+    assert run == replace(RESULT, warnings=(f"{warning}{AFTER}\n  log: {log}",))
 
 
 @pytest.mark.parametrize("how", ["exit=139", "kill=SIGKILL", "fail=boom"])
@@ -229,7 +229,7 @@ def test_a_node_that_fails_after_the_last_barrier_causes_a_warning(
         "ps:0": f"pid state=saving state=done {how}",
     }
     run = outcome(scripts, tmp_path)
-    assert run.result == RESULT
+    assert replace(run, warnings=()) == RESULT
     (warning,) = run.warnings
     assert warning.startswith("ps:0 ")
     assert AFTER in warning
@@ -244,7 +244,7 @@ def test_a_node_killed_just_before_the_last_barrier_is_reported_causes_a_warning
         "ps:0": "pid state=saving kill=SIGKILL",
     }
     run = outcome(scripts, tmp_path)
-    assert run.result == RESULT
+    assert replace(run, warnings=()) == RESULT
     (warning,) = run.warnings
     assert warning.startswith("ps:0 was killed by SIGKILL")
 
@@ -273,7 +273,7 @@ def test_a_node_that_freezes_after_the_result_causes_a_warning(tmp_path: Path) -
     run = outcome(scripts, tmp_path)
     frozen = "its process is frozen: a signal has stopped it"
     warning = f"ps:0 did not end{AFTER}\n  {frozen}\n  log: {ps}"
-    assert run == Outcome(RESULT, (warning,))
+    assert run == replace(RESULT, warnings=(warning,))
     assert not runs(logged(tmp_path, "ps:0", "pid"))
 
 

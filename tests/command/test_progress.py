@@ -10,9 +10,9 @@ import time
 import pytest
 from rich.console import Console
 
-from placer.launcher.node_events import Output, State, Step
 from placer.report import progress
 from placer.report.progress import LiveTable, PlainLines, RunView
+from placer.runtime.run.events import Output, State, Step
 
 NODES = ("worker:0", "ps:0")
 

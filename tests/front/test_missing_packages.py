@@ -11,7 +11,7 @@ from placer.compiler import compile_in_memory
 from placer.errors import RunError, SpecError, missing_package_hint
 from placer.readers import Column, open_source
 from placer.resources import find_file
-from placer.runtime.run.process import describe_error
+from placer.runtime.run.failure import describe_error
 
 
 @pytest.fixture(autouse=True)

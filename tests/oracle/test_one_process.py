@@ -10,7 +10,8 @@ from support.spec_models import NAMES
 
 from placer.compiler import compile
 from placer.resources import find_file
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 
 IN_EVERY_RUN = (
     "breast_cancer",

@@ -10,7 +10,8 @@ from support.marks import slow_but
 
 import placer
 from placer.compiler import compile
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 
 ROOT = Path(placer.__file__).parents[1]
 SPECS = Path(__file__).parents[2] / "specs"

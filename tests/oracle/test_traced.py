@@ -15,7 +15,8 @@ from support.marks import slow_but
 
 from placer.compiler import compile
 from placer.regions.arguments import leaves_with_paths, parameter_mask
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

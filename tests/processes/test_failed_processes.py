@@ -29,7 +29,8 @@ from placer.compiler import compile
 from placer.errors import RunError
 from placer.launcher.ports import free_endpoints
 from placer.ops.function import Function
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +82,11 @@ def test_a_reader_that_raises_in_a_step_is_named_with_its_row(tmp_path: Path) ->
     check_failed(ended, build, f"{first}\n{hint}\n{where}", match[1])
 
 
-@pytest.mark.parametrize("carrier", ["shared", "zeromq"])
+@pytest.mark.parametrize("transport", ["shared", "zeromq"])
 def test_every_node_started_by_hand_reports_the_error_of_a_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carrier: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
-    monkeypatch.setenv("PLACER_CARRIER", carrier)
+    monkeypatch.setenv("PLACER_TRANSPORT", transport)
     raises = (
         "if i == 17 and 'worker:1' in sys.argv: raise ValueError('no such patient')"
     )
@@ -166,7 +167,7 @@ def test_a_port_in_use_is_named_with_the_node(build: Path) -> None:
     (address,) = free_endpoints(["ps:0"]).values()
     node, port = address.split(":")
     with socket.create_server((node, int(port))):
-        ended = launch(build, f"--base-port={int(port) - 1}", "--carrier=zeromq")
+        ended = launch(build, f"--base-port={int(port) - 1}", "--transport=zeromq")
     check_failed(
         ended,
         build,
@@ -215,7 +216,7 @@ def test_a_file_without_parameters_is_named(build: Path) -> None:
 def test_a_full_disk_ends_the_run_when_parameters_are_saved(tmp_path: Path) -> None:
     build = compile_small(tmp_path, size=100_000)
     saved = f"--save-params={tmp_path / 'saved'}"
-    line = launch_command(build, "--steps=2", saved, "--carrier=zeromq")
+    line = launch_command(build, "--steps=2", saved, "--transport=zeromq")
     # Limit files to 64 KiB, as a full disk would; files in shared memory too.
     with running_command(["sh", "-c", 'ulimit -f 128; exec "$@"', "sh", *line]) as run:
         ended = run.wait()
@@ -319,11 +320,13 @@ def test_a_failed_op_is_reported_with_its_position_in_the_spec(
 # The run as a whole.
 
 
-@pytest.mark.parametrize("carrier", ["shared", "zeromq"])
-def test_a_loss_that_diverges_stops_all_nodes(tmp_path: Path, carrier: str) -> None:
+@pytest.mark.parametrize("transport", ["shared", "zeromq"])
+def test_a_loss_that_diverges_stops_all_nodes(tmp_path: Path, transport: str) -> None:
     build = compile_small(tmp_path, workers=2, rate=1e20)
     saved = tmp_path / "saved.safetensors"
-    ended = launch(build, f"--carrier={carrier}", f"--save-params={saved}", MANY_STEPS)
+    ended = launch(
+        build, f"--transport={transport}", f"--save-params={saved}", MANY_STEPS
+    )
     message, hint = ended.last_message.splitlines()
     assert re.fullmatch(
         r"the loss 'loss' is (inf|nan) after step \d+; all nodes stopped after step \d+,"

@@ -37,12 +37,12 @@ def check_saved(build: Path, message: str, saved: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("carrier", "number", "status"),
+    ("transport", "number", "status"),
     [("shared", signal.SIGINT, 130), ("zeromq", signal.SIGTERM, 143)],
 )
-def test_processes_save_after_the_same_step(build, tmp_path, carrier, number, status):
+def test_processes_save_after_the_same_step(build, tmp_path, transport, number, status):
     saved = tmp_path / "saved.safetensors"
-    options = MANY_STEPS, f"--save-params={saved}", f"--carrier={carrier}"
+    options = MANY_STEPS, f"--save-params={saved}", f"--transport={transport}"
     with running_launch(build, *options) as run:
         run.wait_for_line("step ")
         run.process.send_signal(number)

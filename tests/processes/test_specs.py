@@ -15,7 +15,8 @@ from support.real_runs import launch, run_command
 import placer
 from placer.compiler import compile
 from placer.resources import find_file
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 
 SPECS = find_file("specs/digits.yaml").parent
 PYTHON = ("flax_block", "flax_block_gpus")

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 import placer
 from placer.errors import BuildError, DataError, SpecError
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 from placer.tables.initial.initial_values import compute_values
 from placer.tables.initial.weight_file import read_flat_range
 

@@ -14,7 +14,8 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from placer.compiler import compile
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 from support import called
 from support.plain import step as plain
 

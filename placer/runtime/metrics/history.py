@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, BinaryIO
+
+import msgspec
 
 from placer.build.plan import Plan
 from placer.errors import RunError
@@ -18,7 +19,7 @@ from placer.runtime.metrics.statistics import (
     weight_by_rows,
 )
 from placer.runtime.metrics.stream import StepMetrics
-from placer.runtime.run.events import Report, null_if_not_finite
+from placer.runtime.run.events import Report, Step
 
 
 class HistoryWriter:
@@ -51,12 +52,12 @@ class HistoryWriter:
         self._epoch = self._rows = 0
         self._sums: Statistics = {}
         self._history = history
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
         self.steps = 0
         self.eval: dict[str, float] = {}
         if history is not None:
             try:
-                self._file = history.open("w", encoding="utf-8")
+                self._file = history.open("wb")
             except OSError as error:
                 raise self._write_error(error) from error
 
@@ -101,7 +102,7 @@ class HistoryWriter:
         if line.eval is not None:
             record["eval"] = self.eval = line.eval
         self._write(record)
-        self._report({"event": "step", **record, "samples_per_second": self._rate()})
+        self._report(Step(**record, samples_per_second=self._rate()))
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -113,12 +114,9 @@ class HistoryWriter:
     def _write(self, record: dict[str, Any]) -> None:
         if self._file is None:
             return
-        plain = {
-            k: null_if_not_finite(v) if isinstance(v, dict) else v
-            for k, v in record.items()
-        }
         try:
-            self._file.write(json.dumps(plain, allow_nan=False) + "\n")
+            # NaN and infinity, which JSON does not have, become null.
+            self._file.write(msgspec.json.encode(record) + b"\n")
             self._file.flush()
         except OSError as error:
             raise self._write_error(error) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from placer.build.plan import Plan
 from placer.errors import RunError
-from placer.runtime.run.events import Report
+from placer.runtime.run.events import NodeWarning, Report
 
 
 class DivergedError(RunError):
@@ -39,7 +39,7 @@ class LossWatch:
             self._stop()
         else:
             message = f"{self._message}; the run continues because of train.nan: warn"
-            self._report({"event": "warning", "message": message})
+            self._report(NodeWarning(message))
 
     def check(self, last: int, *, saves: bool) -> None:
         """Raise DivergedError if the run was stopped because of its loss.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 
 from placer.build.plan import Data, NodePhase, NodePlan, read_sources
 from placer.channel.protocol import Aborted
@@ -21,11 +20,12 @@ from placer.runtime.run.barrier import DONE, READY, barrier
 from placer.runtime.run.batches import Batches, open_batches
 from placer.runtime.run.divergence import LossWatch
 from placer.runtime.run.events import READING
-from placer.runtime.run.handshake import NodeReport, run_handshake
+from placer.runtime.run.handshake import run_handshake
 from placer.runtime.run.parameter_files import save
+from placer.runtime.run.result import Result
 from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
 from placer.runtime.run.saving import gather_parameters
-from placer.runtime.run.state import Execution, Hook, Result
+from placer.runtime.run.state import Execution, Hook
 from placer.runtime.run.tables import make_tables
 from placer.tables.learning_rate import build_schedule
 
@@ -97,7 +97,7 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
                 for node_plan, report in zip(plan.nodes, reports, strict=True)
             },
         )
-        execution.report({"event": "result", **asdict(result)})
+        execution.report(result)
         execution.report_state("done")
         return result
 
@@ -141,15 +141,13 @@ def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> 
 
 def _run_handshake(execution: Execution, node: Node) -> None:
     """Run the handshake, and set the number of rows that all nodes agree on."""
-    options = execution.options
-    report = NodeReport(
+    training, evaluation = run_handshake(
+        execution.plan,
+        execution.channel,
+        execution.options,
         training_rows=node.training.source_rows,
         evaluation_rows=node.evaluating.source_rows if node.evaluating else None,
-        steps=options.steps,
-        save_params=options.save_params is not None,
-        init_params=options.init_params,
     )
-    training, evaluation = run_handshake(execution.plan, execution.channel, report)
     if training is not None:
         node.training = node.training.with_rows(training)
     compare_rows(execution.plan, execution.channel, TRAINING, node.training.rows)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,25 @@ from placer.channel.protocol import Channel
 from placer.errors import DataError, RunError
 from placer.files.regular import open_regular
 from placer.runtime.run.barrier import HANDSHAKE, barrier
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReport:
-    """What one node reports about itself. Numbers of rows are None if it reads none."""
-
-    training_rows: int | None
-    evaluation_rows: int | None
-    steps: int | None
-    save_params: bool
-    init_params: Path | None
+from placer.runtime.run.options import Options
 
 
 def run_handshake(
-    plan: Plan, channel: Channel, report: NodeReport
+    plan: Plan,
+    channel: Channel,
+    options: Options,
+    *,
+    training_rows: int | None,
+    evaluation_rows: int | None,
 ) -> tuple[int | None, int | None]:
-    """Exchange the reports of all nodes.
+    """Exchange what each node knows, and check that all know the same.
+
+    Args:
+        plan: the plan.
+        channel: the node's channel.
+        options: the options with which the node was started.
+        training_rows: the number of rows that it reads; None if it reads none.
+        evaluation_rows: likewise.
 
     Returns:
         The number of training rows and of evaluation rows, so that all nodes run the
@@ -41,12 +42,12 @@ def run_handshake(
             or have different builds or options. It aborts the run on the other nodes.
     """
     facts: dict[str, Any] = {
-        "training rows": report.training_rows,
-        "evaluation rows": report.evaluation_rows,
+        "training rows": training_rows,
+        "evaluation rows": evaluation_rows,
         "build": plan.digest,
-        "--steps": report.steps or 0,
-        "--save-params": report.save_params,
-        "--init-params": _fingerprint(report.init_params),
+        "--steps": options.steps or 0,
+        "--save-params": options.save_params is not None,
+        "--init-params": _fingerprint(options.init_params),
     }
 
     def check(reports: list[Any]) -> None:

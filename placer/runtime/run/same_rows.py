@@ -78,15 +78,12 @@ def check_same_rows(data: Data, phase: str, digests: Mapping[str, Digests]) -> N
             nodes.setdefault(value, []).append(node)
         if len(nodes) > 1:
             source_column = (data.columns or {}).get(column, column)
-            column_text = (
-                source_column
-                if isinstance(source_column, str)
-                else ", ".join(source_column)
-            )
+            if not isinstance(source_column, str):
+                source_column = ", ".join(source_column)
             first_group, *other_groups = (_list_some(group) for group in nodes.values())
             raise RunError(
                 f"the nodes do not read the same {phase} data: {data.source}: {where}"
-                f" column '{column_text}' on {' and on '.join(other_groups)} differs"
+                f" column '{source_column}' on {' and on '.join(other_groups)} differs"
                 f" from that on {first_group}",
                 hint=_HINT,
             )
@@ -97,28 +94,17 @@ def _comparisons(
 ) -> Iterator[tuple[str, str, dict[str, int]]]:
     """Yield what is compared: the position in the source, the input, and the digest of
     each node. Single rows come first, in order, and whole columns last."""
-    inputs = {
-        name: None for node_digests in digests.values() for name in node_digests.columns
-    }
+    nodes = digests.items()
     for index, row in enumerate(next(iter(digests.values())).rows):
-        for name in inputs:
-            yield (
-                f"row {row} of",
-                name,
-                {
-                    n: d.columns[name][index]
-                    for n, d in digests.items()
-                    if name in d.columns
-                },
-            )
-    for name in {
-        name: None for node_digests in digests.values() for name in node_digests.whole
-    }:
-        # The rows above are the same on all nodes, or only one node has the input.
+        for name in dict.fromkeys(n for d in digests.values() for n in d.columns):
+            values = {n: d.columns[name][index] for n, d in nodes if name in d.columns}
+            yield f"row {row} of", name, values
+    # The rows above are the same on all nodes, or only one node has the input.
+    for name in dict.fromkeys(n for d in digests.values() for n in d.whole):
         yield (
             "some row of",
             name,
-            {n: d.whole[name] for n, d in digests.items() if name in d.whole},
+            {n: d.whole[name] for n, d in nodes if name in d.whole},
         )
 
 

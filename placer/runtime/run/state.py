@@ -1,4 +1,4 @@
-"""A run as one node sees it: its options, its progress and its result."""
+"""A run as one node sees it, while it is in progress."""
 
 from __future__ import annotations
 
@@ -10,68 +10,9 @@ from pathlib import Path
 from placer.build.plan import NodePlan, Plan
 from placer.channel.protocol import Channel
 from placer.runtime.program.node import Node
-from placer.runtime.run.events import READING, Report
+from placer.runtime.run.events import READING, Report, State
+from placer.runtime.run.options import Options
 from placer.runtime.run.stopping import StopProtocol
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a run, besides what the build specifies.
-
-    Attributes:
-        steps: the number of training steps; None for the epochs of the spec.
-        history: the file that the control node writes a line of JSON per step to.
-        save_params: the file that the control node saves the parameters to.
-        init_params: a file of parameters to start from, which every node reads.
-        join_timeout: the longest that a node waits for the others to join, in seconds.
-        deadline: the longest that a node waits for a message from a live peer, in
-            seconds.
-        carrier: the transport between processes: `shared`, `zeromq` or `auto`. It must
-            be the same on all nodes.
-        emulate: whether CPU devices take the place of devices of other kinds.
-        debug_nans: whether ops run one by one, and the first that returns NaN ends the
-            run.
-
-    Example:
-        placer.run("build", "worker:0", options=placer.Options(steps=100))
-    """
-
-    steps: int | None = None
-    history: Path | None = None
-    save_params: Path | None = None
-    init_params: Path | None = None
-    join_timeout: float = 600.0
-    deadline: float = 600.0
-    carrier: str = "auto"
-    emulate: bool = False
-    debug_nans: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of a run.
-
-    Attributes:
-        steps: the number of training steps.
-        metrics: the metrics over all rows of the last epoch, or of the part of it that
-            ran.
-        eval: the metrics over all rows of the last evaluation.
-        samples_per_second: rows of the global batch per second, without the first step.
-        bytes_sent: the payload bytes that each node sent.
-        warnings: messages about processes that failed after the run had this result.
-
-    Example:
-        result = placer.launch("build")
-        print(result.eval["accuracy"])
-    """
-
-    steps: int
-    metrics: dict[str, float]
-    eval: dict[str, float]
-    samples_per_second: float
-    bytes_sent: dict[str, int]
-    warnings: tuple[str, ...] = ()
-
 
 Hook = Callable[[Node], None]
 
@@ -145,15 +86,14 @@ class Execution:
             if state is not None:
                 self.state = state
             self.report(
-                {
-                    "event": "state",
-                    "node": self.me.name,
-                    "state": self.state,
-                    "step": self.step,
-                    "rows": self.rows_read if self.state == READING else 0,
-                    "waiting": list(self.channel.waiting()),
-                    "bytes_sent": self.channel.bytes_sent,
-                }
+                State(
+                    self.me.name,
+                    self.state,
+                    self.step,
+                    self.channel.waiting(),
+                    self.channel.bytes_sent,
+                    self.rows_read if self.state == READING else 0,
+                )
             )
 
     @property

@@ -22,6 +22,7 @@ uncontended lock.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Final
 
 from placer.build.plan import Plan
@@ -49,8 +50,7 @@ class StopProtocol:
         self._started = 0
         self._stopping = False
         self._ended = False
-        self._decided = threading.Event()
-        self._error: BaseException | None = None
+        self._decision: Future[int] = Future()
         self.last_step: int | None = None
         if not self._is_control:
             channel.listen(STOP, self._on_ask)
@@ -116,11 +116,7 @@ class StopProtocol:
         """Wait until the last step of the run is known, and return it."""
         if not self._is_control:
             return receive_json(self._channel, self._control, _LAST_STEP, int)
-        self._decided.wait()
-        if self._error is not None:
-            raise self._error
-        assert self.last_step is not None
-        return self.last_step
+        return self._decision.result()
 
     def _decide(self) -> None:
         """Run the protocol, in a thread of the control node."""
@@ -134,11 +130,9 @@ class StopProtocol:
             last = max(1, self._started, *answers)
             for node in self._others:
                 self._channel.send(node, _LAST_STEP, _message(last))
-            self.last_step = last
+            self._decision.set_result(last)
         except BaseException as error:
-            self._error = error
-        finally:
-            self._decided.set()
+            self._decision.set_exception(error)
 
     def _on_ask(self, source: str) -> None:
         """Start no later step, and answer in another thread: this is called in a thread

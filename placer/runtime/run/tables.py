@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from placer.build.plan import MEMORY, NodePlan, Plan
 from placer.build.plan import Table as TablePlan
 from placer.config.initializers import file_of
@@ -49,16 +51,7 @@ def make_tables(
     tables: dict[str, Table] = {}
     for table_plan in me.tables:
         blocks = [
-            ParameterBlock(
-                b.parameter,
-                b.name,
-                b.shape,
-                b.start,
-                b.stop,
-                parameters[b.parameter].shape,
-                b.gradient,
-                b.decays,
-            )
+            ParameterBlock(**asdict(b), parameter_shape=parameters[b.parameter].shape)
             for b in table_plan.blocks
         ]
         identity = table_plan.name, blocks, table_plan.rule or "sgd", table_plan.hyper

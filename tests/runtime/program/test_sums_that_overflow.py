@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from placer.compiler import compile as compile_model
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 
 SPEC = """
 name: parts

@@ -11,8 +11,8 @@ import pytest
 from placer.compiler import compile as compile_model
 from placer.memory.allocator import MIN_STEP_BYTES
 from placer.resources import find_file
-from placer.runtime.run import process
-from placer.runtime.run.state import Options
+from placer.runtime.run import threads
+from placer.runtime.run.options import Options
 from placer.spec import load, load_text
 
 
@@ -20,7 +20,7 @@ from placer.spec import load, load_text
 def programs(monkeypatch):
     """The jitted functions of all loaded programs, by node and name."""
     functions = {}
-    load_program = process.load_program
+    load_program = threads.load_program
 
     def load_and_record(folder, plan, node):
         hooks = load_program(folder, plan, node)
@@ -29,7 +29,7 @@ def programs(monkeypatch):
                 functions[node.name, name] = value
         return hooks
 
-    monkeypatch.setattr(process, "load_program", load_and_record)
+    monkeypatch.setattr(threads, "load_program", load_and_record)
     return functions
 
 
@@ -65,17 +65,17 @@ def test_a_node_without_rows_compiles_the_short_batch_in_the_warm_up(
 
 def check_compiled_ahead(build, programs, steps):
     sizes = []
-    run_warm_up = process.execute.__globals__["run_warm_up"]
+    run_warm_up = threads.execute.__globals__["run_warm_up"]
 
     def warm_up_and_count(*args):
         run_warm_up(*args)
         sizes.append({key: fn._cache_size() for key, fn in programs.items()})
 
-    process.execute.__globals__["run_warm_up"] = warm_up_and_count
+    threads.execute.__globals__["run_warm_up"] = warm_up_and_count
     try:
-        process.run_in_threads(build, Options(steps=steps))
+        threads.run_in_threads(build, Options(steps=steps))
     finally:
-        process.execute.__globals__["run_warm_up"] = run_warm_up
+        threads.execute.__globals__["run_warm_up"] = run_warm_up
     assert programs
     assert sizes
     after = {key: fn._cache_size() for key, fn in programs.items()}

@@ -2,14 +2,14 @@
 waits."""
 
 import fcntl
-import json
 import os
 import threading
 from contextlib import suppress
 
 import pytest
 
-from placer.runtime.run.events import MAX_PENDING, EventPipe
+from placer.runtime.run.event_pipe import MAX_PENDING, EventPipe
+from placer.runtime.run.events import FailureCause, NodeFailure, State, Step, read_event
 
 
 @pytest.fixture
@@ -28,16 +28,19 @@ def fail_if_broken():
 
 
 def state(step):
-    return {"event": "state", "node": "worker:0", "state": "running", "step": step}
+    return State("worker:0", "running", step)
 
 
 def line(step):
-    return {"event": "step", "step": step, "epoch": 1, "metrics": {"loss": 0.25}}
+    return Step(step, 1, {"loss": 0.25})
+
+
+FAILED = NodeFailure(FailureCause("worker:0", "", "no"), root=True)
 
 
 def read_all(reading):
     with os.fdopen(os.dup(reading)) as stream:
-        return [json.loads(text) for text in stream]
+        return [read_event("worker:0", text.encode()) for text in stream]
 
 
 def test_a_launcher_that_does_not_read_delays_no_step(ends):
@@ -53,8 +56,8 @@ def test_a_launcher_that_does_not_read_delays_no_step(ends):
     pipe.close(60)
     os.close(writing)
     reader.join()
-    assert [e["step"] for e in seen if e["event"] == "step"] == list(range(steps))
-    states = [e["step"] for e in seen if e["event"] == "state"]
+    assert [e.step for e in seen if isinstance(e, Step)] == list(range(steps))
+    states = [e.step for e in seen if isinstance(e, State)]
     assert states == sorted(states)
     assert states[-1] == steps - 1
     assert len(states) < 100  # newer states replace queued ones
@@ -66,10 +69,10 @@ def test_close_waits_until_all_events_are_written(ends):
     pipe = EventPipe(writing, fail_if_broken)
     for step in range(20):
         pipe(line(step))
-    pipe({"event": "failed", "message": "no"})
+    pipe(FAILED)
     pipe.close(60)
     os.close(writing)
-    assert [e["event"] for e in read_all(reading)] == ["step"] * 20 + ["failed"]
+    assert read_all(reading) == [*map(line, range(20)), FAILED]
     pipe(line(21))  # dropped
 
 
@@ -90,13 +93,13 @@ def test_the_last_event_does_not_wait_for_room(ends):
     seen = []
     for step in range(MAX_PENDING):  # one more would wait for the launcher
         pipe(line(step))
-    pipe.close(0.01, {"event": "failed", "message": "no"})
+    pipe.close(0.01, FAILED)
     reader = threading.Thread(target=lambda: seen.extend(read_all(reading)))
     reader.start()
     pipe.close(60)
     os.close(writing)
     reader.join()
-    assert [e["event"] for e in seen] == ["step"] * MAX_PENDING + ["failed"]
+    assert seen == [*map(line, range(MAX_PENDING)), FAILED]
 
 
 def test_a_broken_pipe_is_reported_once(ends):
@@ -120,5 +123,5 @@ def test_a_broken_pipe_is_reported_once(ends):
 def test_an_event_that_is_not_json_raises(ends):
     pipe = EventPipe(ends[1], fail_if_broken)
     with pytest.raises(TypeError):
-        pipe({"event": "step", "metrics": {"loss": object()}})
+        pipe(Step(1, 1, {"loss": object()}))
     pipe.close(60)

@@ -12,7 +12,7 @@ from placer.channel.transport import open_channel
 from placer.launcher.ports import free_endpoints
 from placer.resources import find_file
 from placer.runtime.run import process
-from placer.runtime.run.state import Options
+from placer.runtime.run.options import Options
 
 
 @pytest.fixture
@@ -21,9 +21,9 @@ def build(tmp_path):
     return tmp_path / "build"
 
 
-@pytest.mark.parametrize("carrier", ["shared", "zeromq"])
+@pytest.mark.parametrize("transport", ["shared", "zeromq"])
 def test_a_failure_elsewhere_does_not_end_the_callers_process(
-    build, monkeypatch, carrier
+    build, monkeypatch, transport
 ):
     monkeypatch.setattr(process, "EXIT_TIMEOUT", 1000.0)
     plan = read_plan(build)
@@ -32,7 +32,7 @@ def test_a_failure_elsewhere_does_not_end_the_callers_process(
     cause = Cause(others[0], "step 1", "no such file")
 
     def fail(node):
-        channel = open_channel(node, endpoints, "job", transport=carrier)
+        channel = open_channel(node, endpoints, "job", transport=transport)
         channel.join()
         channel.abort(cause)
         channel.close()
@@ -42,7 +42,11 @@ def test_a_failure_elsewhere_does_not_end_the_callers_process(
         thread.start()
     with pytest.raises(Aborted) as raised:
         placer.run(
-            build, me, endpoints=endpoints, job="job", options=Options(carrier=carrier)
+            build,
+            me,
+            endpoints=endpoints,
+            job="job",
+            options=Options(transport=transport),
         )
     assert raised.value.cause == cause
     for thread in threads:

@@ -19,7 +19,8 @@ from placer.readers.rows import LoadedRows
 from placer.resources import find_file
 from placer.runtime.program.exchange import Exchange
 from placer.runtime.run.barrier import GO, HANDSHAKE, READY, ROWS, barrier
-from placer.runtime.run.handshake import NodeReport, run_handshake
+from placer.runtime.run.handshake import run_handshake
+from placer.runtime.run.options import Options
 from placer.runtime.run.same_rows import TRAINING, compare_rows
 
 NODES = ("worker:0", "worker:1", "ps:0")
@@ -91,9 +92,14 @@ def test_invalid_digests_of_a_node_are_reported(
 def test_a_node_of_another_version_is_reported(plan: Plan, hub: MemoryHub) -> None:
     report = bytes_of({"training rows": 3, "something new": 1})
     hub.channel("worker:1").send("worker:0", Key(HANDSHAKE, 0), report)
-    own_report = NodeReport(3, None, None, save_params=False, init_params=None)
     with pytest.raises(RunError, match=r"^worker:1 runs another version of placer"):
-        run_handshake(plan, hub.channel("worker:0"), own_report)
+        run_handshake(
+            plan,
+            hub.channel("worker:0"),
+            Options(),
+            training_rows=3,
+            evaluation_rows=None,
+        )
 
 
 def server_exchange(hub: MemoryHub, count: int) -> Exchange:

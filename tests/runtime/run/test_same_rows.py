@@ -15,8 +15,9 @@ from placer.build.plan import Data
 from placer.launcher.node_command import node_environment
 from placer.readers import Column, Digests, ReadOptions, open_source
 from placer.readers.digests import sample_rows
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
 from placer.runtime.run.same_rows import check_same_rows
+from placer.runtime.run.threads import run_in_threads
 
 STAGES = """\
 nodes: {worker: {count: 2}}

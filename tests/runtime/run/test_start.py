@@ -16,9 +16,12 @@ from placer.channel.memory import MemoryHub
 from placer.compiler import compile as compile_model
 from placer.resources import find_file
 from placer.runtime.program.load import load_program
-from placer.runtime.run.events import print_warnings
-from placer.runtime.run.process import _execute_program, run_in_threads
-from placer.runtime.run.state import Execution, Options
+from placer.runtime.run.events import State, show_output
+from placer.runtime.run.executor import execute
+from placer.runtime.run.failure import root_cause_reported
+from placer.runtime.run.options import Options
+from placer.runtime.run.state import Execution
+from placer.runtime.run.threads import run_in_threads
 
 STUCK = """\
 nodes: {worker: {count: 2}}
@@ -46,9 +49,10 @@ def test_nodes_with_different_options_raise_at_once(build, tmp_path):
     def run_node(name: str) -> None:
         options = Options(steps=2, save_params=saves[name])
         channel = hub.channel(name)
-        run = Execution(plan, build, plan.node(name), channel, options, print_warnings)
+        run = Execution(plan, build, plan.node(name), channel, options, show_output)
         try:
-            _execute_program(run, load_program)
+            with root_cause_reported(run):
+                execute(run, *load_program(build, plan, run.me))
         except RunError as error:
             errors[name] = error
 
@@ -68,13 +72,13 @@ def test_the_state_has_the_number_of_rows_read(build):
     plan = read_plan(build)
     node = plan.nodes[0]
     channel = MemoryHub([each.name for each in plan.nodes]).channel(node.name)
-    events: list[dict] = []
+    events: list[State] = []
     run = Execution(plan, build, node, channel, Options(), events.append)
     run.report_state("reading rows")
     run.report_rows(1_200_000)
     run.report_state()
     run.report_state("compiling")
-    assert [(event["state"], event["rows"]) for event in events] == [
+    assert [(event.state, event.rows) for event in events] == [
         ("reading rows", 0),
         ("reading rows", 1_200_000),
         ("compiling", 0),
@@ -118,7 +122,7 @@ def test_an_interrupt_does_not_wait_for_a_stuck_thread(tmp_path):
     compile_model(tmp_path / "stuck.yaml", tmp_path / "build")
     code = (
         "import sys\n"
-        "from placer.runtime.run.process import run_in_threads\n"
+        "from placer.runtime.run.threads import run_in_threads\n"
         "run_in_threads(sys.argv[1])\n"
     )
     process = subprocess.Popen(

@@ -1,0 +1,162 @@
+"""The options of a run: one field for each, with all that is known of it.
+
+From these fields come the options of `placer launch` and `placer run`
+(`placer.command.options`), the keyword arguments of `placer.launch`, the checks of both,
+and what the launcher passes on to the processes of nodes (`placer.launcher.node_command`).
+A new option is a field here, and the code that uses it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from placer.errors import PlacerError, did_you_mean
+
+MAX_WAIT = 1e9
+"""The largest timeout, in seconds: about thirty years, which every clock can count."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What is known of one option.
+
+    Attributes:
+        name: as a keyword argument, such as `save_params`.
+        default: False for a flag, None if there is nothing to use instead.
+        text: what the option does, for `--help`.
+        metavar: what `--help` prints for the value, if its type does not say it.
+        low: the lowest value of a whole number.
+        high: the highest value of a whole number.
+        seconds: whether the value is a time to wait.
+        choices: the words from which the value is chosen.
+        file: whether the value is a file that the run reads or writes.
+        for_threads: whether nodes that are threads can use it.
+    """
+
+    name: str
+    default: Any
+    text: str
+    metavar: str | None = None
+    low: int | None = None
+    high: int | None = None
+    seconds: bool = False
+    choices: tuple[str, ...] = ()
+    file: Literal["read", "written"] | None = None
+    for_threads: bool = True
+
+    @property
+    def flag(self) -> str:
+        """The option on a command line, such as `--save-params`."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def check(self, value: Any) -> None:
+        """Raise PlacerError if the option cannot have this value."""
+        why = None
+        if self.low is not None and value < self.low:
+            why = f"must be at least {self.low}, not {value}"
+        elif self.high is not None and value > self.high:
+            why = f"must be at most {self.high}, not {value}"
+        elif self.seconds and not 0 < value <= MAX_WAIT:
+            why = f"must be above 0 and at most {MAX_WAIT:g} seconds, not {value}"
+        if why is not None:
+            raise PlacerError(f"'{self.name}' {why}")
+        if self.choices and value not in self.choices:
+            raise PlacerError(
+                f"'{value}' is not a {self.name}",
+                hint=did_you_mean(str(value), self.choices),
+            )
+
+
+def _option(default: Any, text: str, **facts: Any) -> Any:
+    return field(default=default, metadata={"text": text, **facts})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a run, besides what the build specifies.
+
+    They are the options of `placer run`, whose `--help` explains them. Raises
+    PlacerError for a value that an option cannot have.
+
+    Example:
+        placer.run("build", "worker:0", options=placer.Options(steps=100))
+    """
+
+    steps: int | None = _option(
+        None,
+        "Run exactly N steps instead of the epochs of the spec.",
+        metavar="N",
+        low=1,
+    )
+    history: Path | None = _option(
+        None,
+        "Write the metrics of each step to FILE, as JSON lines.",
+        file="written",
+    )
+    save_params: Path | None = _option(
+        None,
+        "Write all parameters to FILE at the end, as safetensors.",
+        file="written",
+    )
+    init_params: Path | None = _option(
+        None,
+        "Start from the parameters in FILE, in safetensors format.",
+        file="read",
+    )
+    base_port: int | None = _option(
+        None,
+        "The port of the first node; the others use the ports after it.",
+        metavar="PORT",
+        low=1,
+        high=65535,
+        for_threads=False,
+    )
+    join_timeout: float = _option(
+        600.0, "The longest that a node waits for the others to start.", seconds=True
+    )
+    deadline: float = _option(
+        600.0,
+        "The longest that a node waits for a message from a live peer.",
+        seconds=True,
+    )
+    transport: str = _option(
+        "auto",
+        "The transport between nodes: shared memory, or ZeroMQ over TCP.",
+        choices=("auto", "shared", "zeromq"),
+        for_threads=False,
+    )
+    emulate: bool = _option(False, "Use CPU devices in place of all accelerators.")
+    debug_nans: bool = _option(
+        False, "Find the first op that produces NaN, by running op by op (slow)."
+    )
+
+    def __post_init__(self) -> None:
+        for option in OPTIONS:
+            value = getattr(self, option.name)
+            if value is not None:
+                option.check(value)
+                if option.file:
+                    object.__setattr__(self, option.name, Path(value))
+
+
+OPTIONS = tuple(Option(f.name, f.default, **f.metadata) for f in fields(Options))
+"""What is known of each field of `Options`."""
+
+
+def takes_options(function: Function) -> Function:
+    """Let `help` show an argument for each option of a function with `**options`."""
+    signature = inspect.signature(function)
+    *own, rest = signature.parameters.values()
+    assert rest.kind is inspect.Parameter.VAR_KEYWORD
+    shown = [*own, *inspect.signature(Options).parameters.values()]
+    keywords = [p.replace(kind=p.KEYWORD_ONLY) for p in shown[1:]]
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[shown[0], *keywords]
+    )
+    return function

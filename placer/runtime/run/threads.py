@@ -1,0 +1,132 @@
+"""Run all nodes of a build as threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from pathlib import Path
+
+from placer.build.plan import NodePlan, Plan, read_plan
+from placer.channel.protocol import Aborted, Cause
+from placer.reentry import node_in_thread
+from placer.runtime.program.devices import reserve_cpu_devices
+from placer.runtime.program.load import Hooks, load_program
+from placer.runtime.run.events import NodeWarning, show_output
+from placer.runtime.run.executor import execute
+from placer.runtime.run.failure import describe_error, root_cause_reported
+from placer.runtime.run.interruption import STOPPING, Decision, Interruption
+from placer.runtime.run.options import Options
+from placer.runtime.run.result import Result
+from placer.runtime.run.state import Execution
+
+INTERRUPT_TIMEOUT = 2.0
+"""Seconds in which threads have to end after an interrupt."""
+
+
+def run_in_threads(
+    build: str | Path,
+    options: Options | None = None,
+    *,
+    interrupts: Callable[[], Sequence[float | None]] = tuple,
+) -> Result:
+    """Run all nodes of a build as threads of this process, over the memory channel.
+
+    Programs, executor and protocols are the same as with processes. After an interrupt,
+    a thread that is stuck outside the channel is left behind.
+
+    Args:
+        build: the build folder.
+        options: the options of the run.
+        interrupts: returns an entry for each interrupt so far: the seconds in which the
+            nodes have to stop, or None for no limit. After the first one all nodes stop
+            after the same step and save, without a last evaluation.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        BuildError: for a build that has changed since it was compiled.
+        KeyboardInterrupt: with the reason why nothing was saved: no step was started,
+            the nodes did not stop in time, or there was a second interrupt.
+        PlacerError: the root cause of a failed run.
+    """
+    from placer.channel.memory import MemoryHub
+
+    folder = Path(build)
+    plan = read_plan(folder)
+    options = options or Options()
+    hub = MemoryHub([node.name for node in plan.nodes], deadline=options.deadline)
+    load = _load_each_program_once()
+    executions = [
+        Execution(plan, folder, node, hub.channel(node.name), options, show_output)
+        for node in plan.nodes
+    ]
+
+    def run_node(execution: Execution) -> Result | None:
+        me = execution.me
+        try:
+            with node_in_thread(me.name), root_cause_reported(execution):
+                return execute(execution, *load(folder, plan, me))
+        finally:
+            execution.channel.close()
+
+    reserve_cpu_devices(plan.nodes, options.emulate or plan.emulate, alone=False)
+    runs = [
+        _start_thread(partial(run_node, execution), execution.me.name)
+        for execution in executions
+    ]
+    control = executions[0]
+    interruption = Interruption(options.save_params)
+    try:
+        # Python handles signals in the main thread only, between bytecodes: the timeout
+        # lets it wake up for them.
+        while wait(runs, timeout=0.5).not_done:
+            match interruption.decide(interrupts(), control.state):
+                case Decision.STOP:
+                    control.stopping.request()
+                    control.report(NodeWarning(STOPPING))
+                case Decision.END:
+                    raise KeyboardInterrupt(interruption.outcome(None))
+    except BaseException as error:
+        hub.channel(plan.control).abort(Cause("", "", describe_error(error)))
+        wait(runs, timeout=INTERRUPT_TIMEOUT)
+        raise
+    errors = [each for run in runs if (each := run.exception()) is not None]
+    if errors:  # the first that is not the failure of another node
+        raise min(errors, key=lambda each: isinstance(each, Aborted))
+    result = runs[0].result()
+    assert result is not None
+    return result
+
+
+def _load_each_program_once() -> Callable[[Path, Plan, NodePlan], Hooks]:
+    """Return a function that loads a program for the first thread that runs it. Other
+    threads get the same functions, so that JAX compiles them once."""
+    lock = threading.Lock()
+    loaded: dict[str, Hooks] = {}
+
+    def load(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
+        with lock:
+            if node.program not in loaded:
+                loaded[node.program] = load_program(folder, plan, node)
+            return loaded[node.program]
+
+    return load
+
+
+def _start_thread(
+    call: Callable[[], Result | None], node: str
+) -> Future[Result | None]:
+    """Call `call` in a daemon thread, which does not keep the process from ending."""
+    future: Future[Result | None] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=f"placer {node}", daemon=True).start()
+    return future

@@ -1,0 +1,71 @@
+"""What signals do to a run that saves its parameters, by the state of the control node."""
+
+from pathlib import Path
+
+import pytest
+
+from placer.runtime.run.interruption import Decision, Interruption
+
+FILE = Path("saved")
+
+
+@pytest.mark.parametrize(
+    ("state", "decision"),
+    [
+        ("joining", Decision.END),
+        ("reading rows", Decision.END),
+        ("compiling", Decision.END),
+        ("running", Decision.STOP),
+        ("evaluating", Decision.STOP),
+        ("saving", Decision.CONTINUE),
+        ("writing", Decision.CONTINUE),
+        ("done", Decision.CONTINUE),
+    ],
+)
+def test_the_first_signal_stops_a_run_that_can_still_save(state, decision):
+    interruption = Interruption(FILE)
+    assert interruption.decide([], state) is Decision.CONTINUE
+    assert interruption.decide([None], state) is decision
+    if decision is not Decision.END:  # it is decided once
+        assert interruption.decide([None], state) is Decision.CONTINUE
+
+
+@pytest.mark.parametrize("state", ["running", "saving", "writing"])
+def test_a_second_signal_ends_the_run(state):
+    interruption = Interruption(FILE)
+    interruption.decide([None], state)
+    assert interruption.decide([None, None], state) is Decision.END
+    assert interruption.outcome(None) == (
+        "nothing was saved: there was a second signal"
+    )
+
+
+def test_nodes_have_a_limited_time_to_stop_and_any_time_to_save():
+    interruption = Interruption(FILE)
+    assert interruption.decide([-1.0], "running") is Decision.STOP
+    assert interruption.decide([-1.0], "saving") is Decision.CONTINUE
+    assert interruption.decide([-1.0], "running") is Decision.END
+    assert interruption.outcome(None).endswith("the nodes did not stop within -1 s")
+
+
+@pytest.mark.parametrize(
+    ("file", "can_save"), [(None, True), (FILE, False), (None, False)]
+)
+def test_a_signal_ends_a_run_that_cannot_save(file, can_save):
+    interruption = Interruption(file)
+    assert interruption.decide([None], "running", can_save=can_save) is Decision.END
+
+
+@pytest.mark.parametrize(
+    ("file", "steps", "failure", "text"),
+    [
+        (FILE, 3, None, "stopped after step 3; the parameters are in saved"),
+        (FILE, 3, "boom", "stopped after step 3; the parameters are in saved"),
+        (FILE, None, "boom", "nothing was saved: boom"),
+        (None, None, "boom", "the run had failed: boom"),
+        (None, None, None, ""),
+        (None, 3, "boom", ""),
+    ],
+)
+def test_the_outcome_says_what_was_saved(file, steps, failure, text):
+    assert Interruption(file).outcome(steps, failure) == text
