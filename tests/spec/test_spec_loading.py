@@ -15,7 +15,7 @@ from placer.types import TensorType
 SPECS = ("digits", "diabetes", "seed_ctr", "two_workers")
 
 DIGITS = """\
-graph @digits nodes(worker: 2, ps: 2) batch(128) {
+graph @digits nodes(worker: 2, ps: 2) batch(128) evaluation(128) {
   %image: float32[batch, 64] = read() {input = image}
   %h1.w: float32[64, 128] = parameter() {init = xavier_uniform, group = 0}
   %h1.b: float32[128] = parameter() {init = zeros, group = 0}
