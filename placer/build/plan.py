@@ -15,13 +15,15 @@ import msgspec
 from placer.build.folder import edited_error, find_unknown_files, read_file
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
-from placer.config.csv import Csv
+from placer.config.columns import Column
+from placer.config.data import RowSource
 from placer.config.metrics import Finalizer
+from placer.config.slicing import Block
 from placer.errors import BuildError
 from placer.files.owners import check_folder
 from placer.layouts import Layout
 from placer.layouts.partition import RowShard
-from placer.place import WORKER
+from placer.node_kinds import WORKER
 
 VERSION = 1
 FILE = "plan.json"
@@ -33,8 +35,14 @@ BASE_PORT = 27600
 that operating systems use for outgoing connections."""
 
 
-class PlanStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of all parts of the plan; decoding one rejects unknown fields."""
+class PlanStruct(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The base of all parts of the plan; decoding one rejects unknown fields.
+
+    Fields with their default are not written. msgspec finds them by identity, so a
+    default is None, a bool, 0, 1 or empty: equal values of these are one object.
+    """
 
 
 class EdgeValue(PlanStruct, frozen=True):
@@ -79,7 +87,7 @@ class Read(PlanStruct, frozen=True):
 
     value: str
     input: str
-    own: tuple[int, ...] = (0,)
+    own: tuple[int, ...]
     parts: int = 1
 
     @property
@@ -111,23 +119,7 @@ class NodePhase(PlanStruct, frozen=True):
     metrics: dict[str, Metric] = {}
 
 
-class TableBlock(PlanStruct, frozen=True):
-    """The elements [start, stop) of a parameter, in a table.
-
-    `gradient` is the value that the update uses, or None if there is no update;
-    `decays` says whether the optimizer's weight decay applies.
-    """
-
-    parameter: str
-    name: str
-    start: int
-    stop: int
-    shape: tuple[int, ...]
-    gradient: str | None = None
-    decays: bool = True
-
-
-class Table(PlanStruct, frozen=True):
+class Table(PlanStruct, frozen=True, kw_only=True):
     """The parameters, or blocks of them, of one optimizer on one node.
 
     `rule` is None for parameters that are not trained. `in_place` says that updates may
@@ -138,23 +130,24 @@ class Table(PlanStruct, frozen=True):
     """
 
     name: str
-    rule: str | None
-    hyper: dict[str, Any]
+    rule: str | None = None
+    hyper: dict[str, Any] = {}
     learning_rate: Any
-    blocks: tuple[TableBlock, ...]
+    blocks: tuple[Block, ...]
     in_place: bool = False
-    devices: str = MEMORY
-    """Where the table is stored: `cpu:0` for host memory, or devices (`gpu:0-7`)."""
+    devices: str
+    """Where the table is stored: `cpu:0` for host memory, or one of the node's
+    `computes`."""
 
 
-class NodePlan(PlanStruct, frozen=True):
+class NodePlan(PlanStruct, frozen=True, kw_only=True):
     """One node: a process of the run.
 
     `program` is the path of the file that it runs, which other nodes may share. `turns`
     is the order in which it runs the tasks of its program for the microbatches of a
-    step (`forward.0`). `computes` are the sets of devices that compute together
-    (`cpu:0`, `gpu:0-7`); it is empty if the node computes nothing. FLOPs are declared,
-    for one training step. `table_bytes` is the size of the tables, `activation_bytes`
+    step (`forward.0`). `computes` are the sets of devices that compute together, by
+    the name that programs write (`gpu:0-1`), each as a list (`gpu:0`, `gpu:1`); it is
+    empty if the node computes nothing. FLOPs are declared, for one training step. `table_bytes` is the size of the tables, `activation_bytes`
     the peak of the values of a step, and `device_bytes` the peak of both on each
     device.
     """
@@ -163,19 +156,19 @@ class NodePlan(PlanStruct, frozen=True):
     program: str
     devices: dict[str, int]
     step: NodePhase
-    evaluation: NodePhase | None
-    tables: tuple[Table, ...]
-    computes: tuple[str, ...]
-    turns: tuple[str, ...]
-    table_bytes: int
-    activation_bytes: int
-    device_bytes: dict[str, int]
-    flops: int
-    replicated_flops: int
-    exchange_flops: int
+    evaluation: NodePhase | None = None
+    tables: tuple[Table, ...] = ()
+    computes: dict[str, tuple[str, ...]] = {}
+    turns: tuple[str, ...] = ()
+    table_bytes: int = 0
+    activation_bytes: int = 0
+    device_bytes: dict[str, int] = {}
+    flops: int = 0
+    replicated_flops: int = 0
+    exchange_flops: int = 0
 
 
-class Parameter(PlanStruct, frozen=True):
+class Parameter(PlanStruct, frozen=True, kw_only=True):
     """A whole parameter.
 
     `holders` are the tables that together store all its blocks, without replicas.
@@ -185,43 +178,9 @@ class Parameter(PlanStruct, frozen=True):
     dtype: str
     shape: tuple[int, ...]
     init: Any
-    trainable: bool
+    trainable: bool = True
     holders: tuple[tuple[str, str, int], ...]
     """(node, table, index of the block in the table), in the order of the elements."""
-
-
-class Range(PlanStruct, frozen=True):
-    """The least and greatest valid value of an input, and the op that requires it."""
-
-    low: int
-    high: int
-    op: str
-    kind: str
-
-
-class Data(PlanStruct, frozen=True):
-    """A source of rows, as the spec describes it.
-
-    `ranges` are the valid values of inputs that are used as indices: ids and labels.
-    """
-
-    source: str
-    batch: int
-    split: str | None
-    columns: dict[str, str | list[str]] | None
-    shuffle: bool
-    seed: int
-    remainder: Literal["drop", "keep"]
-    csv: Csv | None = None
-    ranges: dict[str, Range] = {}
-
-
-class Column(PlanStruct, frozen=True):
-    """An input: its dtype, and the shape of one row."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
 
 
 class Choice(PlanStruct, frozen=True):
@@ -231,15 +190,15 @@ class Choice(PlanStruct, frozen=True):
     why: str
 
 
-class Plan(PlanStruct, frozen=True):
+class Plan(PlanStruct, frozen=True, kw_only=True):
     """The content of plan.json."""
 
     version: int
     placer: str
     name: str
     precision: Literal["float32", "float64"]
-    emulate: bool
-    microbatches: int
+    emulate: bool = False
+    microbatches: int = 1
     schedule: str
     seed: int
     epochs: int
@@ -247,14 +206,14 @@ class Plan(PlanStruct, frozen=True):
     nan: Literal["stop", "warn"]
     metrics: tuple[str, ...]
     columns: tuple[Column, ...]
-    train: Data
-    evaluation: Data | None
+    train: RowSource
+    evaluation: RowSource | None = None
     nodes: tuple[NodePlan, ...]
-    step_edges: tuple[Edge, ...]
-    evaluation_edges: tuple[Edge, ...]
-    parameters: tuple[Parameter, ...]
-    choices: tuple[Choice, ...]
-    modules: tuple[str, ...]
+    step_edges: tuple[Edge, ...] = ()
+    evaluation_edges: tuple[Edge, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    modules: tuple[str, ...] = ()
     files: dict[str, str]
     """The sha256 of each file of the build but plan.json and sources.json, by path."""
     digest: str = ""

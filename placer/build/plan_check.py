@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from placer.config import csv, initializers, optimizers, schedules
-from placer.config.sources import POSITION, Source, check_split
-from placer.errors import BuildError, DataError, PlaceError
-from placer.place import Place
+from placer.config.data import RowSource
+from placer.config.slicing import Block
+from placer.config.sources import POSITION, check_split
+from placer.errors import BuildError, DataError
+from placer.node_kinds import CPU
 from placer.types import BATCH, ITEM_BYTES
 
 if TYPE_CHECKING:
     from placer.build.plan import (
-        Data,
         Edge,
         NodePlan,
         Parameter,
         Plan,
         Table,
-        TableBlock,
     )
 
 MEMORY = "cpu:0"
@@ -43,6 +42,8 @@ _VALUE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _NODE = re.compile(r"([a-z][a-z0-9_]*):(0|[1-9][0-9]{0,4})")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*(:[0-9,*-]+)?")
 _TURN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.(0|[1-9][0-9]*))?")
+_DEVICE_KIND = re.compile(r"[a-z][a-z0-9_]*")
+_DEVICES = re.compile(r"[a-z][a-z0-9_]*:[0-9,-]+")
 _DEVICE = re.compile(r"[a-z][a-z0-9_]*:(0|[1-9][0-9]{0,4})")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -77,6 +78,8 @@ def _check_all(plan: Plan) -> Problems:
     for column in plan.columns:
         yield from _check_names(_VALUE, [column.name], "an input")
         yield from _check_type(f"input '{column.name}'", column.dtype, column.shape)
+        if column.limits is not None:
+            yield f"input '{column.name}' has limits, which only a source has"
     yield from _check_data(plan, plan.train, "train")
     if plan.evaluation is not None:
         yield from _check_data(plan, plan.evaluation, "eval")
@@ -133,12 +136,9 @@ def _check_type(what: str, dtype: str, shape: Iterable[int | str]) -> Problems:
             yield f"{what} has the dimension {dim}"
 
 
-def _check_data(plan: Plan, data: Data, which: str) -> Problems:
-    yield from _check_minimum(1, {"batch": data.batch})
-    if not 0 <= data.seed < 2**63:
-        yield f"{which}: the seed {data.seed} is not between 0 and 2**63 - 1"
+def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
     try:
-        source = Source.parse(data.source)
+        source = data.parsed
         check_split(source, data.split)
     except DataError as error:
         yield f"{which}: {error.message}"
@@ -148,8 +148,6 @@ def _check_data(plan: Plan, data: Data, which: str) -> Problems:
     if data.csv is not None and (problem := csv.check(data.csv)):
         yield f"{which}: {problem[1]}"
     inputs = {column.name for column in plan.columns}
-    for name in data.columns or {}:
-        yield from _check_names(_VALUE, [name], "an input")
     for name, limits in data.ranges.items():
         if name not in inputs:
             yield f"{which}: it has a range for '{name}', which is not an input"
@@ -186,9 +184,7 @@ def _check_node(
     plan: Plan, node: NodePlan, parameters: Mapping[str, Parameter]
 ) -> Problems:
     yield from _check_names(_NODE, [node.name], "a node")
-    for kind in node.devices:
-        if not _is_device(kind):
-            yield f"{kind!r} is not a valid device kind"
+    yield from _check_names(_DEVICE_KIND, node.devices, "a device kind")
     yield from _check_minimum(1, node.devices)
     yield from _check_minimum(
         0,
@@ -204,8 +200,15 @@ def _check_node(
         if not _DEVICE.fullmatch(device):
             yield f"{device!r} is not a valid name of a device"
         yield from _check_minimum(0, {f"device_bytes of {device}": needed})
-    for devices in node.computes:
-        yield from _check_devices(node, devices)
+    for name, devices in node.computes.items():
+        if not _DEVICES.fullmatch(name) or not devices:
+            yield f"{name!r} is not a set of devices"
+        for device in devices:
+            # A node has one CPU where its devices do not mention any.
+            kind, _, number = device.partition(":")
+            count = node.devices.get(kind, 0) or kind == CPU
+            if not _DEVICE.fullmatch(device) or int(number) >= count:
+                yield f"it has no '{device}'"
     for turn in node.turns:
         match = _TURN.fullmatch(turn)
         if not match or int(match[2] or 0) >= plan.microbatches:
@@ -231,7 +234,8 @@ def _check_table(
     node: NodePlan, table: Table, parameters: Mapping[str, Parameter]
 ) -> Problems:
     yield from _check_names(_TABLE, [table.name], "a table")
-    yield from _check_devices(node, table.devices)
+    if table.devices not in (MEMORY, *node.computes):
+        yield f"it has no '{table.devices}'"
     if table.in_place and table.devices != MEMORY:
         yield f"it is on {table.devices}, where no table is updated in place"
     problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
@@ -259,7 +263,7 @@ def _check_table(
         yield f"its blocks have several dtypes: {', '.join(sorted(dtypes))}"
 
 
-def _check_block(block: TableBlock, parameter: Parameter) -> Problems:
+def _check_block(block: Block, parameter: Parameter) -> Problems:
     yield from _check_names(_VALUE, [block.name], "a block")
     if block.gradient is not None:
         yield from _check_names(_VALUE, [block.gradient], "a gradient")
@@ -268,7 +272,7 @@ def _check_block(block: TableBlock, parameter: Parameter) -> Problems:
             f"block '{block.name}' has the elements {block.start} to {block.stop} of"
             f" {prod(parameter.shape)}"
         )
-    if min(block.shape, default=0) < 0 or prod(block.shape) != block.stop - block.start:
+    if min(block.shape, default=0) < 0 or prod(block.shape) != block.numel:
         yield f"block '{block.name}' has a shape of another number of elements"
 
 
@@ -315,29 +319,3 @@ def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
         end = value.at + prod(d for d in value.shape if isinstance(d, int))
         if value.whole is not None and end > value.numel:
             yield f"'{value.result}' ends after the {value.numel} elements of its whole"
-
-
-def _check_devices(node: NodePlan, text: str) -> Problems:
-    """Check devices of a node, such as `gpu:0-7`."""
-    place = _parse_devices(text)
-    if place is None:
-        yield f"{text!r} is not a set of devices"
-    elif isinstance(place.device_ids, tuple):
-        # A node has one CPU where its devices do not mention any.
-        count = node.devices.get(str(place.device), 0) or (place.device == "cpu")
-        if place.device_ids[-1] >= count:
-            yield f"it has no '{text}'"
-
-
-@cache
-def _parse_devices(text: str) -> Place | None:
-    try:
-        place = Place.parse(f"/{text}")
-    except PlaceError:
-        return None
-    return place if place.node is None and place.device is not None else None
-
-
-def _is_device(kind: str) -> bool:
-    place = _parse_devices(kind)
-    return place is not None and place.device == kind and place.device_ids is None

@@ -30,7 +30,9 @@ def _doc(text: str) -> Meta:
     return Meta(description=text)
 
 
-class Csv(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Csv(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Options of a csv: source. Keys may be globs; the first that matches applies."""
 
     header: Annotated[

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 import placer
 from placer.analysis.costs import step_costs
 from placer.analysis.input_ranges import index_ranges
@@ -15,8 +17,6 @@ from placer.build import plan
 from placer.build.plan import (
     MEMORY,
     VERSION,
-    Column,
-    Data,
     Edge,
     EdgeValue,
     Metric,
@@ -26,12 +26,14 @@ from placer.build.plan import (
     Read,
     Table,
 )
+from placer.config.columns import Column
 from placer.emit.choices import explain_choices
 from placer.graph.graph import Graph
 from placer.graph.kinds import is_computed, is_once
-from placer.graph.model import Model, Source
+from placer.graph.model import Model
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard
+from placer.place import Place
 from placer.types import TensorType
 
 
@@ -58,7 +60,7 @@ def make_plan(
     costs = step_costs(step, edges, node_classes)
     memory = MemoryEstimate(graphs[0], schedule)
     step_nodes, *evaluation_nodes = map(_node_phases, graphs)
-    computes: dict[tuple[str, ...], tuple[str, ...]] = {}
+    computes: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
     for node in step.cluster.all_nodes():
         if (key := _class_of(graphs, node)) not in computes:
             computes[key] = _computing_devices(graphs, node, tables[node])
@@ -95,10 +97,9 @@ def make_plan(
         nan=model.nan,
         metrics=model.metrics,
         columns=_columns(model, step),
-        train=_data(model.train, model.graph, evaluating=False),
-        evaluation=_data(model.eval, model.graph, evaluating=True)
-        if model.eval
-        else None,
+        train=replace(model.train, ranges=index_ranges(model.graph, evaluating=False)),
+        evaluation=model.eval
+        and replace(model.eval, ranges=index_ranges(model.graph, evaluating=True)),
         nodes=nodes,
         step_edges=edges,
         evaluation_edges=_edges(graphs[1]) if graphs[1:] else (),
@@ -141,15 +142,23 @@ def _class_of(graphs: Sequence[LoweredGraph], node: str) -> tuple[str, ...]:
 
 def _computing_devices(
     graphs: Iterable[LoweredGraph], node: str, tables: Sequence[Table]
-) -> tuple[str, ...]:
-    """The devices on which a node computes ops or updates tables."""
-    devices: dict[str, None] = {}  # an ordered set
-    for lowered in graphs:
-        for op in lowered.graph.ops_on(node):
-            if is_computed(op):
-                devices.setdefault(lowered.graph.devices(op))
-    devices.update((table.devices, None) for table in tables if table.devices != MEMORY)
-    return tuple(devices)
+) -> dict[str, tuple[str, ...]]:
+    """Return the sets of devices on which a node computes ops or updates tables."""
+    sets = [
+        lowered.graph.devices(op)
+        for lowered in graphs
+        for op in lowered.graph.ops_on(node)
+        if is_computed(op)
+    ]
+    sets += [table.devices for table in tables if table.devices != MEMORY]
+    return {name: _list_devices(name) for name in dict.fromkeys(sets)}
+
+
+def _list_devices(name: str) -> tuple[str, ...]:
+    """Return the devices of a set such as `gpu:0-1`: `gpu:0` and `gpu:1`."""
+    place = Place.parse(f"/{name}")
+    assert isinstance(place.device_ids, tuple), name
+    return tuple(f"{place.device}:{number}" for number in place.device_ids)
 
 
 def _node_phases(lowered: LoweredGraph) -> dict[str, plan.NodePhase]:
@@ -272,18 +281,4 @@ def _columns(model: Model, graph: Graph) -> tuple[Column, ...]:
         Column(name=name, dtype=kind.dtype, shape=kind.sizes(1)[1:])
         for name, kind in model.inputs.items()
         if name in used
-    )
-
-
-def _data(source: Source, graph: Graph, *, evaluating: bool) -> Data:
-    return Data(
-        source=source.source,
-        batch=source.batch,
-        split=source.split,
-        columns=dict(source.columns) if source.columns else None,
-        shuffle=source.shuffle,
-        seed=source.seed,
-        remainder=source.remainder,
-        csv=source.csv,
-        ranges=index_ranges(graph, evaluating=evaluating),
     )

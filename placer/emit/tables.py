@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from placer.analysis.in_place import InPlaceAnalysis
 from placer.analysis.node_classes import NodeClasses
-from placer.build.plan import MEMORY, Table, TableBlock
+from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
+from placer.config.slicing import Block
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_update, is_update_direction
 from placer.graph.model import Model
@@ -91,14 +92,12 @@ class _TableKey(NamedTuple):
 def _make_table(
     key: _TableKey,
     optimizer_ops: Mapping[int, Op],
-    blocks: tuple[TableBlock, ...],
+    blocks: tuple[Block, ...],
     in_place: bool,
 ) -> Table:
     if key.group is None:
         return Table(
             name=key.name,
-            rule=None,
-            hyper={},
             learning_rate=0.0,
             blocks=blocks,
             in_place=in_place,
@@ -121,7 +120,7 @@ def _make_table(
     )
 
 
-def _make_block(op: Op, wholes: Mapping[str, Op], gradient: str | None) -> TableBlock:
+def _make_block(op: Op, wholes: Mapping[str, Op], gradient: str | None) -> Block:
     kind = op.result.type
     assert isinstance(kind, TensorType)
     parameter = op.name
@@ -130,7 +129,7 @@ def _make_block(op: Op, wholes: Mapping[str, Op], gradient: str | None) -> Table
     whole = wholes[parameter].result.type
     assert isinstance(whole, TensorType)
     start = op.attrs.get("start", 0)
-    return TableBlock(
+    return Block(
         parameter=parameter,
         name=op.name,
         start=start,

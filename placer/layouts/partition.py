@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from placer.place import HETER
+from placer.node_kinds import HETER
 
 RowRange = tuple[int, int]
 """The rows [low, high)."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from placer.errors import PlaceError, Span
+from placer.node_kinds import CPU, SERVER, WORKER
 from placer.place.check import check_place, find_kind
 from placer.place.ids import Ids, ids_suffix
-from placer.place.nodes import CPU, ONE_CPU, SERVER, WORKER, Location, NodeKind
+from placer.place.nodes import ONE_CPU, Location, NodeKind
 from placer.place.place import Place
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placer.errors import PlaceError
+from placer.node_kinds import CPU
 from placer.place.ids import MAX_ID
 from placer.place.place import Place
 
@@ -12,16 +13,7 @@ from placer.place.place import Place
 MAX_DEVICES = 1_000_000
 """The most devices that all nodes of one kind may have together."""
 
-CPU = "cpu"
-"""The device kind that every node has: the processor of its machine."""
 ONE_CPU = ((CPU, 1),)
-
-SERVER = "ps"
-"""The node kind of parameter servers."""
-WORKER = "worker"
-"""The node kind of workers, which read rows and compute."""
-HETER = "heter"
-"""The node kind of heter workers, which compute for workers and read no rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from placer.config.csv import Csv
+from placer.config.columns import Column
+from placer.config.data import Data
 from placer.config.sources import ColumnMap, Source
-from placer.readers.column import Column
 
 ROWS_PER_CHUNK = 256
 """The most rows of a chunk of a `python:` source, few enough to stay in the cache, and
@@ -47,22 +47,20 @@ class ReadRequest:
     """What a reader is asked to read.
 
     Attributes:
-        source: the source.
+        data: the settings of the source.
+        source: its kind and its path.
         columns: the inputs to read.
         feeds: the column or columns that feed each input, `options.other_columns` too,
             by the input's name.
         folder: the folder that the path of a file or a module is relative to.
-        split: `train`, `test` or None.
-        csv: how the text of a `csv:` file is read.
         options: digests, progress reports and limits.
     """
 
+    data: Data
     source: Source
     columns: Sequence[Column]
     feeds: ColumnMap
     folder: Path
-    split: str | None
-    csv: Csv
     options: ReadOptions
 
     @property

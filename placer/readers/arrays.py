@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from placer.config.columns import Column
 from placer.config.sources import missing_column_error
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
-from placer.readers.column import Column, check_limits, check_shape, convert
+from placer.readers.column import check_limits, check_shape, convert
 from placer.readers.rows import LoadedRows, make_loaded_rows
 
 
@@ -28,7 +29,7 @@ def make_rows(
     """
     source, feeds = request.source.text, request.single_feeds
     typed = _convert_columns(source, arrays, request.columns, feeds)
-    of = f" of split '{request.split}'" if request.split is not None else ""
+    of = f" of split '{request.data.split}'" if request.data.split is not None else ""
     for column in request.columns:
         position = f"{source}: column '{feeds[column.name]}'"
 

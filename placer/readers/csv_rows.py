@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import prod
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.config.columns import select_columns
+from placer.config.columns import Column, select_columns
 from placer.config.csv import Csv, check, check_pattern, first_match
 from placer.errors import DataError
 from placer.readers.arguments import ReadOptions, ReadRequest
-from placer.readers.column import Column, dtype_of
+from placer.readers.column import dtype_of
 from placer.readers.csv_batches import Batch, read_batches
 from placer.readers.csv_cells import CellParser
 from placer.readers.csv_text import find_line, open_table
@@ -31,7 +30,8 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the line, the column and the text.
     """
-    source, form, options = request.source.text, request.csv, request.options
+    source, options = request.source.text, request.options
+    form = request.data.csv or Csv()
     columns, feeds = request.columns, request.feeds
     if problem := check(form):
         _, message, hint = problem
@@ -68,10 +68,8 @@ def _parsers_of(
 ) -> list[tuple[int, CellParser]]:
     """Return the columns that feed an input: for each one, its index in a row and its
     parser."""
-    wanted = feeds[column.name]
-    count = prod(column.shape)
     matching = select_columns(
-        source, column.name, str(column), count, wanted, names, row_columns=False
+        source, column, feeds[column.name], names, row_columns=False
     )
     return [
         (

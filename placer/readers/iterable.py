@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from placer.config.columns import Column
 from placer.config.sources import Source
 from placer.errors import DataError, PlacerError
 from placer.memory import aligned
 from placer.readers.arguments import MAX_ROWS, ROWS_PER_CHUNK, ReadOptions
-from placer.readers.column import Column, dtype_of
+from placer.readers.column import dtype_of
 from placer.readers.digests import Digests, digest, sample_rows
 from placer.readers.python_row import (
     check_is_mapping,

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
-from placer.config.columns import select_columns
+from placer.config.columns import Column, select_columns
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
-from placer.readers.column import Column, check_limits, check_shape, convert
+from placer.readers.column import check_limits, check_shape, convert
 from placer.readers.digests import join_digests
 from placer.readers.rows import LoadedRows, join_chunks
 
@@ -96,18 +96,9 @@ def _columns_of(
     source: str, column: Column, wanted: str | Sequence[str], schema: pa.Schema
 ) -> tuple[str, ...]:
     """Return the columns that feed an input; DataError if they do not fit it."""
-    count = prod(column.shape)
-    names = select_columns(
-        source,
-        column.name,
-        str(column),
-        count,
-        wanted,
-        schema.names,
-        row_columns=True,
-    )
+    names = select_columns(source, column, wanted, schema.names, row_columns=True)
     shapes = {name: _shape_of(source, name, schema.field(name).type) for name in names}
-    if len(names) == 1 and (shapes[names[0]] or count != 1):
+    if len(names) == 1 and (shapes[names[0]] or prod(column.shape) != 1):
         check_shape(shapes[names[0]], column, source, names[0], None)
     for name, shape in shapes.items():
         if len(names) > 1 and shape:

@@ -9,9 +9,10 @@ from typing import Any, Never
 
 import numpy as np
 
+from placer.config.columns import Column
 from placer.config.sources import Source, missing_column_error
 from placer.errors import DataError, RunError, missing_package_hint
-from placer.readers.column import Column, check_limits, check_shape, convert
+from placer.readers.column import check_limits, check_shape, convert
 
 
 def check_is_mapping(source: Source, row: object, number: int) -> Mapping[str, Any]:

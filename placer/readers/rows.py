@@ -114,7 +114,7 @@ def join_chunks(
     if count == 0:
         hint = "a source needs at least one row"
         raise DataError(f"{request.source.text} has no rows", hint=hint)
-    selected = split_rows(count, request.split)
+    selected = split_rows(count, request.data.split)
     arrays = {}
     for column in request.columns:
         values = np.concatenate(chunks.pop(column.name))

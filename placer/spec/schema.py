@@ -11,20 +11,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from placer.config.csv import Csv
-from placer.config.sources import KINDS, WITH_COLUMN_LISTS, WITH_SPLITS
+from placer.config.data import NAME_PATTERN as NAME_PATTERN
+from placer.config.data import Count, Data, Name, Seed
 from placer.types import MAX_DIM
 
-NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 KIND_PATTERN = r"^[a-z][a-z0-9_]*$"
 
-Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
-Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
 NodeCount = Annotated[
     int, Meta(ge=1, le=100_000)
 ]  # the most that a place string can name
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 # Its own reader checks it, so it is not checked here.
 TypeText = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 Positive = Annotated[float, Meta(gt=0)]
@@ -51,38 +47,6 @@ class Nodes(Struct, forbid_unknown_fields=True):
     devices: Annotated[
         dict[str, NodeCount | Device], _doc("devices of each node; {cpu: 1} by default")
     ] = {}
-
-
-class Data(Struct, forbid_unknown_fields=True):
-    """A source of rows, and how rows are divided into batches."""
-
-    source: Annotated[str, _doc(", ".join(kind.form for kind in KINDS.values()))]
-    batch: Annotated[
-        Count | None,
-        _doc("rows of the global batch; by default, eval uses that of train"),
-    ] = None
-    split: Annotated[
-        Literal["train", "test"] | None,
-        _doc(f"for {WITH_SPLITS}; test is the last fifth of a fixed permutation"),
-    ] = None
-    columns: Annotated[
-        dict[Name, str | list[str]] | None,
-        _doc(
-            "the column that each input reads; also a list or a glob for"
-            f" {WITH_COLUMN_LISTS}"
-        ),
-    ] = None
-    shuffle: Annotated[
-        bool, _doc("whether rows have a new global order in each epoch")
-    ] = False
-    seed: Annotated[Seed, _doc("seed of the shuffle")] = 0
-    remainder: Annotated[
-        Literal["drop", "keep"] | None,
-        _doc(
-            "the short last batch of an epoch; by default train drops it, eval keeps it"
-        ),
-    ] = None
-    csv: Csv | None = None
 
 
 class DataSection(Struct, forbid_unknown_fields=True):

@@ -317,7 +317,6 @@ def compute_numbers(
     step: int,
     rate: float,
     dtype: np.dtype[Any],
-    *,
     decays: bool,
 ) -> npt.NDArray[Any]:
     """The numbers of a kernel in a step (from 1), rounded to the dtype it computes in.

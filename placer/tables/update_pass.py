@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from placer.config.slicing import Block
 from placer.errors import RunError
-from placer.tables.block import ParameterBlock
 
 Array = npt.NDArray[Any]
 Loop = Callable[..., None]
@@ -41,7 +41,7 @@ class UpdatePass:
     """
 
     table: str
-    blocks: Sequence[ParameterBlock]
+    blocks: Sequence[Block]
     offsets: Sequence[int]
     arrays: Sequence[Array]
     previous_values: Array | None
@@ -85,10 +85,10 @@ class UpdatePass:
     def check_complete(self) -> None:
         """Raise RunError unless every element of every block was visited."""
         for applied, block in zip(self.applied, self.blocks, strict=True):
-            if applied != block.size:
+            if applied != block.numel:
                 raise RunError(
                     f"table {self.table}: gradient of {block.name} ends at element"
-                    f" {applied} of {block.size}"
+                    f" {applied} of {block.numel}"
                 )
 
     def release(self) -> None:
@@ -124,12 +124,12 @@ class UpdatePass:
         return is_fused(len(chunk), chunk[0].dtype, self.compute_dtype)
 
     def _check_chunk(
-        self, block: ParameterBlock, start: int, gradients: Sequence[Any]
+        self, block: Block, start: int, gradients: Sequence[Any]
     ) -> Sequence[Array]:
         dtype = self.arrays[0].dtype
         chunk = [np.asarray(gradient) for gradient in gradients]
         assert chunk, block.name
-        size = min(chunk[0].size, block.size - start)
+        size = min(chunk[0].size, block.numel - start)
         for array in chunk:
             if array.shape != (size,) or array.dtype != dtype:
                 raise RunError(

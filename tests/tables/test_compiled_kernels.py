@@ -13,10 +13,9 @@ from placer.tables import compiled_kernels, rules
 UPDATE = """
 import numpy as np
 from placer.tables.dense import DenseTable
-from placer.tables.block import ParameterBlock
+from placer.config.slicing import Block
 table = DenseTable(
-    "t", [ParameterBlock("w", "w", (3,), 0, 3, (3,))], "momentum", {},
-    dtype="float32", seed=0, initializers={"w": "zeros"},
+    "t", [Block("w", "w", 0, 3, (3,))], "momentum", {}, "float32", [np.zeros(3)]
 )
 table.update([np.ones(3, np.float32)], learning_rate=1.0)
 print(table.values()[0].tolist())

@@ -16,7 +16,7 @@ from placer.channel.protocol import Channel, Key
 from placer.errors import RunError
 from placer.layouts.conversions import Piece, pieces_for
 from placer.memory.arena import Arena
-from placer.tables.half_sums import is_half
+from placer.types import is_half_float
 
 Array = npt.NDArray[Any]
 
@@ -255,7 +255,7 @@ def _join(
     """
     if target is None:
         return parts[0][1]
-    if _is_sum(edge_value) and len(parts) > 1 and is_half(target.dtype):
+    if _is_sum(edge_value) and len(parts) > 1 and is_half_float(target.dtype):
         total = np.empty(target.shape, np.float32)
         # No warning for an overflow, as in an update: the loss shows it.
         with np.errstate(over="ignore", invalid="ignore"):

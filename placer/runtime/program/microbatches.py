@@ -12,7 +12,8 @@ import numpy as np
 
 from placer.layouts.partition import RowRange, RowShard, part_range
 from placer.runtime.program.tree import leaves, like_tree
-from placer.tables.half_sums import add_in_float32, is_half, round_to
+from placer.tables.half_sums import add_in_float32, round_to
+from placer.types import is_half_float
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class Microbatches:
             if name not in self._sums:
                 self._sums[name] = value
                 continue
-            if is_half(value.dtype):
+            if is_half_float(value.dtype):
                 self._half_dtypes[name] = value.dtype
             if isinstance(value, np.ndarray):
                 add = add_in_float32

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from placer.build.plan import Data, NodePhase, NodePlan, read_sources
+from placer.build.plan import NodePhase, NodePlan, read_sources
 from placer.channel.protocol import Aborted
+from placer.config.data import RowSource
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import Devices, in_precision, open_devices
@@ -112,7 +113,7 @@ def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> 
     execution.report_state(READING)
 
     def batches(
-        data: Data, phase_of: Callable[[NodePlan], NodePhase | None]
+        data: RowSource, phase_of: Callable[[NodePlan], NodePhase | None]
     ) -> Batches:
         execution.rows_read = 0
         phases = {node.name: phase_of(node) for node in plan.nodes}

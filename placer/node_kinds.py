@@ -1,0 +1,10 @@
+"""The kinds of nodes and of devices that have a meaning of their own."""
+
+CPU = "cpu"
+"""The device kind that every node has: the processor of its machine."""
+SERVER = "ps"
+"""The node kind of parameter servers."""
+WORKER = "worker"
+"""The node kind of workers, which read rows and compute."""
+HETER = "heter"
+"""The node kind of heter workers, which compute for workers and read no rows."""
