@@ -51,13 +51,13 @@ class Kept:
         """The statement at the end of a task that keeps variables."""
         names = self._kept.get(task, [])
         arguments = [f"{name}={name}" for name in names]
-        return format_call([], "node.keep", arguments, depth) if names else []
+        return format_call([], "node.keep_values", arguments, depth) if names else []
 
     def loads(self, task: int, depth: int) -> list[str]:
         """The statements at the beginning of a task that get them back; after the last
         task that uses a variable it is not kept any longer."""
         lines: list[str] = []
-        for verb, last in (("kept", False), ("taken", True)):
+        for verb, last in (("load_values", False), ("pop_values", True)):
             names = self._taken.get((task, last))
             if names:
                 targets = [f"({names[0]},)"] if len(names) == 1 else names

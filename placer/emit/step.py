@@ -425,7 +425,10 @@ class _Writer:
         arguments = [self.scope.expression_of(name) for name in op.operands]
         arguments.append(f"shape={literal(kind.shape)}")
         return format_call(
-            [self.scope.expression_of(op.name)], "node.assemble", arguments, depth
+            [self.scope.expression_of(op.name)],
+            "node.assemble_parameter",
+            arguments,
+            depth,
         )
 
     def _copy(self, op: Op, depth: int) -> list[str]:
@@ -552,7 +555,7 @@ class _Writer:
         arguments = [self.scope.expression_of(op.operands[0])]
         arguments += [literal(op.attrs["start"]), literal(op.attrs["stop"])]
         return format_call(
-            [self.scope.expression_of(op.name)], "node.cut", arguments, depth
+            [self.scope.expression_of(op.name)], "node.slice_gradient", arguments, depth
         )
 
     def _record(self, records: Sequence[Op], depth: int) -> list[str]:
@@ -573,16 +576,14 @@ class _Writer:
         """What goes from microbatches to the whole step, and back."""
         kind = unit.ops[0].kind
         if kind in MICROBATCH_REDUCTIONS.values():
-            verb = kind.removesuffix("_microbatches").removesuffix("_microbatch")
             reduced = dict.fromkeys(op.operands[0] for op in unit.ops)
             values = self._in_order(reduced)
             arguments = [f"{self._keyword(e, v)}={e}" for e, v in self._grouped(values)]
-            return format_call([], f"node.{verb}", arguments, depth)
+            return format_call([], f"node.{kind}", arguments, depth)
         (op,) = unit.ops
-        verb = "split" if kind == "split_microbatches" else "first"
         operands = [self.scope.expression_of(op.operands[0])]
         return format_call(
-            [self.scope.expression_of(op.name)], f"node.{verb}", operands, depth
+            [self.scope.expression_of(op.name)], f"node.{kind}", operands, depth
         )
 
     def _keyword(self, expression: str, values: Sequence[str]) -> str:
@@ -605,7 +606,7 @@ class _Writer:
         self.assigned |= {op.name for op in totals}
         if len(targets) == 1:
             targets = [f"({targets[0]},)"]
-        return format_call(targets, "node.totals", named, depth)
+        return format_call(targets, "node.microbatch_totals", named, depth)
 
     # Updates.
 
@@ -628,7 +629,7 @@ class _Writer:
         if is_update(op.kind) and optimizers.find(op.kind).is_two_phase:
             given = [taken[1] for taken in operands]
             ratios, lines = self._of_table(table, given, "ratios", depth)
-            lines += format_call([], "node.update_by", [name, ratios], depth)
+            lines += format_call([], "node.apply_directions", [name, ratios], depth)
             return add_comment(lines, notes.update(table))
         gradients, lines = self._of_table(table, given, "g", depth)
         arguments = [name, gradients]
@@ -648,7 +649,7 @@ class _Writer:
         names = [each.name for each in in_order]
         of_member = dict(zip(bundle.members, names, strict=True))
         variable = self._bind(bundle, of_member, "direction")
-        lines += format_call([variable], "node.direct", arguments, depth)
+        lines += format_call([variable], "node.compute_directions", arguments, depth)
         return add_comment(lines, f"{table.rule}: the update direction")
 
     def _streamed(self, table: Table, depth: int) -> list[str]:
@@ -656,7 +657,9 @@ class _Writer:
         edges = [str(listen.attrs["edge"]) for listen in listens]
         sources = dict.fromkeys(notes.at(listen.attrs["from"]) for listen in listens)
         note = f"{notes.update(table)}: gradients from {', '.join(sources)}, as they arrive"
-        lines = format_call([], "node.apply", [literal(table.name), *edges], depth)
+        lines = format_call(
+            [], "node.update_from_edges", [literal(table.name), *edges], depth
+        )
         return add_comment(lines, note)
 
 

@@ -63,7 +63,8 @@ def run_warm_up(
             node.phases,
             lambda recorded, _: _settle(recorded.values()),
             node.devices,
-            node.micro,
+            parts=node.parts,
+            turns=node.turns,
         )
 
     for size in sizes[0]:

@@ -14,7 +14,6 @@ from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import Devices, in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
-from placer.runtime.program.microbatches import Microbatches
 from placer.runtime.program.nans import NanCheck
 from placer.runtime.program.node import Node
 from placer.runtime.program.warm_up import run_warm_up
@@ -136,7 +135,8 @@ def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> 
         (me.step, me.evaluation),
         metrics.record,
         devices,
-        Microbatches(plan.microbatches, me.turns),
+        parts=plan.microbatches,
+        turns=me.turns,
     )
 
 
