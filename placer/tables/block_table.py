@@ -14,7 +14,7 @@ from placer.config import optimizers
 from placer.config.slicing import Block
 from placer.errors import RunError
 from placer.tables.protocol import ProgramTable
-from placer.tables.rules import Kernel, compute_numbers, kernels_of
+from placer.tables.rules import StepNumbers, compute_numbers, kernels_of
 from placer.types import is_half_float
 
 Array = npt.NDArray[Any]
@@ -111,11 +111,13 @@ class BlockTable(ProgramTable, ABC):
         assert len(scale) == len(self.blocks), (self.name, len(scale))
         return scale
 
-    def numbers_of(self, kernel: Kernel, rate: float) -> dict[bool, Array]:
-        """Return the numbers of a kernel in the next update: for blocks without weight
-        decay, and for those with it."""
-        context = kernel, self.hyper, self.step + 1, rate, self.compute_dtype
-        return {decays: compute_numbers(*context, decays) for decays in (False, True)}
+    def next_numbers(self, rate: float) -> dict[bool, StepNumbers]:
+        """Return the numbers of the next update: for blocks without weight decay, and
+        for those with it."""
+        context = self.hyper, self.step + 1, rate, self.compute_dtype
+        return {
+            decays: compute_numbers(*context, decays=decays) for decays in (False, True)
+        }
 
 
 def _list_slots(slots: Mapping[str, object]) -> str:

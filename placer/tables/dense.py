@@ -22,7 +22,7 @@ from placer.errors import RunError
 from placer.memory import aligned
 from placer.tables.block_table import BlockTable
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
-from placer.tables.rules import Kernel
+from placer.tables.rules import Kernel, StepNumbers
 from placer.tables.update_pass import Loop, UpdatePass, is_fused
 
 Array = npt.NDArray[Any]
@@ -191,7 +191,7 @@ class DenseTable(BlockTable):
             self._offsets,
             [arrays[name] for name in kernel.arrays],
             None if values is self._buffers.current else self._buffers.current,
-            self._coefficients(kernel, rate, scale),
+            self._coefficients(rate, scale),
             partial(self._loop, kernel),
             self.compute_dtype,
         )
@@ -204,13 +204,11 @@ class DenseTable(BlockTable):
         finally:
             update_pass.release()
 
-    def _coefficients(
-        self, kernel: Kernel, rate: float, scale: Any
-    ) -> list[tuple[Any, ...]]:
-        """Return the scale of the gradients and the kernel's numbers for each block."""
-        numbers = self.numbers_of(kernel, rate)
+    def _coefficients(self, rate: float, scale: Any) -> list[tuple[Any, StepNumbers]]:
+        """Return the scale of the gradients and the numbers of each block."""
+        numbers = self.next_numbers(rate)
         return [
-            (np.asarray(each).astype(self.compute_dtype)[()], *numbers[block.decays])
+            (np.asarray(each).astype(self.compute_dtype)[()], numbers[block.decays])
             for each, block in zip(
                 self.scale_per_block(scale), self.blocks, strict=True
             )

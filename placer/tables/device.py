@@ -16,7 +16,7 @@ import numpy.typing as npt
 from placer.config import optimizers
 from placer.config.slicing import Block
 from placer.tables.block_table import BlockTable
-from placer.tables.rules import Kernel
+from placer.tables.rules import Kernel, StepNumbers
 
 Arrays = tuple[jax.Array, ...]
 Put = Callable[[Sequence[Any]], Arrays]
@@ -115,7 +115,7 @@ class DeviceTable(BlockTable):
             {name: arrays[name] for name in kernel.reads},
             gradients,
             list(self.scale_per_block(scale)),
-            self.numbers_of(kernel, rate),
+            {d: np.array(numbers) for d, numbers in self.next_numbers(rate).items()},
             decays=tuple(block.decays for block in self.blocks),
         )
         self._slots.update((n, v) for n, v in written.items() if n in self._slots)
@@ -138,6 +138,6 @@ def _run(
         mine = numbers[decays[i]]
         reads = [arrays[name][i].astype(mine.dtype) for name in kernel.reads]
         scaled = jax.numpy.asarray(scales[i], mine.dtype) * gradient.astype(mine.dtype)
-        results = kernel.function(*reads, scaled, *mine)
+        results = kernel.function(*reads, scaled, StepNumbers(*mine))
         blocks.append([result.astype(gradient.dtype) for result in results])
     return dict(zip(kernel.writes, zip(*blocks, strict=True), strict=True))
