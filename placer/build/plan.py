@@ -17,6 +17,7 @@ from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
 from placer.config.columns import Column
 from placer.config.data import RowSource
+from placer.config.fields import Count, Seed, Size, ValueName
 from placer.config.metrics import Finalizer
 from placer.config.slicing import Block
 from placer.errors import BuildError
@@ -54,16 +55,16 @@ class EdgeValue(PlanStruct, frozen=True):
     are of elements flattened in C order.
     """
 
-    operand: str
-    result: str
+    operand: ValueName
+    result: ValueName
     dtype: str
-    shape: tuple[int | str, ...]
+    shape: tuple[Size | Literal["batch"], ...]
     layouts: tuple[Layout, Layout]
-    start: int | None = None
-    stop: int | None = None
-    whole: str | None = None
-    at: int = 0
-    numel: int = 0
+    start: Size | None = None
+    stop: Size | None = None
+    whole: ValueName | None = None
+    at: Size = 0
+    numel: Size = 0
 
 
 class Edge(PlanStruct, frozen=True):
@@ -73,27 +74,20 @@ class Edge(PlanStruct, frozen=True):
     the number of bytes of all messages of one step or batch together.
     """
 
-    id: int
+    id: Count
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     values: tuple[EdgeValue, ...]
-    nbytes: int
+    nbytes: Size
     once: bool = False
 
 
 class Read(PlanStruct, frozen=True):
-    """An input that a node reads: the rows of the parts `own`, of `parts` parts of
-    the global batch."""
+    """An input that a node reads, and the rows of the global batch that it reads."""
 
-    value: str
+    value: ValueName
     input: str
-    own: tuple[int, ...]
-    parts: int = 1
-
-    @property
-    def shard(self) -> RowShard:
-        """The rows that the node reads."""
-        return RowShard(self.own, self.parts)
+    shard: RowShard
 
 
 class Metric(PlanStruct, frozen=True):
@@ -116,7 +110,7 @@ class NodePhase(PlanStruct, frozen=True):
     """
 
     reads: tuple[Read, ...] = ()
-    metrics: dict[str, Metric] = {}
+    metrics: dict[ValueName, Metric] = {}
 
 
 class Table(PlanStruct, frozen=True, kw_only=True):
@@ -160,12 +154,12 @@ class NodePlan(PlanStruct, frozen=True, kw_only=True):
     tables: tuple[Table, ...] = ()
     computes: dict[str, tuple[str, ...]] = {}
     turns: tuple[str, ...] = ()
-    table_bytes: int = 0
-    activation_bytes: int = 0
-    device_bytes: dict[str, int] = {}
-    flops: int = 0
-    replicated_flops: int = 0
-    exchange_flops: int = 0
+    table_bytes: Size = 0
+    activation_bytes: Size = 0
+    device_bytes: dict[str, Size] = {}
+    flops: Size = 0
+    replicated_flops: Size = 0
+    exchange_flops: Size = 0
 
 
 class Parameter(PlanStruct, frozen=True, kw_only=True):
@@ -174,9 +168,9 @@ class Parameter(PlanStruct, frozen=True, kw_only=True):
     `holders` are the tables that together store all its blocks, without replicas.
     """
 
-    name: str
+    name: ValueName
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     init: Any
     trainable: bool = True
     holders: tuple[tuple[str, str, int], ...]
@@ -198,10 +192,10 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     name: str
     precision: Literal["float32", "float64"]
     emulate: bool = False
-    microbatches: int = 1
-    schedule: str
-    seed: int
-    epochs: int
+    microbatches: Count = 1
+    schedule: Literal["1f1b", "gpipe"]
+    seed: Seed
+    epochs: Count
     minimize: str
     nan: Literal["stop", "warn"]
     metrics: tuple[str, ...]
@@ -214,7 +208,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...] = ()
     choices: tuple[Choice, ...] = ()
     modules: tuple[str, ...] = ()
-    files: dict[str, str]
+    files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
     """The sha256 of each file of the build but plan.json and sources.json, by path."""
     digest: str = ""
     """The sha256 of this plan as JSON, with an empty digest."""
@@ -314,10 +308,6 @@ def check_files(folder: Path, plan: Plan) -> None:
         )
 
 
-_Position = Annotated[int, msgspec.Meta(ge=1)]
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
-
-
 class Sources(PlanStruct, frozen=True):
     """The content of sources.json: the spec's path, relative to the build folder, and
     the line and column of each op in the spec.
@@ -328,7 +318,7 @@ class Sources(PlanStruct, frozen=True):
     """
 
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
-    ops: dict[_Name, tuple[_Position, _Position]]
+    ops: dict[ValueName, tuple[Count, Count]]
 
 
 def read_sources(folder: Path) -> Sources:

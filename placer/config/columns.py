@@ -9,7 +9,8 @@ from math import prod
 
 from msgspec import Struct
 
-from placer.config.sources import missing_column_error
+from placer.config.fields import Size, ValueName
+from placer.config.sources import Source, missing_column_error
 from placer.errors import DataError
 
 
@@ -18,8 +19,8 @@ class Range(Struct, frozen=True, forbid_unknown_fields=True):
 
     low: int
     high: int
-    op: str
-    kind: str
+    op: ValueName
+    kind: ValueName
 
 
 class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -28,9 +29,9 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     `limits` are for a reader. They are not in the plan, where each source has its own.
     """
 
-    name: str
+    name: ValueName
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     limits: Range | None = None
 
     def __str__(self) -> str:
@@ -38,24 +39,21 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 def select_columns(
-    source: str,
+    source: Source,
     column: Column,
     wanted: str | Sequence[str],
     names: Sequence[str] | None,
-    *,
-    row_columns: bool,
 ) -> tuple[str, ...]:
     """Return the columns that an input reads.
 
     Args:
-        source: The source, for error messages.
+        source: The source. A single column of some kinds may have a whole row of the
+            input, whose shape is not checked.
         column: The input.
         wanted: A column name or a glob over names, or a list of them. A glob selects
             columns in the order of the file.
         names: The columns of the file, or None if they are not known yet: then globs
             are returned as they are.
-        row_columns: Whether a single column may have a whole row of the input. Its
-            shape is not checked.
 
     Raises:
         DataError: A column is missing, duplicated, or selected twice, or the number of
@@ -69,19 +67,20 @@ def select_columns(
     in_file, selected = Counter(names), Counter(columns)
     for each in columns:
         if names is not None and each not in in_file:
-            raise missing_column_error(source, each, name, tuple(names))
+            raise missing_column_error(source.text, each, name, tuple(names))
         if in_file[each] > 1:
-            message = f"{source} has more than one column '{each}'"
+            message = f"{source.text} has more than one column '{each}'"
             raise DataError(
                 message, hint="give each column its own name: csv: {header}"
             )
         if selected[each] > 1:
             message = f"input '{name}' reads the column '{each}' twice"
             raise DataError(message, hint="list each column once")
-    if len(columns) != count and not (row_columns and len(columns) == 1):
+    may_be_one = source.declaration.row_columns
+    if len(columns) != count and not (may_be_one and len(columns) == 1):
         expected = "1 column" if count == 1 else f"{count} columns"
         raise DataError(
-            f"input '{name}' is {column} and reads {expected} of {source}, not"
+            f"input '{name}' is {column} and reads {expected} of {source.text}, not"
             f" {len(columns)}",
             hint=f"list them, such as columns: {{{name}: [a, b]}}, or write a glob,"
             ' such as "x*"',

@@ -8,49 +8,40 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from placer.config.columns import Range
 from placer.config.csv import Csv
+from placer.config.fields import Count, Name, Seed, doc
 from placer.config.sources import KINDS, WITH_COLUMN_LISTS, WITH_SPLITS, Source
-
-NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
-
-Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
-Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-
-
-def _doc(text: str) -> Meta:
-    return Meta(description=text)
 
 
 class Data(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A source of rows, and how rows are divided into batches."""
 
-    source: Annotated[str, _doc(", ".join(kind.form for kind in KINDS.values()))]
+    source: Annotated[str, doc(", ".join(kind.form for kind in KINDS.values()))]
     batch: Annotated[
         Count | None,
-        _doc("rows of the global batch; by default, eval uses that of train"),
+        doc("rows of the global batch; by default, eval uses that of train"),
     ] = None
     split: Annotated[
         Literal["train", "test"] | None,
-        _doc(f"for {WITH_SPLITS}; test is the last fifth of a fixed permutation"),
+        doc(f"for {WITH_SPLITS}; test is the last fifth of a fixed permutation"),
     ] = None
     columns: Annotated[
         dict[Name, str | list[str]] | None,
-        _doc(
+        doc(
             "the column that each input reads; also a list or a glob for"
             f" {WITH_COLUMN_LISTS}"
         ),
     ] = None
     shuffle: Annotated[
-        bool, _doc("whether rows have a new global order in each epoch")
+        bool, doc("whether rows have a new global order in each epoch")
     ] = False
-    seed: Annotated[Seed, _doc("seed of the shuffle")] = 0
+    seed: Annotated[Seed, doc("seed of the shuffle")] = 0
     remainder: Annotated[
         Literal["drop", "keep"] | None,
-        _doc(
+        doc(
             "the short last batch of an epoch; by default train drops it, eval keeps it"
         ),
     ] = None

@@ -14,6 +14,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from placer.config.fields import Size, ValueName
+
 Rounding = Literal["ceil", "floor"]
 MIN_BLOCK = 8192
 
@@ -67,11 +69,11 @@ class Block(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     """
 
     parameter: str
-    name: str
-    start: int
-    stop: int
-    shape: tuple[int, ...]
-    gradient: str | None = None
+    name: ValueName
+    start: Size
+    stop: Size
+    shape: tuple[Size, ...]
+    gradient: ValueName | None = None
     decays: bool = True
 
     @property

@@ -13,13 +13,13 @@ from placer.analysis.input_ranges import index_ranges
 from placer.analysis.memory import MemoryEstimate
 from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
-from placer.build import plan
 from placer.build.plan import (
     MEMORY,
     VERSION,
     Edge,
     EdgeValue,
     Metric,
+    NodePhase,
     NodePlan,
     Parameter,
     Plan,
@@ -61,28 +61,28 @@ def make_plan(
     memory = MemoryEstimate(graphs[0], schedule)
     step_nodes, *evaluation_nodes = map(_node_phases, graphs)
     computes: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+    nodes = []
     for node in step.cluster.all_nodes():
         if (key := _class_of(graphs, node)) not in computes:
             computes[key] = _computing_devices(graphs, node, tables[node])
-    nodes = tuple(
-        NodePlan(
+        cost = costs[node_classes.representative(node)]
+        planned = NodePlan(
             name=node,
             program=programs[node],
             devices=dict(step.cluster.kind(node.split(":")[0]).devices),
             turns=schedule.task_names(node),
-            computes=computes[_class_of(graphs, node)],
+            computes=computes[key],
             step=step_nodes[node],
             evaluation=evaluation_nodes[0][node] if evaluation_nodes else None,
             tables=tables[node],
             table_bytes=memory.table_bytes(tables[node]),
             activation_bytes=memory.activation_bytes(node),
             device_bytes=memory.device_bytes(node, tables[node]),
-            flops=costs[node_classes.representative(node)].model,
-            replicated_flops=costs[node_classes.representative(node)].replicated,
-            exchange_flops=costs[node_classes.representative(node)].exchange,
+            flops=cost.model,
+            replicated_flops=cost.replicated,
+            exchange_flops=cost.exchange,
         )
-        for node in step.cluster.all_nodes()
-    )
+        nodes.append(planned)
     return Plan(
         version=VERSION,
         placer=placer.__version__,
@@ -100,7 +100,7 @@ def make_plan(
         train=replace(model.train, ranges=index_ranges(model.graph, evaluating=False)),
         evaluation=model.eval
         and replace(model.eval, ranges=index_ranges(model.graph, evaluating=True)),
-        nodes=nodes,
+        nodes=tuple(nodes),
         step_edges=edges,
         evaluation_edges=_edges(graphs[1]) if graphs[1:] else (),
         parameters=_parameters(model, nodes),
@@ -161,7 +161,7 @@ def _list_devices(name: str) -> tuple[str, ...]:
     return tuple(f"{place.device}:{number}" for number in place.device_ids)
 
 
-def _node_phases(lowered: LoweredGraph) -> dict[str, plan.NodePhase]:
+def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
     """What each node reads and records in the graph."""
     graph, workers = lowered.graph, lowered.graph.cluster.workers
     reads: dict[str, list[Read]] = {}
@@ -171,24 +171,15 @@ def _node_phases(lowered: LoweredGraph) -> dict[str, plan.NodePhase]:
         for i, node in enumerate(nodes):
             split = op.result.layout == "S"
             share = row_shard(nodes, i, workers) if split else RowShard((0,), 1)
-            read = Read(
-                value=op.name,
-                input=op.attrs["input"],
-                own=share.part_indices,
-                parts=share.num_parts,
-            )
+            read = Read(op.name, op.attrs["input"], share)
             reads.setdefault(node, []).append(read)
     for op in graph.of_kind("record"):
-        metric = Metric(
-            layout=graph.values[op.operands[0]].layout or "R",
-            final=op.attrs.get("final", "value"),
-        )
+        layout = graph.values[op.operands[0]].layout or "R"
+        metric = Metric(layout, op.attrs.get("final", "value"))
         for node in graph.nodes(op):
             metrics.setdefault(node, {})[op.attrs["metric"]] = metric
     return {
-        node: plan.NodePhase(
-            reads=tuple(reads.get(node, ())), metrics=metrics.get(node, {})
-        )
+        node: NodePhase(tuple(reads.get(node, ())), metrics.get(node, {}))
         for node in graph.cluster.all_nodes()
     }
 
@@ -261,7 +252,7 @@ def _value_bytes(
     """The bytes of one value that cross between nodes, in one of `times` messages of a
     step with a full batch. All targets of a class receive the same number."""
     batch, workers = lowered.graph.batch // times, lowered.graph.cluster.workers
-    kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
+    kind = TensorType(value.dtype, value.shape)
     row = kind.nbytes(batch) // batch if kind.has_rows else kind.nbytes(batch)
     conversion = Conversion(value.layouts, sources, targets, batch, workers)
     classes = lowered.node_classes.classes

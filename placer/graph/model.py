@@ -41,7 +41,7 @@ class Model:
     folder: Path
     file: str
     """The name of the spec or of the Python file, as in the positions of ops."""
-    schedule: str = "1f1b"
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
     """The order in which tasks run for the microbatches of a step: 1f1b or gpipe."""
     nan: Literal["stop", "warn"] = "stop"
     """Whether the run stops or warns when the minimized loss is not finite."""

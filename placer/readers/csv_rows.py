@@ -32,7 +32,7 @@ def read(request: ReadRequest) -> LoadedRows:
     """
     source, options = request.source.text, request.options
     form = request.data.csv or Csv()
-    columns, feeds = request.columns, request.feeds
+    columns = request.columns
     if problem := check(form):
         _, message, hint = problem
         raise DataError(f"{source}: {message}", hint=hint)
@@ -41,10 +41,9 @@ def read(request: ReadRequest) -> LoadedRows:
         names = table.names
         for pattern in (*form.vocabulary, *form.unknown, *form.missing):
             check_pattern(source, pattern, names)
-        parsers = {c.name: _parsers_of(source, c, feeds, names, form) for c in columns}
+        parsers = {c.name: _parsers_of(request, c, names, form) for c in columns}
         other_parsers = {
-            c.name: _parsers_of(source, c, feeds, names, form)
-            for c in options.other_columns
+            c.name: _parsers_of(request, c, names, form) for c in options.other_columns
         }
         every = [*parsers.values(), *other_parsers.values()]
         wanted = sorted({index for feeding in every for index, _ in feeding})
@@ -60,17 +59,15 @@ def read(request: ReadRequest) -> LoadedRows:
 
 
 def _parsers_of(
-    source: str,
+    request: ReadRequest,
     column: Column,
-    feeds: Mapping[str, str | list[str]],
     names: Sequence[str],
     form: Csv,
 ) -> list[tuple[int, CellParser]]:
     """Return the columns that feed an input: for each one, its index in a row and its
     parser."""
-    matching = select_columns(
-        source, column, feeds[column.name], names, row_columns=False
-    )
+    source = request.source.text
+    matching = select_columns(request.source, column, request.feeds[column.name], names)
     return [
         (
             names.index(name),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -56,7 +55,7 @@ def _read_table(request: ReadRequest, table: ParquetFile) -> LoadedRows:
     source, columns, options = request.source.text, request.columns, request.options
     schema = table.schema_arrow
     feeds = {
-        column.name: _columns_of(source, column, request.feeds[column.name], schema)
+        column.name: _columns_of(request, column, schema)
         for column in (*columns, *options.other_columns)
     }
     wanted = list(dict.fromkeys(name for names in feeds.values() for name in names))
@@ -93,10 +92,11 @@ def _read_table(request: ReadRequest, table: ParquetFile) -> LoadedRows:
 
 
 def _columns_of(
-    source: str, column: Column, wanted: str | Sequence[str], schema: pa.Schema
+    request: ReadRequest, column: Column, schema: pa.Schema
 ) -> tuple[str, ...]:
     """Return the columns that feed an input; DataError if they do not fit it."""
-    names = select_columns(source, column, wanted, schema.names, row_columns=True)
+    source, wanted = request.source.text, request.feeds[column.name]
+    names = select_columns(request.source, column, wanted, schema.names)
     shapes = {name: _shape_of(source, name, schema.field(name).type) for name in names}
     if len(names) == 1 and (shapes[names[0]] or prod(column.shape) != 1):
         check_shape(shapes[names[0]], column, source, names[0], None)

@@ -62,13 +62,7 @@ def check_columns(
     valid = True
     for column in inputs:
         try:
-            select_columns(
-                source.text,
-                column,
-                columns[column.name],
-                header,
-                row_columns=source.declaration.row_columns,
-            )
+            select_columns(source, column, columns[column.name], header)
         except DataError as error:
             problems.add_error(error, span=spans[column.name])
             valid = False

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from placer.config.fields import NAME_PATTERN
 from placer.ops.composite import Composite
 from placer.ops.declaration import Attr, Declaration
 from placer.spec.op_kinds import op_kinds
-from placer.spec.schema import NAME_PATTERN, CallOp, ParameterOp, Scope, Spec, TraceOp
+from placer.spec.schema import CallOp, ParameterOp, Scope, Spec, TraceOp
 
 _REF = "#/$defs/{name}"
 

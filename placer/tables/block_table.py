@@ -10,8 +10,8 @@ import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 import numpy.typing as npt
 
+from placer.build.plan import Table
 from placer.config import optimizers
-from placer.config.slicing import Block
 from placer.errors import RunError
 from placer.tables.protocol import ProgramTable
 from placer.tables.rules import StepNumbers, compute_numbers, kernels_of
@@ -26,33 +26,25 @@ class BlockTable(ProgramTable, ABC):
     A table without blocks does nothing.
 
     Args:
-        name: the table's name, for messages.
-        blocks: the blocks, in the order of all sequences of arrays.
-        rule: the optimizer rule, one of `placer.config.optimizers`.
-        hyper: its hyperparameters; those left out have their defaults.
+        planned: the table in the plan. Without a rule it is updated by `sgd`.
         dtype: the dtype of values, slots and gradients: a float of 16, 32 or 64 bits.
 
     Attributes:
+        blocks: the blocks, in the order of all sequences of arrays.
+        hyper: all hyperparameters of the rule.
         step: how many updates there were.
         compute_dtype: the dtype in which updates are computed: float32 for half floats,
             which are rounded once per update.
     """
 
-    def __init__(
-        self,
-        name: str,
-        blocks: Sequence[Block],
-        rule: str,
-        hyper: Mapping[str, float],
-        dtype: str,
-    ) -> None:
-        self.name = name
-        self.blocks = tuple(blocks)
-        self.rule = rule
-        self.hyper = optimizers.complete(rule, hyper)
+    def __init__(self, planned: Table, dtype: str) -> None:
+        self.name = planned.name
+        self.blocks = planned.blocks
+        self.rule = planned.rule or "sgd"
+        self.hyper = optimizers.complete(self.rule, planned.hyper)
         self.dtype = np.dtype(dtype)
         self.compute_dtype = np.dtype("float32") if is_half_float(dtype) else self.dtype
-        self.kernels = kernels_of(rule, self.hyper)
+        self.kernels = kernels_of(self.rule, self.hyper)
         self.step = 0
 
     @abstractmethod

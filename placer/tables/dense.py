@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from placer.build.plan import Table
 from placer.config import optimizers
 from placer.config.slicing import Block
 from placer.errors import RunError
@@ -33,17 +34,16 @@ class DenseTable(BlockTable):
 
     Every method raises RunError after an update that was interrupted.
 
-    With `in_place`, values are in memory from `allocate`, which is called once and must
+    With `planned.in_place`, values are in memory from `allocate`, which is called once and must
     return zeroed, 64-byte aligned bytes; all views of the values see them change, in
     other processes too. Otherwise two private buffers alternate: a view keeps its
     contents for as long as it exists, because a buffer that still has views is replaced
     by a new one. `load` writes values the same way as an update.
 
     Args:
-        name, blocks, rule, hyper, dtype: as in `BlockTable`.
+        planned, dtype: as in `BlockTable`.
         initial: the initial values, one array per block, of its shape.
-        allocate: returns memory for the values if `in_place`.
-        in_place: whether updates overwrite the memory that readers see.
+        allocate: returns memory for the values of a table that is updated in place.
 
     Attributes:
         block_of_gradient: the number of the block that each gradient is for, by the
@@ -52,17 +52,12 @@ class DenseTable(BlockTable):
 
     def __init__(
         self,
-        name: str,
-        blocks: Sequence[Block],
-        rule: str,
-        hyper: Mapping[str, float],
+        planned: Table,
         dtype: str,
         initial: Iterable[Array],
-        *,
         allocate: Allocate = allocate_private,
-        in_place: bool = False,
     ) -> None:
-        super().__init__(name, blocks, rule, hyper, dtype)
+        super().__init__(planned, dtype)
         self.block_of_gradient = {
             block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
         }
@@ -70,7 +65,7 @@ class DenseTable(BlockTable):
         self._offsets = _offsets(self.blocks, self.dtype)
         self._slots = {
             slot: self._filled(start)
-            for slot, start in optimizers.slots(rule, self.hyper).items()
+            for slot, start in optimizers.slots(self.rule, self.hyper).items()
         }
         has_two_phases = len(self.kernels) == 2
         self._directions = (
@@ -78,7 +73,9 @@ class DenseTable(BlockTable):
         )
         self._has_directions = False
         self._broken = False
-        self._buffers = ValueBuffers(self._offsets[-1], self.dtype, allocate, in_place)
+        self._buffers = ValueBuffers(
+            self._offsets[-1], self.dtype, allocate, planned.in_place
+        )
         flat = self._buffers.current
         for view, array in zip(self._views(flat), initial, strict=True):
             view[...] = array

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from placer.build.plan import Table
 from placer.config import optimizers
-from placer.config.slicing import Block
 from placer.tables.block_table import BlockTable
 from placer.tables.rules import Kernel, StepNumbers
 
@@ -26,29 +26,25 @@ class DeviceTable(BlockTable):
     """A table on devices of one node.
 
     Args:
-        name, blocks, rule, hyper, dtype: as in `BlockTable`.
+        planned, dtype: as in `BlockTable`.
         initial: the initial values, one array per block, of its shape.
         put: copies arrays to the devices, each device all of them.
     """
 
     def __init__(
         self,
-        name: str,
-        blocks: Sequence[Block],
-        rule: str,
-        hyper: Mapping[str, float],
+        planned: Table,
         dtype: str,
         initial: Iterable[npt.ArrayLike],
-        *,
         put: Put,
     ) -> None:
-        super().__init__(name, blocks, rule, hyper, dtype)
+        super().__init__(planned, dtype)
         self._put = put
         self._directions: Arrays | None = None
         self._values = put(list(initial))
         self._slots = {
             slot: put([np.full(b.shape, start, self.dtype) for b in self.blocks])
-            for slot, start in optimizers.slots(rule, self.hyper).items()
+            for slot, start in optimizers.slots(self.rule, self.hyper).items()
         }
 
     def values(self) -> Arrays:

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from placer import ops
+from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
 from placer.tables.dense import DenseTable
@@ -73,9 +74,24 @@ def block_of(name: str, low: int, high: int, index: int = 0) -> Block:
 ALL = [whole_block(name) for name in SHAPES]
 
 
-def make_table(blocks, rule="sgd", hyper=None, dtype="float32", **memory) -> DenseTable:
-    initial = initial_values(blocks, dtype)
-    return DenseTable("ps", blocks, rule, hyper or {}, dtype, initial, **memory)
+def planned(blocks, rule="sgd", hyper=None, *, name="ps", in_place=False) -> Table:
+    """Return a table of a plan, in host memory."""
+    return Table(
+        name=name,
+        rule=rule,
+        hyper=hyper or {},
+        learning_rate=0.1,
+        blocks=tuple(blocks),
+        in_place=in_place,
+        devices=MEMORY,
+    )
+
+
+def make_table(
+    blocks, rule="sgd", hyper=None, dtype="float32", *, in_place=False, **memory
+) -> DenseTable:
+    table = planned(blocks, rule, hyper, in_place=in_place)
+    return DenseTable(table, dtype, initial_values(blocks, dtype), **memory)
 
 
 def initial_values(blocks, dtype, seed=5, inits=INITS, shapes=SHAPES):

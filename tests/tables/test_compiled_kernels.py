@@ -14,9 +14,12 @@ UPDATE = """
 import numpy as np
 from placer.tables.dense import DenseTable
 from placer.config.slicing import Block
-table = DenseTable(
-    "t", [Block("w", "w", 0, 3, (3,))], "momentum", {}, "float32", [np.zeros(3)]
+from placer.build.plan import Table
+blocks = (Block("w", "w", 0, 3, (3,)),)
+planned = Table(
+    name="t", rule="momentum", learning_rate=1.0, blocks=blocks, devices="cpu:0"
 )
+table = DenseTable(planned, "float32", [np.zeros(3)])
 table.update([np.ones(3, np.float32)], learning_rate=1.0)
 print(table.values()[0].tolist())
 """

@@ -15,6 +15,7 @@ from support.small_tables import (
     initial_values,
     make_gradients,
     make_table,
+    planned,
     run_optax,
     update_table,
     whole_block,
@@ -37,7 +38,7 @@ def on_devices(blocks, rule="sgd", hyper=None, dtype="float32", to="gpu:0-1"):
     devices = Devices({name: tuple(each) for name, each in sets.items()})
     put = partial(devices.copy_to_devices, to=to)
     initial = initial_values(blocks, dtype)
-    return DeviceTable("gpus", blocks, rule, hyper or {}, dtype, initial, put=put)
+    return DeviceTable(planned(blocks, rule, hyper, name="gpus"), dtype, initial, put)
 
 
 def check_values(table, expected, dtype="float32"):

@@ -17,6 +17,7 @@ from support.small_tables import (
     initial_values,
     make_gradients,
     make_table,
+    planned,
     trust_ratio,
     trust_ratio_of,
     update_table,
@@ -165,7 +166,7 @@ def test_the_slicing_of_blocks_changes_no_bit(layout, case, dtype, workers, in_p
             Block("w", f"w.block{low}", low, high, (high - low,)) for low, high in ends
         ]
         initial = initial_values(blocks, dtype, 1, {"w": "normal"}, {"w": (size,)})
-        return DenseTable("t", blocks, *case, dtype, initial, **memory)
+        return DenseTable(planned(blocks, *case, **memory), dtype, initial)
 
     one = make([(0, size)])
     parts = [make(ends, in_place=in_place) for ends in held]
@@ -189,7 +190,7 @@ def test_several_tiles_have_the_same_bits():
     initial = initial_values([block], "float32", 1, {"w": "normal"}, {"w": (size,)})
 
     def make(**memory):
-        return DenseTable("t", [block], "adam", {}, "float32", initial, **memory)
+        return DenseTable(planned([block], "adam", **memory), "float32", initial)
 
     tables = [make(in_place=True), make(), make()]
     drawn = [

@@ -51,9 +51,7 @@ def make_tables(
         files.check(values, {p.name: (p.shape, p.dtype) for p in plan.parameters})
     tables: dict[str, BlockTable] = {}
     for planned in me.tables:
-        rule = planned.rule or "sgd"
         dtype = parameters[planned.blocks[0].parameter].dtype
-        identity = planned.name, planned.blocks, rule, planned.hyper, dtype
         initial = (
             _initial_values(block, parameters[block.parameter], plan.seed, build)
             if values is None
@@ -63,14 +61,12 @@ def make_tables(
         shaped = map(np.reshape, initial, (block.shape for block in planned.blocks))
         table: BlockTable
         if planned.devices == MEMORY:
-            table = DenseTable(
-                *identity, shaped, allocate=allocate, in_place=planned.in_place
-            )
+            table = DenseTable(planned, dtype, shaped, allocate)
         else:
             from placer.tables.device import DeviceTable
 
             put = partial(devices.copy_to_devices, to=planned.devices)
-            table = DeviceTable(*identity, shaped, put=put)
+            table = DeviceTable(planned, dtype, shaped, put)
         if planned.rule is not None:
             for sources in _source_counts(plan, planned):
                 table.warm_up(sources)

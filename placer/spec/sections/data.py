@@ -13,7 +13,7 @@ from placer.config.checks import describe_value
 from placer.config.columns import Column
 from placer.config.csv import Csv
 from placer.config.data import Data, RowSource
-from placer.errors import DataError, Span, did_you_mean, nearest
+from placer.errors import DataError, did_you_mean, nearest
 from placer.spec.csv_options import check_columns, read_csv
 from placer.spec.decode import decode
 from placer.spec.module_imports import defined_names, local_imports
@@ -225,7 +225,10 @@ class _Reader:
             section = entry.get("columns" if columns else "source")
             span = section.inner_span if isinstance(section, ScalarNode) else entry.span
             if isinstance(section, MappingNode):
-                span = _error_span(section, columns or {}, dtypes, source)
+                span = section.span
+                if isinstance(error, sources.InputColumnError):
+                    nodes = section.entries if error.input in dtypes else section.keys
+                    span = nodes[error.input].span
             self.problems.add_error(error, span=span)
             return None
 
@@ -271,20 +274,3 @@ class _Reader:
 
 _REMAINDERS = {"train": "drop", "eval": "keep"}
 """What is done with the short last batch of an epoch where the spec does not say it."""
-
-
-def _error_span(
-    section: MappingNode,
-    columns: sources.ColumnMap,
-    dtypes: dict[str, str],
-    source: sources.Source,
-) -> Span:
-    """Return the span of the error in `columns`: an input, a column, or all of it."""
-    for name, column in columns.items():
-        if name not in dtypes:
-            return section.keys[name].span
-        if isinstance(column, list) and not source.declaration.column_lists:
-            return section.entries[name].span
-        if source.kind == "sklearn" and column not in sources.SKLEARN[source.path]:
-            return section.entries[name].span
-    return section.span
