@@ -98,12 +98,10 @@ def plain(work: Workload, batch: int, steps: int) -> tuple[float, float]:
     import numpy as np
     import optax
 
-    from placer.readers import Column, Order, open_source
+    from placer.readers import Column, Data, Order, open_source
 
     columns = [Column(*each) for each in work.inputs]
-    rows = open_source(
-        work.source, columns, mapping=None, split=None, folder=work.spec.parent
-    )
+    rows = open_source(Data(work.source), columns, work.spec.parent)
     order = Order(rows.rows, batch, work.shuffle, 1, "drop")
     random = np.random.default_rng(0)
     layers = [

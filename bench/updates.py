@@ -19,8 +19,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from placer.build.plan import MEMORY, Table
+from placer.config.slicing import Block
 from placer.memory.allocator import keep_memory
-from placer.tables.block import ParameterBlock
 from placer.tables.dense import DenseTable
 
 SIZE = 25_000_000
@@ -28,17 +29,17 @@ RATE, B1, B2, EPS = 1e-3, 0.9, 0.999, 1e-8
 
 
 def by_table(rule: str, gradient: np.ndarray) -> Callable[[], object]:
-    block = ParameterBlock("w", "w", (SIZE,), 0, SIZE, (SIZE,))
-    table = DenseTable(
-        "t",
-        [block],
-        rule,
-        {},
-        dtype="float32",
-        seed=0,
-        initializers={"w": "zeros"},
+    block = Block("w", "w", 0, SIZE, (SIZE,))
+    initial = [np.zeros(SIZE, np.float32)]
+    planned = Table(
+        name="t",
+        rule=rule,
+        learning_rate=RATE,
+        blocks=(block,),
         in_place=True,
+        devices=MEMORY,
     )
+    table = DenseTable(planned, "float32", initial)
     return lambda: table.update([gradient], learning_rate=RATE)
 
 

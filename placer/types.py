@@ -31,6 +31,12 @@ MAX_DIM = 2**31 - 1
 HALF_FLOATS = frozenset({"float16", "bfloat16"})
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
+
+def is_half_float(dtype: object) -> bool:
+    """Return whether a dtype, of this module, numpy or JAX, is a float of 16 bits."""
+    return str(dtype) in HALF_FLOATS
+
+
 _TYPE = re.compile(r"([a-z]+[0-9]*)\[([^\[\]]*)\]\Z")
 
 

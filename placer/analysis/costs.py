@@ -181,7 +181,7 @@ def _additions(
 ) -> Iterator[tuple[str, int]]:
     """Yield each of the edge's nodes in `targets` with the number of additions that sum
     the partial values it receives in a step."""
-    kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
+    kind = TensorType(value.dtype, value.shape)
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1
     batch = graph.batch // times

@@ -6,7 +6,7 @@ import re
 
 from placer import ops
 from placer.analysis.if_training import resolve_if_training
-from placer.build.plan import Range
+from placer.config.columns import Range
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs
 from placer.ops.attributes import complete

@@ -17,8 +17,8 @@ from placer.errors import SpecError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.model import Model
 from placer.layouts.partition import row_shard
-from placer.place import NodeId
-from placer.types import HALF_FLOATS, ITEM_BYTES, TensorType
+from placer.node_kinds import NodeId
+from placer.types import ITEM_BYTES, TensorType, is_half_float
 
 
 class MemoryEstimate:
@@ -207,7 +207,7 @@ def _is_sum_of_half_floats(op: Op) -> bool:
     if op.structure is None or op.structure.reduces != "P":
         return False
     kind = op.result.type
-    return isinstance(kind, TensorType) and kind.dtype in HALF_FLOATS
+    return isinstance(kind, TensorType) and is_half_float(kind.dtype)
 
 
 def _table_bytes(graph: Graph, table: Table) -> int:

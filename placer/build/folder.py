@@ -36,13 +36,11 @@ def read_file(
             _check_place(place)
         with open_regular(file, follow=False) as opened:
             content = opened.read() if limit is None else read_at_most(opened, limit)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotRegularError, IsADirectoryError) as error:
+        is_missing = isinstance(error, FileNotFoundError)
+        problem = "is missing" if is_missing else "is not a file"
         raise BuildError(
-            f"'{file}' is missing", hint="compile the spec again"
-        ) from error
-    except (NotRegularError, IsADirectoryError) as error:
-        raise BuildError(
-            f"'{file}' is not a file", hint="compile the spec again"
+            f"'{file}' {problem}", hint="compile the spec again"
         ) from error
     except OSError as error:
         raise BuildError(f"'{file}' cannot be read: {error}") from error

@@ -15,13 +15,16 @@ import msgspec
 from placer.build.folder import edited_error, find_unknown_files, read_file
 from placer.build.plan_check import MEMORY as MEMORY
 from placer.build.plan_check import check_plan
-from placer.config.csv import Csv
+from placer.config.columns import Column
+from placer.config.data import RowSource
+from placer.config.fields import Count, Seed, Size, ValueName
 from placer.config.metrics import Finalizer
+from placer.config.slicing import Block
 from placer.errors import BuildError
 from placer.files.owners import check_folder
 from placer.layouts import Layout
 from placer.layouts.partition import RowShard
-from placer.place import WORKER, NodeId
+from placer.node_kinds import WORKER, NodeId
 
 VERSION = 1
 FILE = "plan.json"
@@ -33,8 +36,14 @@ BASE_PORT = 27600
 that operating systems use for outgoing connections."""
 
 
-class PlanStruct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base of all parts of the plan; decoding one rejects unknown fields."""
+class PlanStruct(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The base of all parts of the plan; decoding one rejects unknown fields.
+
+    Fields with their default are not written. msgspec finds them by identity, so a
+    default is None, a bool, 0, 1 or empty: equal values of these are one object.
+    """
 
 
 class EdgeValue(PlanStruct, frozen=True):
@@ -46,16 +55,16 @@ class EdgeValue(PlanStruct, frozen=True):
     are of elements flattened in C order.
     """
 
-    operand: str
-    result: str
+    operand: ValueName
+    result: ValueName
     dtype: str
-    shape: tuple[int | str, ...]
+    shape: tuple[Size | Literal["batch"], ...]
     layouts: tuple[Layout, Layout]
-    start: int | None = None
-    stop: int | None = None
-    whole: str | None = None
-    at: int = 0
-    numel: int = 0
+    start: Size | None = None
+    stop: Size | None = None
+    whole: ValueName | None = None
+    at: Size = 0
+    numel: Size = 0
 
 
 class Edge(PlanStruct, frozen=True):
@@ -65,27 +74,20 @@ class Edge(PlanStruct, frozen=True):
     the number of bytes of all messages of one step or batch together.
     """
 
-    id: int
+    id: Count
     sources: tuple[str, ...]
     targets: tuple[str, ...]
     values: tuple[EdgeValue, ...]
-    nbytes: int
+    nbytes: Size
     once: bool = False
 
 
 class Read(PlanStruct, frozen=True):
-    """An input that a node reads: the rows of the parts `own`, of `parts` parts of
-    the global batch."""
+    """An input that a node reads, and the rows of the global batch that it reads."""
 
-    value: str
+    value: ValueName
     input: str
-    own: tuple[int, ...] = (0,)
-    parts: int = 1
-
-    @property
-    def shard(self) -> RowShard:
-        """The rows that the node reads."""
-        return RowShard(self.own, self.parts)
+    shard: RowShard
 
 
 class Metric(PlanStruct, frozen=True):
@@ -108,26 +110,10 @@ class NodePhase(PlanStruct, frozen=True):
     """
 
     reads: tuple[Read, ...] = ()
-    metrics: dict[str, Metric] = {}
+    metrics: dict[ValueName, Metric] = {}
 
 
-class TableBlock(PlanStruct, frozen=True):
-    """The elements [start, stop) of a parameter, in a table.
-
-    `gradient` is the value that the update uses, or None if there is no update;
-    `decays` says whether the optimizer's weight decay applies.
-    """
-
-    parameter: str
-    name: str
-    start: int
-    stop: int
-    shape: tuple[int, ...]
-    gradient: str | None = None
-    decays: bool = True
-
-
-class Table(PlanStruct, frozen=True):
+class Table(PlanStruct, frozen=True, kw_only=True):
     """The parameters, or blocks of them, of one optimizer on one node.
 
     `rule` is None for parameters that are not trained. `in_place` says that updates may
@@ -138,23 +124,24 @@ class Table(PlanStruct, frozen=True):
     """
 
     name: str
-    rule: str | None
-    hyper: dict[str, Any]
+    rule: str | None = None
+    hyper: dict[str, Any] = {}
     learning_rate: Any
-    blocks: tuple[TableBlock, ...]
+    blocks: tuple[Block, ...]
     in_place: bool = False
-    devices: str = MEMORY
-    """Where the table is stored: `cpu:0` for host memory, or devices (`gpu:0-7`)."""
+    devices: str
+    """Where the table is stored: `cpu:0` for host memory, or one of the node's
+    `computes`."""
 
 
-class NodePlan(PlanStruct, frozen=True):
+class NodePlan(PlanStruct, frozen=True, kw_only=True):
     """One node: a process of the run.
 
     `program` is the path of the file that it runs, which other nodes may share. `turns`
     is the order in which it runs the tasks of its program for the microbatches of a
-    step (`forward.0`). `computes` are the sets of devices that compute together
-    (`cpu:0`, `gpu:0-7`); it is empty if the node computes nothing. FLOPs are declared,
-    for one training step. `table_bytes` is the size of the tables, `activation_bytes`
+    step (`forward.0`). `computes` are the sets of devices that compute together, by
+    the name that programs write (`gpu:0-1`), each as a list (`gpu:0`, `gpu:1`); it is
+    empty if the node computes nothing. FLOPs are declared, for one training step. `table_bytes` is the size of the tables, `activation_bytes`
     the peak of the values of a step, and `device_bytes` the peak of both on each
     device.
     """
@@ -163,65 +150,31 @@ class NodePlan(PlanStruct, frozen=True):
     program: str
     devices: dict[str, int]
     step: NodePhase
-    evaluation: NodePhase | None
-    tables: tuple[Table, ...]
-    computes: tuple[str, ...]
-    turns: tuple[str, ...]
-    table_bytes: int
-    activation_bytes: int
-    device_bytes: dict[str, int]
-    flops: int
-    replicated_flops: int
-    exchange_flops: int
+    evaluation: NodePhase | None = None
+    tables: tuple[Table, ...] = ()
+    computes: dict[str, tuple[str, ...]] = {}
+    turns: tuple[str, ...] = ()
+    table_bytes: Size = 0
+    activation_bytes: Size = 0
+    device_bytes: dict[str, Size] = {}
+    flops: Size = 0
+    replicated_flops: Size = 0
+    exchange_flops: Size = 0
 
 
-class Parameter(PlanStruct, frozen=True):
+class Parameter(PlanStruct, frozen=True, kw_only=True):
     """A whole parameter.
 
     `holders` are the tables that together store all its blocks, without replicas.
     """
 
-    name: str
+    name: ValueName
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     init: Any
-    trainable: bool
+    trainable: bool = True
     holders: tuple[tuple[str, str, int], ...]
     """(node, table, index of the block in the table), in the order of the elements."""
-
-
-class Range(PlanStruct, frozen=True):
-    """The least and greatest valid value of an input, and the op that requires it."""
-
-    low: int
-    high: int
-    op: str
-    kind: str
-
-
-class Data(PlanStruct, frozen=True):
-    """A source of rows, as the spec describes it.
-
-    `ranges` are the valid values of inputs that are used as indices: ids and labels.
-    """
-
-    source: str
-    batch: int
-    split: str | None
-    columns: dict[str, str | list[str]] | None
-    shuffle: bool
-    seed: int
-    remainder: Literal["drop", "keep"]
-    csv: Csv | None = None
-    ranges: dict[str, Range] = {}
-
-
-class Column(PlanStruct, frozen=True):
-    """An input: its dtype, and the shape of one row."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
 
 
 class Choice(PlanStruct, frozen=True):
@@ -231,31 +184,31 @@ class Choice(PlanStruct, frozen=True):
     why: str
 
 
-class Plan(PlanStruct, frozen=True):
+class Plan(PlanStruct, frozen=True, kw_only=True):
     """The content of plan.json."""
 
     version: int
     placer: str
     name: str
     precision: Literal["float32", "float64"]
-    emulate: bool
-    microbatches: int
-    schedule: str
-    seed: int
-    epochs: int
+    emulate: bool = False
+    microbatches: Count = 1
+    schedule: Literal["1f1b", "gpipe"]
+    seed: Seed
+    epochs: Count
     minimize: str
     nan: Literal["stop", "warn"]
     metrics: tuple[str, ...]
     columns: tuple[Column, ...]
-    train: Data
-    evaluation: Data | None
+    train: RowSource
+    evaluation: RowSource | None = None
     nodes: tuple[NodePlan, ...]
-    step_edges: tuple[Edge, ...]
-    evaluation_edges: tuple[Edge, ...]
-    parameters: tuple[Parameter, ...]
-    choices: tuple[Choice, ...]
-    modules: tuple[str, ...]
-    files: dict[str, str]
+    step_edges: tuple[Edge, ...] = ()
+    evaluation_edges: tuple[Edge, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    modules: tuple[str, ...] = ()
+    files: dict[str, Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}(?!\n)$")]]
     """The sha256 of each file of the build but plan.json and sources.json, by path."""
     digest: str = ""
     """The sha256 of this plan as JSON, with an empty digest."""
@@ -366,10 +319,6 @@ def check_files(folder: Path, plan: Plan) -> None:
         )
 
 
-_Position = Annotated[int, msgspec.Meta(ge=1)]
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
-
-
 class Sources(PlanStruct, frozen=True):
     """The content of sources.json: the spec's path, relative to the build folder, the
     line and column of each op in the spec, and the ops of each line of the programs.
@@ -384,8 +333,8 @@ class Sources(PlanStruct, frozen=True):
     """
 
     spec: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=4096)]
-    ops: dict[_Name, tuple[_Position, _Position]]
-    lines: dict[str, dict[_Position, tuple[_Name, ...]]] = {}
+    ops: dict[ValueName, tuple[Count, Count]]
+    lines: dict[str, dict[Count, tuple[ValueName, ...]]] = {}
 
 
 def read_sources(folder: Path) -> Sources:

@@ -8,26 +8,26 @@ build safe to run: `docs/security.md`.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from placer.config import csv, initializers, optimizers, schedules
-from placer.config.sources import POSITION, Source, check_split
-from placer.errors import BuildError, DataError, PlaceError
-from placer.place import Place
-from placer.types import BATCH, ITEM_BYTES
+from placer.config.data import RowSource
+from placer.config.slicing import Block
+from placer.config.sources import POSITION, check_split
+from placer.errors import BuildError, DataError
+from placer.node_kinds import CPU
+from placer.types import ITEM_BYTES
 
 if TYPE_CHECKING:
     from placer.build.plan import (
-        Data,
         Edge,
         NodePlan,
         Parameter,
         Plan,
         Table,
-        TableBlock,
     )
 
 MEMORY = "cpu:0"
@@ -36,15 +36,13 @@ MEMORY = "cpu:0"
 MAX_DEPTH = 32
 """The number of levels that values of a spec may be nested."""
 
-SCHEDULES = ("1f1b", "gpipe")
-
 _MODEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_VALUE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _NODE = re.compile(r"([a-z][a-z0-9_]*):(0|[1-9][0-9]{0,4})")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*(:[0-9,*-]+)?")
 _TURN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.(0|[1-9][0-9]*))?")
+_DEVICE_KIND = re.compile(r"[a-z][a-z0-9_]*")
+_DEVICES = re.compile(r"[a-z][a-z0-9_]*:[0-9,-]+")
 _DEVICE = re.compile(r"[a-z][a-z0-9_]*:(0|[1-9][0-9]{0,4})")
-_HASH = re.compile(r"[0-9a-f]{64}")
 
 Problems = Iterator[str]
 
@@ -63,20 +61,11 @@ def check_plan(plan: Plan, file: str) -> None:
 def _check_all(plan: Plan) -> Problems:
     yield from _check_names(_MODEL, [plan.name], "the model")
     yield from _check_names(_MODEL, plan.modules, "a module")
-    yield from _check_minimum(
-        1, {"microbatches": plan.microbatches, "epochs": plan.epochs}
-    )
-    if plan.schedule not in SCHEDULES:
-        yield f"unknown schedule '{plan.schedule}'"
-    if not 0 <= plan.seed < 2**63:
-        yield f"the seed {plan.seed} is not between 0 and 2**63 - 1"
-    for path, digest in plan.files.items():
-        if not _HASH.fullmatch(digest):
-            yield f"the hash of '{path}' is not a sha256"
     yield from _check_unique("input", (column.name for column in plan.columns))
     for column in plan.columns:
-        yield from _check_names(_VALUE, [column.name], "an input")
-        yield from _check_type(f"input '{column.name}'", column.dtype, column.shape)
+        yield from _check_dtype(f"input '{column.name}'", column.dtype)
+        if column.limits is not None:
+            yield f"input '{column.name}' has limits, which only a source has"
     yield from _check_data(plan, plan.train, "train")
     if plan.evaluation is not None:
         yield from _check_data(plan, plan.evaluation, "eval")
@@ -112,33 +101,19 @@ def _check_names(pattern: re.Pattern[str], names: Iterable[str], what: str) -> P
 
 
 def _check_unique(what: str, names: Iterable[object]) -> Problems:
-    seen = set()
-    for name in names:
-        if name in seen:
+    for name, count in Counter(names).items():
+        if count > 1:
             yield f"{what} '{name}' is defined twice"
-        seen.add(name)
 
 
-def _check_minimum(minimum: int, numbers: Mapping[str, int]) -> Problems:
-    for name, number in numbers.items():
-        if number < minimum:
-            yield f"{name} is {number}, and must be at least {minimum}"
-
-
-def _check_type(what: str, dtype: str, shape: Iterable[int | str]) -> Problems:
+def _check_dtype(what: str, dtype: str) -> Problems:
     if dtype not in ITEM_BYTES:
         yield f"{what} has the unknown dtype '{dtype}'"
-    for dim in shape:
-        if dim != BATCH and (isinstance(dim, str) or dim < 0):
-            yield f"{what} has the dimension {dim}"
 
 
-def _check_data(plan: Plan, data: Data, which: str) -> Problems:
-    yield from _check_minimum(1, {"batch": data.batch})
-    if not 0 <= data.seed < 2**63:
-        yield f"{which}: the seed {data.seed} is not between 0 and 2**63 - 1"
+def _check_data(plan: Plan, data: RowSource, which: str) -> Problems:
     try:
-        source = Source.parse(data.source)
+        source = data.parsed
         check_split(source, data.split)
     except DataError as error:
         yield f"{which}: {error.message}"
@@ -148,20 +123,16 @@ def _check_data(plan: Plan, data: Data, which: str) -> Problems:
     if data.csv is not None and (problem := csv.check(data.csv)):
         yield f"{which}: {problem[1]}"
     inputs = {column.name for column in plan.columns}
-    for name in data.columns or {}:
-        yield from _check_names(_VALUE, [name], "an input")
     for name, limits in data.ranges.items():
         if name not in inputs:
             yield f"{which}: it has a range for '{name}', which is not an input"
         if limits.low > limits.high:
             yield f"{which}: the range of '{name}' is empty"
-        yield from _check_names(_VALUE, [limits.op, limits.kind], "an op")
 
 
 def _check_parameter(plan: Plan, parameter: Parameter) -> Problems:
     what = f"parameter '{parameter.name}'"
-    yield from _check_names(_VALUE, [parameter.name], "a parameter")
-    yield from _check_type(what, parameter.dtype, parameter.shape)
+    yield from _check_dtype(what, parameter.dtype)
     problem = _check_depth(parameter.init) or initializers.check(parameter.init)
     problem = problem or initializers.check_shape(parameter.init, parameter.shape)
     if problem:
@@ -186,26 +157,20 @@ def _check_node(
     plan: Plan, node: NodePlan, parameters: Mapping[str, Parameter]
 ) -> Problems:
     yield from _check_names(_NODE, [node.name], "a node")
-    for kind in node.devices:
-        if not _is_device(kind):
-            yield f"{kind!r} is not a valid device kind"
-    yield from _check_minimum(1, node.devices)
-    yield from _check_minimum(
-        0,
-        {
-            "table_bytes": node.table_bytes,
-            "activation_bytes": node.activation_bytes,
-            "flops": node.flops,
-            "replicated_flops": node.replicated_flops,
-            "exchange_flops": node.exchange_flops,
-        },
-    )
-    for device, needed in node.device_bytes.items():
-        if not _DEVICE.fullmatch(device):
-            yield f"{device!r} is not a valid name of a device"
-        yield from _check_minimum(0, {f"device_bytes of {device}": needed})
-    for devices in node.computes:
-        yield from _check_devices(node, devices)
+    yield from _check_names(_DEVICE_KIND, node.devices, "a device kind")
+    for kind, count in node.devices.items():
+        if count < 1:
+            yield f"{kind} is {count}, and must be at least 1"
+    yield from _check_names(_DEVICE, node.device_bytes, "a device")
+    for name, devices in node.computes.items():
+        if not _DEVICES.fullmatch(name) or not devices:
+            yield f"{name!r} is not a set of devices"
+        for device in devices:
+            # A node has one CPU where its devices do not mention any.
+            kind, _, number = device.partition(":")
+            count = node.devices.get(kind, 0) or kind == CPU
+            if not _DEVICE.fullmatch(device) or int(number) >= count:
+                yield f"it has no '{device}'"
     for turn in node.turns:
         match = _TURN.fullmatch(turn)
         if not match or int(match[2] or 0) >= plan.microbatches:
@@ -215,12 +180,11 @@ def _check_node(
     inputs = {POSITION, *(column.name for column in plan.columns)}
     for phase in filter(None, (node.step, node.evaluation)):
         for read in phase.reads:
-            yield from _check_names(_VALUE, [read.value], "a value")
             if read.input not in inputs:
                 yield f"it reads '{read.input}', which is not an input"
-            if not all(0 <= part < read.parts for part in read.own):
-                yield f"it reads the parts {list(read.own)} of {read.parts}"
-        yield from _check_names(_VALUE, phase.metrics, "a metric")
+            own, parts = read.shard.part_indices, read.shard.num_parts
+            if max(own, default=0) >= parts:
+                yield f"it reads the parts {list(own)} of {parts}"
     yield from _check_unique("table", (table.name for table in node.tables))
     for table in node.tables:
         for problem in _check_table(node, table, parameters):
@@ -231,7 +195,8 @@ def _check_table(
     node: NodePlan, table: Table, parameters: Mapping[str, Parameter]
 ) -> Problems:
     yield from _check_names(_TABLE, [table.name], "a table")
-    yield from _check_devices(node, table.devices)
+    if table.devices not in (MEMORY, *node.computes):
+        yield f"it has no '{table.devices}'"
     if table.in_place and table.devices != MEMORY:
         yield f"it is on {table.devices}, where no table is updated in place"
     problem = _check_depth(table.learning_rate) or schedules.check(table.learning_rate)
@@ -259,16 +224,13 @@ def _check_table(
         yield f"its blocks have several dtypes: {', '.join(sorted(dtypes))}"
 
 
-def _check_block(block: TableBlock, parameter: Parameter) -> Problems:
-    yield from _check_names(_VALUE, [block.name], "a block")
-    if block.gradient is not None:
-        yield from _check_names(_VALUE, [block.gradient], "a gradient")
-    if not 0 <= block.start <= block.stop <= prod(parameter.shape):
+def _check_block(block: Block, parameter: Parameter) -> Problems:
+    if not block.start <= block.stop <= prod(parameter.shape):
         yield (
             f"block '{block.name}' has the elements {block.start} to {block.stop} of"
             f" {prod(parameter.shape)}"
         )
-    if min(block.shape, default=0) < 0 or prod(block.shape) != block.stop - block.start:
+    if prod(block.shape) != block.numel:
         yield f"block '{block.name}' has a shape of another number of elements"
 
 
@@ -294,8 +256,6 @@ def _check_holders(plan: Plan) -> Problems:
 
 
 def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
-    yield from _check_minimum(1, {"id": edge.id})
-    yield from _check_minimum(0, {"nbytes": edge.nbytes})
     for side in (edge.sources, edge.targets):
         if not side:
             yield "it has no sources or no targets"
@@ -304,40 +264,12 @@ def _check_edge(edge: Edge, nodes: set[str]) -> Problems:
             if node not in nodes:
                 yield f"there is no node '{node}'"
     for value in edge.values:
-        names = (value.operand, value.result, value.whole or value.result)
-        yield from _check_names(_VALUE, names, "a value")
-        yield from _check_type(f"'{value.operand}'", value.dtype, value.shape)
-        if (value.start is None) != (value.stop is None) or not (
-            0 <= (value.start or 0) <= (value.stop or 0)
+        yield from _check_dtype(f"'{value.operand}'", value.dtype)
+        cut = value.start, value.stop
+        if (None in cut and cut != (None, None)) or (value.start or 0) > (
+            value.stop or 0
         ):
             yield f"'{value.operand}' has the range {value.start} to {value.stop}"
-        yield from _check_minimum(0, {"at": value.at, "numel": value.numel})
         end = value.at + prod(d for d in value.shape if isinstance(d, int))
         if value.whole is not None and end > value.numel:
             yield f"'{value.result}' ends after the {value.numel} elements of its whole"
-
-
-def _check_devices(node: NodePlan, text: str) -> Problems:
-    """Check devices of a node, such as `gpu:0-7`."""
-    place = _parse_devices(text)
-    if place is None:
-        yield f"{text!r} is not a set of devices"
-    elif isinstance(place.device_ids, tuple):
-        # A node has one CPU where its devices do not mention any.
-        count = node.devices.get(str(place.device), 0) or (place.device == "cpu")
-        if place.device_ids[-1] >= count:
-            yield f"it has no '{text}'"
-
-
-@cache
-def _parse_devices(text: str) -> Place | None:
-    try:
-        place = Place.parse(f"/{text}")
-    except PlaceError:
-        return None
-    return place if place.node is None and place.device is not None else None
-
-
-def _is_device(kind: str) -> bool:
-    place = _parse_devices(kind)
-    return place is not None and place.device == kind and place.device_ids is None

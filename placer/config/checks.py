@@ -6,10 +6,12 @@ them: `'size' must be at least 1, not 0`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 
 from placer.errors import did_you_mean
+
+Check = Callable[[object], str | None]
 
 
 def check_real(
@@ -46,6 +48,16 @@ def check_whole(value: object, *, minimum: int) -> str | None:
     return f"must be at least {minimum}, not {value}" if value < minimum else None
 
 
+def check_flag(value: object) -> str | None:
+    """Check for a boolean; return what is wrong, or None."""
+    valid = isinstance(value, bool)
+    return None if valid else f"must be true or false, not {describe_value(value)}"
+
+
+def accept(value: object) -> None:
+    """Accept any value: one that the caller checks itself."""
+
+
 def describe_unknown(key: object, valid: Iterable[str], what: str) -> str:
     """Return the message for a key that is not in `valid`, with the nearest valid one.
 
@@ -56,17 +68,26 @@ def describe_unknown(key: object, valid: Iterable[str], what: str) -> str:
     return f"unknown {what} '{key}'" + (f"; {hint}" if hint else "")
 
 
-def check_keys(
-    mapping: Mapping[str, object], required: Iterable[str], optional: Iterable[str]
+def check_mapping(
+    mapping: Mapping[str, object],
+    required: Mapping[str, Check],
+    optional: Mapping[str, Check],
 ) -> str | None:
-    """Check the keys of a mapping; return the first unknown or missing one, or None."""
-    required_keys = tuple(required)
-    valid = {*required_keys, *optional}
+    """Check the keys of a mapping, and their values by the check of each key.
+
+    Returns the first mistake, or None.
+    """
+    checks = {**required, **optional}
     for key in mapping:
-        if key not in valid:
-            return describe_unknown(key, valid, "key")
-    missing = [key for key in required_keys if key not in mapping]
-    return f"'{missing[0]}' is missing" if missing else None
+        if key not in checks:
+            return describe_unknown(key, checks, "key")
+    for key in required:
+        if key not in mapping:
+            return f"'{key}' is missing"
+    for key, check in checks.items():
+        if key in mapping and (problem := check(mapping[key])):
+            return f"'{key}' {problem}"
+    return None
 
 
 def describe_value(value: object) -> str:

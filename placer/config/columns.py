@@ -1,63 +1,86 @@
-"""The columns that an input reads, of sources where it may read several."""
+"""Inputs as columns of a source, and the columns that an input reads of a file."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from math import prod
 
-from placer.config.sources import missing_column_error
+from msgspec import Struct
+
+from placer.config.fields import Size, ValueName
+from placer.config.sources import Source, missing_column_error
 from placer.errors import DataError
 
 
+class Range(Struct, frozen=True, forbid_unknown_fields=True):
+    """The least and greatest valid value of an input, and the op that requires it."""
+
+    low: int
+    high: int
+    op: ValueName
+    kind: ValueName
+
+
+class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An input that a source feeds: its name, its dtype, and the shape of one row.
+
+    `limits` are for a reader. They are not in the plan, where each source has its own.
+    """
+
+    name: ValueName
+    dtype: str
+    shape: tuple[Size, ...]
+    limits: Range | None = None
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(['batch', *map(str, self.shape)])}]"
+
+
 def select_columns(
-    source: str,
-    name: str,
-    declared: str,
-    count: int,
+    source: Source,
+    column: Column,
     wanted: str | Sequence[str],
     names: Sequence[str] | None,
-    *,
-    row_columns: bool,
 ) -> tuple[str, ...]:
     """Return the columns that an input reads.
 
     Args:
-        source: The source, for error messages.
-        name: The name of the input.
-        declared: The type of the input, for error messages.
-        count: The number of values in a row of the input.
+        source: The source. A single column of some kinds may have a whole row of the
+            input, whose shape is not checked.
+        column: The input.
         wanted: A column name or a glob over names, or a list of them. A glob selects
             columns in the order of the file.
         names: The columns of the file, or None if they are not known yet: then globs
             are returned as they are.
-        row_columns: Whether a single column may have a whole row of the input. Its
-            shape is not checked.
 
     Raises:
         DataError: A column is missing, duplicated, or selected twice, or the number of
             columns does not fit.
     """
+    name, count = column.name, prod(column.shape)
     patterns = [wanted] if isinstance(wanted, str) else list(wanted)
     if names is None and any(map(_is_glob, patterns)):
         return tuple(patterns)
     columns = [c for each in patterns for c in _expand(each, names or patterns)]
     in_file, selected = Counter(names), Counter(columns)
-    for column in columns:
-        if names is not None and column not in in_file:
-            raise missing_column_error(source, column, name, tuple(names))
-        if in_file[column] > 1:
-            message = f"{source} has more than one column '{column}'"
+    for each in columns:
+        if names is not None and each not in in_file:
+            raise missing_column_error(source.text, each, name, tuple(names))
+        if in_file[each] > 1:
+            message = f"{source.text} has more than one column '{each}'"
             raise DataError(
                 message, hint="give each column its own name: csv: {header}"
             )
-        if selected[column] > 1:
-            message = f"input '{name}' reads the column '{column}' twice"
+        if selected[each] > 1:
+            message = f"input '{name}' reads the column '{each}' twice"
             raise DataError(message, hint="list each column once")
-    if len(columns) != count and not (row_columns and len(columns) == 1):
+    may_be_one = source.declaration.row_columns
+    if len(columns) != count and not (may_be_one and len(columns) == 1):
         expected = "1 column" if count == 1 else f"{count} columns"
         raise DataError(
-            f"input '{name}' is {declared} and reads {expected} of {source}, not"
+            f"input '{name}' is {column} and reads {expected} of {source.text}, not"
             f" {len(columns)}",
             hint=f"list them, such as columns: {{{name}: [a, b]}}, or write a glob,"
             ' such as "x*"',

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 
+from placer.config.fields import doc
 from placer.errors import DataError, did_you_mean
 
 T = TypeVar("T")
@@ -26,21 +27,17 @@ _WORDS = {
 }
 
 
-def _doc(text: str) -> Meta:
-    return Meta(description=text)
-
-
-class Csv(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Csv(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """Options of a csv: source. Keys may be globs; the first that matches applies."""
 
     header: Annotated[
         list[str] | None,
-        _doc("names of the columns; by default those in the first row"),
+        doc("names of the columns; by default those in the first row"),
     ] = None
-    delimiter: Annotated[str, _doc("the character between cells")] = ","
-    comment: Annotated[str | None, _doc("lines that start with this are skipped")] = (
-        None
-    )
+    delimiter: Annotated[str, doc("the character between cells")] = ","
+    comment: Annotated[str | None, doc("lines that start with this are skipped")] = None
     vocabulary: Annotated[
         dict[str, Any],
         Meta(
@@ -50,10 +47,10 @@ class Csv(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = {}
     unknown: Annotated[
-        dict[str, int], _doc("the number of a word that is not in the vocabulary")
+        dict[str, int], doc("the number of a word that is not in the vocabulary")
     ] = {}
     missing: Annotated[
-        dict[str, float], _doc("the number to use for a missing number")
+        dict[str, float], doc("the number to use for a missing number")
     ] = {}
 
 

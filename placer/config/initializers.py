@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from re import compile as pattern
 from typing import Any
 
 from placer.config.checks import (
-    check_keys,
+    Check,
+    accept,
+    check_mapping,
     check_real,
     describe_unknown,
     describe_value,
@@ -123,18 +126,22 @@ def check_shape(init: Any, shape: tuple[int, ...]) -> str | None:
     return None
 
 
+_positive = partial(check_real, above=0.0)
+
+
 def _check_argument(name: str, argument: Any) -> str | None:
     match name:
         case "uniform":
             return _check_interval(argument)
-        case "normal" | "truncated_normal" if isinstance(argument, Mapping):
-            return _check_normal(name, argument)
-        case "normal" | "truncated_normal":
-            problem = check_real(argument, above=0.0)
         case "variance_scaling":
             return _check_variance_scaling(argument)
         case "file":
             return _check_file(argument)
+        case "normal" | "truncated_normal" if isinstance(argument, Mapping):
+            problem = check_mapping(argument, {"std": _positive}, {"mean": check_real})
+            return f"'{name}': {problem}" if problem else None
+        case "normal" | "truncated_normal":
+            problem = _positive(argument)
         case _:
             problem = check_real(argument)
     return f"'{name}' {problem}" if problem else None
@@ -164,25 +171,18 @@ def _check_interval(argument: Any) -> str | None:
     return None
 
 
-def _check_normal(name: str, argument: Mapping[str, Any]) -> str | None:
-    if problem := check_keys(argument, ("std",), ("mean",)):
-        return f"'{name}': {problem}"
-    if problem := check_real(argument["std"], above=0.0):
-        return f"'{name}': 'std' {problem}"
-    problem = check_real(argument.get("mean", 0.0))
-    return f"'{name}': 'mean' {problem}" if problem else None
-
-
 def _check_variance_scaling(argument: Any) -> str | None:
     name = "variance_scaling"
     if not isinstance(argument, Mapping):
         form = WITH_ARGUMENT[name]
         return f"'{name}' takes a mapping, not {describe_value(argument)}: {form}"
-    if problem := check_keys(argument, (), ("scale", "mode", "distribution")):
-        return f"'{name}': {problem}"
-    if problem := check_real(argument.get("scale", 1.0), above=0.0):
-        return f"'{name}': 'scale' {problem}"
+    keys: dict[str, Check] = {
+        "scale": _positive,
+        "mode": accept,
+        "distribution": accept,
+    }
+    problem = check_mapping(argument, {}, keys)
     for key, choices in (("mode", MODES), ("distribution", DISTRIBUTIONS)):
-        if (choice := argument.get(key, choices[0])) not in choices:
-            return f"'{name}': {describe_unknown(choice, choices, key)}"
-    return None
+        if not problem and (choice := argument.get(key, choices[0])) not in choices:
+            problem = describe_unknown(choice, choices, key)
+    return f"'{name}': {problem}" if problem else None

@@ -11,21 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from placer.config.checks import check_real, describe_unknown, describe_value
+from placer.config.checks import check_flag, check_real, describe_unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameter:
-    """A hyperparameter: its type (float or bool), default and meaning.
+    """A hyperparameter: its default, a float or a bool, and its meaning.
 
-    A number must be in the half-open range [least, below).
+    A number must be in the half-open range [0, below).
     """
 
-    type: type
     default: float
     doc: str
-    least: float = 0.0
     below: float | None = None
+
+    @property
+    def type(self) -> type:
+        """The type of its values: float or bool."""
+        return type(self.default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +56,19 @@ class Rule:
     is_two_phase: bool = False
 
 
-_MOMENTUM = Hyperparameter(float, 0.9, "decay of the trace", below=1.0)
-_B1 = Hyperparameter(float, 0.9, "decay of the first moment", below=1.0)
-_B2 = Hyperparameter(float, 0.999, "decay of the second moment", below=1.0)
+_MOMENTUM = Hyperparameter(0.9, "decay of the trace", below=1.0)
+_B1 = Hyperparameter(0.9, "decay of the first moment", below=1.0)
+_B2 = Hyperparameter(0.999, "decay of the second moment", below=1.0)
 _ADAM = {
     "b1": _B1,
     "b2": _B2,
-    "eps": Hyperparameter(float, 1e-8, "added to the root of the second moment"),
+    "eps": Hyperparameter(1e-8, "added to the root of the second moment"),
 }
 
 
 def _decay(default: float) -> dict[str, Hyperparameter]:
     doc = "share of the value added to the update, for parameters with decay"
-    return {"weight_decay": Hyperparameter(float, default, doc)}
+    return {"weight_decay": Hyperparameter(default, doc)}
 
 
 _RULES = {
@@ -102,9 +105,9 @@ _RULES = {
             ("sum_of_squares",),
             {
                 "initial_accumulator_value": Hyperparameter(
-                    float, 0.1, "initial value of the sum of squares"
+                    0.1, "initial value of the sum of squares"
                 ),
-                "eps": Hyperparameter(float, 1e-7, "added to the sum of squares"),
+                "eps": Hyperparameter(1e-7, "added to the sum of squares"),
             },
             flops=7,
             initial_values={"sum_of_squares": "initial_accumulator_value"},
@@ -115,16 +118,13 @@ _RULES = {
             " its variance if centered (Tieleman and Hinton 2012; Graves 2013)",
             ("nu", "mu", "trace"),
             {
-                "decay": Hyperparameter(
-                    float, 0.9, "decay of the running means", below=1.0
-                ),
-                "eps": Hyperparameter(float, 1e-8, "added to the mean of squares"),
+                "decay": Hyperparameter(0.9, "decay of the running means", below=1.0),
+                "eps": Hyperparameter(1e-8, "added to the mean of squares"),
                 "initial_scale": Hyperparameter(
-                    float, 0.0, "initial value of the mean of squares"
+                    0.0, "initial value of the mean of squares"
                 ),
-                "centered": Hyperparameter(bool, False, "subtract the squared mean"),
+                "centered": Hyperparameter(False, "subtract the squared mean"),
                 "momentum": Hyperparameter(
-                    float,
                     0.0,
                     "decay of a trace of the changes; 0 for no trace",
                     below=1.0,
@@ -140,8 +140,8 @@ _RULES = {
             " by the root of the mean squared gradient (Zeiler 2012)",
             ("e_g", "e_x"),
             {
-                "rho": Hyperparameter(float, 0.9, "decay of both means", below=1.0),
-                "eps": Hyperparameter(float, 1e-6, "added to both means"),
+                "rho": Hyperparameter(0.9, "decay of both means", below=1.0),
+                "eps": Hyperparameter(1e-6, "added to both means"),
             },
             flops=16,
         ),
@@ -167,10 +167,8 @@ _RULES = {
             ("mu", "nu"),
             {
                 "b1": _B1,
-                "b2": Hyperparameter(
-                    float, 0.999, "decay of the largest gradient", below=1.0
-                ),
-                "eps": Hyperparameter(float, 1e-8, "added to the gradient's magnitude"),
+                "b2": Hyperparameter(0.999, "decay of the largest gradient", below=1.0),
+                "eps": Hyperparameter(1e-8, "added to the gradient's magnitude"),
             },
             flops=11,
         ),
@@ -187,10 +185,8 @@ _RULES = {
             " 2023)",
             ("mu",),
             {
-                "b1": Hyperparameter(
-                    float, 0.9, "share of the moment in the mean", below=1.0
-                ),
-                "b2": Hyperparameter(float, 0.99, "decay of the moment", below=1.0),
+                "b1": Hyperparameter(0.9, "share of the moment in the mean", below=1.0),
+                "b2": Hyperparameter(0.99, "decay of the moment", below=1.0),
                 **_decay(1e-3),
             },
             flops=11,
@@ -202,9 +198,7 @@ _RULES = {
             ("mu", "nu"),
             {
                 **_ADAM,
-                "eps": Hyperparameter(
-                    float, 1e-6, "added to the root of the second moment"
-                ),
+                "eps": Hyperparameter(1e-6, "added to the root of the second moment"),
                 **_decay(0.0),
             },
             flops=17,
@@ -217,10 +211,8 @@ _RULES = {
             ("trace",),
             {
                 "momentum": _MOMENTUM,
-                "trust_coefficient": Hyperparameter(
-                    float, 1e-3, "factor of the trust ratio"
-                ),
-                "eps": Hyperparameter(float, 0.0, "added to the gradient's norm"),
+                "trust_coefficient": Hyperparameter(1e-3, "factor of the trust ratio"),
+                "eps": Hyperparameter(0.0, "added to the gradient's norm"),
                 **_decay(0.0),
             },
             flops=7,
@@ -260,10 +252,8 @@ def check(name: object, hyper: Mapping[str, object]) -> str | None:
 
 def _check_value(value: object, declared: Hyperparameter) -> str | None:
     if declared.type is bool:
-        if isinstance(value, bool):
-            return None
-        return f"must be true or false, not {describe_value(value)}"
-    if problem := check_real(value, minimum=declared.least):
+        return check_flag(value)
+    if problem := check_real(value, minimum=0.0):
         return problem
     below = declared.below
     if below is not None and float(value) >= below:  # type: ignore[arg-type]

@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from placer.config.checks import (
-    check_keys,
+    Check,
+    accept,
+    check_flag,
+    check_mapping,
     check_real,
     check_whole,
     describe_unknown,
     describe_value,
 )
-
-Check = Callable[[object], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,9 @@ def check(spec: object) -> str | None:
     form = FORMS[name]
     if not isinstance(body, Mapping):
         return f"'{name}' takes a mapping, not {describe_value(body)}: {form.text}"
-    problem = check_keys(body, form.required, form.optional)
-    for key, check_key in {**form.required, **form.optional}.items():
-        if not problem and key in body and (wrong := check_key(body[key])):
-            problem = f"in 'then': {wrong}" if key == "then" else f"'{key}' {wrong}"
+    problem = check_mapping(body, form.required, form.optional)
+    if not problem and "then" in body and (wrong := check(body["then"])):
+        problem = f"in 'then': {wrong}"
     if not problem and name == "piecewise":
         problem = _check_piecewise(body["boundaries"], body["values"])
     return f"schedule '{name}': {problem}" if problem else None
@@ -67,25 +68,10 @@ def fill_batch(spec: Any, batch: int) -> Any:
     return {name: body}
 
 
-def _rate(value: object) -> str | None:
-    return check_real(value, minimum=0.0)
-
-
-def _positive(value: object) -> str | None:
-    return check_real(value, above=0.0)
-
-
-def _positive_count(value: object) -> str | None:
-    return check_whole(value, minimum=1)
-
-
-def _count(value: object) -> str | None:
-    return check_whole(value, minimum=0)
-
-
-def _flag(value: object) -> str | None:
-    valid = isinstance(value, bool)
-    return None if valid else f"must be true or false, not {describe_value(value)}"
+_rate = partial(check_real, minimum=0.0)
+_positive = partial(check_real, above=0.0)
+_count = partial(check_whole, minimum=0)
+_positive_count = partial(check_whole, minimum=1)
 
 
 def _rates(value: object) -> str | None:
@@ -124,19 +110,19 @@ FORMS: dict[str, Form] = {
         "{exponential: {init, rate, steps, staircase: false}}:"
         " init * rate ** (step / steps)",
         {"init": _rate, "rate": _positive, "steps": _positive_count},
-        {"staircase": _flag},
+        {"staircase": check_flag},
     ),
     "natural_exp": Form(
         "{natural_exp: {init, rate, steps, staircase: false}}:"
         " init * exp(-rate * step / steps)",
         {"init": _rate, "rate": _rate, "steps": _positive_count},
-        {"staircase": _flag},
+        {"staircase": check_flag},
     ),
     "inverse_time": Form(
         "{inverse_time: {init, rate, steps, staircase: false}}:"
         " init / (1 + rate * step / steps)",
         {"init": _rate, "rate": _rate, "steps": _positive_count},
-        {"staircase": _flag},
+        {"staircase": check_flag},
     ),
     "linear": Form(
         "{linear: {init, end, steps}}: a straight line from init to end",
@@ -146,7 +132,7 @@ FORMS: dict[str, Form] = {
         "{polynomial: {init, end, steps, power: 1, cycle: false}}:"
         " end + (init - end) * (1 - step / steps) ** power",
         {"init": _rate, "end": _rate, "steps": _positive_count},
-        {"power": _positive, "cycle": _flag},
+        {"power": _positive, "cycle": check_flag},
     ),
     "cosine": Form(
         "{cosine: {init, steps, alpha: 0}}: half a cosine period from"
@@ -168,7 +154,7 @@ FORMS: dict[str, Form] = {
     "warmup": Form(
         "{warmup: {steps, from: 0.0, then: SCHEDULE}}: a straight line from `from`"
         " to the first rate of `then`, whose steps count from the end of the warm-up",
-        {"steps": _positive_count, "then": check},
+        {"steps": _positive_count, "then": accept},
         {"from": _rate},
     ),
     "linear_scaling": Form(
@@ -176,7 +162,7 @@ FORMS: dict[str, Form] = {
         " batch / base_batch times `then`, after a straight line of `warmup` steps from"
         " the first rate of `then` (Goyal et al. 2017); `batch` defaults to the global"
         " batch",
-        {"then": check},
+        {"then": accept},
         {"batch": _positive_count, "base_batch": _positive_count, "warmup": _count},
     ),
 }

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import ceil, prod
 from typing import Literal
+
+from msgspec import Struct
+
+from placer.config.fields import Size, ValueName
 
 Rounding = Literal["ceil", "floor"]
 MIN_BLOCK = 8192
@@ -53,14 +56,25 @@ def slice_sizes(
     return (size,) * full + ((last,) if last else ())
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The elements [start, stop) of a parameter, flattened in C order."""
+class Block(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The elements [start, stop) of a parameter, flattened in C order.
+
+    Attributes:
+        parameter: the name of the parameter.
+        name: the parameter's name if the block is all of it, else `h1.w.block0`.
+        start, stop: the range of elements.
+        shape: the block's shape in node programs: flat if the parameter is sliced.
+        gradient: the name of the value that updates the block, if any.
+        decays: whether the optimizer's weight decay applies to the block.
+    """
 
     parameter: str
-    name: str
-    start: int
-    stop: int
+    name: ValueName
+    start: Size
+    stop: Size
+    shape: tuple[Size, ...]
+    gradient: ValueName | None = None
+    decays: bool = True
 
     @property
     def numel(self) -> int:
@@ -79,16 +93,20 @@ def slice_parameter(
     Blocks are called `w.block0`, `w.block1` and so on; a single block has the name of
     the parameter.
     """
-    return _make_blocks(parameter, slice_sizes(shape, servers, min_block, rounding))
+    sizes = slice_sizes(shape, servers, min_block, rounding)
+    return _make_blocks(parameter, shape, sizes)
 
 
-def _make_blocks(parameter: str, sizes: Sequence[int]) -> tuple[Block, ...]:
-    blocks, start = [], 0
-    for i, size in enumerate(sizes):
-        name = parameter if len(sizes) == 1 else f"{parameter}.block{i}"
-        blocks.append(Block(parameter, name, start, start + size))
-        start += size
-    return tuple(blocks)
+def _make_blocks(
+    parameter: str, shape: Sequence[int], sizes: Sequence[int]
+) -> tuple[Block, ...]:
+    if len(sizes) == 1:
+        return (Block(parameter, parameter, 0, sizes[0], tuple(shape)),)
+    edges = pairwise(accumulate(sizes, initial=0))
+    return tuple(
+        Block(parameter, f"{parameter}.block{i}", start, stop, (stop - start,))
+        for i, (start, stop) in enumerate(edges)
+    )
 
 
 Dispatch = Callable[[Sequence[Block], int], tuple[int, ...]]
@@ -129,23 +147,24 @@ DISPATCH: dict[str, Dispatch] = {"round_robin": round_robin, "hash": by_hash}
 
 
 def slice_merged(
-    parameters: Sequence[tuple[str, int]], servers: int
+    parameters: Sequence[tuple[str, Sequence[int]]], servers: int
 ) -> tuple[tuple[Block, int], ...]:
     """Slice all parameters as one: `total // servers + 1` elements for each server.
 
-    The last server has the rest. `parameters` are (name, number of elements). Returns
-    each block with its server. Source: PaddlePaddle's merged dense table.
+    The last server has the rest. `parameters` are (name, shape). Returns each block
+    with its server. Source: PaddlePaddle's merged dense table.
     """
-    share = sum(numel for _, numel in parameters) // servers + 1
+    share = sum(prod(shape) for _, shape in parameters) // servers + 1
     blocks: list[tuple[Block, int]] = []
     position = 0
-    for name, numel in parameters:
+    for name, shape in parameters:
+        numel = prod(shape)
         cuts = [c for c in range(share, position + numel, share) if position < c]
         edges = [position, *cuts, position + numel]
         sizes = [b - a for a, b in pairwise(edges)]
         blocks += [
             (block, min((position + block.start) // share, servers - 1))
-            for block in _make_blocks(name, sizes)
+            for block in _make_blocks(name, shape, sizes)
         ]
         position += numel
     return tuple(blocks)

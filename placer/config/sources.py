@@ -155,6 +155,14 @@ def check_split(source: Source, split: str | None) -> None:
         raise DataError(f"unknown split '{split}'", hint=did_you_mean(split, SPLITS))
 
 
+class InputColumnError(DataError):
+    """The column of one input is wrong; `input` is its name."""
+
+    def __init__(self, input: str, message: str, hint: str | None) -> None:
+        super().__init__(message, hint=hint)
+        self.input = input
+
+
 def assign_columns(
     source: Source,
     inputs: Mapping[str, str],
@@ -179,19 +187,21 @@ def assign_columns(
     mapping = mapping or {}
     for name in mapping:
         if name not in inputs:
-            raise DataError(
+            raise InputColumnError(
+                name,
                 f"'columns' names '{name}', which is not an input",
-                hint=did_you_mean(name, inputs),
+                did_you_mean(name, inputs),
             )
     if source.declaration.column_lists:
         return {name: mapping.get(name, name) for name in inputs}
     named: dict[str, str] = {}
     for name, column in mapping.items():
         if not isinstance(column, str):
-            raise DataError(
+            raise InputColumnError(
+                name,
                 f"a list of columns is for {WITH_COLUMN_LISTS} sources, not for"
                 f" {source.text}",
-                hint="name one column, whose rows have the input's shape",
+                "name one column, whose rows have the input's shape",
             )
         named[name] = column
     if source.kind != "sklearn":
@@ -200,13 +210,11 @@ def assign_columns(
     for name, column in named.items():
         if column not in columns:
             raise missing_column_error(source.text, column, name, columns)
-    remaining = [name for name in inputs if name not in named]
-    by_name = {name: name for name in remaining if name in columns}
-    remaining = [name for name in remaining if name not in by_name]
-    floats = [name for name in remaining if inputs[name] in FLOATS]
-    others = [name for name in remaining if inputs[name] not in FLOATS]
-    chosen = named | by_name
-    for names, column, kind in ((floats, "data", "float"), (others, "target", "other")):
+    chosen = {name: name for name in inputs if name in columns} | named
+    remaining = [name for name in inputs if name not in chosen]
+    for column, kind in (("data", "float"), ("target", "other")):
+        is_float = kind == "float"
+        names = [n for n in remaining if (inputs[n] in FLOATS) == is_float]
         if len(names) > 1 or (names and column in chosen.values()):
             free = [c for c in columns if c not in chosen.values()] or list(columns)
             pairs = ", ".join(
@@ -227,10 +235,11 @@ def assign_columns(
 
 def missing_column_error(
     source: str, column: str, name: str, columns: tuple[str, ...]
-) -> DataError:
+) -> InputColumnError:
     """Return the error for an input whose column the source does not have."""
     hint = did_you_mean(column, columns)
     if column == name:
         listed = ", ".join(columns)
         hint = f"its columns are {listed}; write columns: {{{name}: COLUMN}}"
-    return DataError(f"{source} has no column '{column}' for input '{name}'", hint=hint)
+    message = f"{source} has no column '{column}' for input '{name}'"
+    return InputColumnError(name, message, hint)

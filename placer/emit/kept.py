@@ -34,8 +34,8 @@ def keep_variables(tasks: Sequence[Sequence[Call]], about: About) -> list[list[C
         statements = [*task]
         if saved:
             values = [Expression(v, v).after(f"{v}=") for v in saved]
-            statements.append(Call("node.keep", values, about=about))
-        for verb, names in (("taken", taken), ("kept", kept)):
+            statements.append(Call("node.keep_values", values, about=about))
+        for verb, names in (("pop_values", taken), ("load_values", kept)):
             if names:
                 arguments = [*map(literal, names)]
                 get = Call(f"node.{verb}", arguments, names, is_tuple=True, about=about)

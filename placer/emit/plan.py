@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 import placer
 from placer.analysis.costs import step_costs
 from placer.analysis.input_ranges import index_ranges
 from placer.analysis.memory import MemoryEstimate
 from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
-from placer.build import plan
 from placer.build.plan import (
     MEMORY,
     VERSION,
-    Column,
-    Data,
     Edge,
     EdgeValue,
     Metric,
+    NodePhase,
     NodePlan,
     Parameter,
     Plan,
     Read,
     Table,
 )
+from placer.config.columns import Column
 from placer.emit.choices import explain_choices
 from placer.graph.graph import Graph
-from placer.graph.model import Model, Source
+from placer.graph.model import Model
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard
+from placer.place import Place
 from placer.types import TensorType
 
 
@@ -57,29 +59,29 @@ def make_plan(
     costs = step_costs(step, edges, node_classes)
     memory = MemoryEstimate(graphs[0], schedule)
     step_nodes, *evaluation_nodes = map(_node_phases, graphs)
-    computes: dict[tuple[str, ...], tuple[str, ...]] = {}
+    computes: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+    nodes = []
     for node in step.cluster.all_nodes():
         if (key := _class_of(graphs, node)) not in computes:
             computes[key] = _computing_devices(graphs, node, tables[node])
-    nodes = tuple(
-        NodePlan(
+        cost = costs[node_classes.representative(node)]
+        planned = NodePlan(
             name=node,
             program=programs[node],
             devices=dict(step.cluster.kind(node.split(":")[0]).devices),
             turns=schedule.task_names(node),
-            computes=computes[_class_of(graphs, node)],
+            computes=computes[key],
             step=step_nodes[node],
             evaluation=evaluation_nodes[0][node] if evaluation_nodes else None,
             tables=tables[node],
             table_bytes=memory.table_bytes(tables[node]),
             activation_bytes=memory.activation_bytes(node),
             device_bytes=memory.device_bytes(node, tables[node]),
-            flops=costs[node_classes.representative(node)].model,
-            replicated_flops=costs[node_classes.representative(node)].replicated,
-            exchange_flops=costs[node_classes.representative(node)].exchange,
+            flops=cost.model,
+            replicated_flops=cost.replicated,
+            exchange_flops=cost.exchange,
         )
-        for node in step.cluster.all_nodes()
-    )
+        nodes.append(planned)
     return Plan(
         version=VERSION,
         placer=placer.__version__,
@@ -94,11 +96,10 @@ def make_plan(
         nan=model.nan,
         metrics=model.metrics,
         columns=_columns(model, step),
-        train=_data(model.train, model.graph, evaluating=False),
-        evaluation=_data(model.eval, model.graph, evaluating=True)
-        if model.eval
-        else None,
-        nodes=nodes,
+        train=replace(model.train, ranges=index_ranges(model.graph, evaluating=False)),
+        evaluation=model.eval
+        and replace(model.eval, ranges=index_ranges(model.graph, evaluating=True)),
+        nodes=tuple(nodes),
         step_edges=edges,
         evaluation_edges=_edges(graphs[1]) if graphs[1:] else (),
         parameters=_parameters(model, nodes),
@@ -140,18 +141,26 @@ def _class_of(graphs: Sequence[LoweredGraph], node: str) -> tuple[str, ...]:
 
 def _computing_devices(
     graphs: Iterable[LoweredGraph], node: str, tables: Sequence[Table]
-) -> tuple[str, ...]:
-    """The devices on which a node computes ops or updates tables."""
-    devices: dict[str, None] = {}  # an ordered set
-    for lowered in graphs:
-        for op in lowered.graph.ops_on(node):
-            if op.is_computed:
-                devices.setdefault(lowered.graph.devices(op))
-    devices.update((table.devices, None) for table in tables if table.devices != MEMORY)
-    return tuple(devices)
+) -> dict[str, tuple[str, ...]]:
+    """Return the sets of devices on which a node computes ops or updates tables."""
+    sets = [
+        lowered.graph.devices(op)
+        for lowered in graphs
+        for op in lowered.graph.ops_on(node)
+        if op.is_computed
+    ]
+    sets += [table.devices for table in tables if table.devices != MEMORY]
+    return {name: _list_devices(name) for name in dict.fromkeys(sets)}
 
 
-def _node_phases(lowered: LoweredGraph) -> dict[str, plan.NodePhase]:
+def _list_devices(name: str) -> tuple[str, ...]:
+    """Return the devices of a set such as `gpu:0-1`: `gpu:0` and `gpu:1`."""
+    place = Place.parse(f"/{name}")
+    assert isinstance(place.device_ids, tuple), name
+    return tuple(f"{place.device}:{number}" for number in place.device_ids)
+
+
+def _node_phases(lowered: LoweredGraph) -> dict[str, NodePhase]:
     """What each node reads and records in the graph."""
     graph, workers = lowered.graph, lowered.graph.cluster.workers
     reads: dict[str, list[Read]] = {}
@@ -161,24 +170,15 @@ def _node_phases(lowered: LoweredGraph) -> dict[str, plan.NodePhase]:
         for i, node in enumerate(nodes):
             split = op.result.layout == "S"
             share = row_shard(nodes, i, workers) if split else RowShard((0,), 1)
-            read = Read(
-                value=op.name,
-                input=op.attrs["input"],
-                own=share.part_indices,
-                parts=share.num_parts,
-            )
+            read = Read(op.name, op.attrs["input"], share)
             reads.setdefault(node, []).append(read)
     for op in graph.of_kind("record"):
-        metric = Metric(
-            layout=graph.values[op.operands[0]].layout or "R",
-            final=op.attrs.get("final", "value"),
-        )
+        layout = graph.values[op.operands[0]].layout or "R"
+        metric = Metric(layout, op.attrs.get("final", "value"))
         for node in graph.nodes(op):
             metrics.setdefault(node, {})[op.attrs["metric"]] = metric
     return {
-        node: plan.NodePhase(
-            reads=tuple(reads.get(node, ())), metrics=metrics.get(node, {})
-        )
+        node: NodePhase(tuple(reads.get(node, ())), metrics.get(node, {}))
         for node in graph.cluster.all_nodes()
     }
 
@@ -251,7 +251,7 @@ def _value_bytes(
     """The bytes of one value that cross between nodes, in one of `times` messages of a
     step with a full batch. All targets of a class receive the same number."""
     batch, workers = lowered.graph.batch // times, lowered.graph.cluster.workers
-    kind = TensorType(value.dtype, value.shape)  # type: ignore[arg-type]
+    kind = TensorType(value.dtype, value.shape)
     row = kind.nbytes(batch) // batch if kind.has_rows else kind.nbytes(batch)
     conversion = Conversion(value.layouts, sources, targets, batch, workers)
     classes = lowered.node_classes.classes
@@ -271,18 +271,4 @@ def _columns(model: Model, graph: Graph) -> tuple[Column, ...]:
         Column(name=name, dtype=kind.dtype, shape=kind.sizes(1)[1:])
         for name, kind in model.inputs.items()
         if name in used
-    )
-
-
-def _data(source: Source, graph: Graph, *, evaluating: bool) -> Data:
-    return Data(
-        source=source.source,
-        batch=source.batch,
-        split=source.split,
-        columns=dict(source.columns) if source.columns else None,
-        shuffle=source.shuffle,
-        seed=source.seed,
-        remainder=source.remainder,
-        csv=source.csv,
-        ranges=index_ranges(graph, evaluating=evaluating),
     )

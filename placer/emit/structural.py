@@ -61,7 +61,7 @@ def _assemble(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
     shape = f"shape={literal(hook.graph.tensor_type(op.name).shape)}"
     blocks = [hook.scope[name] for name in op.operands]
-    return [Call("node.assemble", [*blocks, shape], hook.targets([op.name]))]
+    return [Call("node.assemble_parameter", [*blocks, shape], hook.targets([op.name]))]
 
 
 def _cut(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -72,7 +72,7 @@ def _cut(hook: Hook, ops: Sequence[Op]) -> list[Call]:
         return []
     limits = [literal(op.attrs["start"]), literal(op.attrs["stop"])]
     whole = hook.scope[op.operands[0]]
-    return [Call("node.cut", [whole, *limits], hook.targets([op.name]))]
+    return [Call("node.slice_gradient", [whole, *limits], hook.targets([op.name]))]
 
 
 def _copy(hook: Hook, ops: Sequence[Op]) -> list[Call]:
@@ -192,13 +192,12 @@ def _record(hook: Hook, ops: Sequence[Op]) -> list[Call]:
 
 def _reduce(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     """Return what adds values of a microbatch to those of the whole step."""
-    verb = ops[0].kind.removesuffix("_microbatches").removesuffix("_microbatch")
     values = [op.operands[0] for op in ops]
     arguments = [
         expression.after(f"{_total_name(expression)}=")
         for expression, _ in hook.scope.grouped(values)
     ]
-    return [Call(f"node.{verb}", arguments)]
+    return [Call(f"node.{ops[0].kind}", arguments)]
 
 
 def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
@@ -215,7 +214,7 @@ def emit_totals(hook: Hook, totals: Sequence[Op]) -> list[Call]:
             targets.append(variable)
         else:
             targets += hook.targets(total_of[value] for value in values)
-    return [Call("node.totals", names, targets, is_tuple=True)]
+    return [Call("node.microbatch_totals", names, targets, is_tuple=True)]
 
 
 def _total_name(expression: Expression) -> str:
@@ -225,9 +224,8 @@ def _total_name(expression: Expression) -> str:
 
 def _scatter(hook: Hook, ops: Sequence[Op]) -> list[Call]:
     (op,) = ops
-    verb = "split" if op.kind == "split_microbatches" else "first"
     arguments = [hook.scope[op.operands[0]]]
-    return [Call(f"node.{verb}", arguments, hook.targets([op.name]))]
+    return [Call(f"node.{op.kind}", arguments, hook.targets([op.name]))]
 
 
 _EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {

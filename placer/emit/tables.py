@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from placer.analysis.in_place import InPlaceAnalysis
 from placer.analysis.node_classes import NodeClasses
-from placer.build.plan import MEMORY, Table, TableBlock
+from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
+from placer.config.slicing import Block
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_update, is_update_direction
 from placer.graph.model import Model
@@ -85,13 +86,11 @@ class _TableKey(NamedTuple):
 
 
 def _make_table(
-    key: _TableKey, step: Graph, blocks: tuple[TableBlock, ...], in_place: bool
+    key: _TableKey, step: Graph, blocks: tuple[Block, ...], in_place: bool
 ) -> Table:
     if key.group is None:
         return Table(
             name=key.name,
-            rule=None,
-            hyper={},
             learning_rate=0.0,
             blocks=blocks,
             in_place=in_place,
@@ -114,10 +113,10 @@ def _make_table(
     )
 
 
-def _make_block(op: Op, gradient: str | None) -> TableBlock:
+def _make_block(op: Op, gradient: str | None) -> Block:
     kind = op.result.type
     assert isinstance(kind, TensorType)
-    return TableBlock(
+    return Block(
         parameter=op.attrs.get("whole", op.name),
         name=op.name,
         start=op.attrs.get("start", 0),

@@ -30,7 +30,9 @@ def emit_update(hook: Hook, op: Op) -> list[Call]:
     if table.name in hook.streamed:
         return [_streamed(hook, table, note)]
     if optimizers.find(op.kind).is_two_phase:
-        return _call(hook, table, ops, "update_by", "ratios", operand=2, note=note)
+        return _call(
+            hook, table, ops, "apply_directions", "ratios", operand=2, note=note
+        )
     return _call(hook, table, ops, "update", "g", note=note)
 
 
@@ -61,7 +63,7 @@ def _call(
 def _direction(hook: Hook, table: Table, ops: Sequence[Op]) -> list[Call]:
     """Return the first phase of a two-phase rule, which returns a bundle."""
     note = f"{table.rule}: the update direction"
-    *made, call = _call(hook, table, ops, "direct", "g", note=note)
+    *made, call = _call(hook, table, ops, "compute_directions", "g", note=note)
     bundle = hook.bundles.of_table[table.name]
     variable = hook.scope.new_variable("direction")
     directions = [op.name for op in ops]
@@ -76,4 +78,4 @@ def _streamed(hook: Hook, table: Table, note: str) -> Call:
     edges = [str(listen.attrs["edge"]) for listen in listens]
     places = dict.fromkeys(notes.short_place(each.attrs["from"]) for each in listens)
     note += f": gradients from {', '.join(places)}, as they arrive"
-    return Call("node.apply", [literal(table.name), *edges], note=note)
+    return Call("node.update_from_edges", [literal(table.name), *edges], note=note)

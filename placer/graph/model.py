@@ -7,24 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from placer.config.csv import Csv
+from placer.config.data import RowSource
 from placer.errors import Span
 from placer.graph.graph import Graph
 from placer.types import TensorType
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where rows come from, in which order, and how many rows are a global batch."""
-
-    source: str
-    batch: int
-    split: str | None = None
-    columns: Mapping[str, str | list[str]] | None = None
-    shuffle: bool = False
-    seed: int = 0
-    remainder: Literal["drop", "keep"] = "drop"
-    csv: Csv | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +32,8 @@ class Model:
 
     graph: Graph
     inputs: Mapping[str, TensorType]
-    train: Source
-    eval: Source | None
+    train: RowSource
+    eval: RowSource | None
     epochs: int
     seed: int
     precision: Literal["float32", "float64"]
@@ -55,7 +41,7 @@ class Model:
     folder: Path
     file: str
     """The name of the spec or of the Python file, as in the positions of ops."""
-    schedule: str = "1f1b"
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
     """The order in which tasks run for the microbatches of a step: 1f1b or gpipe."""
     nan: Literal["stop", "warn"] = "stop"
     """Whether the run stops or warns when the minimized loss is not finite."""

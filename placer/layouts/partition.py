@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
+from typing import Annotated
 
-from placer.place import HETER, NodeId
+from msgspec import Meta, Struct
+
+from placer.node_kinds import HETER, NodeId
 
 RowRange = tuple[int, int]
 """The rows [low, high)."""
@@ -38,15 +40,14 @@ def _part_index(row: int, count: int, parts: int) -> int:
     return longer + (row - rows_of_longer) // size
 
 
-@dataclass(frozen=True, slots=True)
-class RowShard:
+class RowShard(Struct, frozen=True, forbid_unknown_fields=True):
     """The rows of a batch that one node has.
 
     The batch is divided into `num_parts` parts (see `part_range`); the node has those
     of `part_indices`, concatenated in this order.
     """
 
-    part_indices: tuple[int, ...]
+    part_indices: tuple[Annotated[int, Meta(ge=0)], ...]
     num_parts: int
 
     def ranges(self, count: int) -> tuple[RowRange, ...]:

@@ -133,8 +133,8 @@ def _dispatch(
     }
     dispatch = str(settings.get("dispatch", "balanced"))
     if dispatch == "merged":
-        sizes = [(name, tensor.numel()) for name, tensor in types.items()]
-        dispatched = list(slicing.slice_merged(sizes, len(servers)))
+        shapes = [(name, tensor.sizes(1)) for name, tensor in types.items()]
+        dispatched = list(slicing.slice_merged(shapes, len(servers)))
     else:
         blocks = [
             block

@@ -1,7 +1,8 @@
 """The place language: which nodes and devices an op runs on."""
 
+from placer.node_kinds import CPU, HETER, SERVER, WORKER, NodeId
 from placer.place.cluster import Cluster
-from placer.place.nodes import CPU, HETER, SERVER, WORKER, Location, NodeId, NodeKind
+from placer.place.nodes import Location, NodeKind
 from placer.place.place import Place
 
 __all__ = [

@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import ParamSpec, TypeVar, cast
 
 from placer.errors import PlaceError, Span
+from placer.node_kinds import CPU, SERVER, WORKER, NodeId
 from placer.place.check import check_place, find_kind
 from placer.place.ids import Ids, ids_suffix
-from placer.place.nodes import CPU, ONE_CPU, SERVER, WORKER, Location, NodeId, NodeKind
+from placer.place.nodes import ONE_CPU, Location, NodeKind
 from placer.place.place import Place
 
 P = ParamSpec("P")

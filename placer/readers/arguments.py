@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from placer.config.csv import Csv
+from placer.config.columns import Column
+from placer.config.data import Data
 from placer.config.sources import ColumnMap, Source
-from placer.readers.column import Column
 
 
 def ignore_progress(rows: int) -> None:
@@ -42,22 +42,20 @@ class ReadRequest:
     """What a reader is asked to read.
 
     Attributes:
-        source: the source.
+        data: the settings of the source.
+        source: its kind and its path.
         columns: the inputs to read.
         feeds: the column or columns that feed each input, `options.other_columns` too,
             by the input's name.
         folder: the folder that the path of a file or a module is relative to.
-        split: `train`, `test` or None.
-        csv: how the text of a `csv:` file is read.
         options: digests, progress reports and limits.
     """
 
+    data: Data
     source: Source
     columns: Sequence[Column]
     feeds: ColumnMap
     folder: Path
-    split: str | None
-    csv: Csv
     options: ReadOptions
 
     @cached_property

@@ -53,7 +53,7 @@ def make_rows(
             hint="row i of every column belongs to the same example",
         )
     count = next(iter(counts.values()), 0)
-    of = f" of split '{request.split}'" if request.split is not None else ""
+    of = f" of split '{request.data.split}'" if request.data.split is not None else ""
     for column in request.columns:
         where = row_positions(source, names[column.name], range(count), of)
         check_limits(typed[column.name], column, where)

@@ -8,10 +8,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from placer.config.columns import select_columns
+from placer.config.columns import Column, select_columns
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
-from placer.readers.column import Column
 from placer.readers.digests import join_digests
 from placer.readers.rows import LoadedRows, make_loaded_rows
 from placer.readers.split import split_rows
@@ -25,15 +24,7 @@ def columns_of(
 ) -> tuple[str, ...]:
     """Return the columns that feed an input, of those of the file; DataError if they
     do not fit it."""
-    return select_columns(
-        request.source.text,
-        column.name,
-        str(column),
-        prod(column.shape),
-        request.feeds[column.name],
-        names,
-        row_columns=request.source.declaration.row_columns,
-    )
+    return select_columns(request.source, column, request.feeds[column.name], names)
 
 
 def collect_batches(
@@ -100,5 +91,5 @@ def join_chunks(
             hint = "a source needs at least one row"
             raise DataError(f"{request.source.text} has no rows", hint=hint)
         whole = np.concatenate(rows).reshape(count, *column.shape)
-        arrays[column.name] = whole[split_rows(count, request.split)]
+        arrays[column.name] = whole[split_rows(count, request.data.split)]
     return arrays

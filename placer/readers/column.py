@@ -1,42 +1,15 @@
-"""Columns as inputs declare them, and the conversion of a source's arrays to them."""
+"""The conversion of the arrays of a source to the columns that inputs declare."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import ml_dtypes  # registers bfloat16 with numpy
 import numpy as np
 
+from placer.config.columns import Column
 from placer.errors import DataError
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The least and the greatest value that an input may have.
-
-    `source` names the op that requires them, such as `op 'loss'
-    (softmax_cross_entropy)`.
-    """
-
-    low: int
-    high: int
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """An input that a source feeds: its name, its dtype, the shape of one row, and the
-    limits of its values."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    limits: Limits | None = None
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{', '.join(['batch', *map(str, self.shape)])}]"
 
 
 def check_shape(
@@ -134,8 +107,8 @@ def check_limits(
     index = np.unravel_index(int(np.argmax(is_outside)), is_outside.shape)
     raise DataError(
         f"{where(int(index[0]))}: {array[index]} is outside {limits.low}-{limits.high}",
-        hint=f"input '{column.name}' goes to {limits.source}, which takes"
-        f" {limits.low} to {limits.high}",
+        hint=f"input '{column.name}' goes to op '{limits.op}' ({limits.kind}), which"
+        f" takes {limits.low} to {limits.high}",
     )
 
 

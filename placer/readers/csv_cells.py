@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from placer.config.columns import Column
 from placer.config.csv import MISSING
 from placer.errors import DataError, nearest
-from placer.readers.column import Column, check_limits, dtype_kind
+from placer.readers.column import check_limits, dtype_kind
 
 _BOOLS = {"0": 0, "1": 1} | {
     word: int(word[0] in "tT")

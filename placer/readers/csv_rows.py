@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from placer.config.csv import check, check_pattern, first_match
+from placer.config.columns import Column
+from placer.config.csv import Csv, check, check_pattern, first_match
 from placer.errors import DataError
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import collect_batches, columns_of
-from placer.readers.column import Column, dtype_of
+from placer.readers.column import dtype_of
 from placer.readers.csv_batches import read_batches
 from placer.readers.csv_cells import CellParser
 from placer.readers.csv_text import find_line, open_table
@@ -29,7 +30,7 @@ def read(request: ReadRequest) -> LoadedRows:
     Raises:
         DataError: with the file and, if known, the line, the column and the text.
     """
-    source, form = request.source.text, request.csv
+    source, form = request.source.text, request.data.csv or Csv()
     if problem := check(form):
         _, message, hint = problem
         raise DataError(f"{source}: {message}", hint=hint)

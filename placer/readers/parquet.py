@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
+from placer.config.columns import Column
 from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import collect_batches, columns_of
 from placer.readers.column import (
-    Column,
     check_limits,
     check_shape,
     convert,

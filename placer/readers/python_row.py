@@ -10,11 +10,11 @@ from typing import Any, Never
 
 import numpy as np
 
+from placer.config.columns import Column
 from placer.config.sources import missing_column_error
 from placer.errors import DataError, PlacerError, RunError, missing_package_hint
 from placer.readers.arguments import ReadRequest
 from placer.readers.column import (
-    Column,
     check_limits,
     check_shape,
     convert,

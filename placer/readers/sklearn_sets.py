@@ -21,7 +21,7 @@ def read(request: ReadRequest) -> LoadedRows:
 
     bunch = getattr(sklearn.datasets, f"load_{request.source.path}")()
     columns = {name: np.asarray(bunch[name]) for name in SKLEARN[request.source.path]}
-    part = split_rows(len(columns["data"]), request.split)
+    part = split_rows(len(columns["data"]), request.data.split)
     arrays = {name: column[part] for name, column in columns.items()}
     digests = {name: digest(array) for name, array in arrays.items()}
     return make_rows(request, arrays, digests)

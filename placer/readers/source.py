@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from placer.config.csv import Csv
-from placer.config.sources import Source, assign_columns, check_split
+from placer.config.columns import Column
+from placer.config.data import Data
+from placer.config.sources import assign_columns, check_split
 from placer.readers.arguments import ReadOptions, ReadRequest
-from placer.readers.column import Column
 from placer.readers.rows import Rows
 
 _DEFAULT_OPTIONS = ReadOptions()
 
 
 def open_source(
-    source: str,
+    data: Data,
     columns: Sequence[Column],
-    *,
-    mapping: Mapping[str, str | list[str]] | None,
-    split: str | None,
     folder: Path,
-    csv: Csv | None = None,
     options: ReadOptions = _DEFAULT_OPTIONS,
 ) -> Rows:
     """Open a source of any kind in `placer.config.sources.KINDS`.
@@ -30,25 +26,20 @@ def open_source(
     All its rows are read, unless they are a sequence of a `python:` source.
 
     Args:
-        source: the text of the source.
+        data: the settings of the source. Inputs that `data.columns` leaves out have a
+            column of their name or type; it may have `options.other_columns` too.
         columns: the inputs to read.
-        mapping: the column or columns that feed an input; inputs that are left out
-            have a column of their name or type. It may have entries for
-            `options.other_columns` too.
-        split: `train` or `test` of a kind with splits; None for all rows.
         folder: the folder that paths are relative to.
-        csv: how the text of a `csv:` file is read.
         options: digests, progress reports and limits.
 
     Raises:
         DataError: if the source cannot be read or does not fit the inputs.
         RunError: if the code of a `python:` source raises.
     """
-    parsed = Source.parse(source)
-    check_split(parsed, split)
+    source = data.parsed
+    check_split(source, data.split)
     used = (*columns, *options.other_columns)
-    feeds = assign_columns(parsed, {c.name: c.dtype for c in used}, mapping)
-    reader = import_module(f"placer.readers.{parsed.declaration.reader}")
-    request = ReadRequest(parsed, columns, feeds, folder, split, csv or Csv(), options)
-    rows: Rows = reader.read(request)
+    feeds = assign_columns(source, {c.name: c.dtype for c in used}, data.columns)
+    reader = import_module(f"placer.readers.{source.declaration.reader}")
+    rows: Rows = reader.read(ReadRequest(data, source, columns, feeds, folder, options))
     return rows

@@ -13,8 +13,8 @@ from placer.build.plan import (
     Parameter,
     Plan,
     Table,
-    TableBlock,
 )
+from placer.config.slicing import Block
 from placer.errors import PlacerError, nearest
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.text import print_op
@@ -140,7 +140,7 @@ def _init(init: Any) -> str:
 
 def _blocks(
     build: BuildInfo, parameter: Parameter
-) -> Iterator[tuple[str, Table, TableBlock]]:
+) -> Iterator[tuple[str, Table, Block]]:
     for holder, name, index in parameter.holders:
         tables = build.plan.node(holder).tables
         table = next(table for table in tables if table.name == name)

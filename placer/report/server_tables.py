@@ -10,8 +10,9 @@ from rich.table import Column
 from rich.table import Table as Grid
 from rich.text import Text
 
-from placer.build.plan import NodePlan, Plan, Table, TableBlock
+from placer.build.plan import NodePlan, Plan, Table
 from placer.config import optimizers
+from placer.config.slicing import Block
 from placer.report.numbers import format_count, format_size, plural
 from placer.types import ITEM_BYTES
 
@@ -21,7 +22,7 @@ def item_bytes(plan: Plan) -> dict[str, int]:
     return {p.name: ITEM_BYTES[p.dtype] for p in plan.parameters}
 
 
-def block_bytes(block: TableBlock, items: Mapping[str, int]) -> int:
+def block_bytes(block: Block, items: Mapping[str, int]) -> int:
     return (block.stop - block.start) * items[block.parameter]
 
 

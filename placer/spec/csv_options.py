@@ -3,11 +3,10 @@ where they may read several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import prod
+from collections.abc import Iterable, Mapping
 
 from placer.config.checks import describe_value
-from placer.config.columns import select_columns
+from placer.config.columns import Column, select_columns
 from placer.config.csv import Csv, check, check_pattern
 from placer.config.sources import Source
 from placer.errors import DataError, Span
@@ -15,7 +14,6 @@ from placer.spec.decode import decode
 from placer.spec.names import quote
 from placer.spec.problems import Problems
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
-from placer.types import TensorType
 
 Vocabulary = dict[str, list[str] | dict[str, int]]
 
@@ -50,33 +48,23 @@ def read_csv(
 def check_columns(
     source: Source,
     columns: Mapping[str, str | list[str]],
-    types: Mapping[str, TensorType],
+    inputs: Iterable[Column],
     header: list[str] | None,
     spans: Mapping[str, Span],
     problems: Problems,
 ) -> bool:
     """Check the columns of all inputs without reading the file; report errors.
 
-    `types` are the types of the inputs, `header` the columns of the file if the spec
-    has them, and `spans` the positions of `columns` in the spec, by input. Returns
-    whether there are no errors.
+    `inputs` are the inputs, `header` the columns of the file if the spec has them, and
+    `spans` the positions of `columns` in the spec, by input. Returns whether there are
+    no errors.
     """
     valid = True
-    for name, wanted in columns.items():
-        count = prod(types[name].sizes(1))
-        declared = str(types[name])
+    for column in inputs:
         try:
-            select_columns(
-                source.text,
-                name,
-                declared,
-                count,
-                wanted,
-                header,
-                row_columns=source.declaration.row_columns,
-            )
+            select_columns(source, column, columns[column.name], header)
         except DataError as error:
-            problems.add_error(error, span=spans[name])
+            problems.add_error(error, span=spans[column.name])
             valid = False
     return valid
 

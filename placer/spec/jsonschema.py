@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from placer.config.fields import NAME_PATTERN
 from placer.ops.declaration import Attr
 from placer.spec.op_kinds import OpKind, op_kinds
-from placer.spec.schema import NAME_PATTERN, CallOp, ParameterOp, Scope, Spec, TraceOp
+from placer.spec.schema import CallOp, ParameterOp, Scope, Spec, TraceOp
 
 _REF = "#/$defs/{name}"
 

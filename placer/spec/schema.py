@@ -11,82 +11,42 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from placer.config.csv import Csv
-from placer.config.sources import KINDS, WITH_COLUMN_LISTS, WITH_SPLITS
+from placer.config.data import Data
+from placer.config.fields import Count, Name, Seed, doc
 from placer.types import MAX_DIM
 
-NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 KIND_PATTERN = r"^[a-z][a-z0-9_]*$"
 
-Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
-Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
 NodeCount = Annotated[
     int, Meta(ge=1, le=100_000)
 ]  # the most that a place string can name
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 # Its own reader checks it, so it is not checked here.
 TypeText = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 Positive = Annotated[float, Meta(gt=0)]
 
 
-def _doc(text: str) -> Meta:
-    return Meta(description=text)
-
-
-PlaceText = Annotated[str | None, _doc("such as /node:worker/gpu:0-7")]
-Operands = Annotated[str | list[str] | None, _doc("the operands")]
+PlaceText = Annotated[str | None, doc("such as /node:worker/gpu:0-7")]
+Operands = Annotated[str | list[str] | None, doc("the operands")]
 
 
 class Device(Struct, forbid_unknown_fields=True):
     """The devices of one kind on a node."""
 
-    count: Annotated[NodeCount, _doc("number of devices on each node")] = 1
+    count: Annotated[NodeCount, doc("number of devices on each node")] = 1
     memory: Annotated[
         str | None,
-        _doc("memory of each device, such as 80GiB, which the compiler then checks"),
+        doc("memory of each device, such as 80GiB, which the compiler then checks"),
     ] = None
 
 
 class Nodes(Struct, forbid_unknown_fields=True):
     """The nodes of one kind."""
 
-    count: Annotated[NodeCount, _doc("number of nodes, whose ids count from 0")] = 1
+    count: Annotated[NodeCount, doc("number of nodes, whose ids count from 0")] = 1
     devices: Annotated[
-        dict[str, NodeCount | Device], _doc("devices of each node; {cpu: 1} by default")
+        dict[str, NodeCount | Device], doc("devices of each node; {cpu: 1} by default")
     ] = {}
-
-
-class Data(Struct, forbid_unknown_fields=True):
-    """A source of rows, and how rows are divided into batches."""
-
-    source: Annotated[str, _doc(", ".join(kind.form for kind in KINDS.values()))]
-    batch: Annotated[
-        Count | None,
-        _doc("rows of the global batch; by default, eval uses that of train"),
-    ] = None
-    split: Annotated[
-        Literal["train", "test"] | None,
-        _doc(f"for {WITH_SPLITS}; test is the last fifth of a fixed permutation"),
-    ] = None
-    columns: Annotated[
-        dict[Name, str | list[str]] | None,
-        _doc(
-            "the column that each input reads; also a list or a glob for"
-            f" {WITH_COLUMN_LISTS}"
-        ),
-    ] = None
-    shuffle: Annotated[
-        bool, _doc("whether rows have a new global order in each epoch")
-    ] = False
-    seed: Annotated[Seed, _doc("seed of the shuffle")] = 0
-    remainder: Annotated[
-        Literal["drop", "keep"] | None,
-        _doc(
-            "the short last batch of an epoch; by default train drops it, eval keeps it"
-        ),
-    ] = None
-    csv: Csv | None = None
 
 
 class DataSection(Struct, forbid_unknown_fields=True):
@@ -99,23 +59,23 @@ class DataSection(Struct, forbid_unknown_fields=True):
 class Scope(Struct, forbid_unknown_fields=True):
     """Ops that share a place or `remat`. Scopes nest, and the inner place wins."""
 
-    ops: Annotated[list[Any], _doc("ops and scopes, in program order")]
+    ops: Annotated[list[Any], doc("ops and scopes, in program order")]
     place: PlaceText = None
     remat: Annotated[
-        bool, _doc("true recomputes the scope in the backward pass, to save memory")
+        bool, doc("true recomputes the scope in the backward pass, to save memory")
     ] = False
 
 
 class ParameterRule(Struct, forbid_unknown_fields=True):
     """Settings of the parameters that match a pattern. The first match applies."""
 
-    match: Annotated[str, _doc("a glob over parameter names such as h1.w")]
-    init: Annotated[Any, _doc("the initializer, instead of that of the op")] = None
-    trainable: Annotated[
-        bool, _doc("false: the parameter keeps its initial values")
-    ] = True
+    match: Annotated[str, doc("a glob over parameter names such as h1.w")]
+    init: Annotated[Any, doc("the initializer, instead of that of the op")] = None
+    trainable: Annotated[bool, doc("false: the parameter keeps its initial values")] = (
+        True
+    )
     decay: Annotated[
-        bool, _doc("false: the weight_decay of the optimizer does not apply")
+        bool, doc("false: the weight_decay of the optimizer does not apply")
     ] = True
 
 
@@ -123,10 +83,10 @@ class Clip(Struct, forbid_unknown_fields=True):
     """A bound on gradients. Exactly one of the keys is set."""
 
     global_norm: Annotated[
-        Positive | None, _doc("largest norm of all gradients together")
+        Positive | None, doc("largest norm of all gradients together")
     ] = None
-    norm: Annotated[Positive | None, _doc("largest norm of each gradient")] = None
-    value: Annotated[Positive | None, _doc("largest absolute value of an element")] = (
+    norm: Annotated[Positive | None, doc("largest norm of each gradient")] = None
+    value: Annotated[Positive | None, doc("largest absolute value of an element")] = (
         None
     )
 
@@ -134,13 +94,13 @@ class Clip(Struct, forbid_unknown_fields=True):
 class Slicing(Struct, forbid_unknown_fields=True):
     """How parameters are divided into blocks for servers."""
 
-    min_block: Annotated[Count, _doc("smallest number of values in a block")] = 8192
+    min_block: Annotated[Count, doc("smallest number of values in a block")] = 8192
     rounding: Annotated[
-        Literal["ceil", "floor"], _doc("rounding of the number of blocks")
+        Literal["ceil", "floor"], doc("rounding of the number of blocks")
     ] = "ceil"
     dispatch: Annotated[
         Literal["balanced", "round_robin", "hash", "merged"],
-        _doc("how blocks are assigned to servers"),
+        doc("how blocks are assigned to servers"),
     ] = "balanced"
 
 
@@ -148,50 +108,50 @@ class Eval(Struct, forbid_unknown_fields=True):
     """When to evaluate."""
 
     every: Annotated[
-        Literal["epoch"], _doc("at the end of each epoch, and after the last step")
+        Literal["epoch"], doc("at the end of each epoch, and after the last step")
     ] = "epoch"
 
 
 class Optimizer(Struct, forbid_unknown_fields=True):
     """A group of parameters and its update rule. Hyperparameters are further keys."""
 
-    op: Annotated[str, _doc("the update rule")]
-    learning_rate: Annotated[float | dict[str, Any], _doc("a number or a schedule")]
-    place: Annotated[str | None, _doc("place of the parameters and their slots")] = None
-    update: Annotated[Literal["sync"], _doc("how updates are synchronized")] = "sync"
+    op: Annotated[str, doc("the update rule")]
+    learning_rate: Annotated[float | dict[str, Any], doc("a number or a schedule")]
+    place: Annotated[str | None, doc("place of the parameters and their slots")] = None
+    update: Annotated[Literal["sync"], doc("how updates are synchronized")] = "sync"
     match: Annotated[
         str | None,
-        _doc("a glob over parameter names; by default all remaining parameters"),
+        doc("a glob over parameter names; by default all remaining parameters"),
     ] = None
-    clip: Annotated[Clip | None, _doc("for the gradients of this group")] = None
+    clip: Annotated[Clip | None, doc("for the gradients of this group")] = None
 
 
 class Train(Struct, forbid_unknown_fields=True):
     """The loss, and how to minimize it."""
 
-    minimize: Annotated[str, _doc("the loss: a scalar")]
+    minimize: Annotated[str, doc("the loss: a scalar")]
     optimizer: Annotated[
         Optimizer | list[Optimizer],
-        _doc("one optimizer, or one for each group of parameters"),
+        doc("one optimizer, or one for each group of parameters"),
     ]
     backward: Annotated[
         str | None,
-        _doc("place of the ops without a place that have gradients"),
+        doc("place of the ops without a place that have gradients"),
     ] = None
-    epochs: Annotated[Count, _doc("passes over the training rows")] = 1
+    epochs: Annotated[Count, doc("passes over the training rows")] = 1
     microbatches: Annotated[
-        Count, _doc("number of parts of a batch that run one after another")
+        Count, doc("number of parts of a batch that run one after another")
     ] = 1
     schedule: Annotated[
-        Literal["1f1b", "gpipe"], _doc("order of the microbatches in a pipeline")
+        Literal["1f1b", "gpipe"], doc("order of the microbatches in a pipeline")
     ] = "1f1b"
     nan: Annotated[
-        Literal["stop", "warn"], _doc("what to do if the loss is not finite")
+        Literal["stop", "warn"], doc("what to do if the loss is not finite")
     ] = "stop"
     metrics: Annotated[
-        list[str] | None, _doc("metrics and scalars to record; by default the loss")
+        list[str] | None, doc("metrics and scalars to record; by default the loss")
     ] = None
-    clip: Annotated[Clip | None, _doc("for the gradients of all groups")] = None
+    clip: Annotated[Clip | None, doc("for the gradients of all groups")] = None
     slicing: Slicing | None = None
     eval: Eval | None = None
 
@@ -199,40 +159,40 @@ class Train(Struct, forbid_unknown_fields=True):
 class Spec(Struct, forbid_unknown_fields=True):
     """A model: its nodes, rows, graph and training."""
 
-    nodes: Annotated[dict[str, Nodes], _doc("the cluster, by node kind")]
+    nodes: Annotated[dict[str, Nodes], doc("the cluster, by node kind")]
     inputs: Annotated[
-        dict[Name, TypeText], _doc("the type of each input, such as float32[batch, 64]")
+        dict[Name, TypeText], doc("the type of each input, such as float32[batch, 64]")
     ]
     data: DataSection
-    graph: Annotated[list[Any], _doc("ops and scopes, in program order")]
+    graph: Annotated[list[Any], doc("ops and scopes, in program order")]
     train: Train
-    name: Annotated[Name | None, _doc("by default the name of the file")] = None
+    name: Annotated[Name | None, doc("by default the name of the file")] = None
     parameters: Annotated[
         list[ParameterRule],
-        _doc("settings of parameters that differ from those of their ops"),
+        doc("settings of parameters that differ from those of their ops"),
     ] = []
     precision: Annotated[
         Literal["float32", "float64"],
-        _doc("float64: every float of the model is float64"),
+        doc("float64: every float of the model is float64"),
     ] = "float32"
-    seed: Annotated[Seed, _doc("seed of initial values and of dropout")] = 0
-    emulate: Annotated[bool, _doc("use CPU devices instead of accelerators")] = False
+    seed: Annotated[Seed, doc("seed of initial values and of dropout")] = 0
+    emulate: Annotated[bool, doc("use CPU devices instead of accelerators")] = False
 
 
 class CallParameter(Struct, forbid_unknown_fields=True):
     """A parameter of a `call` or `trace` op, or a part of the state of a `call`."""
 
-    shape: Annotated[Shape, _doc("a list of ints; [] for a scalar")]
-    init: Annotated[Any, _doc("the initializer")]
+    shape: Annotated[Shape, doc("a list of ints; [] for a scalar")]
+    init: Annotated[Any, doc("the initializer")]
     dtype: Annotated[
-        Literal["float16", "bfloat16", "float32", "float64"], _doc("a float dtype")
+        Literal["float16", "bfloat16", "float32", "float64"], doc("a float dtype")
     ] = "float32"
 
 
 class ParameterOp(CallParameter, kw_only=True):
     """A parameter that belongs to no layer: an op of kind `parameter`."""
 
-    name: Annotated[Name, _doc("name of the parameter")]
+    name: Annotated[Name, doc("name of the parameter")]
     op: Literal["parameter"]
 
 
@@ -242,25 +202,25 @@ class CallOp(Struct, forbid_unknown_fields=True):
     `fn(params, state, *inputs, rng, training)` returns its outputs and its new state.
     """
 
-    name: Annotated[Name, _doc("name of the op")]
+    name: Annotated[Name, doc("name of the op")]
     op: Literal["call"]
-    fn: Annotated[str, _doc("MODULE:FUNCTION, in a file beside the spec")]
+    fn: Annotated[str, doc("MODULE:FUNCTION, in a file beside the spec")]
     out: Annotated[
         str | list[dict[Name, TypeText]],
-        _doc('names and types of the results, such as [y: "float32[batch, 64]"]'),
+        doc('names and types of the results, such as [y: "float32[batch, 64]"]'),
     ]
     in_: Operands = msgspec.field(default=None, name="in")
     params: Annotated[
         dict[Name, CallParameter | str] | None,
-        _doc("parameters, or the names of shared ones"),
+        doc("parameters, or the names of shared ones"),
     ] = None
     state: Annotated[
         dict[Name, CallParameter] | None,
-        _doc("values that the function updates itself"),
+        doc("values that the function updates itself"),
     ] = None
     batch: Annotated[
         Literal["rows", "whole"],
-        _doc("rows: row i of every output depends on row i of the inputs only"),
+        doc("rows: row i of every output depends on row i of the inputs only"),
     ] = "whole"
     place: PlaceText = None
 
@@ -269,10 +229,10 @@ class Region(Struct, forbid_unknown_fields=True):
     """A part of a traced function that runs at one place."""
 
     out: Annotated[
-        list[dict[str, TypeText]], _doc("names and types of the results, in order")
+        list[dict[str, TypeText]], doc("names and types of the results, in order")
     ]
     in_: Annotated[
-        str | list[str] | None, _doc("the operands: values and parameters")
+        str | list[str] | None, doc("the operands: values and parameters")
     ] = msgspec.field(default=None, name="in")
     place: PlaceText = None
 
@@ -282,22 +242,22 @@ class TraceOp(Struct, forbid_unknown_fields=True):
     `trace`, which `placer.trace` writes."""
 
     name: Annotated[
-        Name, _doc("name of the only result; several are NAME.out0 and so on")
+        Name, doc("name of the only result; several are NAME.out0 and so on")
     ]
     op: Literal["trace"]
-    fn: Annotated[str, _doc("MODULE:FUNCTION, in a file beside the spec")]
+    fn: Annotated[str, doc("MODULE:FUNCTION, in a file beside the spec")]
     args: Annotated[
         list[dict[str, Any]],
-        _doc("the arguments, such as [{make: model}, {in: x}]"),
+        doc("the arguments, such as [{make: model}, {in: x}]"),
     ]
-    regions: Annotated[list[Region], _doc("the regions, one for each place")]
+    regions: Annotated[list[Region], doc("the regions, one for each place")]
     in_: Operands = msgspec.field(default=None, name="in")
     params: Annotated[
         dict[Name, CallParameter] | None,
-        _doc("parameters, which regions use as NAME.KEY"),
+        doc("parameters, which regions use as NAME.KEY"),
     ] = None
     batch: Annotated[
         Literal["rows", "whole"],
-        _doc("rows: row i of every result depends on row i of the inputs only"),
+        doc("rows: row i of every result depends on row i of the inputs only"),
     ] = "whole"
-    place: Annotated[str | None, _doc("place of regions that have none")] = None
+    place: Annotated[str | None, doc("place of regions that have none")] = None

@@ -23,12 +23,12 @@ from numba.extending import overload, register_jitable
 
 from placer.memory.caches import usable_folder, user_cache
 from placer.tables import elementary, rules
-from placer.tables.rules import Kernel
+from placer.tables.rules import Kernel, Results, StepNumbers
 
 Array = npt.NDArray[Any]
-Sources = tuple[Array, ...]
-Numbers = tuple[Any, ...]
-Rule = Callable[..., Numbers]
+Update = tuple[tuple[Array, ...], Any, StepNumbers]
+"""The gradient of each source, their scale, and the numbers of the step."""
+Rule = Callable[..., Results]
 Loop = Callable[..., None]
 
 types: Any = numba.types
@@ -46,74 +46,65 @@ overload(elementary.where)(
 
 
 @register_jitable
-def _total(gradients: Sources, scale: Any, i: int) -> Any:
+def _gradient(update: Update, i: int) -> Any:
     """Element i of the gradients, summed from left to right, times the scale."""
+    gradients, scale, _ = update
     total = gradients[0][i]
     for source in range(1, len(gradients)):
         total += gradients[source][i]
     return scale * total
 
 
-# The loops, by how many arrays a rule writes and how many others it reads. `numbers`
-# are the scale of the gradients and the rule's own.
+# The loops, by how many arrays a rule writes and how many others it reads.
 
 
 def _loop_1(rule: Rule) -> Loop:
-    def loop(a: Array, gradients: Sources, numbers: Numbers) -> None:
+    def loop(a: Array, update: Update) -> None:
         for i in range(a.size):
-            g = _total(gradients, numbers[0], i)
-            (a[i],) = rule(a[i], g, *numbers[1:])
+            (a[i],) = rule(a[i], _gradient(update, i), update[2])
 
     return loop
 
 
 def _loop_2(rule: Rule) -> Loop:
-    def loop(a: Array, b: Array, gradients: Sources, numbers: Numbers) -> None:
+    def loop(a: Array, b: Array, update: Update) -> None:
         for i in range(a.size):
-            g = _total(gradients, numbers[0], i)
-            a[i], b[i] = rule(a[i], b[i], g, *numbers[1:])
+            a[i], b[i] = rule(a[i], b[i], _gradient(update, i), update[2])
 
     return loop
 
 
 def _loop_3(rule: Rule) -> Loop:
-    def loop(
-        a: Array, b: Array, c: Array, gradients: Sources, numbers: Numbers
-    ) -> None:
+    def loop(a: Array, b: Array, c: Array, update: Update) -> None:
         for i in range(a.size):
-            g = _total(gradients, numbers[0], i)
-            a[i], b[i], c[i] = rule(a[i], b[i], c[i], g, *numbers[1:])
+            g = _gradient(update, i)
+            a[i], b[i], c[i] = rule(a[i], b[i], c[i], g, update[2])
 
     return loop
 
 
 def _loop_4(rule: Rule) -> Loop:
-    def loop(
-        a: Array, b: Array, c: Array, d: Array, gradients: Sources, numbers: Numbers
-    ) -> None:
+    def loop(a: Array, b: Array, c: Array, d: Array, update: Update) -> None:
         for i in range(a.size):
-            g = _total(gradients, numbers[0], i)
-            a[i], b[i], c[i], d[i] = rule(a[i], b[i], c[i], d[i], g, *numbers[1:])
+            g = _gradient(update, i)
+            a[i], b[i], c[i], d[i] = rule(a[i], b[i], c[i], d[i], g, update[2])
 
     return loop
 
 
 def _loop_1_reading_1(rule: Rule) -> Loop:
-    def loop(a: Array, read: Array, gradients: Sources, numbers: Numbers) -> None:
+    def loop(a: Array, read: Array, update: Update) -> None:
         for i in range(a.size):
-            g = _total(gradients, numbers[0], i)
-            (a[i],) = rule(read[i], g, *numbers[1:])
+            (a[i],) = rule(read[i], _gradient(update, i), update[2])
 
     return loop
 
 
 def _loop_3_reading_1(rule: Rule) -> Loop:
-    def loop(
-        a: Array, b: Array, c: Array, read: Array, gradients: Sources, numbers: Numbers
-    ) -> None:
+    def loop(a: Array, b: Array, c: Array, read: Array, update: Update) -> None:
         for i in range(a.size):
-            g = _total(gradients, numbers[0], i)
-            a[i], b[i], c[i] = rule(a[i], b[i], read[i], g, *numbers[1:])
+            g = _gradient(update, i)
+            a[i], b[i], c[i] = rule(a[i], b[i], read[i], g, update[2])
 
     return loop
 
@@ -131,9 +122,8 @@ _LOOPS = {
 def compile_kernel(kernel: Kernel, sources: int, dtype: str) -> Loop:
     """The loop of a kernel over the gradients of so many sources.
 
-    It takes the arrays `kernel.arrays`, flat; a tuple with one array of gradients for each
-    source, which may be read-only; and a tuple of the scale and the kernel's numbers. It
-    runs without the interpreter lock. `dtype` is float32 or float64.
+    It takes the arrays `kernel.arrays`, flat, and an `Update`, whose gradients may be
+    read-only. It runs without the interpreter lock. `dtype` is float32 or float64.
     """
     with _compiling:  # in one process the nodes are threads
         return _compiled(kernel, sources, dtype)
@@ -144,12 +134,10 @@ def _compiled(kernel: Kernel, sources: int, dtype: str) -> Loop:
     number = getattr(types, dtype)
     array = types.Array(number, 1, "C")
     gradient = types.Array(number, 1, "C", readonly=True)
+    numbers = types.NamedUniTuple(number, len(StepNumbers._fields), StepNumbers)
+    update = types.Tuple([types.UniTuple(gradient, sources), number, numbers])
     arrays = kernel.arrays
-    signature = types.void(
-        *[array] * len(arrays),
-        types.UniTuple(gradient, sources),
-        types.UniTuple(number, 1 + len(kernel.numbers)),
-    )
+    signature = types.void(*[array] * len(arrays), update)
     written = len(kernel.writes)
     make = _LOOPS[written, len(arrays) - written]
     loop = make(register_jitable(kernel.function))

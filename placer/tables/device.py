@@ -5,96 +5,70 @@ Arrays are never written over, so whoever has one keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import jax
-import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 import numpy.typing as npt
 
+from placer.build.plan import Table
 from placer.config import optimizers
-from placer.tables.block import ParameterBlock, check_fits, check_slots
-from placer.tables.initial import initial_values
-from placer.tables.rules import Kernel, compute_numbers, kernels_of
+from placer.tables.block_table import BlockTable
+from placer.tables.rules import Kernel, StepNumbers
 
 Arrays = tuple[jax.Array, ...]
 Put = Callable[[Sequence[Any]], Arrays]
 
 
-class DeviceTable:
-    """Blocks of one optimizer on devices of one node, with their slots and step count.
+class DeviceTable(BlockTable):
+    """A table on devices of one node.
 
-    `put` copies arrays to these devices, each device all of them. Used by one thread at a
-    time. float16 and bfloat16 are computed in float32 and rounded once an update, as in a
-    table in host memory.
+    Args:
+        planned, dtype: as in `BlockTable`.
+        initial: the initial values, one array per block, of its shape.
+        put: copies arrays to the devices, each device all of them.
     """
 
     def __init__(
         self,
-        name: str,
-        blocks: Sequence[ParameterBlock],
-        rule: str,
-        hyper: Mapping[str, float],
-        *,
+        planned: Table,
         dtype: str,
-        seed: int,
-        initializers: Mapping[str, initial_values.Initializer],
+        initial: Iterable[npt.ArrayLike],
         put: Put,
     ) -> None:
-        self.name = name
-        self.blocks = tuple(blocks)
-        self.block_of_gradient = {
-            block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
-        }
-        self.rule = rule
-        self.dtype = np.dtype(dtype)
-        self.step = 0
-        self.hyper = optimizers.complete(rule, hyper)
-        self._real = np.dtype("float32") if self.dtype.itemsize == 2 else self.dtype
+        super().__init__(planned, dtype)
         self._put = put
         self._directions: Arrays | None = None
-        self._values = put(
-            [b.initial_values(initializers, seed, dtype) for b in self.blocks]
-        )
-        self._kernels = kernels_of(rule, self.hyper)
+        self._values = put(list(initial))
         self._slots = {
             slot: put([np.full(b.shape, start, self.dtype) for b in self.blocks])
-            for slot, start in optimizers.slots(rule, self.hyper).items()
+            for slot, start in optimizers.slots(self.rule, self.hyper).items()
         }
 
     def values(self) -> Arrays:
-        """The values of the blocks, in their order."""
         return self._values
 
     def slots(self) -> dict[str, tuple[npt.NDArray[Any], ...]]:
-        """Copies of the optimizer state in host memory: for each slot one array a block."""
         return {
             slot: tuple(np.array(array) for array in arrays)
             for slot, arrays in self._slots.items()
         }
 
-    def load(self, values: Sequence[npt.ArrayLike]) -> None:
-        """Set the values, one array a block; slots and step stay as they are.
+    def load(self, values: Sequence[Any]) -> None:
+        self._values = self._put(self.check_fits(values, "value"))
 
-        Raises RunError for arrays that do not fit the blocks.
-        """
-        self._values = self._put(self._fitting(values, "value"))
-
-    def load_slots(self, slots: Mapping[str, Sequence[npt.ArrayLike]]) -> None:
-        """Set the optimizer state, as `slots` returns it; values and step stay as they
-        are. Raises RunError for other slots, or arrays that do not fit the blocks."""
-        check_slots(self.name, self._slots, slots)
-        fitted = {slot: self._fitting(arrays, slot) for slot, arrays in slots.items()}
-        self._slots = {slot: self._put(arrays) for slot, arrays in fitted.items()}
+    def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
+        fitting = self.check_slots(slots)
+        self._slots = {slot: self._put(arrays) for slot, arrays in fitting.items()}
 
     def warm_up(self, sources: int = 1) -> None:
         """Compile an update, by running one whose results are dropped."""
         del sources  # gradients arrive summed
         values, slots = self._values, dict(self._slots)
         zeros = [jax.numpy.zeros_like(value) for value in values]
-        if len(self._kernels) == 1:
+        if len(self.kernels) == 1:
             self.update(zeros, learning_rate=0.0)
         else:
             self.compute_directions(zeros)
@@ -102,67 +76,46 @@ class DeviceTable:
         self._values, self._slots, self.step = values, slots, 0
 
     def update(
-        self,
-        gradients: Sequence[Any],
-        *,
-        learning_rate: float,
-        scale: Any = None,
+        self, gradients: Sequence[Any], *, learning_rate: float, scale: Any = None
     ) -> None:
-        """Apply one gradient a block, each multiplied by `scale`: one for all, or one a
-        block. Raises RunError for gradients that do not fit the blocks."""
-        taken = self._fitting(gradients, "gradient")
-        self._update(self._kernels[0], taken, scale, learning_rate)
+        arrays = self.check_fits(gradients, "gradient")
+        self._update(self.kernels[0], arrays, scale, learning_rate)
 
     def compute_directions(
         self, gradients: Sequence[Any], *, scale: Any = None
     ) -> Arrays:
-        """The first phase of a two-phase rule: return the update direction of each block,
-        and update the slots."""
-        taken = self._fitting(gradients, "gradient")
-        written = self._run(self._kernels[0], taken, scale, 0.0)
+        arrays = self.check_fits(gradients, "gradient")
+        written = self._run(self.kernels[0], arrays, scale, 0.0)
         self._directions = written["direction"]
         return self._directions
 
     def apply_directions(self, ratios: Sequence[Any], *, learning_rate: float) -> None:
-        """The second phase: apply the direction of each block, times its trust ratio."""
         assert self._directions is not None, "compute_directions comes first"
         directions = list(self._directions)
-        self._update(self._kernels[1], directions, tuple(ratios), learning_rate)
+        self._update(self.kernels[1], directions, tuple(ratios), learning_rate)
         self._directions = None
 
     def _update(
-        self, kernel: Kernel, taken: list[Any], scale: Any, rate: float
+        self, kernel: Kernel, gradients: list[Any], scale: Any, rate: float
     ) -> None:
-        self._values = self._run(kernel, taken, scale, rate)["value"]
+        self._values = self._run(kernel, gradients, scale, rate)["value"]
         self.step += 1
 
     def _run(
-        self, kernel: Kernel, taken: list[Any], scale: Any, rate: float
+        self, kernel: Kernel, gradients: list[Any], scale: Any, rate: float
     ) -> dict[str, Arrays]:
         """Run a kernel over all blocks; return what it writes, with the slots stored."""
-        if isinstance(scale, list | tuple):
-            scales = list(scale)
-        else:
-            scales = [1.0 if scale is None else scale] * len(self.blocks)
-        now = self.step + 1, rate, self._real
-        by_decay = {
-            decays: compute_numbers(kernel, self.hyper, *now, decays=decays)
-            for decays in (False, True)
-        }
         arrays = {"value": self._values, **self._slots}
         written: dict[str, Arrays] = _run(
             kernel,
             {name: arrays[name] for name in kernel.reads},
-            taken,
-            scales,
-            by_decay,
+            gradients,
+            list(self.scale_per_block(scale)),
+            {d: np.array(numbers) for d, numbers in self.next_numbers(rate).items()},
             decays=tuple(block.decays for block in self.blocks),
         )
         self._slots.update((n, v) for n, v in written.items() if n in self._slots)
         return written
-
-    def _fitting(self, arrays: Sequence[Any], what: str) -> list[Any]:
-        return check_fits(self.name, self.blocks, self.dtype, arrays, what)
 
 
 @partial(jax.jit, static_argnums=0, static_argnames="decays")
@@ -181,6 +134,6 @@ def _run(
         mine = numbers[decays[i]]
         reads = [arrays[name][i].astype(mine.dtype) for name in kernel.reads]
         scaled = jax.numpy.asarray(scales[i], mine.dtype) * gradient.astype(mine.dtype)
-        results = kernel.function(*reads, scaled, *mine)
+        results = kernel.function(*reads, scaled, StepNumbers(*mine))
         blocks.append([result.astype(gradient.dtype) for result in results])
     return dict(zip(kernel.writes, zip(*blocks, strict=True), strict=True))

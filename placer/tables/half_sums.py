@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 
-
-def is_half(dtype: np.dtype[Any]) -> bool:
-    """Return whether `dtype` is a float of 16 bits."""
-    return dtype.itemsize == 2 and not np.issubdtype(dtype, np.integer)
+from placer.types import is_half_float
 
 
 def add_in_float32(total: Any, value: Any) -> Any:
     """Return `total + value`, of numpy or JAX arrays of one shape: in float32 if
     `value` has half floats."""
-    if is_half(value.dtype):
+    if is_half_float(value.dtype):
         total, value = total.astype(np.float32), value.astype(np.float32)
     return total + value
 

@@ -18,6 +18,7 @@ from placer.config.schedules import check
 from placer.errors import PlacerError
 
 Schedule = Callable[[int], float]
+Builder = Callable[..., Schedule]
 
 
 def build_schedule(spec: float | Mapping[str, Any]) -> Schedule:
@@ -47,35 +48,23 @@ def _build(spec: float | Mapping[str, Any]) -> Schedule:
             return _BUILDERS[name](**body)
 
 
-def _exponential(
-    init: float, rate: float, steps: int, staircase: bool = False
-) -> Schedule:
-    return lambda step: float(init * rate ** _periods_passed(step, steps, staircase))
+def _decaying(rate_after: Callable[[float, float, float], float]) -> Builder:
+    """Return a builder of schedules that decay in periods of `steps` steps.
 
+    `rate_after(init, rate, periods)` is the learning rate after so many periods; with
+    `staircase`, only whole ones count.
+    """
 
-def _natural_exp(
-    init: float, rate: float, steps: int, staircase: bool = False
-) -> Schedule:
-    return lambda step: float(
-        init * exp(-rate * _periods_passed(step, steps, staircase))
-    )
+    def build(
+        init: float, rate: float, steps: int, staircase: bool = False
+    ) -> Schedule:
+        def rate_at(step: int) -> float:
+            periods = step // steps if staircase else step / steps
+            return float(rate_after(init, rate, periods))
 
+        return rate_at
 
-def _inverse_time(
-    init: float, rate: float, steps: int, staircase: bool = False
-) -> Schedule:
-    return lambda step: float(
-        init / (1.0 + rate * _periods_passed(step, steps, staircase))
-    )
-
-
-def _periods_passed(step: int, steps: int, staircase: bool) -> float:
-    """Return how many periods have passed; with `staircase`, how many whole ones."""
-    return step // steps if staircase else step / steps
-
-
-def _linear(init: float, end: float, steps: int) -> Schedule:
-    return _polynomial(init, end, steps)
+    return build
 
 
 def _polynomial(
@@ -131,11 +120,13 @@ def _linear_scaling(
     return _warmup(warmup, then(0), scaled_rate_at)
 
 
-_BUILDERS: dict[str, Callable[..., Schedule]] = {
-    "exponential": _exponential,
-    "natural_exp": _natural_exp,
-    "inverse_time": _inverse_time,
-    "linear": _linear,
+_BUILDERS: dict[str, Builder] = {
+    "exponential": _decaying(lambda init, rate, periods: init * rate**periods),
+    "natural_exp": _decaying(lambda init, rate, periods: init * exp(-rate * periods)),
+    "inverse_time": _decaying(
+        lambda init, rate, periods: init / (1.0 + rate * periods)
+    ),
+    "linear": _polynomial,
     "polynomial": _polynomial,
     "cosine": _cosine,
     "piecewise": _piecewise,

@@ -1,42 +1,54 @@
-"""What every table offers: to node programs, and to the runtime around them."""
+"""What node programs use of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
-
-from placer.tables.block import ParameterBlock
 
 
 class ProgramTable(Protocol):
     """Blocks of parameters on one node as a program uses them.
 
-    Used by one thread at a time. Arrays are numpy arrays or JAX arrays, one a block, of
-    the block's shape and the table's dtype; RunError for others.
+    A table is used by one thread at a time. Arrays are numpy arrays or JAX arrays, one
+    per block, of the block's shape and the table's dtype; RunError for others.
     """
 
     name: str
 
     def values(self) -> tuple[Any, ...]:
-        """The values of the blocks."""
+        """Return the values of the blocks."""
 
     def load(self, values: Sequence[Any]) -> None:
-        """Set the values; slots and step stay as they are."""
+        """Replace the values; slots and step count stay as they are."""
 
     def update(
         self, gradients: Sequence[Any], *, learning_rate: float, scale: Any = None
     ) -> None:
-        """Apply one gradient a block, multiplied by `scale`: one number for all blocks,
-        or one for each."""
+        """Apply one gradient per block.
+
+        Args:
+            gradients: one array per block.
+            learning_rate: the learning rate of this update.
+            scale: a factor of the gradients, such as that of clipping: one for all, or
+                one per block.
+        """
 
     def compute_directions(
         self, gradients: Sequence[Any], *, scale: Any = None
     ) -> tuple[Any, ...]:
-        """The first phase of a two-phase rule: the update direction of each block."""
+        """Compute the update direction of each block: the first phase of a two-phase
+        rule.
+
+        This updates slots, but no values; `apply_directions` does that. Arguments are
+        those of `update`.
+        """
 
     def apply_directions(self, ratios: Sequence[Any], *, learning_rate: float) -> None:
-        """The second phase: apply the directions, times one trust ratio a block."""
+        """Apply the update directions: the second phase of a two-phase rule.
+
+        `ratios` has the trust ratio of each block's parameter (the op `trust_ratio`).
+        """
 
 
 @runtime_checkable
@@ -50,20 +62,3 @@ class StreamedTable(Protocol):
         self, *, learning_rate: float, scale: Any = None
     ) -> AbstractContextManager[Any]:
         """An update whose `apply` takes the elements of each block in order."""
-
-
-class Table(ProgramTable, Protocol):
-    """A table with its optimizer state, which can be saved and loaded."""
-
-    blocks: tuple[ParameterBlock, ...]
-    step: int
-    """How many updates there were."""
-
-    def slots(self) -> dict[str, tuple[Any, ...]]:
-        """Copies of the optimizer state: for each slot one numpy array a block."""
-
-    def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
-        """Set the optimizer state, as `slots` returns it; values and step stay."""
-
-    def warm_up(self, sources: int = 1) -> None:
-        """Compile what an update needs whose gradients come from so many nodes."""

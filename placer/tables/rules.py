@@ -1,19 +1,10 @@
 """The optimizer rules: each is written once, as a function of one element.
 
-A rule takes an element of each array that it reads (`value`, slots), then `gradient`,
-then its numbers, and returns the new elements of the arrays that it writes, which are
-those it reads unless declared otherwise. `placer.tables.compiled_kernels` compiles it
-into a loop over a table in host memory; `placer.tables.device` calls it with JAX arrays.
-
-Numbers are found by their names:
-
-- `rate`: the learning rate of the step
-- `weight_decay`: the hyperparameter, 0 for a parameter that does not decay
-- `one_minus_b1`: 1 - b1, of any hyperparameter
-- `correction_b1`: 1 - b1**step, the bias correction of a mean that started at 0
-- `next_correction_b1`: the same, one step later
-- `zero`: 0, in the dtype of the arrays
-- any other name: the hyperparameter of that name
+A rule takes an element of each array that it reads (`value`, slots), then the gradient
+and the numbers of the step. It returns the new elements of the arrays that it writes,
+which are those it reads unless declared otherwise. `placer.tables.compiled_kernels`
+compiles it into a loop over a table in host memory; `placer.tables.device` calls it with
+JAX arrays.
 
 Arrays and numbers have one dtype, and there are no literals, so everything is computed
 in that dtype and rounded after each operation, as written: an update of a slice is a
@@ -29,94 +20,94 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any
+from math import nan
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from placer.tables.elementary import absolute, maximum, sign, sqrt, where
 
 Hyper = Mapping[str, float]
 Number = Any
 """A number, or an array of any shape."""
-Numbers = tuple[Number, ...]
+Results = tuple[Number, ...]
 
 
-def sgd(value: Number, gradient: Number, rate: Number) -> Numbers:
-    return (value - rate * gradient,)
+class StepNumbers(NamedTuple):
+    """The numbers of a step that rules use, which `compute_numbers` finds by name.
+
+    - `rate`: the learning rate of the step
+    - `zero`: 0, in the dtype of the arrays
+    - `weight_decay`: the hyperparameter, 0 for a parameter that does not decay
+    - `one_minus_b1`: 1 - b1, and so on
+    - `correction_b1`: 1 - b1**step, the bias correction of a mean that started at 0
+    - `next_correction_b1`: the same, one step later
+    - any other name: the hyperparameter of that name
+
+    Numbers of hyperparameters that the rule does not have are NaN.
+    """
+
+    rate: Number
+    zero: Number
+    weight_decay: Number
+    eps: Number
+    momentum: Number
+    decay: Number
+    one_minus_decay: Number
+    rho: Number
+    one_minus_rho: Number
+    b1: Number
+    one_minus_b1: Number
+    correction_b1: Number
+    next_correction_b1: Number
+    b2: Number
+    one_minus_b2: Number
+    correction_b2: Number
 
 
-def momentum(
-    value: Number, trace: Number, gradient: Number, rate: Number, momentum: Number
-) -> Numbers:
-    trace = gradient + momentum * trace
-    return value - rate * trace, trace
+def sgd(value: Number, gradient: Number, n: StepNumbers) -> Results:
+    return (value - n.rate * gradient,)
 
 
-def nesterov(
-    value: Number, trace: Number, gradient: Number, rate: Number, momentum: Number
-) -> Numbers:
-    trace = gradient + momentum * trace
-    return value - rate * (gradient + momentum * trace), trace
+def momentum(value: Number, trace: Number, gradient: Number, n: StepNumbers) -> Results:
+    trace = gradient + n.momentum * trace
+    return value - n.rate * trace, trace
+
+
+def nesterov(value: Number, trace: Number, gradient: Number, n: StepNumbers) -> Results:
+    trace = gradient + n.momentum * trace
+    return value - n.rate * (gradient + n.momentum * trace), trace
 
 
 def adagrad(
-    value: Number,
-    sum_of_squares: Number,
-    gradient: Number,
-    rate: Number,
-    eps: Number,
-    zero: Number,
-) -> Numbers:
+    value: Number, sum_of_squares: Number, gradient: Number, n: StepNumbers
+) -> Results:
     total = gradient * gradient + sum_of_squares
-    scaled = gradient / sqrt(total + eps)
+    scaled = gradient / sqrt(total + n.eps)
     # An element that has never had a gradient keeps its value, whatever eps is.
-    change = where(total > zero, scaled, zero * gradient)
-    return value - rate * change, total
+    change = where(total > n.zero, scaled, n.zero * gradient)
+    return value - n.rate * change, total
 
 
-def rmsprop(
-    value: Number,
-    nu: Number,
-    gradient: Number,
-    rate: Number,
-    decay: Number,
-    one_minus_decay: Number,
-    eps: Number,
-) -> Numbers:
-    nu = one_minus_decay * (gradient * gradient) + decay * nu
-    return value - rate * (gradient / sqrt(nu + eps)), nu
+def rmsprop(value: Number, nu: Number, gradient: Number, n: StepNumbers) -> Results:
+    nu = n.one_minus_decay * (gradient * gradient) + n.decay * nu
+    return value - n.rate * (gradient / sqrt(nu + n.eps)), nu
 
 
 def rmsprop_with_momentum(
-    value: Number,
-    nu: Number,
-    trace: Number,
-    gradient: Number,
-    rate: Number,
-    decay: Number,
-    one_minus_decay: Number,
-    eps: Number,
-    momentum: Number,
-) -> Numbers:
-    nu = one_minus_decay * (gradient * gradient) + decay * nu
-    trace = momentum * trace - rate * (gradient / sqrt(nu + eps))
+    value: Number, nu: Number, trace: Number, gradient: Number, n: StepNumbers
+) -> Results:
+    nu = n.one_minus_decay * (gradient * gradient) + n.decay * nu
+    trace = n.momentum * trace - n.rate * (gradient / sqrt(nu + n.eps))
     return value + trace, nu, trace
 
 
 def rmsprop_centered(
-    value: Number,
-    nu: Number,
-    mu: Number,
-    gradient: Number,
-    rate: Number,
-    decay: Number,
-    one_minus_decay: Number,
-    eps: Number,
-) -> Numbers:
-    nu = one_minus_decay * (gradient * gradient) + decay * nu
-    mu = one_minus_decay * gradient + decay * mu
-    return value - rate * (gradient / sqrt(nu - mu * mu + eps)), nu, mu
+    value: Number, nu: Number, mu: Number, gradient: Number, n: StepNumbers
+) -> Results:
+    nu = n.one_minus_decay * (gradient * gradient) + n.decay * nu
+    mu = n.one_minus_decay * gradient + n.decay * mu
+    return value - n.rate * (gradient / sqrt(nu - mu * mu + n.eps)), nu, mu
 
 
 def rmsprop_centered_with_momentum(
@@ -125,141 +116,75 @@ def rmsprop_centered_with_momentum(
     mu: Number,
     trace: Number,
     gradient: Number,
-    rate: Number,
-    decay: Number,
-    one_minus_decay: Number,
-    eps: Number,
-    momentum: Number,
-) -> Numbers:
-    nu = one_minus_decay * (gradient * gradient) + decay * nu
-    mu = one_minus_decay * gradient + decay * mu
-    trace = momentum * trace - rate * (gradient / sqrt(nu - mu * mu + eps))
+    n: StepNumbers,
+) -> Results:
+    nu = n.one_minus_decay * (gradient * gradient) + n.decay * nu
+    mu = n.one_minus_decay * gradient + n.decay * mu
+    trace = n.momentum * trace - n.rate * (gradient / sqrt(nu - mu * mu + n.eps))
     return value + trace, nu, mu, trace
 
 
 def adadelta(
-    value: Number,
-    e_g: Number,
-    e_x: Number,
-    gradient: Number,
-    rate: Number,
-    rho: Number,
-    one_minus_rho: Number,
-    eps: Number,
-) -> Numbers:
-    e_g = one_minus_rho * (gradient * gradient) + rho * e_g
-    change = sqrt(e_x + eps) / sqrt(e_g + eps) * gradient
-    e_x = one_minus_rho * (change * change) + rho * e_x
-    return value - rate * change, e_g, e_x
+    value: Number, e_g: Number, e_x: Number, gradient: Number, n: StepNumbers
+) -> Results:
+    e_g = n.one_minus_rho * (gradient * gradient) + n.rho * e_g
+    change = sqrt(e_x + n.eps) / sqrt(e_g + n.eps) * gradient
+    e_x = n.one_minus_rho * (change * change) + n.rho * e_x
+    return value - n.rate * change, e_g, e_x
 
 
 def adam(
-    value: Number,
-    mu: Number,
-    nu: Number,
-    gradient: Number,
-    rate: Number,
-    b1: Number,
-    one_minus_b1: Number,
-    correction_b1: Number,
-    b2: Number,
-    one_minus_b2: Number,
-    correction_b2: Number,
-    eps: Number,
-    weight_decay: Number,
-) -> Numbers:
-    mu = one_minus_b1 * gradient + b1 * mu
-    nu = one_minus_b2 * (gradient * gradient) + b2 * nu
-    change = mu / correction_b1 / (sqrt(nu / correction_b2) + eps)
-    return value - rate * (change + weight_decay * value), mu, nu
+    value: Number, mu: Number, nu: Number, gradient: Number, n: StepNumbers
+) -> Results:
+    mu = n.one_minus_b1 * gradient + n.b1 * mu
+    nu = n.one_minus_b2 * (gradient * gradient) + n.b2 * nu
+    change = mu / n.correction_b1 / (sqrt(nu / n.correction_b2) + n.eps)
+    return value - n.rate * (change + n.weight_decay * value), mu, nu
 
 
 def nadam(
-    value: Number,
-    mu: Number,
-    nu: Number,
-    gradient: Number,
-    rate: Number,
-    b1: Number,
-    one_minus_b1: Number,
-    correction_b1: Number,
-    next_correction_b1: Number,
-    b2: Number,
-    one_minus_b2: Number,
-    correction_b2: Number,
-    eps: Number,
-) -> Numbers:
-    mu = one_minus_b1 * gradient + b1 * mu
-    nu = one_minus_b2 * (gradient * gradient) + b2 * nu
-    ahead = b1 * (mu / next_correction_b1) + one_minus_b1 * (gradient / correction_b1)
-    return value - rate * (ahead / (sqrt(nu / correction_b2) + eps)), mu, nu
+    value: Number, mu: Number, nu: Number, gradient: Number, n: StepNumbers
+) -> Results:
+    mu = n.one_minus_b1 * gradient + n.b1 * mu
+    nu = n.one_minus_b2 * (gradient * gradient) + n.b2 * nu
+    current = n.one_minus_b1 * (gradient / n.correction_b1)
+    ahead = n.b1 * (mu / n.next_correction_b1) + current
+    return value - n.rate * (ahead / (sqrt(nu / n.correction_b2) + n.eps)), mu, nu
 
 
 def adamax(
-    value: Number,
-    mu: Number,
-    nu: Number,
-    gradient: Number,
-    rate: Number,
-    b1: Number,
-    one_minus_b1: Number,
-    correction_b1: Number,
-    b2: Number,
-    eps: Number,
-) -> Numbers:
-    mu = one_minus_b1 * gradient + b1 * mu
-    nu = maximum(absolute(gradient) + eps, b2 * nu)
-    return value - rate * (mu / correction_b1 / nu), mu, nu
+    value: Number, mu: Number, nu: Number, gradient: Number, n: StepNumbers
+) -> Results:
+    mu = n.one_minus_b1 * gradient + n.b1 * mu
+    nu = maximum(absolute(gradient) + n.eps, n.b2 * nu)
+    return value - n.rate * (mu / n.correction_b1 / nu), mu, nu
 
 
-def lion(
-    value: Number,
-    mu: Number,
-    gradient: Number,
-    rate: Number,
-    b1: Number,
-    one_minus_b1: Number,
-    b2: Number,
-    one_minus_b2: Number,
-    weight_decay: Number,
-) -> Numbers:
-    change = sign(one_minus_b1 * gradient + b1 * mu)
-    mu = one_minus_b2 * gradient + b2 * mu
-    return value - rate * (change + weight_decay * value), mu
+def lion(value: Number, mu: Number, gradient: Number, n: StepNumbers) -> Results:
+    change = sign(n.one_minus_b1 * gradient + n.b1 * mu)
+    mu = n.one_minus_b2 * gradient + n.b2 * mu
+    return value - n.rate * (change + n.weight_decay * value), mu
 
 
 # Two-phase rules: between the phases the trust ratio of each whole parameter is computed.
 
 
 def lamb_direction(
-    mu: Number,
-    nu: Number,
-    value: Number,
-    gradient: Number,
-    b1: Number,
-    one_minus_b1: Number,
-    correction_b1: Number,
-    b2: Number,
-    one_minus_b2: Number,
-    correction_b2: Number,
-    eps: Number,
-    weight_decay: Number,
-) -> Numbers:
-    mu = one_minus_b1 * gradient + b1 * mu
-    nu = one_minus_b2 * (gradient * gradient) + b2 * nu
-    change = mu / correction_b1 / (sqrt(nu / correction_b2) + eps)
-    return mu, nu, change + weight_decay * value
+    mu: Number, nu: Number, value: Number, gradient: Number, n: StepNumbers
+) -> Results:
+    mu = n.one_minus_b1 * gradient + n.b1 * mu
+    nu = n.one_minus_b2 * (gradient * gradient) + n.b2 * nu
+    change = mu / n.correction_b1 / (sqrt(nu / n.correction_b2) + n.eps)
+    return mu, nu, change + n.weight_decay * value
 
 
-def lars_direction(value: Number, gradient: Number, weight_decay: Number) -> Numbers:
-    return (gradient + weight_decay * value,)
+def lars_direction(value: Number, gradient: Number, n: StepNumbers) -> Results:
+    return (gradient + n.weight_decay * value,)
 
 
-def lars(
-    value: Number, trace: Number, gradient: Number, rate: Number, momentum: Number
-) -> Numbers:
+def lars(value: Number, trace: Number, gradient: Number, n: StepNumbers) -> Results:
     """`gradient` is the direction, times the trust ratio."""
-    trace = momentum * trace - rate * gradient
+    trace = n.momentum * trace - n.rate * gradient
     return value + trace, trace
 
 
@@ -267,14 +192,13 @@ def lars(
 class Kernel:
     """A rule's function over arrays: `value`, `direction` (of a two-phase rule) or slots.
 
-    `function` takes an element of each array of `reads`, the gradient, and `numbers`; it
-    returns one for each array of `writes`.
+    `function` takes an element of each array of `reads`, the gradient and the numbers;
+    it returns one for each array of `writes`.
     """
 
-    function: Callable[..., Numbers]
+    function: Callable[..., Results]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    numbers: tuple[str, ...]
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -303,47 +227,34 @@ def kernels_of(rule: str, hyper: Hyper) -> tuple[Kernel, ...]:
 
 
 def _kernel(
-    function: Callable[..., Numbers], writes: tuple[str, ...] | None = None
+    function: Callable[..., Results], writes: tuple[str, ...] | None = None
 ) -> Kernel:
-    names = tuple(signature(function).parameters)
-    gradient = names.index("gradient")
-    reads = names[:gradient]
-    return Kernel(function, reads, writes or reads, names[gradient + 1 :])
+    *reads, _, _ = signature(function).parameters
+    return Kernel(function, tuple(reads), writes or tuple(reads))
 
 
 def compute_numbers(
-    kernel: Kernel,
-    hyper: Hyper,
-    step: int,
-    rate: float,
-    dtype: np.dtype[Any],
-    *,
-    decays: bool,
-) -> npt.NDArray[Any]:
-    """The numbers of a kernel in a step (from 1), rounded to the dtype it computes in.
+    hyper: Hyper, step: int, rate: float, dtype: np.dtype[Any], *, decays: bool
+) -> StepNumbers:
+    """Return the numbers of a step (from 1), rounded to the dtype it is computed in.
 
     They are rounded where optax rounds them: in float32 the bias correction 1 - b**step
     is that of a float32 power, which differs from the exact one when b is near 1.
     """
     real = dtype.type
-
-    def correction(name: str, step: int) -> Any:
-        return real(1) - real(float(real(hyper[name])) ** step)
+    known = {"rate": rate, "zero": 0.0, "weight_decay": 0.0, **hyper}
+    if not decays:
+        known["weight_decay"] = 0.0
 
     def number(name: str) -> Any:
-        if name.startswith("one_minus_"):
-            return 1 - hyper[name.removeprefix("one_minus_")]
-        if name.startswith("correction_"):
-            return correction(name.removeprefix("correction_"), step)
-        if name.startswith("next_correction_"):
-            return correction(name.removeprefix("next_correction_"), step + 1)
-        match name:
-            case "rate":
-                return rate
-            case "weight_decay":
-                return hyper.get(name, 0.0) if decays else 0.0
-            case "zero":
-                return 0.0
-        return hyper[name]
+        if name in known:
+            return known[name]
+        prefix, _, key = name.rpartition("_")
+        if key not in hyper:
+            return nan
+        if prefix == "one_minus":
+            return 1 - hyper[key]
+        power = step + 1 if prefix == "next_correction" else step
+        return real(1) - real(float(real(hyper[key])) ** power)
 
-    return np.array([number(name) for name in kernel.numbers]).astype(dtype)
+    return StepNumbers(*(real(number(name)) for name in StepNumbers._fields))

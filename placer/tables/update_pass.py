@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from placer.config.slicing import Block
 from placer.errors import RunError
-from placer.tables.block import ParameterBlock
+from placer.tables.rules import StepNumbers
 
 Array = npt.NDArray[Any]
 Loop = Callable[..., None]
@@ -33,7 +34,8 @@ class UpdatePass:
         arrays: the flat arrays that the kernel changes, all of one dtype.
         previous_values: where the first array's values are read from before they are
             changed, if the update is not in place.
-        coefficients: the kernel's coefficients for each block.
+        coefficients: the scale of the gradients and the kernel's numbers for each
+            block.
         kernel_for: returns the kernel for a number of gradients.
         compute_dtype: the dtype of the computation. Gradients of another dtype are
             converted to it before they are summed, and the arrays are rounded once.
@@ -41,11 +43,11 @@ class UpdatePass:
     """
 
     table: str
-    blocks: Sequence[ParameterBlock]
+    blocks: Sequence[Block]
     offsets: Sequence[int]
     arrays: Sequence[Array]
     previous_values: Array | None
-    coefficients: Sequence[tuple[Any, ...]]
+    coefficients: Sequence[tuple[Any, StepNumbers]]
     kernel_for: Callable[[int], Loop]
     compute_dtype: np.dtype[Any]
     applied: list[int] = field(init=False)
@@ -85,10 +87,10 @@ class UpdatePass:
     def check_complete(self) -> None:
         """Raise RunError unless every element of every block was visited."""
         for applied, block in zip(self.applied, self.blocks, strict=True):
-            if applied != block.size:
+            if applied != block.numel:
                 raise RunError(
                     f"table {self.table}: gradient of {block.name} ends at element"
-                    f" {applied} of {block.size}"
+                    f" {applied} of {block.numel}"
                 )
 
     def release(self) -> None:
@@ -97,13 +99,17 @@ class UpdatePass:
         self.arrays, self.previous_values = (), None
 
     def _run(
-        self, low: int, high: int, chunk: Sequence[Array], coefficients: tuple[Any, ...]
+        self,
+        low: int,
+        high: int,
+        chunk: Sequence[Array],
+        coefficients: tuple[Any, StepNumbers],
     ) -> None:
         arrays = [array[low:high] for array in self.arrays]
         if self.previous_values is not None:
             arrays[0][...] = self.previous_values[low:high]
         if self._is_fused(chunk):
-            self.kernel_for(len(chunk))(*arrays, tuple(chunk), coefficients)
+            self.kernel_for(len(chunk))(*arrays, (tuple(chunk), *coefficients))
             return
         # No warning for an overflow: the kernels give none either, and the loss shows
         # it.
@@ -114,7 +120,7 @@ class UpdatePass:
             converted = [
                 array.astype(self.compute_dtype, copy=False) for array in arrays
             ]
-            self.kernel_for(1)(*converted, (total,), coefficients)
+            self.kernel_for(1)(*converted, ((total,), *coefficients))
             for array, computed in zip(arrays, converted, strict=True):
                 if array is not computed:
                     array[...] = computed
@@ -124,12 +130,12 @@ class UpdatePass:
         return is_fused(len(chunk), chunk[0].dtype, self.compute_dtype)
 
     def _check_chunk(
-        self, block: ParameterBlock, start: int, gradients: Sequence[Any]
+        self, block: Block, start: int, gradients: Sequence[Any]
     ) -> Sequence[Array]:
         dtype = self.arrays[0].dtype
         chunk = [np.asarray(gradient) for gradient in gradients]
         assert chunk, block.name
-        size = min(chunk[0].size, block.size - start)
+        size = min(chunk[0].size, block.numel - start)
         for array in chunk:
             if array.shape != (size,) or array.dtype != dtype:
                 raise RunError(

@@ -76,15 +76,15 @@ def test_a_recorded_parameter_is_not_updated_in_place(tmp_path):
 def test_clipped_gradients_are_received_whole(tmp_path, train):
     _, program = compiled(tmp_path, train=train)
     assert "node.receive(" in program
-    assert "node.apply(" not in program
+    assert "node.update_from_edges(" not in program
     assert "node.update(" in program
 
 
 def test_a_two_phase_rule_is_not_streamed(tmp_path):
     _, program = compiled(tmp_path, optimizer="{op: lamb, learning_rate: 0.1}")
-    assert "node.apply(" not in program
-    assert "node.direct(" in program
-    assert "node.update_by(" in program
+    assert "node.update_from_edges(" not in program
+    assert "node.compute_directions(" in program
+    assert "node.apply_directions(" in program
 
 
 def chain(length):

@@ -20,6 +20,7 @@ from support.small_models import load_model, two_layers
 
 from placer.build.plan import Plan, check_files, read_plan, to_json, with_digest
 from placer.compiler import compile as compile_model
+from placer.config.data import Data
 from placer.errors import BuildError, SpecError
 from placer.readers import Column, open_source
 from placer.runtime.program.load import load_program
@@ -115,9 +116,7 @@ def test_the_modules_that_a_source_imports_are_in_the_build(build):
     plan = read_plan(build)
     assert plan.modules == ("rows", "first", "late", "second")
     assert {f"{module}.py" for module in plan.modules} < set(plan.files)
-    rows = open_source(
-        "python:rows:train", COLUMNS, mapping=None, split=None, folder=build
-    )
+    rows = open_source(Data("python:rows:train"), COLUMNS, build)
     assert rows.take([0])["x"].tolist() == [[2] * 16]
     assert not list(build.rglob("__pycache__"))
 
@@ -125,9 +124,7 @@ def test_the_modules_that_a_source_imports_are_in_the_build(build):
 def test_planted_bytecode_of_a_module_is_not_run(build):
     for module in read_plan(build).modules:
         plant_bytecode(build / f"{module}.py", "raise SystemExit('planted')")
-    rows = open_source(
-        "python:rows:train", COLUMNS, mapping=None, split=None, folder=build
-    )
+    rows = open_source(Data("python:rows:train"), COLUMNS, build)
     assert rows.rows == 8
 
 
@@ -137,9 +134,7 @@ def test_a_module_of_a_build_that_changed_is_not_run(module, build):
     with pytest.raises(
         BuildError, match=f"{module}.py' was changed after it was compiled"
     ):
-        open_source(
-            "python:rows:train", COLUMNS, mapping=None, split=None, folder=build
-        )
+        open_source(Data("python:rows:train"), COLUMNS, build)
 
 
 # refusals

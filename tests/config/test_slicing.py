@@ -53,7 +53,7 @@ def test_blocks_cover_the_parameter_in_whole_rows(shape, servers, min_block, rou
 
 
 def test_a_single_block_has_the_name_of_its_parameter():
-    assert slice_parameter("w", (1, 10), 3) == (Block("w", "w", 0, 10),)
+    assert slice_parameter("w", (1, 10), 3) == (Block("w", "w", 0, 10, (1, 10)),)
     assert [b.name for b in slice_parameter("w", (10, 1000), 3)] == [
         "w.block0",
         "w.block1",
@@ -140,7 +140,8 @@ DENSE = PARAMETERS[1:]
 def test_merged_loads_are_those_of_paddlepaddle(servers, expected):
     assert sum(numel for _, numel in DENSE) == 788738
     loads = [0] * servers
-    for block, server in slice_merged(DENSE, servers):
+    shapes = [(name, (numel,)) for name, numel in DENSE]
+    for block, server in slice_merged(shapes, servers):
         loads[server] += block.numel
     assert loads == expected
 
@@ -149,7 +150,8 @@ def test_merged_loads_are_those_of_paddlepaddle(servers, expected):
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=12), st.integers(1, 7))
 def test_merged_covers_every_parameter_in_server_order(sizes, servers):
     parameters = [(f"p{i}", size) for i, size in enumerate(sizes)]
-    blocks = slice_merged(parameters, servers)
+    shapes = [(name, (size,)) for name, size in parameters]
+    blocks = slice_merged(shapes, servers)
     for name, size in parameters:
         own = [block for block, _ in blocks if block.parameter == name]
         assert [b.start for b in own] == [0, *(b.stop for b in own[:-1])]

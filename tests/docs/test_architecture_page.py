@@ -51,7 +51,7 @@ def test_the_graph_is_that_of_digits():
 
 STRUCTS = (
     *(plan.Plan, plan.NodePlan, plan.Edge, plan.EdgeValue, plan.NodePhase, plan.Table),
-    *(plan.Parameter, plan.Data, plan.Column, plan.Choice),
+    *(plan.Parameter, plan.RowSource, plan.Column, plan.Choice),
 )
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from placer.config import initializers, optimizers, schedules, sources
+from placer.config import csv, initializers, optimizers, schedules, sources
 from placer.resources import find_file
 from placer.spec import load_text, schema
 from placer.types import ITEM_BYTES
@@ -17,7 +17,7 @@ PAGE = PAGE_PATH.read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
 STRUCTS = [
     value
-    for value in vars(schema).values()
+    for value in (*vars(schema).values(), csv.Csv)
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)
     and value is not msgspec.Struct

@@ -11,6 +11,7 @@ import pytest
 
 from placer.build.folder import read_file
 from placer.build.plan import read_plan
+from placer.config.data import Data
 from placer.errors import BuildError, DataError, SpecError
 from placer.files.regular import TooLargeError, open_regular, read_regular
 from placer.readers import Column, open_source
@@ -118,13 +119,7 @@ def test_rows_must_be_a_regular_file(
     pipe(name)
     kind = {".npz": "npz", ".parquet": "parquet"}.get(Path(name).suffix, "csv")
     with pytest.raises(DataError, match=NOT_REGULAR):
-        open_source(
-            f"{kind}:{name}",
-            [Column("x", "float32", (4,))],
-            mapping=None,
-            split=None,
-            folder=tmp_path,
-        )
+        open_source(Data(f"{kind}:{name}"), [Column("x", "float32", (4,))], tmp_path)
 
 
 @pytest.mark.parametrize("read", [parameter_files.load, _fingerprint])

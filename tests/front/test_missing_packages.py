@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from placer.compiler import compile_in_memory
+from placer.config.data import Data
 from placer.errors import RunError, SpecError, missing_package_hint
 from placer.readers import Column, open_source
 from placer.resources import find_file
@@ -44,9 +45,7 @@ def test_a_reader_names_the_package(tmp_path: Path) -> None:
     (tmp_path / "rows.py").write_text("import no_such_package.part\n")
     column = Column("x", "float32", ())
     with pytest.raises(RunError) as caught:
-        open_source(
-            "python:rows:train", [column], mapping=None, split=None, folder=tmp_path
-        )
+        open_source(Data("python:rows:train"), [column], tmp_path)
     assert caught.value.hint == (
         "see rows.py, line 1; pip install no_such_package; a module of your own must be in the folder of the spec"
     )

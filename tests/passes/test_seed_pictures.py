@@ -93,7 +93,8 @@ def test_the_program_of_a_worker_has_no_update_and_ends_with_a_send(tmp_path):
         "node.send",
     ]
     server = (tmp_path / "ps-0/program.py").read_text()
-    assert 'node.apply("dense", 2)  # adam' in server.replace("\n    # ", "  # ")
+    streamed = "adam, learning rate 0.0001: gradients from worker, as they arrive"
+    assert f'# {streamed}\n    node.update_from_edges("dense", 2)\n' in server
     assert "jax" not in server.replace("before jax loads", "")
 
 

@@ -136,7 +136,10 @@ def test_a_crash_at_the_exit_of_an_interpreter_does_not_affect_the_result(
     ("file", "edit"),
     [
         ("worker-0/program.py", lambda text: text + "print('executed')\n"),
-        ("ps-0/program.py", lambda text: text.replace("node.apply", "node.forget")),
+        (
+            "ps-0/program.py",
+            lambda text: text.replace("node.update_from_edges", "node.forget"),
+        ),
         ("plan.json", lambda text: text.replace('"epochs": 1', '"epochs": 2')),
         ("rows.py", lambda text: text.replace("range(64)", "range(32)")),
     ],

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.config.csv import Csv
+from placer.config.data import Data
 from placer.errors import DataError
 from placer.readers import Column, ReadOptions, csv_batches, csv_text, open_source
 from placer.readers.csv_cells import CellParser
@@ -21,14 +22,8 @@ def open_csv(folder, text, columns, *, mapping=None, split=None, name="t.csv", *
     """Write a file with this text (or these bytes), and open it as a source."""
     content = text if isinstance(text, bytes) else text.encode()
     (folder / name).write_bytes(content)
-    return open_source(
-        f"csv:{name}",
-        columns,
-        mapping=mapping,
-        split=split,
-        folder=folder,
-        csv=Csv(**form),
-    )
+    data = Data(f"csv:{name}", split=split, columns=mapping, csv=Csv(**form))
+    return open_source(data, columns, folder)
 
 
 def take_all(rows):
@@ -235,14 +230,8 @@ def test_digests_do_not_depend_on_how_cells_are_quoted(tmp_path):
         options = ReadOptions(
             other_columns=(Column("y", "int32", ()),), with_digests=True
         )
-        rows = open_source(
-            "csv:t.csv",
-            [Column("x", "int32", ())],
-            mapping=None,
-            split=None,
-            folder=tmp_path,
-            options=options,
-        )
+        columns = [Column("x", "int32", ())]
+        rows = open_source(Data("csv:t.csv"), columns, tmp_path, options)
         digests.append(rows.digests())
     assert digests[0] == digests[1]
     assert set(digests[0].whole) == {"x", "y"}
@@ -403,7 +392,7 @@ def test_a_line_that_is_not_utf_8_is_named(tmp_path):
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match=r"csv:none.csv: there is no such file"):
-        open_source("csv:none.csv", [A], mapping=None, split=None, folder=tmp_path)
+        open_source(Data("csv:none.csv"), [A], tmp_path)
     with pytest.raises(DataError, match=r"csv:t.gz cannot be read: Not a gzipped"):
         open_csv(tmp_path, "a\n1\n", [A], name="t.gz")
     torn = gzip.compress(b"a\n" + b"1\n" * 500)[:-9]
@@ -511,11 +500,8 @@ def test_the_adult_census_rows(file, rows):
         Column("label", "int32", ()),
     ]
     mapping = {"dense": NUMBERS, "words": ["sex", "workclass"], "label": "income"}
-    batch = take_all(
-        open_source(
-            f"csv:{file}", columns, mapping=mapping, split=None, folder=ADULT, csv=form
-        )
-    )
+    data = Data(f"csv:{file}", columns=mapping, csv=form)
+    batch = take_all(open_source(data, columns, ADULT))
     assert len(split) == len(batch["label"]) == rows
     at = [NAMES.index(name) for name in NUMBERS]
     expected = np.array([[float(line[k]) for k in at] for line in split], np.float32)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from placer.config.data import Data
 from placer.errors import DataError
 from placer.readers import Column, ReadOptions, Rows, iterable, open_source
 
@@ -16,14 +17,7 @@ def open_rows(folder: Path, body: str, *columns: Column, **options: object) -> R
     text = f"import itertools\nimport numpy as np\ndef rows():\n    {body}\n"
     (folder / "rows.py").write_text(text)
     reading = ReadOptions(**options)  # type: ignore[arg-type]
-    return open_source(
-        "python:rows:rows",
-        columns or (X, LABEL),
-        mapping=None,
-        split=None,
-        folder=folder,
-        options=reading,
-    )
+    return open_source(Data("python:rows:rows"), columns or (X, LABEL), folder, reading)
 
 
 def error_of(folder: Path, body: str, *columns: Column, **options: object) -> DataError:

@@ -7,6 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from placer.config.data import Data
 from placer.errors import DataError, RunError
 from placer.readers import Column, Rows, open_source
 
@@ -51,7 +52,7 @@ def open_numbers(folder: Path, function: str = "rows") -> Rows:
     (folder / "numbers.py").write_text(MODULE, encoding="utf-8")
     columns = [Column("x", "float32", (2,))]
     source = f"python:numbers:{function}"
-    return open_source(source, columns, mapping=None, split=None, folder=folder)
+    return open_source(Data(source), columns, folder)
 
 
 def test_rows_are_read_by_number_in_the_order_of_the_batch(tmp_path):
@@ -125,7 +126,7 @@ def open_importing_rows(folder, before=""):
     )
     columns = [Column("x", "float32", (2,))]
     source = "python:numbers:rows"
-    return open_source(source, columns, mapping=None, split=None, folder=folder)
+    return open_source(Data(source), columns, folder)
 
 
 def test_a_row_may_import_a_module_beside_it(tmp_path):

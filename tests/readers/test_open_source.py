@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 import sklearn.datasets
 
+from placer.config.data import Data
 from placer.errors import DataError, RunError
-from placer.readers import Column, Limits, open_source
+from placer.readers import Column, Range, open_source
 
 IMAGE, LABEL = Column("image", "float32", (64,)), Column("label", "int32", ())
 
 
 def opened(source, columns, folder, *, mapping=None, split=None):
-    return open_source(source, columns, mapping=mapping, split=split, folder=folder)
+    return open_source(Data(source, split=split, columns=mapping), columns, folder)
 
 
 def take_all(rows):
@@ -464,8 +465,7 @@ def test_reading_imports_no_jax(tmp_path):
         "import sys, pathlib, placer.readers as r\n"
         "import placer.tables.initial.initial_values, placer.tables.learning_rate, placer.tables.dense\n"
         "c = [r.Column('image', 'float32', (64,))]\n"
-        "r.open_source('sklearn:digits', c, mapping=None, split=None,"
-        " folder=pathlib.Path('.'))\n"
+        "r.open_source(r.Data('sklearn:digits'), c, pathlib.Path('.'))\n"
         "assert 'jax' not in sys.modules\n"
     )
     path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -476,7 +476,7 @@ def test_reading_imports_no_jax(tmp_path):
 # Limits:
 
 
-LIMITED = Column("y", "int32", (), Limits(0, 9, "op 'loss' (softmax_cross_entropy)"))
+LIMITED = Column("y", "int32", (), Range(0, 9, "loss", "softmax_cross_entropy"))
 HINT = "input 'y' goes to op 'loss' (softmax_cross_entropy), which takes 0 to 9"
 OUTSIDE = 17 * [9] + [10]
 ASKED_OUTSIDE = """
@@ -508,7 +508,7 @@ def test_a_value_outside_the_limits_of_an_array_names_column_and_row(tmp_path, n
 
 
 def test_a_value_outside_the_limits_of_a_split_names_the_split(tmp_path):
-    few = Column("y", "int32", (), Limits(0, 1, "op 'loss'"))
+    few = Column("y", "int32", (), Range(0, 1, "loss", "softmax_cross_entropy"))
     with pytest.raises(DataError, match=r"row \d+ of split 'train': 2 is outside 0-1"):
         opened("sklearn:iris", [few], tmp_path, split="train")
 

@@ -11,12 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import placer
-from placer.build.plan import Data
+from placer.config.data import Data
 from placer.errors import DataError, RunError, SpecError
-from placer.readers import Column, Limits, ReadOptions, open_source
-from placer.runtime.run.options import Options
+from placer.readers import Column, Range, ReadOptions, open_source
+from placer.runtime.run.process import Options, run_in_threads
 from placer.runtime.run.same_rows import check_same_rows
-from placer.runtime.run.threads import run_in_threads
 from placer.spec import json_schema
 
 A = Column("a", "float32", ())
@@ -33,14 +32,8 @@ def lists(values, size):
 def open_parquet(folder, columns, inputs, *, mapping=None, split=None, options=None):
     """Write a file with these columns, and open it as a source."""
     pq.write_table(pa.table(columns), folder / "t.parquet", row_group_size=7)
-    return open_source(
-        "parquet:t.parquet",
-        inputs,
-        mapping=mapping,
-        split=split,
-        folder=folder,
-        options=options or ReadOptions(),
-    )
+    data = Data("parquet:t.parquet", split=split, columns=mapping)
+    return open_source(data, inputs, folder, options or ReadOptions())
 
 
 def take_all(rows):
@@ -180,7 +173,11 @@ def test_train_and_test_split_a_fixed_permutation(tmp_path):
         ),
         (
             {"label": [1, 0, 9]},
-            [Column("label", "int32", (), Limits(0, 3, "op 'loss'"))],
+            [
+                Column(
+                    "label", "int32", (), Range(0, 3, "loss", "softmax_cross_entropy")
+                )
+            ],
             None,
             "column 'label', row 2: 9 is outside 0-3",
             "op 'loss'",
@@ -223,7 +220,7 @@ def test_two_columns_of_one_name(tmp_path):
     table = pa.table([[1], [2]], names=["a", "a"])
     pq.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(DataError, match="more than one column 'a'"):
-        open_source("parquet:t.parquet", [A], mapping=None, split=None, folder=tmp_path)
+        open_source(Data("parquet:t.parquet"), [A], tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"PAR1" + bytes(40) + b"PAR1"])
@@ -232,7 +229,7 @@ def test_a_file_of_another_format(content, tmp_path):
     with pytest.raises(
         DataError, match=r"parquet:t.parquet cannot be read: ."
     ) as caught:
-        open_source("parquet:t.parquet", [A], mapping=None, split=None, folder=tmp_path)
+        open_source(Data("parquet:t.parquet"), [A], tmp_path)
     assert "Apache Parquet format" in caught.value.hint
 
 
@@ -244,12 +241,12 @@ def test_a_damaged_file(tmp_path):
     content[200:260] = bytes(60)
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"parquet:t.parquet cannot be read: ."):
-        open_source("parquet:t.parquet", [A], mapping=None, split=None, folder=tmp_path)
+        open_source(Data("parquet:t.parquet"), [A], tmp_path)
 
 
 def test_a_file_that_is_missing_or_a_pipe(tmp_path):
     def read():
-        open_source("parquet:t.parquet", [A], mapping=None, split=None, folder=tmp_path)
+        open_source(Data("parquet:t.parquet"), [A], tmp_path)
 
     with pytest.raises(DataError, match="there is no such file"):
         read()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from placer.config.data import RowSource
 from placer.errors import SpecError
-from placer.graph.model import Source
 from placer.graph.text import parse_graph, print_graph
 from placer.resources import find_file
 from placer.spec import load, load_text
@@ -49,11 +49,11 @@ def test_the_graph_of_digits():
 def test_the_rows_of_digits():
     model = load(find_file("specs/digits.yaml"))
     columns = {"image": "data", "label": "target"}
-    assert model.train == Source(
-        "sklearn:digits", 128, "train", columns, True, 7, "drop"
+    assert model.train == RowSource(
+        "sklearn:digits", "train", columns, True, 7, batch=128, remainder="drop"
     )
-    assert model.eval == Source(
-        "sklearn:digits", 128, "test", columns, False, 0, "keep"
+    assert model.eval == RowSource(
+        "sklearn:digits", "test", columns, False, 0, batch=128, remainder="keep"
     )
     assert model.inputs == {
         "image": TensorType("float32", ("batch", 64)),

@@ -11,9 +11,11 @@ import numpy as np
 import optax
 
 from placer import ops
+from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
-from placer.tables.block import ParameterBlock
+from placer.config.slicing import Block
 from placer.tables.dense import DenseTable
+from placer.tables.initial.initial_values import compute_values
 
 SHAPES = {"h1.w": (13, 7), "h1.b": (7,), "out.w": (7, 300), "gain": ()}
 INITS = {"h1.w": "normal", "h1.b": "zeros", "out.w": "xavier_uniform", "gain": "ones"}
@@ -59,32 +61,53 @@ def case_id(case: tuple[str, dict[str, Any]]) -> str:
     return "-".join([rule, *(f"{key}={value}" for key, value in hyper.items())])
 
 
-def whole_block(name: str, decays: bool = True) -> ParameterBlock:
+def whole_block(name: str, decays: bool = True) -> Block:
     size = int(np.prod(SHAPES[name]))
-    return ParameterBlock(
-        name, name, SHAPES[name], 0, size, SHAPES[name], decays=decays
-    )
+    return Block(name, name, 0, size, SHAPES[name], decays=decays)
 
 
-def block_of(name: str, low: int, high: int, index: int = 0) -> ParameterBlock:
+def block_of(name: str, low: int, high: int, index: int = 0) -> Block:
     name_ = f"{name}.block{index}"
-    return ParameterBlock(name, name_, (high - low,), low, high, SHAPES[name])
+    return Block(name, name_, low, high, (high - low,))
 
 
 ALL = [whole_block(name) for name in SHAPES]
 
 
-def make_table(blocks, rule="sgd", hyper=None, dtype="float32", **memory) -> DenseTable:
-    return DenseTable(
-        "ps",
-        blocks,
-        rule,
-        hyper or {},
-        dtype=dtype,
-        seed=5,
-        initializers=INITS,
-        **memory,
+def planned(blocks, rule="sgd", hyper=None, *, name="ps", in_place=False) -> Table:
+    """Return a table of a plan, in host memory."""
+    return Table(
+        name=name,
+        rule=rule,
+        hyper=hyper or {},
+        learning_rate=0.1,
+        blocks=tuple(blocks),
+        in_place=in_place,
+        devices=MEMORY,
     )
+
+
+def make_table(
+    blocks, rule="sgd", hyper=None, dtype="float32", *, in_place=False, **memory
+) -> DenseTable:
+    table = planned(blocks, rule, hyper, in_place=in_place)
+    return DenseTable(table, dtype, initial_values(blocks, dtype), **memory)
+
+
+def initial_values(blocks, dtype, seed=5, inits=INITS, shapes=SHAPES):
+    """Return the initial values of the blocks, each of its block's shape."""
+    return [
+        compute_values(
+            inits[block.parameter],
+            seed=seed,
+            name=block.parameter,
+            shape=shapes[block.parameter],
+            start=block.start,
+            stop=block.stop,
+            dtype=dtype,
+        ).reshape(block.shape)
+        for block in blocks
+    ]
 
 
 def make_gradients(step: int, dtype: Any = "float32") -> dict[str, np.ndarray]:

@@ -13,11 +13,13 @@ from placer.tables import compiled_kernels, rules
 UPDATE = """
 import numpy as np
 from placer.tables.dense import DenseTable
-from placer.tables.block import ParameterBlock
-table = DenseTable(
-    "t", [ParameterBlock("w", "w", (3,), 0, 3, (3,))], "momentum", {},
-    dtype="float32", seed=0, initializers={"w": "zeros"},
+from placer.config.slicing import Block
+from placer.build.plan import Table
+blocks = (Block("w", "w", 0, 3, (3,)),)
+planned = Table(
+    name="t", rule="momentum", learning_rate=1.0, blocks=blocks, devices="cpu:0"
 )
+table = DenseTable(planned, "float32", [np.zeros(3)])
 table.update([np.ones(3, np.float32)], learning_rate=1.0)
 print(table.values()[0].tolist())
 """

@@ -30,7 +30,7 @@ def test_values_begin_as_the_initializers_say():
             INITS[block.parameter],
             seed=5,
             name=block.parameter,
-            shape=block.parameter_shape,
+            shape=SHAPES[block.parameter],
             start=block.start,
             stop=block.stop,
             dtype="float32",
@@ -142,8 +142,7 @@ def test_nothing_is_compiled_after_warm_up_for_several_workers(rule, monkeypatch
         with table.update_in_chunks(learning_rate=0.1) as each:
             each.apply(0, 0, chunk)
     else:
-        with table.compute_directions_in_chunks() as each:
-            each.apply(0, 0, chunk)
+        table.compute_directions(chunk[:1])
         table.apply_directions([1.0], learning_rate=0.1)
     assert table.step == 1
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from support.small_tables import (
     ALL,
-    INITS,
     RATES,
     SHAPES,
     VARIANTS,
     case_id,
+    initial_values,
     make_gradients,
     make_table,
+    planned,
     run_optax,
     update_table,
     whole_block,
@@ -33,10 +34,11 @@ def in_precision(dtype):
 
 def on_devices(blocks, rule="sgd", hyper=None, dtype="float32", to="gpu:0-1"):
     cpu = jax.devices("cpu")
-    devices = Devices({"cpu:0": cpu[0], "gpu:0": cpu[1], "gpu:1": cpu[2]})
+    sets = {"cpu:0": cpu[:1], "gpu:0": cpu[1:2], "gpu:0-1": cpu[1:3]}
+    devices = Devices({name: tuple(each) for name, each in sets.items()})
     put = partial(devices.copy_to_devices, to=to)
-    arguments = {"dtype": dtype, "seed": 5, "initializers": INITS, "put": put}
-    return DeviceTable("gpus", blocks, rule, hyper or {}, **arguments)
+    initial = initial_values(blocks, dtype)
+    return DeviceTable(planned(blocks, rule, hyper, name="gpus"), dtype, initial, put)
 
 
 def check_values(table, expected, dtype="float32"):

@@ -14,8 +14,10 @@ from support.small_tables import (
     VARIANTS,
     block_of,
     case_id,
+    initial_values,
     make_gradients,
     make_table,
+    planned,
     trust_ratio,
     trust_ratio_of,
     update_table,
@@ -23,9 +25,9 @@ from support.small_tables import (
 )
 
 from placer.config import optimizers
+from placer.config.slicing import Block
 from placer.errors import RunError
 from placer.tables import update_pass
-from placer.tables.block import ParameterBlock
 from placer.tables.dense import DenseTable
 
 TWO_PHASE = [case for case in VARIANTS if case not in ONE_PHASE]
@@ -55,7 +57,7 @@ def apply_in_chunks(pass_, blocks, workers, length):
     """Apply the gradients of all workers to a pass, `length` elements at a time."""
     for index, block in enumerate(blocks):
         flat = [worker[index].reshape(-1) for worker in workers]
-        for low in range(0, block.size, length):
+        for low in range(0, block.numel, length):
             pass_.apply(index, low, [array[low : low + length] for array in flat])
 
 
@@ -121,30 +123,6 @@ def test_chunks_are_summed_in_the_order_of_the_workers(case, dtype, workers, in_
     check_same_bits(at_once, chunked)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", TWO_PHASE, ids=case_id)
-def test_update_directions_are_computed_in_chunks(case, dtype):
-    at_once, chunked = make_table(ALL, *case, dtype), make_table(ALL, *case, dtype)
-    for step, rate in enumerate(RATES[:3]):
-        drawn = [
-            list(make_gradients(9 * step + w, at_once.dtype).values()) for w in (0, 1)
-        ]
-        for table, length in ((at_once, ALL_AT_ONCE), (chunked, 61)):
-            if table is at_once and table.dtype.itemsize > 2:
-                total = [sum_in_order(parts) for parts in zip(*drawn, strict=True)]
-                update_table(table, total, rate, scale=0.7)
-                continue
-            before = table.values()
-            with table.compute_directions_in_chunks(scale=0.7) as pass_:
-                apply_in_chunks(pass_, ALL, drawn, length)
-            by = [
-                trust_ratio_of(table, value, direction)
-                for value, direction in zip(before, table.directions(), strict=True)
-            ]
-            table.apply_directions(by, learning_rate=rate)
-    check_same_bits(at_once, chunked)
-
-
 @pytest.mark.parametrize("workers", [5, update_pass.MAX_FUSED + 1])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_floats_of_several_workers_are_rounded_after_the_sum(dtype, workers):
@@ -182,16 +160,13 @@ def layouts(draw):
 )
 def test_the_slicing_of_blocks_changes_no_bit(layout, case, dtype, workers, in_place):
     size, held, chunk = layout
-    initializers = {"w": "normal"}
 
     def make(ends, **memory):
         blocks = [
-            ParameterBlock("w", f"w.block{low}", (high - low,), low, high, (size,))
-            for low, high in ends
+            Block("w", f"w.block{low}", low, high, (high - low,)) for low, high in ends
         ]
-        return DenseTable(
-            "t", blocks, *case, dtype=dtype, seed=1, initializers=initializers, **memory
-        )
+        initial = initial_values(blocks, dtype, 1, {"w": "normal"}, {"w": (size,)})
+        return DenseTable(planned(blocks, *case, **memory), dtype, initial)
 
     one = make([(0, size)])
     parts = [make(ends, in_place=in_place) for ends in held]
@@ -211,13 +186,11 @@ def test_the_slicing_of_blocks_changes_no_bit(layout, case, dtype, workers, in_p
 
 def test_several_tiles_have_the_same_bits():
     size = 2 * update_pass.TILE + 17
-    block = ParameterBlock("w", "w", (size,), 0, size, (size,))
+    block = Block("w", "w", 0, size, (size,))
+    initial = initial_values([block], "float32", 1, {"w": "normal"}, {"w": (size,)})
 
     def make(**memory):
-        return DenseTable(
-            "t", [block], "adam", {}, dtype="float32", seed=1, initializers={"w": "normal"},
-            **memory,
-        )  # fmt: skip
+        return DenseTable(planned([block], "adam", **memory), "float32", initial)
 
     tables = [make(in_place=True), make(), make()]
     drawn = [

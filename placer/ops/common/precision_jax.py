@@ -8,10 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from placer.types import is_half_float
+
 
 def widen(x: jax.Array) -> jax.Array:
     """Convert half floats to float32; return other arrays unchanged."""
-    return x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
+    return x.astype(jnp.float32) if is_half_float(x.dtype) else x
 
 
 def scatter_add(

@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final
 
@@ -196,14 +196,7 @@ class MetricsStream:
             )
         elif (pending := self._pending) is not None:
             numbers = finalize_all(totals, self._reported, ended.rows)
-            self._pending = StepMetrics(
-                pending.step,
-                pending.epoch,
-                pending.rows,
-                pending.metrics,
-                pending.statistics,
-                numbers,
-            )
+            self._pending = replace(pending, eval=numbers)
 
     def _sum_over_nodes(self, ended: _PhaseEnd) -> Statistics:
         """Return the sum over the nodes of partial statistics, and the first node's

@@ -11,7 +11,7 @@ import numpy as np
 
 from placer.build.plan import MEMORY, NodePlan, Plan
 from placer.errors import RunError
-from placer.place import CPU, Place
+from placer.node_kinds import CPU
 
 if TYPE_CHECKING:
     import jax
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Devices:
-    """JAX devices by their names in the plan (`gpu:0`), emulated devices included.
+    """Sets of JAX devices by their names in programs (`gpu:0-1`), with emulated ones.
 
-    Copies run in the background while the program continues.
-
-    In all methods `to` names devices as places do: `gpu:0-7`.
+    Copies run in the background while the program continues. In all methods `to` is the
+    name of a set.
     """
 
-    by_name: Mapping[str, jax.Device]
+    sets: Mapping[str, tuple[jax.Device, ...]]
     _shardings: dict[tuple[str, bool], Sharding] = field(default_factory=dict)
 
     def copy_to_host(self, values: tuple[Any, ...], wait: bool) -> tuple[Any, ...]:
@@ -62,16 +61,15 @@ class Devices:
             for i, value in enumerate(values)
         ]
         arrays = list(values)
-        first: Any = self.by_name[device_names(to)[0]]
-        if first.platform == CPU:
+        if self.sets[to][0].platform == CPU:
             # A CPU device may alias numpy memory. A copy from one CPU device to another
             # is a real copy, so the arrays go to the first one before.
-            arrays = jax.device_put(arrays, self.by_name[MEMORY])
+            arrays = jax.device_put(arrays, self.sets[MEMORY][0])
         return tuple(jax.device_put(arrays, shardings))
 
     def _is_even(self, to: str, value: Any) -> bool:
         count: int = value.shape[0]
-        return count % len(device_names(to)) == 0
+        return count % len(self.sets[to]) == 0
 
     def sharding(self, to: str, rows: bool = False) -> Sharding:
         """Return the sharding of an array on these devices: whole on each, or split by
@@ -89,19 +87,12 @@ class Devices:
             SingleDeviceSharding,
         )
 
-        devices = [self.by_name[name] for name in device_names(to)]
+        devices = self.sets[to]
         if len(devices) == 1:
             return SingleDeviceSharding(devices[0])
         mesh = Mesh(np.array(devices), ("rows",))
         split: Any = PartitionSpec
         return NamedSharding(mesh, split("rows") if rows else split())
-
-
-def device_names(text: str) -> tuple[str, ...]:
-    """Return the name of every device of `gpu:0-7`: `gpu:0`, `gpu:1`, …"""
-    place = Place.parse(f"/{text}")
-    assert isinstance(place.device_ids, tuple), text
-    return tuple(f"{place.device}:{number}" for number in place.device_ids)
 
 
 def _devices_of(values: Sequence[jax.Array]) -> set[Any]:
@@ -124,13 +115,13 @@ def open_devices(me: NodePlan, emulate: bool) -> Iterator[Devices]:
         return
     import jax
 
-    needed = dict.fromkeys(
-        [MEMORY, *(name for group in me.computes for name in device_names(group))]
-    )
     find_device = _find_emulated if emulate else _find_device
-    known = {name: find_device(me, name) for name in needed}
-    with jax.default_device(known[MEMORY]):
-        yield Devices(known)
+    sets = {
+        name: tuple(find_device(me, device) for device in devices)
+        for name, devices in {MEMORY: (MEMORY,), **me.computes}.items()
+    }
+    with jax.default_device(sets[MEMORY][0]):
+        yield Devices(sets)
 
 
 def reserve_cpu_devices(

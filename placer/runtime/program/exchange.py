@@ -16,7 +16,7 @@ from placer.channel.protocol import Channel, Key
 from placer.errors import RunError
 from placer.layouts.conversions import Piece, pieces_for
 from placer.memory.arena import Arena
-from placer.tables.half_sums import is_half
+from placer.types import is_half_float
 
 Array = npt.NDArray[Any]
 
@@ -226,9 +226,12 @@ def _cut(array: Array, edge_value: EdgeValue, piece: Piece) -> Array:
     """Return the piece of the sender's array, as a view."""
     if edge_value.start is not None:
         return array.reshape(-1)[edge_value.start : edge_value.stop]
-    if piece.is_whole:
-        return array
-    return array[piece.source_offset : piece.source_offset + piece.high - piece.low]
+    return _rows_of(array, piece, piece.source_offset)
+
+
+def _rows_of(array: Array, piece: Piece, offset: int) -> Array:
+    """Return the rows of a piece, which start at `offset`; all if it is the whole."""
+    return array if piece.is_whole else array[offset : offset + piece.high - piece.low]
 
 
 def _is_sum(edge_value: EdgeValue) -> bool:
@@ -240,9 +243,7 @@ def _space(target: Array | None, edge_value: EdgeValue, piece: Piece) -> Array |
     rows. None if pieces are added, or there is no target."""
     if target is None or _is_sum(edge_value):
         return None
-    if piece.is_whole:
-        return target
-    return target[piece.target_offset : piece.target_offset + piece.high - piece.low]
+    return _rows_of(target, piece, piece.target_offset)
 
 
 def _join(
@@ -255,7 +256,7 @@ def _join(
     """
     if target is None:
         return parts[0][1]
-    if _is_sum(edge_value) and len(parts) > 1 and is_half(target.dtype):
+    if _is_sum(edge_value) and len(parts) > 1 and is_half_float(target.dtype):
         total = np.empty(target.shape, np.float32)
         # No warning for an overflow, as in an update: the loss shows it.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -271,11 +272,7 @@ def _write_pieces(
     written, the others are added."""
     written: set[int] = set()
     for piece, array in parts:
-        space = target
-        if not piece.is_whole:
-            space = target[
-                piece.target_offset : piece.target_offset + piece.high - piece.low
-            ]
+        space = _rows_of(target, piece, piece.target_offset)
         if _is_sum(edge_value) and piece.target_offset in written:
             np.add(space, array, out=space)
         elif not (space is array or _is_same_memory(space, array)):

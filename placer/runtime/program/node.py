@@ -19,7 +19,7 @@ The numbers of edges and the names of tables are those of the plan. Every call m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +31,7 @@ from placer.config.sources import POSITION
 from placer.layouts.partition import RowShard
 from placer.runtime.program.devices import Devices
 from placer.runtime.program.exchange import Exchange
-from placer.runtime.program.microbatches import MicrobatchCalls, Microbatches
+from placer.runtime.program.microbatches import Microbatches
 from placer.runtime.program.tree import fill_tree, leaves, like_tree
 from placer.runtime.run.batches import Batches
 from placer.tables.learning_rate import Schedule
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Node(MicrobatchCalls):
+class Node(Microbatches):
     """One node of a run, as its program sees it.
 
     Arrays that the calls return are numpy arrays in host memory, which jitted functions
@@ -60,9 +60,8 @@ class Node(MicrobatchCalls):
         on_record: receives recorded values, and the number of rows that a plain number
             among them counts by.
         devices: the devices of the node.
-        micro: the microbatches of a step.
         where: what the node does now, for messages: `step 3`.
-        count: the number of rows of the current global batch.
+        parts, turns, microbatch, count: as in `Microbatches`.
     """
 
     name: str
@@ -74,9 +73,7 @@ class Node(MicrobatchCalls):
     phases: tuple[NodePhase, NodePhase | None]
     on_record: Callable[[Mapping[str, Any], int], None]
     devices: Devices
-    micro: Microbatches = field(default_factory=Microbatches)
     where: str = ""
-    count: int = 0
     _recorded: tuple[Any, ...] = ()
     _step: int = 0
     _position: tuple[int, int] = (1, 0)
@@ -213,7 +210,7 @@ class Node(MicrobatchCalls):
         arrays = tuple(leaves(gradients))
         self.tables[table].update(arrays, learning_rate=rate, scale=scale)
 
-    def apply(self, table: str, *edges: int) -> None:
+    def update_from_edges(self, table: str, *edges: int) -> None:
         """Update a table by the gradients of edges, chunk by chunk as they arrive.
 
         The gradients of all sources of an edge are summed in the order of the sources.
@@ -228,7 +225,7 @@ class Node(MicrobatchCalls):
                 peer, and for a passed deadline.
 
         Example:
-            node.apply("dense", 2, 3)
+            node.update_from_edges("dense", 2, 3)
         """
         target = self.tables[table]
         assert isinstance(target, StreamedTable), f"{table} is not in host memory"
@@ -238,11 +235,11 @@ class Node(MicrobatchCalls):
                 for name, start, views in self.exchange.receive_chunks(self._key(edge)):
                     update.apply(target.block_of_gradient[name], start, views)
 
-    def direct(self, table: str, gradients: T, scale: Any = None) -> T:
+    def compute_directions(self, table: str, gradients: T, scale: Any = None) -> T:
         """Compute update directions: the first phase of a two-phase rule.
 
         The norms of whole parameters and directions then give the trust ratios for
-        `update_by`.
+        `apply_directions`.
 
         Args:
             table: the name of the table.
@@ -256,15 +253,15 @@ class Node(MicrobatchCalls):
             RunError: for gradients that do not fit the blocks.
 
         Example:
-            direction = node.direct("dense", g)
+            direction = node.compute_directions("dense", g)
         """
         arrays = tuple(leaves(gradients))
         directions = self.tables[table].compute_directions(arrays, scale=scale)
         return like_tree(gradients, directions)
 
-    def update_by(self, table: str, ratios: Any) -> None:
-        """Apply the update directions of `direct`: the second phase of a two-phase
-        rule.
+    def apply_directions(self, table: str, ratios: Any) -> None:
+        """Apply the update directions of `compute_directions`: the second phase of a
+        two-phase rule.
 
         Args:
             table: the name of the table.
@@ -272,7 +269,7 @@ class Node(MicrobatchCalls):
                 parameter, a scalar.
 
         Example:
-            node.update_by("dense", ratios)
+            node.apply_directions("dense", ratios)
         """
         rate = self.schedules[table](self._step - 1)
         arrays = tuple(leaves(ratios))
@@ -358,8 +355,8 @@ class Node(MicrobatchCalls):
         results: tuple[Array, ...] = self.receive(back)
         return results
 
-    def cut(self, gradient: Any, start: int, stop: int) -> Array:
-        """Cut a block out of a value.
+    def slice_gradient(self, gradient: Any, start: int, stop: int) -> Array:
+        """Return one block of a gradient.
 
         Args:
             gradient: an array of any shape.
@@ -369,11 +366,11 @@ class Node(MicrobatchCalls):
             A flat array of shape [stop - start], a view if possible.
 
         Example:
-            h1_w_block1_grad = node.cut(h1_w_grad, 16384, 32768)
+            h1_w_block1_grad = node.slice_gradient(h1_w_grad, 16384, 32768)
         """
         return np.asarray(gradient).reshape(-1)[start:stop]
 
-    def assemble(self, *blocks: Any, shape: tuple[int, ...]) -> Array:
+    def assemble_parameter(self, *blocks: Any, shape: tuple[int, ...]) -> Array:
         """Join the blocks of a parameter.
 
         Args:
@@ -384,7 +381,9 @@ class Node(MicrobatchCalls):
             The parameter. If the blocks were received, this copies nothing.
 
         Example:
-            h1_w = node.assemble(h1_w_block0, h1_w_block1, shape=(64, 512))
+            h1_w = node.assemble_parameter(
+                h1_w_block0, h1_w_block1, shape=(64, 512)
+            )
         """
         return self.exchange.assemble([np.asarray(block) for block in blocks], shape)
 
@@ -474,7 +473,7 @@ class Node(MicrobatchCalls):
         # has microbatches and one batch, an evaluation has batches and no microbatches.
         if self.exchange.edges[edge].once:
             return Key(edge, self._step)
-        return Key(edge, self._step, self.micro.number or self._batch)
+        return Key(edge, self._step, self.microbatch or self._batch)
 
 
 def _positions(step: int, rows: Array) -> Array:

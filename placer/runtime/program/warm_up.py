@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from placer.build.plan import Column, Plan
+from placer.build.plan import Plan
 from placer.channel.protocol import Key
+from placer.config.columns import Column
 from placer.memory import aligned
 from placer.readers import Order
 from placer.readers.digests import Digests
@@ -62,7 +63,8 @@ def run_warm_up(
             node.phases,
             lambda recorded, _: _settle(recorded.values()),
             node.devices,
-            node.micro,
+            parts=node.parts,
+            turns=node.turns,
         )
 
     for size in sizes[0]:

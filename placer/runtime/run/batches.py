@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placer.build.plan import Data, NodePhase, Plan, Range
+from msgspec import structs
+
+from placer.build.plan import NodePhase, Plan
+from placer.config.data import RowSource
 from placer.config.sources import POSITION
-from placer.readers import Column, Limits, Order, ReadOptions, Rows, open_source
+from placer.readers import Order, ReadOptions, Rows, open_source
 from placer.readers.arguments import ignore_progress
 from placer.readers.memory_limit import available_nbytes
 
@@ -59,7 +62,7 @@ def inputs_of(phase: NodePhase | None) -> frozenset[str]:
 
 def open_batches(
     plan: Plan,
-    data: Data,
+    data: RowSource,
     phases: Mapping[str, NodePhase | None],
     node: str,
     build: Path,
@@ -84,22 +87,19 @@ def open_batches(
     if inputs:
         readers = [name for name, phase in phases.items() if inputs_of(phase)]
         used = frozenset[str]().union(*map(inputs_of, phases.values()))
-        mapping = {k: v for k, v in (data.columns or {}).items() if k in used}
+        feeds = {k: v for k, v in (data.columns or {}).items() if k in used}
         used_columns = [
-            Column(c.name, c.dtype, c.shape, _limits(data.ranges.get(c.name)))
-            for c in plan.columns
-            if c.name in used
+            structs.replace(column, limits=data.ranges.get(column.name))
+            for column in plan.columns
+            if column.name in used
         ]
         columns = [column for column in used_columns if column.name in inputs]
         others = tuple(column for column in used_columns if column.name not in inputs)
         rows = open_source(
-            data.source,
+            structs.replace(data, columns=feeds or None),
             columns,
-            mapping=mapping or None,
-            split=data.split,
-            folder=build if data.source.startswith("python:") else spec,
-            csv=data.csv,
-            options=ReadOptions(
+            build if data.parsed.kind == "python" else spec,
+            ReadOptions(
                 other_columns=others,
                 with_digests=len(readers) > 1,
                 seed=plan.seed,
@@ -112,9 +112,3 @@ def open_batches(
     count = rows.rows if rows is not None else data.batch
     order = Order(count, data.batch, data.shuffle, data.seed, data.remainder)
     return Batches(order, rows)
-
-
-def _limits(range: Range | None) -> Limits | None:
-    if range is None:
-        return None
-    return Limits(range.low, range.high, f"op '{range.op}' ({range.kind})")

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from placer.build.plan import Data, NodePhase, NodePlan, read_sources
+from placer.build.plan import NodePhase, NodePlan, read_sources
 from placer.channel.protocol import Aborted
+from placer.config.data import RowSource
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import Devices, in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
-from placer.runtime.program.microbatches import Microbatches
 from placer.runtime.program.nans import NanCheck
 from placer.runtime.program.node import Node
 from placer.runtime.program.warm_up import run_warm_up
@@ -112,7 +112,7 @@ def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> 
     execution.report_state(READING)
 
     def batches(
-        data: Data, phase_of: Callable[[NodePlan], NodePhase | None]
+        data: RowSource, phase_of: Callable[[NodePlan], NodePhase | None]
     ) -> Batches:
         execution.rows_read = 0
         phases = {node.name: phase_of(node) for node in plan.nodes}
@@ -135,7 +135,8 @@ def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> 
         (me.step, me.evaluation),
         metrics.record,
         devices,
-        Microbatches(plan.microbatches, me.turns),
+        parts=plan.microbatches,
+        turns=me.turns,
     )
 
 

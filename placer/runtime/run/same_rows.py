@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
-from placer.build.plan import Data, Plan
+from placer.build.plan import Plan
 from placer.channel.protocol import Channel, Key
+from placer.config.data import Data
 from placer.errors import RunError
 from placer.readers import Digests, Rows
 from placer.runtime.run.barrier import ROWS, encode_json, receive_json

@@ -6,17 +6,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import asdict
+import numpy as np
+import numpy.typing as npt
 
-from placer.build.plan import MEMORY, NodePlan, Plan
-from placer.build.plan import Table as TablePlan
+from placer.build.plan import MEMORY, NodePlan, Parameter, Plan, Table
 from placer.config.initializers import file_of
+from placer.config.slicing import Block
 from placer.runtime.program.devices import Devices
 from placer.runtime.run import parameter_files as files
-from placer.tables.block import ParameterBlock
+from placer.tables.block_table import BlockTable
 from placer.tables.buffers import Allocate
 from placer.tables.dense import DenseTable
-from placer.tables.protocol import Table
+from placer.tables.initial.initial_values import compute_values
 
 
 def make_tables(
@@ -26,7 +27,7 @@ def make_tables(
     init_params: Path | None,
     allocate: Allocate,
     devices: Devices,
-) -> dict[str, Table]:
+) -> dict[str, BlockTable]:
     """Create a node's tables and compile their updates.
 
     Args:
@@ -48,58 +49,51 @@ def make_tables(
     if init_params is not None and me.tables:
         values = files.load(init_params)
         files.check(values, {p.name: (p.shape, p.dtype) for p in plan.parameters})
-    tables: dict[str, Table] = {}
-    for table_plan in me.tables:
-        blocks = [
-            ParameterBlock(**asdict(b), parameter_shape=parameters[b.parameter].shape)
-            for b in table_plan.blocks
-        ]
-        identity = table_plan.name, blocks, table_plan.rule or "sgd", table_plan.hyper
-        initial: dict[str, Any] = {
-            "dtype": parameters[blocks[0].parameter].dtype,
-            "seed": plan.seed,
-            "initializers": {
-                b.parameter: _resolve_file(parameters[b.parameter].init, build)
-                for b in blocks
-            },
-        }
-        table: Table
-        if table_plan.devices == MEMORY:
-            table = DenseTable(
-                *identity, **initial, allocate=allocate, in_place=table_plan.in_place
-            )
+    tables: dict[str, BlockTable] = {}
+    for planned in me.tables:
+        dtype = parameters[planned.blocks[0].parameter].dtype
+        initial = (
+            _initial_values(block, parameters[block.parameter], plan.seed, build)
+            if values is None
+            else values[block.parameter].reshape(-1)[block.start : block.stop]
+            for block in planned.blocks
+        )
+        shaped = map(np.reshape, initial, (block.shape for block in planned.blocks))
+        table: BlockTable
+        if planned.devices == MEMORY:
+            table = DenseTable(planned, dtype, shaped, allocate)
         else:
             from placer.tables.device import DeviceTable
 
-            table = DeviceTable(
-                *identity,
-                **initial,
-                put=partial(devices.copy_to_devices, to=table_plan.devices),
-            )
-        if values is not None:
-            table.load(
-                [
-                    values[b.parameter].reshape(-1)[b.start : b.stop].reshape(b.shape)
-                    for b in blocks
-                ]
-            )
-        if table_plan.rule is not None:
-            for sources in _source_counts(plan, table_plan):
+            put = partial(devices.copy_to_devices, to=planned.devices)
+            table = DeviceTable(planned, dtype, shaped, put)
+        if planned.rule is not None:
+            for sources in _source_counts(plan, planned):
                 table.warm_up(sources)
-        tables[table_plan.name] = table
+        tables[planned.name] = table
     return tables
 
 
-def _resolve_file(init: Any, build: Path) -> Any:
-    """Return the initializer, with the path of its file in the build if it has one."""
-    file = file_of(init)
-    return init if file is None else {"file": str(build / file)}
+def _initial_values(
+    block: Block, parameter: Parameter, seed: int, build: Path
+) -> npt.NDArray[Any]:
+    """Return the initial values of a block, flat."""
+    file = file_of(parameter.init)
+    return compute_values(
+        parameter.init if file is None else {"file": str(build / file)},
+        seed=seed,
+        name=parameter.name,
+        shape=parameter.shape,
+        start=block.start,
+        stop=block.stop,
+        dtype=parameter.dtype,
+    )
 
 
-def _source_counts(plan: Plan, table_plan: TablePlan) -> set[int]:
+def _source_counts(plan: Plan, planned: Table) -> set[int]:
     """Return from how many sources an update's gradients may arrive: 1 if they are
     joined before."""
-    gradients = {block.gradient for block in table_plan.blocks}
+    gradients = {block.gradient for block in planned.blocks}
     return {1} | {
         len(edge.sources)
         for edge in plan.step_edges

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from placer.config import sources
 from placer.config.checks import describe_value
+from placer.config.columns import Column
 from placer.config.csv import Csv
-from placer.errors import DataError, Span, did_you_mean, nearest
-from placer.graph.model import Source
+from placer.config.data import Data, RowSource
+from placer.errors import DataError, did_you_mean, nearest
 from placer.spec.csv_options import check_columns, read_csv
 from placer.spec.decode import decode
 from placer.spec.module_imports import defined_names, local_imports
 from placer.spec.names import Names, explain_invalid_name, is_name
 from placer.spec.problems import Problems
-from placer.spec.schema import Data, DataSection
+from placer.spec.schema import DataSection
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 from placer.types import BATCH, ITEM_BYTES, MAX_DIM, TensorType
 
@@ -100,8 +101,8 @@ class RowSources:
     whether the section has `eval`. `modules` are the Python modules of the sources.
     """
 
-    train: Source | None
-    eval: Source | None
+    train: RowSource | None
+    eval: RowSource | None
     has_eval: bool
     modules: tuple[str, ...]
 
@@ -121,21 +122,16 @@ def read_data(
     return RowSources(train, evaluation, eval_node is not None, tuple(reader.modules))
 
 
+@dataclass(frozen=True, slots=True)
 class _Reader:
-    def __init__(
-        self,
-        inputs: Mapping[str, TensorType | None],
-        folder: Path,
-        problems: Problems,
-    ) -> None:
-        self.inputs = inputs
-        self.folder = folder
-        self.problems = problems
-        self.modules: dict[str, None] = {}
+    inputs: Mapping[str, TensorType | None]
+    folder: Path
+    problems: Problems
+    modules: dict[str, None] = field(default_factory=dict)
 
     def read(
-        self, node: SpecNode | None, which: str, train: Source | None
-    ) -> Source | None:
+        self, node: SpecNode | None, which: str, train: RowSource | None
+    ) -> RowSource | None:
         """Read `train` or `eval`. `eval` uses settings of `train` where it has none."""
         if node is None:
             return None
@@ -162,51 +158,46 @@ class _Reader:
             good["batch"] = train.batch if train else None
         if not valid or columns is None or good["batch"] is None:
             return None
-        remainder = good["remainder"] or ("drop" if which == "train" else "keep")
-        return Source(**{**good, "columns": columns, "remainder": remainder})
+        good["remainder"] = good["remainder"] or _REMAINDERS[which]
+        return RowSource(**{**good, "columns": columns})
 
     def _source(self, node: SpecNode) -> sources.Source | None:
         """Parse a source. The module of a `python:` source must be beside the spec."""
         assert isinstance(node, ScalarNode)
-        span = node.inner_span
         try:
             source = sources.Source.parse(node.text)
+            if source.kind == "python":
+                self._add_modules(*source.path.split(":"))
         except DataError as error:
-            self.problems.add_error(error, span=span)
+            self.problems.add_error(error, span=node.inner_span)
             return None
-        if source.kind == "python":
-            module, _, function = source.path.partition(":")
-            for name in (module, function):
-                if not is_name(name):
-                    message, hint = explain_invalid_name(name)
-                    self.problems.add(message, span, hint)
-                    return None
-            if not (self.folder / f"{module}.py").is_file():
-                beside = [path.stem for path in self.folder.glob("*.py")]
-                message = f"there is no {module}.py beside the spec"
-                close = nearest(module, beside)
-                name = "rows" if module == "__main__" else module
-                hint = (
-                    f"did you mean '{close}'?"
-                    if close
-                    else f"nodes import it: write the function to {name}.py; in a"
-                    f" notebook, put %%writefile {name}.py at the top of its cell"
-                )
-                self.problems.add(message, span, hint)
-                return None
-            try:
-                needed = (module, *local_imports(self.folder, module))
-                names = defined_names(self.folder, module)
-            except DataError as error:
-                self.problems.add_error(error, span=span)
-                return None
-            if names is not None and function not in names:
-                message = f"{module}.py has no function '{function}'"
-                close = nearest(function, names)
-                self.problems.add(message, span, close and f"did you mean '{close}'?")
-                return None
-            self.modules.update(dict.fromkeys(needed))
         return source
+
+    def _add_modules(self, module: str, function: str) -> None:
+        """Add the modules of a `python:` source. Raises DataError if it has none."""
+        for name in (module, function):
+            if not is_name(name):
+                message, hint = explain_invalid_name(name)
+                raise DataError(message, hint=hint)
+        if not (self.folder / f"{module}.py").is_file():
+            close = nearest(module, [path.stem for path in self.folder.glob("*.py")])
+            name = "rows" if module == "__main__" else module
+            raise DataError(
+                f"there is no {module}.py beside the spec",
+                hint=f"did you mean '{close}'?"
+                if close
+                else f"nodes import it: write the function to {name}.py; in a notebook,"
+                f" put %%writefile {name}.py at the top of its cell",
+            )
+        needed = (module, *local_imports(self.folder, module))
+        names = defined_names(self.folder, module)
+        if names is not None and function not in names:
+            close = nearest(function, names)
+            raise DataError(
+                f"{module}.py has no function '{function}'",
+                hint=close and f"did you mean '{close}'?",
+            )
+        self.modules.update(dict.fromkeys(needed))
 
     def _check_split(
         self, source: sources.Source, split: str | None, entry: MappingNode
@@ -234,7 +225,10 @@ class _Reader:
             section = entry.get("columns" if columns else "source")
             span = section.inner_span if isinstance(section, ScalarNode) else entry.span
             if isinstance(section, MappingNode):
-                span = _error_span(section, columns or {}, dtypes, source)
+                span = section.span
+                if isinstance(error, sources.InputColumnError):
+                    nodes = section.entries if error.input in dtypes else section.keys
+                    span = nodes[error.input].span
             self.problems.add_error(error, span=span)
             return None
 
@@ -264,26 +258,19 @@ class _Reader:
         entry: MappingNode,
     ) -> bool:
         """Check the columns of inputs that may read several; return False on errors."""
-        types = {name: type_ for name, type_ in self.inputs.items() if type_}
+        inputs = [
+            Column(name, type_.dtype, type_.sizes(1)[1:])
+            for name, type_ in self.inputs.items()
+            if type_
+        ]
         section = entry.get("columns")
         nodes = section.entries if isinstance(section, MappingNode) else {}
-        spans = {name: nodes.get(name, entry.entries["source"]).span for name in types}
+        spans = {
+            name: nodes.get(name, entry.entries["source"]).span for name in columns
+        }
         header = csv.header if csv else None
-        return check_columns(source, columns, types, header, spans, self.problems)
+        return check_columns(source, columns, inputs, header, spans, self.problems)
 
 
-def _error_span(
-    section: MappingNode,
-    columns: sources.ColumnMap,
-    dtypes: dict[str, str],
-    source: sources.Source,
-) -> Span:
-    """Return the span of the error in `columns`: an input, a column, or all of it."""
-    for name, column in columns.items():
-        if name not in dtypes:
-            return section.keys[name].span
-        if isinstance(column, list) and not source.declaration.column_lists:
-            return section.entries[name].span
-        if source.kind == "sklearn" and column not in sources.SKLEARN[source.path]:
-            return section.entries[name].span
-    return section.span
+_REMAINDERS = {"train": "drop", "eval": "keep"}
+"""What is done with the short last batch of an epoch where the spec does not say it."""

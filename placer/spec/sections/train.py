@@ -44,7 +44,7 @@ class Training:
     clip: dict[str, float] | None = None
     epochs: int = 1
     microbatches: int = 1
-    schedule: str = "1f1b"
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
     nan: Literal["stop", "warn"] = "stop"
     backward: Place | None = None
 

@@ -37,15 +37,28 @@ Initializer = str | Mapping[str, Any]
 
 _TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated at ± 2
 
-_SCALINGS = {
-    "xavier_uniform": (1.0, "fan_avg", "uniform"),
-    "xavier_normal": (1.0, "fan_avg", "normal"),
-    "he_uniform": (2.0, "fan_in", "uniform"),
-    "he_normal": (2.0, "fan_in", "normal"),
-    "lecun_uniform": (1.0, "fan_in", "uniform"),
-    "lecun_normal": (1.0, "fan_in", "normal"),
+
+def _scaled(scale: float, mode: str, distribution: str) -> tuple[str, Any]:
+    settings = {"scale": scale, "mode": mode, "distribution": distribution}
+    return "variance_scaling", settings
+
+
+_BARE: dict[str, tuple[str, Any]] = {
+    "zeros": ("constant", 0.0),
+    "ones": ("constant", 1.0),
+    "uniform": ("uniform", DEFAULT_UNIFORM),
+    "normal": ("normal", DEFAULT_NORMAL),
+    "truncated_normal": ("truncated_normal", DEFAULT_NORMAL),
+    "orthogonal": ("orthogonal", 1.0),
+    "identity": ("identity", 1.0),
+    "xavier_uniform": _scaled(1.0, "fan_avg", "uniform"),
+    "xavier_normal": _scaled(1.0, "fan_avg", "normal"),
+    "he_uniform": _scaled(2.0, "fan_in", "uniform"),
+    "he_normal": _scaled(2.0, "fan_in", "normal"),
+    "lecun_uniform": _scaled(1.0, "fan_in", "uniform"),
+    "lecun_normal": _scaled(1.0, "fan_in", "normal"),
 }
-"""Scale, mode and distribution of each initializer as a case of variance scaling."""
+"""The form with an argument that each initializer without one stands for."""
 
 
 def compute_values(
@@ -105,30 +118,14 @@ def compute_values(
 def _parse(init: Initializer, shape: tuple[int, ...]) -> tuple[str, Any]:
     """Reduce an initializer to a form that `compute_values` handles, and its
     argument."""
-    form: str
-    argument: Any = None
-    if isinstance(init, str):
-        form = init
-    else:
-        ((form, argument),) = init.items()
-    match form:
-        case "zeros":
-            return "constant", 0.0
-        case "ones":
-            return "constant", 1.0
-        case "constant":
-            return "constant", argument
-        case "identity" | "orthogonal":
-            return form, 1.0 if argument is None else argument
-        case "uniform":
-            return "uniform", argument or DEFAULT_UNIFORM
-        case "normal" | "truncated_normal":
-            if isinstance(argument, Mapping):
-                return form, (argument.get("mean", 0.0), argument["std"])
-            return form, (0.0, argument or DEFAULT_NORMAL)
-        case "variance_scaling":
-            return _variance_scaling(shape, **argument)
-    return _variance_scaling(shape, *_SCALINGS[form])
+    form, argument = _BARE[init] if isinstance(init, str) else next(iter(init.items()))
+    if form == "variance_scaling":
+        return _variance_scaling(shape, **argument)
+    if form in ("normal", "truncated_normal"):
+        if not isinstance(argument, Mapping):
+            argument = {"std": argument}
+        return form, (argument.get("mean", 0.0), argument["std"])
+    return form, argument
 
 
 def _variance_scaling(

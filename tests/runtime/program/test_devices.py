@@ -1,5 +1,8 @@
 """Devices of a node: found by name, emulated, and copied to and from."""
 
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -8,9 +11,9 @@ import placer
 from placer import RunError
 from placer.memory import aligned
 from placer.resources import find_file
-from placer.runtime.program.devices import Devices, device_names
-from placer.runtime.run.options import Options
+from placer.runtime.program.devices import Devices
 from placer.runtime.run.threads import run_in_threads
+from placer.runtime.run.options import Options
 
 
 def has_gpu() -> bool:
@@ -34,7 +37,7 @@ def compile_for_gpus(folder):
 )
 def test_a_missing_device_is_reported_with_the_platforms(tmp_path):
     plan = compile_for_gpus(tmp_path)
-    assert [node.computes for node in plan.nodes] == [("gpu:0",), ("gpu:0",)]
+    assert [node.computes for node in plan.nodes] == [{"gpu:0": ("gpu:0",)}] * 2
     with pytest.raises(RunError) as caught:
         run_in_threads(tmp_path / "build")
     assert caught.value.message == "there is no gpu:0 on this machine, only cpu"
@@ -50,7 +53,8 @@ def test_a_missing_device_is_emulated_on_request(tmp_path):
 @pytest.fixture
 def devices():
     cpu = jax.devices("cpu")
-    return Devices({"cpu:0": cpu[0], "gpu:0": cpu[1], "gpu:1": cpu[2]})
+    sets = {"cpu:0": cpu[:1], "gpu:0": cpu[1:2], "gpu:0-1": cpu[1:3]}
+    return Devices({name: tuple(devices) for name, devices in sets.items()})
 
 
 def test_arrays_are_copied_to_a_device(devices):
@@ -78,5 +82,20 @@ def test_rows_that_cannot_be_split_evenly_are_replicated(devices):
     assert [each.data.shape for each in copied.addressable_shards] == [(5,), (5,)]
 
 
-def test_device_names_are_expanded():
-    assert device_names("gpu:0,2-3") == ("gpu:0", "gpu:2", "gpu:3")
+def test_the_plan_lists_devices(tmp_path):
+    plan = placer.compile(find_file("specs/cnn_gpus.yaml"), tmp_path)
+    (node,) = plan.nodes
+    assert node.computes == {"gpu:0-7": tuple(f"gpu:{i}" for i in range(8))}
+
+
+def test_a_node_starts_without_the_parser_of_places(tmp_path):
+    compile_for_gpus(tmp_path)
+    code = (
+        "import sys, pathlib, placer.tables.dense, placer.tables.device\n"
+        "import placer.channel.shared.channel, placer.channel.zeromq.channel\n"
+        "import placer.runtime.run.process, placer.runtime.program.warm_up\n"
+        "from placer.build.plan import read_plan\n"
+        "assert read_plan(pathlib.Path(sys.argv[1])).nodes\n"
+        "assert not {'lark', 'placer.place'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "build"], check=True)

@@ -17,37 +17,37 @@ ORDER = (
 
 
 def test_tasks_run_in_their_turns_with_their_microbatch():
-    micro = Microbatches(3, ORDER)
-    tasks = [f"{task}.{micro.number}" for task in micro.run_tasks()]
+    micro = Microbatches(parts=3, turns=ORDER)
+    tasks = [f"{task}.{micro.microbatch}" for task in micro.microbatches()]
     assert tasks == list(ORDER)
-    assert micro.number is None
+    assert micro.microbatch is None
 
 
 def test_stored_values_belong_to_their_microbatch():
-    micro = Microbatches(3, ORDER)
+    micro = Microbatches(parts=3, turns=ORDER)
     taken = []
-    for task in micro.run_tasks():
+    for task in micro.microbatches():
         if task == "forward":
-            micro.keep({"x": micro.number})
+            micro.keep_values(x=micro.microbatch)
         else:
-            taken += micro.load(["x"], last=True)
+            taken += micro.pop_values("x")
     assert taken == [0, 1, 2]
 
 
 def test_the_rows_of_a_short_batch_are_divided_evenly():
-    micro = Microbatches(3, ("all.0", "all.1", "all.2"))
-    assert [micro.range(7) for _ in micro.run_tasks()] == [(0, 3), (3, 5), (5, 7)]
-    assert micro.range(7) == (0, 7)
+    micro = Microbatches(parts=3, turns=("all.0", "all.1", "all.2"), count=7)
+    assert [micro.row_range for _ in micro.microbatches()] == [(0, 3), (3, 5), (5, 7)]
+    assert micro.row_range == (0, 7)
 
 
 @pytest.mark.parametrize("as_array", [np.asarray, jnp.asarray])
 def test_sums_do_not_change_their_terms(as_array):
-    micro = Microbatches(3, ("all.0", "all.1", "all.2"))
+    micro = Microbatches(parts=3, turns=("all.0", "all.1", "all.2"))
     parts = [as_array(np.float32([i, 10 * i])) for i in range(1, 4)]
-    for _ in micro.run_tasks():
-        micro.sum({"g": parts[micro.number]})
-        micro.keep_first({"same": "first" if micro.number == 0 else "later"})
-    total, same = micro.totals(["g", "same"])
+    for _ in micro.microbatches():
+        micro.sum_microbatches(g=parts[micro.microbatch])
+        micro.one_microbatch(same="first" if micro.microbatch == 0 else "later")
+    total, same = micro.microbatch_totals("g", "same")
     assert np.asarray(total).tolist() == [6, 60]
     assert same == "first"
     assert [np.asarray(part).tolist() for part in parts] == [[1, 10], [2, 20], [3, 30]]
@@ -55,20 +55,24 @@ def test_sums_do_not_change_their_terms(as_array):
 
 @pytest.mark.parametrize("as_array", [np.asarray, jnp.asarray])
 def test_rows_are_concatenated_in_the_order_of_microbatches(as_array):
-    micro = Microbatches(2, ("all.1", "all.0"))
-    for _ in micro.run_tasks():
-        micro.join({"rows": as_array([micro.number, micro.number + 10])})
-    (rows,) = micro.totals(["rows"])
+    micro = Microbatches(parts=2, turns=("all.1", "all.0"))
+    for _ in micro.microbatches():
+        rows = as_array([micro.microbatch, micro.microbatch + 10])
+        micro.join_microbatches(rows=rows)
+    (rows,) = micro.microbatch_totals("rows")
     assert np.asarray(rows).tolist() == [0, 10, 1, 11]
 
 
 @pytest.mark.parametrize("as_array", [np.asarray, jnp.asarray])
 def test_a_value_of_the_whole_step_is_split_or_counted_once(as_array):
-    micro = Microbatches(2, ("all.0", "all.1"))
+    micro = Microbatches(parts=2, turns=("all.0", "all.1"), count=5)
     value = as_array(np.arange(1, 6))
     found = [
-        (np.asarray(micro.split(value, 5)).tolist(), int(micro.first(value).sum()))
-        for _ in micro.run_tasks()
+        (
+            np.asarray(micro.split_microbatches(value)).tolist(),
+            int(micro.first_microbatch(value).sum()),
+        )
+        for _ in micro.microbatches()
     ]
     assert found == [([1, 2, 3], 15), ([4, 5], 0)]
 
@@ -77,13 +81,13 @@ def test_a_value_of_the_whole_step_is_split_or_counted_once(as_array):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_floats_are_added_in_float32_and_rounded_once(as_array, dtype):
     parts = 4096
-    micro = Microbatches(parts, [f"all.{i}" for i in range(parts)])
+    micro = Microbatches(parts=parts, turns=[f"all.{i}" for i in range(parts)])
     one = as_array(np.ones(2).astype(jnp.dtype(dtype)))
-    for _ in micro.run_tasks():
-        micro.sum({"g": one})
-    (total,) = micro.totals(["g"])
+    for _ in micro.microbatches():
+        micro.sum_microbatches(g=one)
+    (total,) = micro.microbatch_totals("g")
     assert total.dtype == dtype
     assert np.asarray(total).astype(np.float32).tolist() == [parts, parts]
     assert np.asarray(one).astype(np.float32).tolist() == [1, 1]
-    micro.sum({"g": one})  # the next step starts from zero
-    assert micro.totals(["g"])[0].dtype == dtype
+    micro.sum_microbatches(g=one)  # the next step starts from zero
+    assert micro.microbatch_totals("g")[0].dtype == dtype

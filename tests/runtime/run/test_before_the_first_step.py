@@ -166,7 +166,7 @@ def test_a_server_that_computes_nothing_does_not_import_jax(tmp_path):
     build = tmp_path / "build"
     model = load(find_file("specs/seed_ctr.yaml"), nodes={"worker": 1, "ps": 1})
     plan = compile_model(model, build)
-    assert [node.computes for node in plan.nodes] == [("cpu:0",), ()]
+    assert [node.computes for node in plan.nodes] == [{"cpu:0": ("cpu:0",)}, {}]
     code = """
 import sys
 from pathlib import Path

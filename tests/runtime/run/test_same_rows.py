@@ -11,7 +11,7 @@ import pytest
 
 import placer
 from placer import RunError
-from placer.build.plan import Data
+from placer.config.data import Data
 from placer.launcher.node_command import node_environment
 from placer.readers import Column, Digests, ReadOptions, open_source
 from placer.readers.digests import sample_rows
@@ -154,9 +154,8 @@ def digests(folder: Path, source: str, own: Column, other: Column) -> Digests:
     if source.startswith("csv"):
         mapping = {"x": ["a", "b"]}
     reading = ReadOptions(other_columns=(other,), with_digests=True, seed=3)
-    return open_source(
-        source, [own], mapping=mapping, split=None, folder=folder, options=reading
-    ).digests()
+    data = Data(source, columns=mapping)
+    return open_source(data, [own], folder, reading).digests()
 
 
 @pytest.mark.parametrize("write", [write_npz, write_csv, write_python])

@@ -27,6 +27,7 @@ import placer
 from placer.build.plan import Plan, read_plan, read_sources, sha256
 from placer.compiler import lower_model
 from placer.config.csv import Csv
+from placer.config.data import Data
 from placer.errors import PlacerError
 from placer.graph.kinds import SINKS, SOURCES, TRAINING_DIRECTIVES
 from placer.graph.text import parse_graphs, print_graph
@@ -317,7 +318,7 @@ def read_npz(content: bytes, work: Path) -> None:
 
 def read_rows(source: str, work: Path, csv: Csv | None = None) -> None:
     mapping = {"x": ["x0", "x1", "x2"]} if csv is not None else None
-    rows = open_source(source, ROWS, mapping=mapping, split=None, folder=work, csv=csv)
+    rows = open_source(Data(source, columns=mapping, csv=csv), ROWS, work)
     batch = rows.take(np.arange(min(rows.rows, 8)))
     assert batch["x"].dtype == np.float32
 

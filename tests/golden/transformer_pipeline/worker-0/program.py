@@ -99,15 +99,15 @@ def step(node: runtime.Node) -> None:
             text = node.read("text")
             x2, s = forward(text, p)
             node.send(1, x2)  # activations to worker:1
-            node.keep(s=s, text=text)
+            node.keep_values(s=s, text=text)
             del text, x2, s
         elif task == "backward":
-            s, text = node.taken("s", "text")
+            s, text = node.pop_values("s", "text")
             (d_x2_part0,) = node.receive(2)  # gradients from worker:1
             g = backward(d_x2_part0, s, p, text)
-            node.sum(g=g)
+            node.sum_microbatches(g=g)
             del s, text, d_x2_part0, g
-    (g,) = node.totals("g")
+    (g,) = node.microbatch_totals("g")
     (clip_square_1,) = node.receive(3)  # norms from worker:1
     clip_scale = clip(g, clip_square_1)
     node.update("dense", g, scale=clip_scale)  # adam, warmup and cosine learning rate

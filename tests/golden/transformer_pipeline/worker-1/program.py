@@ -97,10 +97,10 @@ def step(node: runtime.Node) -> None:
             next_2 = node.read("next")
             (x2,) = node.receive(1)  # activations from worker:0
             loss, accuracy, d_x2_part0, g = forward_backward(x2, p, next_2)
-            node.sum(loss=loss, accuracy=accuracy, g=g)
+            node.sum_microbatches(loss=loss, accuracy=accuracy, g=g)
             node.send(2, d_x2_part0)  # gradients to worker:0
             del next_2, x2, loss, accuracy, d_x2_part0, g
-    g, loss_total, accuracy_total = node.totals("g", "loss", "accuracy")
+    g, loss_total, accuracy_total = node.microbatch_totals("g", "loss", "accuracy")
     clip_square_1 = square_norms(g)
     node.record(loss=loss_total, accuracy=accuracy_total)
     node.send(3, clip_square_1)  # norms to worker:0

@@ -26,7 +26,7 @@ def step(node: runtime.Node) -> None:
     node.send(1, p.users.table, p.items.table, p.wide.table)  # parameters to worker
     node.send(2, *p.deep1, *p.deep2, *p.deep)  # parameters to heter
     # adam, cosine learning rate: gradients from worker, heter, as they arrive
-    node.apply("dense", 6, 8, 9)
+    node.update_from_edges("dense", 6, 8, 9)
 
 
 def evaluate(node: runtime.Node) -> None:

@@ -1,0 +1,65 @@
+"""The settings of a source of rows: the keys of `data.train` and `data.eval`.
+
+The keys, their types, defaults and descriptions are written here only. A spec is decoded
+by these structs, a model and a plan contain them, and readers take them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from placer.config.columns import Range
+from placer.config.csv import Csv
+from placer.config.fields import Count, Name, Seed, doc
+from placer.config.sources import KINDS, WITH_COLUMN_LISTS, WITH_SPLITS, Source
+
+
+class Data(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A source of rows, and how rows are divided into batches."""
+
+    source: Annotated[str, doc(", ".join(kind.form for kind in KINDS.values()))]
+    batch: Annotated[
+        Count | None,
+        doc("rows of the global batch; by default, eval uses that of train"),
+    ] = None
+    split: Annotated[
+        Literal["train", "test"] | None,
+        doc(f"for {WITH_SPLITS}; test is the last fifth of a fixed permutation"),
+    ] = None
+    columns: Annotated[
+        dict[Name, str | list[str]] | None,
+        doc(
+            "the column that each input reads; also a list or a glob for"
+            f" {WITH_COLUMN_LISTS}"
+        ),
+    ] = None
+    shuffle: Annotated[
+        bool, doc("whether rows have a new global order in each epoch")
+    ] = False
+    seed: Annotated[Seed, doc("seed of the shuffle")] = 0
+    remainder: Annotated[
+        Literal["drop", "keep"] | None,
+        doc(
+            "the short last batch of an epoch; by default train drops it, eval keeps it"
+        ),
+    ] = None
+    csv: Csv | None = None
+
+    @property
+    def parsed(self) -> Source:
+        """The kind and the path of the source. Raises DataError if it is not valid."""
+        return Source.parse(self.source)
+
+
+class RowSource(Data, frozen=True, kw_only=True):
+    """A source of rows with a value for all that a spec may leave out.
+
+    `ranges` are the valid values of inputs that are used as indices (ids and labels),
+    which the compiler adds to the plan.
+    """
+
+    batch: Count
+    remainder: Literal["drop", "keep"]
+    ranges: dict[str, Range] = {}

@@ -1,0 +1,116 @@
+"""What a table in host memory and a table on devices have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
+import numpy as np
+import numpy.typing as npt
+
+from placer.build.plan import Table
+from placer.config import optimizers
+from placer.errors import RunError
+from placer.tables.protocol import ProgramTable
+from placer.tables.rules import StepNumbers, compute_numbers, kernels_of
+from placer.types import is_half_float
+
+Array = npt.NDArray[Any]
+
+
+class BlockTable(ProgramTable, ABC):
+    """The blocks of one optimizer on one node, with their slots and step count.
+
+    A table without blocks does nothing.
+
+    Args:
+        planned: the table in the plan. Without a rule it is updated by `sgd`.
+        dtype: the dtype of values, slots and gradients: a float of 16, 32 or 64 bits.
+
+    Attributes:
+        blocks: the blocks, in the order of all sequences of arrays.
+        hyper: all hyperparameters of the rule.
+        step: how many updates there were.
+        compute_dtype: the dtype in which updates are computed: float32 for half floats,
+            which are rounded once per update.
+    """
+
+    def __init__(self, planned: Table, dtype: str) -> None:
+        self.name = planned.name
+        self.blocks = planned.blocks
+        self.rule = planned.rule or "sgd"
+        self.hyper = optimizers.complete(self.rule, planned.hyper)
+        self.dtype = np.dtype(dtype)
+        self.compute_dtype = np.dtype("float32") if is_half_float(dtype) else self.dtype
+        self.kernels = kernels_of(self.rule, self.hyper)
+        self.step = 0
+
+    @abstractmethod
+    def slots(self) -> dict[str, tuple[Array, ...]]:
+        """Return copies of the optimizer's state: for each slot, one numpy array per
+        block."""
+
+    @abstractmethod
+    def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
+        """Replace the optimizer's state, of the form that `slots` returns.
+
+        Values and step count stay as they are. Raises RunError for other slots.
+        """
+
+    @abstractmethod
+    def warm_up(self, sources: int = 1) -> None:
+        """Compile what an update by gradients of `sources` nodes needs, so that the
+        first update is as fast as the others."""
+
+    def check_fits(self, arrays: Sequence[Any], noun: str) -> list[Any]:
+        """Return `arrays` as a list after checking that they fit the blocks.
+
+        `noun` is what the message calls an array, such as `gradient`. Raises RunError
+        unless there is one array per block, of the block's shape and the table's dtype.
+        """
+        if len(arrays) != len(self.blocks):
+            raise RunError(
+                f"table {self.name}: {len(arrays)} {noun}s for {len(self.blocks)} blocks"
+            )
+        for block, array in zip(self.blocks, arrays, strict=True):
+            if array.shape != block.shape or array.dtype != self.dtype:
+                raise RunError(
+                    f"table {self.name}: {noun} of {block.name} is"
+                    f" {array.dtype}{list(array.shape)},"
+                    f" the block is {self.dtype}{list(block.shape)}"
+                )
+        return list(arrays)
+
+    def check_slots(
+        self, slots: Mapping[str, Sequence[Any]]
+    ) -> Mapping[str, Sequence[Any]]:
+        """Return `slots` after checking that they are those of the table, and that
+        their arrays fit the blocks; RunError otherwise."""
+        own = optimizers.slots(self.rule, self.hyper)
+        if slots.keys() != own.keys():
+            raise RunError(
+                f"table {self.name} has {_list_slots(own)},"
+                f" but the argument has {_list_slots(slots)}"
+            )
+        return {slot: self.check_fits(arrays, slot) for slot, arrays in slots.items()}
+
+    def scale_per_block(self, scale: Any) -> Sequence[Any]:
+        """Return the factor of the gradient of each block."""
+        if not isinstance(scale, list | tuple):
+            return [1.0 if scale is None else scale] * len(self.blocks)
+        assert len(scale) == len(self.blocks), (self.name, len(scale))
+        return scale
+
+    def next_numbers(self, rate: float) -> dict[bool, StepNumbers]:
+        """Return the numbers of the next update: for blocks without weight decay, and
+        for those with it."""
+        context = self.hyper, self.step + 1, rate, self.compute_dtype
+        return {
+            decays: compute_numbers(*context, decays=decays) for decays in (False, True)
+        }
+
+
+def _list_slots(slots: Mapping[str, object]) -> str:
+    return " and ".join(slots) if slots else "no slots"
