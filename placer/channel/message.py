@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from placer.channel import payload
-from placer.channel.protocol import Array, Key, Piece
+from placer.channel.types import Array, Key, Piece
 
 MESSAGE_COST = 64
 """Bytes that a message costs besides its payload, so that empty ones are bounded."""

@@ -18,7 +18,7 @@ from placer.channel.payload import (
     MAX_EXTENT,
     MAX_RANK,
 )
-from placer.channel.protocol import Array, Cause
+from placer.channel.types import Array, Cause
 
 MAX_TEXT: Final = 8192
 """Characters of a text in a body."""

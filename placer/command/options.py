@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from placer.channel.transport import CHOICES
+
 DEBUG = "--debug"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -213,7 +215,7 @@ def run_options(command: Function) -> Function:
             ),
             click.option(
                 "--carrier",
-                type=click.Choice(["auto", "shared", "zeromq"]),
+                type=click.Choice(CHOICES),
                 default="auto",
                 show_default=True,
                 help="The transport between nodes: shared memory, or ZeroMQ over TCP.",

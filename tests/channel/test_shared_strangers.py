@@ -25,10 +25,9 @@ from placer.channel import wire_bodies
 from placer.channel.protocol import Aborted, Cause, Key
 from placer.channel.shared import frames, rendezvous
 from placer.channel.shared.channel import SharedMemoryChannel
-from placer.channel.shared.frames import Kind, frame
-from placer.channel.shared.header import encode_header, encode_types, inline_offsets
+from placer.channel.shared.chunks import CHUNKS
+from placer.channel.shared.frames import Kind, describe_arrays, encode_header, frame
 from placer.channel.shared.region import Region
-from placer.channel.shared.ring import CHUNKS
 from placer.channel.wire_bodies import Hello
 from placer.errors import RunError
 
@@ -186,7 +185,7 @@ def test_answered_connection_has_no_timeout(alone, monkeypatch):
 
 
 def test_answered_connection_receives_the_last_frame(alone, monkeypatch):
-    monkeypatch.setattr("placer.channel.joining.LATE_JOIN_WAIT", 0.01)
+    monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)
     a, addresses = alone
     cause = Cause("a:0", "start", "no such file")
     with connect_and_greet(addresses) as connection:
@@ -240,10 +239,9 @@ def message(
 ) -> bytes:
     """Return the MESSAGE of one array of bytes, inline if it is small."""
     arrays = [np.zeros(nbytes, np.uint8)]
-    types, described = encode_types(arrays)
     references = {} if reference is None else {0: reference}
-    _, span = inline_offsets(described.sizes, references)
-    (only,) = encode_header(number, Key(1, 1), types, arrays, references, span)
+    contents = describe_arrays(Key(1, 1), arrays, references)
+    (only,) = encode_header(number, contents, arrays)
     return only
 
 
@@ -393,7 +391,7 @@ def test_peer_sees_shared_memory_without_a_copy(shared):
         assert not view.flags.writeable
         table[600] = step + 1
         assert (view[88] == step + 1).all()
-    assert channels["b:0"]._event_loop.links["a:0"]._receiver._regions.keys() == {1}
+    assert channels["b:0"].links["a:0"].receiver.regions.keys() == {1}
 
 
 def test_shared_memory_counts_neither_to_the_bound_nor_to_the_maximum(shared):

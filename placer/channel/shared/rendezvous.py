@@ -20,7 +20,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,22 +44,15 @@ class _Pending:
     connection: socket.socket
     peer: str | None  # None until its HELLO, where it connected to us
     until: float
-    answered: bool = False  # it connected to us, and we have answered its HELLO
-
-
-@dataclass(frozen=True, slots=True)
-class PeerConnection:
-    """An established connection to an identified peer."""
-
-    peer: str
-    connection: socket.socket
+    answered: bool  # it connected to us, and we have answered its HELLO
 
 
 class Rendezvous:
-    """Listens and connects for a node; only the event loop's thread uses it.
+    """Listens and connects for a node; only the session's thread uses it.
 
-    `refused` counts the connections that were refused. Raises RunError when a process
-    listens as this node already.
+    `hello(sender, receiver)` returns the HELLO from one node to another. `refused`
+    counts the connections that were refused. Raises RunError when a process listens as
+    this node already.
     """
 
     def __init__(
@@ -67,13 +60,14 @@ class Rendezvous:
         node: str,
         endpoints: Mapping[str, str],
         job: str,
+        hello: Callable[[str, str], Hello],
         epoll: select.epoll,
     ) -> None:
         self.refused = 0
         self._node = node
-        self._names = sorted(endpoints)
-        self._endpoints = dict(endpoints)
+        self._endpoints = endpoints
         self._job = job
+        self._hello = hello
         self._epoll = epoll
         self._pending: dict[int, _Pending] = {}
         self._connected: set[str] = set()
@@ -94,7 +88,7 @@ class Rendezvous:
 
     def connect(self, peers: Sequence[str]) -> None:
         """Connect to `peers` that listen, where this node is the one that connects."""
-        trying = {pending.peer for pending in self._pending.values()}
+        trying = self._pending_peers()
         for peer in peers:
             if peer > self._node or peer in trying:
                 continue
@@ -105,13 +99,14 @@ class Rendezvous:
                 connection.close()  # it does not listen yet
                 continue
             if _is_same_user(connection):
-                self._add_pending(_Pending(connection, peer, _hello_deadline()))
+                self._add_pending(connection, peer)
                 self._send_hello(connection, peer)
             else:
                 self.refuse(connection)
 
-    def on_event(self, fd: int) -> PeerConnection | None:
-        """Handle a readable socket; return the connection if it is established now."""
+    def on_event(self, fd: int) -> tuple[str, socket.socket] | None:
+        """Handle a readable socket; return the peer and the connection to it if that is
+        established now."""
         if fd == self._listener.fileno():
             self._accept()
             return None
@@ -150,44 +145,56 @@ class Rendezvous:
             return  # the other side has closed it already
         connection.setblocking(False)
         if _is_same_user(connection) and len(self._pending) < MAX_PENDING:
-            self._add_pending(_Pending(connection, None, _hello_deadline()))
+            self._add_pending(connection, None)
         else:
             self.refuse(connection)
 
-    def _add_pending(self, pending: _Pending) -> None:
-        self._pending[pending.connection.fileno()] = pending
-        self._epoll.register(pending.connection, select.EPOLLIN)
+    def _add_pending(
+        self, connection: socket.socket, peer: str | None, *, answered: bool = False
+    ) -> None:
+        # Once it is answered, the peer may consider a connection established, and would
+        # take its end for the loss of this node. So there is no deadline then: only the
+        # peer itself ends it.
+        until = math.inf if answered else time.monotonic() + HELLO_TIMEOUT
+        self._pending[connection.fileno()] = _Pending(connection, peer, until, answered)
+        self._epoll.register(connection, select.EPOLLIN)
+
+    def _remove_pending(self, pending: _Pending) -> None:
+        del self._pending[pending.connection.fileno()]
+        self._epoll.unregister(pending.connection)
+
+    def _pending_peers(self) -> set[str | None]:
+        return {pending.peer for pending in self._pending.values()}
 
     def _send_hello(self, connection: socket.socket, peer: str) -> None:
-        hello = wire_bodies.encode(Hello(self._job, self._node, peer, self._names))
+        hello = wire_bodies.encode(self._hello(self._node, peer))
         # If the peer has gone, the next read finds out.
         with contextlib.suppress(OSError):
             connection.send(frames.frame(Kind.HELLO, body=hello))
 
-    def _read_pending(self, pending: _Pending) -> PeerConnection | None:
+    def _read_pending(self, pending: _Pending) -> tuple[str, socket.socket] | None:
         connection, peer = pending.connection, pending.peer
-        self._remove_pending(pending)
         try:
             data = memoryview(connection.recv(frames.MAX_FRAME + 1))
-            if pending.answered:
-                _check_beat(data)
-            else:
-                name = self._check_hello(data, peer)
         except BlockingIOError:
-            self._add_pending(pending)
             return None
-        except (OSError, InvalidFrame):
+        except OSError:
+            data = memoryview(b"")
+        self._remove_pending(pending)
+        try:
+            kind, *_ = frames.read_header(data)
+            if kind is not (Kind.BEAT if pending.answered else Kind.HELLO):
+                raise InvalidFrame("kind")
+            name = peer if peer and pending.answered else self._check_hello(data, peer)
+        except InvalidFrame:
             self.refuse(connection)
             return None
         if peer is None:
             self._send_hello(connection, name)
-            # From here on the peer may consider this connection established, and would
-            # take its end for the loss of this node. So there is no deadline: only the
-            # peer itself ends it.
-            self._add_pending(_Pending(connection, name, math.inf, answered=True))
+            self._add_pending(connection, name, answered=True)
             return None
         self._connected.add(peer)
-        return PeerConnection(peer, connection)
+        return peer, connection
 
     def _check_hello(self, data: memoryview[int], expected: str | None) -> str:
         """Return the node that sent a HELLO.
@@ -195,23 +202,15 @@ class Rendezvous:
         Raises InvalidFrame unless that is a peer of this run, the `expected` one if it
         is given, and has no other connection.
         """
-        kind, *_ = frames.read_header(data)
-        if kind is not Kind.HELLO:
-            raise InvalidFrame("kind")
         hello = wire_bodies.read_hello(data[frames.HEADER.size :])
-        if (hello.job, hello.to, hello.nodes) != (self._job, self._node, self._names):
+        if hello != self._hello(hello.node, self._node):
             raise InvalidFrame("hello")
         may_connect = expected is None and hello.node > self._node
-        if hello.node not in self._names or not (may_connect or hello.node == expected):
+        if hello.node not in hello.nodes or not (may_connect or hello.node == expected):
             raise InvalidFrame("node")
-        answered = {pending.peer for pending in self._pending.values()}
-        if hello.node in answered or hello.node in self._connected:
+        if hello.node in self._pending_peers() | self._connected:
             raise InvalidFrame("name")
         return hello.node
-
-    def _remove_pending(self, pending: _Pending) -> None:
-        del self._pending[pending.connection.fileno()]
-        self._epoll.unregister(pending.connection)
 
 
 def address(job: str, node: str, endpoint: str) -> bytes:
@@ -223,16 +222,6 @@ def address(job: str, node: str, endpoint: str) -> bytes:
     text = "\0".join((job, node, port))
     digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return f"\0placer/{os.geteuid()}/{digest}".encode()
-
-
-def _hello_deadline() -> float:
-    return time.monotonic() + HELLO_TIMEOUT
-
-
-def _check_beat(data: memoryview[int]) -> None:
-    kind, *_ = frames.read_header(data)
-    if kind is not Kind.BEAT:
-        raise InvalidFrame("kind")
 
 
 def _new_socket() -> socket.socket:

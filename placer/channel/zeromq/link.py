@@ -70,22 +70,19 @@ class Link:
         self,
         stamp: Stamp,
         kind: Kind,
-        *,
         a: int = 0,
-        b: int = 0,
-        c: int = 0,
+        *,
         flags: int = 0,
         body: bytes = b"",
     ) -> bool:
         """Send a frame without payload; False when there is no connection."""
         with self._lock:
-            return self._push((stamp.header(kind, a, b, c, flags) + body,))
+            return self._push((stamp.header(kind, a, flags=flags) + body,))
 
     def send_state(
         self,
         stamp: Stamp,
         kind: Kind,
-        *,
         last_received: int = 0,
         credit: int = 0,
         flags: int = 0,
@@ -93,9 +90,8 @@ class Link:
         """Send a BEAT or GOODBYE, with the number of the last message sent as `a`."""
         # The lock makes `a` true: no message can get between it and the frame.
         with self._lock:
-            self._push(
-                (stamp.header(kind, self._last_number, last_received, credit, flags),)
-            )
+            number = self._last_number
+            self._push((stamp.header(kind, number, last_received, credit, flags),))
 
     def mark_delivered(self, number: int) -> None:
         """Drop the messages up to `number`, which the peer has."""

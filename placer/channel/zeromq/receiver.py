@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.channel.payload import allocate, as_bytes
-from placer.channel.protocol import Array, Key
+from placer.channel.types import Array, Key
 from placer.channel.zeromq import wire
 from placer.memory.arena import Arena
 

@@ -27,6 +27,7 @@ class ReceiveSocket:
         self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, subject: str
     ) -> None:
         self._context = context
+        self._timeout = -1.0
         self._monitor: zmq.Socket[bytes] | None = None
         self._socket = socket = context.socket(zmq.PULL)
         socket.setsockopt(zmq.LINGER, 0)
@@ -51,12 +52,12 @@ class ReceiveSocket:
         )
         self._monitor = socket.get_monitor_socket(failures)
 
-    def set_timeout(self, seconds: float) -> None:
-        """Set how long `receive_first` waits, in seconds."""
-        self._socket.setsockopt(zmq.RCVTIMEO, max(1, int(seconds * 1000)))
-
-    def receive_first(self) -> bytes | None:
-        """Return the first part of the next ZeroMQ message; None after the timeout."""
+    def receive_first(self, timeout: float) -> bytes | None:
+        """Return the first part of the next ZeroMQ message; None if none comes within
+        `timeout` seconds."""
+        if timeout != self._timeout:
+            self._timeout = timeout
+            self._socket.setsockopt(zmq.RCVTIMEO, max(1, int(timeout * 1000)))
         try:
             return self._socket.recv()
         except zmq.Again:
@@ -94,15 +95,11 @@ class ReceiveSocket:
             count += 1
         return count
 
-    def wake(self) -> zmq.Socket[bytes]:
-        """End a wait in `receive_first`; safe to call from any thread.
-
-        Returns a socket that the caller closes after the thread has ended.
-        """
-        wake_socket = self._context.socket(zmq.PUSH)
-        wake_socket.connect(WAKE)
-        wake_socket.send(b"")
-        return wake_socket
+    def wake(self) -> None:
+        """End a wait in `receive_first`; safe to call from any thread."""
+        with self._context.socket(zmq.PUSH) as wake_socket:
+            wake_socket.connect(WAKE)
+            wake_socket.send(b"")
 
     def close(self) -> None:
         """Close the socket and its monitor."""

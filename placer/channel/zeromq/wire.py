@@ -61,7 +61,7 @@ import msgspec
 import numpy as np
 
 from placer.channel.payload import CHUNK, DTYPES
-from placer.channel.protocol import Array, Key
+from placer.channel.types import Array, Key
 from placer.channel.wire_bodies import (
     Int64,
     InvalidFrame,

@@ -2,7 +2,7 @@
 
 Any thread may send frames; one thread at a time may receive them. Sending never blocks:
 frames that find no room are queued. A thread that waits for a frame spins for a moment
-before it sleeps, see `Stream._spin`.
+before it sleeps, see `FrameSocket._spin`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Final
 import numpy as np
 
 from placer.channel.shared.frames import MAX_FRAME
-from placer.memory.arena import ALIGNMENT, Arena
+from placer.memory.aligned import round_up
+from placer.memory.arena import Arena
 
 SPIN: Final = 50e-6
 """Seconds to spin before sleeping: what a reply of a peer that is awake takes."""
@@ -34,7 +35,7 @@ BUFFER: Final = 1 << 20
 _INT: Final = struct.Struct("i")
 
 
-class Stream:
+class FrameSocket:
     """A connected SOCK_SEQPACKET socket of a peer.
 
     Any thread may send; one thread at a time may receive. `wake` is a file descriptor
@@ -76,11 +77,6 @@ class Stream:
                 fd = file if i == len(frames) - 1 else None
                 if self._queue or not self._send(frame, fd):
                     self._queue.append((frame, fd))
-
-    def offer(self, frame: bytes) -> bool:
-        """Send a frame if there is room for it now; False, and nothing sent, if not."""
-        with self._lock:
-            return not self._queue and self._send(frame, None)
 
     def flush(self) -> None:
         """Send what was queued, because the socket has become writable."""
@@ -143,7 +139,7 @@ class Stream:
 
         The next frame starts after it, 64-byte aligned.
         """
-        self._buffer = self._buffer[-(-nbytes // ALIGNMENT) * ALIGNMENT :]
+        self._buffer = self._buffer[round_up(nbytes) :]
         if len(self._buffer) <= MAX_FRAME:
             self._buffer = self._new_slab()
 
