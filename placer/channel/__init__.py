@@ -12,7 +12,7 @@ its tests. In the order in which a message passes the modules:
    `credits` counts. Then the transport moves the bytes.
 3. `wire_bodies` decodes and validates the msgpack bodies of the frames that arrive.
 4. `message` is what the transport puts into the receiver's `mailbox`: a
-   `WholeMessage`, or one whose chunks are still arriving.
+   `Message`, whose chunks may still be arriving.
 5. `mailbox` matches messages with calls of `receive` and `pieces`, which return them to
    the program and acknowledge them.
 

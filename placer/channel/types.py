@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
+import msgspec
 import numpy.typing as npt
 
 from placer.errors import RunError
@@ -31,13 +31,17 @@ class Key(NamedTuple):
         return f"{text}, microbatch {self.microbatch}" if self.microbatch else text
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+MAX_TEXT: Final = 8192
+"""Characters of a text that a node accepts from another."""
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+
+
+class Cause(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The root cause of a failed run: which node failed, where, and what happened."""
 
-    node: str
-    where: str
-    what: str
+    node: Text
+    where: Text
+    what: Text
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.node, self.where, self.what) if part)

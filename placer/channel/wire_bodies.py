@@ -18,14 +18,11 @@ from placer.channel.payload import (
     MAX_EXTENT,
     MAX_RANK,
 )
-from placer.channel.types import Array, Cause
+from placer.channel.types import MAX_TEXT, Array, Cause, Text
 
-MAX_TEXT: Final = 8192
-"""Characters of a text in a body."""
 ITEM_BYTES: Final = tuple(dtype.itemsize for dtype in DTYPES)
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Types = Annotated[
     list[
         tuple[
@@ -54,20 +51,10 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     nodes: list[Text]
 
 
-class CauseBody(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
-):
-    """A root cause; longer texts are truncated before they are sent."""
-
-    node: Text
-    where: Text
-    what: Text
-
-
 Body = TypeVar("Body")
 _ENCODER = msgspec.msgpack.Encoder()
 _HELLO = msgspec.msgpack.Decoder(Hello)
-_CAUSE = msgspec.msgpack.Decoder(CauseBody)
+_CAUSE = msgspec.msgpack.Decoder(Cause)
 encode = _ENCODER.encode
 
 
@@ -89,13 +76,12 @@ def read_hello(body: bytes | memoryview[int]) -> Hello:
 def encode_cause(cause: Cause) -> bytes:
     """Return the body of an ABORT; texts are truncated to `MAX_TEXT` characters."""
     texts = (cause.node, cause.where, cause.what)
-    return encode(CauseBody(*(text[:MAX_TEXT] for text in texts)))
+    return encode([text[:MAX_TEXT] for text in texts])
 
 
 def read_cause(body: bytes | memoryview[int]) -> Cause:
     """Decode the body of an ABORT; raises InvalidFrame when it is malformed."""
-    decoded = decode(_CAUSE, body)
-    return Cause(decoded.node, decoded.where, decoded.what)
+    return decode(_CAUSE, body)
 
 
 def types_of(arrays: list[Array]) -> Types:

@@ -21,7 +21,7 @@ with a frame header of 32 bytes, little-endian, without padding:
     7 DESCRIPTOR 0              0              0            -, with the file
     8 BEAT       credit wanted  credit         0            -
     9 GOODBYE    0              0              0            -
-    10 ABORT     0              0              0            msgpack `CauseBody`
+    10 ABORT     0              0              0            msgpack `Cause`
 
 - HELLO is the first frame of both nodes, and BEAT the next one: see `rendezvous`.
 - MESSAGE is the header of a message. Messages from one node to another are numbered

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.channel import payload
-from placer.channel.message import MESSAGE_COST, Wait, WholeMessage
+from placer.channel.message import MESSAGE_COST, Message, Wait
 from placer.channel.shared.chunks import (
     chunk_layout,
     chunk_view,
@@ -32,7 +32,7 @@ from placer.memory.arena import Arena
 
 
 @dataclass(eq=False, slots=True)
-class InlineMessage(WholeMessage):
+class InlineMessage(Message):
     """A message that arrived whole, in one frame."""
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
@@ -61,10 +61,10 @@ def inline_message(
         for i, (dtype, shape) in enumerate(contents.arrays.types)
     ]  # fmt: skip
     cost = contents.copied_nbytes + MESSAGE_COST
-    return InlineMessage(source, contents.key, arrays, contents.arrays.total, cost)
+    return InlineMessage(source, contents.key, contents.arrays.total, cost, arrays)
 
 
-class ChunkedMessage:
+class ChunkedMessage(Message):
     """A message whose payload arrives through the chunk pool of its source.
 
     `pool` is the memory of the pool. `release(number, is_last)` returns a chunk of it
@@ -85,10 +85,8 @@ class ChunkedMessage:
         pool: Bytes,
         release: Callable[[int, bool], None],
     ) -> None:
-        self.source = source
-        self.key = contents.key
-        self.nbytes = contents.arrays.total
-        self.cost = contents.copied_nbytes + MESSAGE_COST
+        cost = contents.copied_nbytes + MESSAGE_COST
+        super().__init__(source, contents.key, contents.arrays.total, cost, [])
         self._types = contents.arrays.types
         self._views = views
         self._arena = arena
@@ -98,8 +96,7 @@ class ChunkedMessage:
         self._arrived: list[int] = []  # numbers of chunks of the pool, in order
         self._lock = threading.Lock()  # guards what follows
         self._consumed = 0  # of those: copied, returned as pieces or discarded
-        self._arrays: list[Array] | None = None
-        self._flat: list[Array] = []
+        self._flat: list[Array] = []  # the arrays, flattened
         self._detached = False  # copy chunks as they arrive
         self._discarded = False  # release chunks without copying them
 
@@ -123,14 +120,14 @@ class ChunkedMessage:
     ) -> list[Array]:
         """Return the arrays; copy the chunks into them as they arrive."""
         with self._lock:
-            arrays = self._allocate(out)
+            self._allocate(out)
         copied = 0
         while copied < len(self._chunks):
             wait(self._arrival_of(copied + 1))
             with self._lock:
                 self._consume_arrived()
                 copied = self._consumed
-        return payload.fill_out(out, arrays, what)
+        return payload.fill_out(out, self.arrays, what)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the pieces as views of the pool, of shared memory, or of the arena."""
@@ -177,11 +174,10 @@ class ChunkedMessage:
         """Return the predicate that `count` chunks have arrived."""
         return lambda: len(self._arrived) >= count
 
-    def _allocate(self, out: Sequence[Array | None] | None) -> list[Array]:
-        if self._arrays is None:
-            self._arrays = payload.allocate(self._types, self._arena, out, self._views)
-            self._flat = [array.reshape(-1) for array in self._arrays]
-        return self._arrays
+    def _allocate(self, out: Sequence[Array | None] | None) -> None:
+        if not self.arrays:
+            self.arrays = payload.allocate(self._types, self._arena, out, self._views)
+            self._flat = [array.reshape(-1) for array in self.arrays]
 
     def _consume_arrived(self) -> None:
         """Copy or discard the chunks that have arrived; called with the lock held."""

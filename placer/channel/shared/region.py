@@ -136,3 +136,4 @@ class Regions:
         self._sorted = ([], [])
         for region in self.by_number.values():
             region.close()
+        self.by_number.clear()

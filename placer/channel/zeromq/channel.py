@@ -14,7 +14,7 @@ from placer.channel.types import Array, Cause, Key
 from placer.channel.wire_bodies import Hello, InvalidFrame
 from placer.channel.zeromq import wire
 from placer.channel.zeromq.link import Link
-from placer.channel.zeromq.receiver import PartialMessage, PieceOrder, Receiver
+from placer.channel.zeromq.receiver import FIRST, PartialMessage, Receiver
 from placer.channel.zeromq.socket import ReceiveSocket
 from placer.channel.zeromq.wire import Kind
 
@@ -55,7 +55,10 @@ class ZeroMQChannel(Session):
         except BaseException:
             self._context.term()
             raise
-        self._links = {p: Link(self._context, self._addresses[p]) for p in peers}
+        self._links = {
+            peer: Link(self._context, self._addresses[peer], self._stamp)
+            for peer in peers
+        }
 
     @property
     def connected_peers(self) -> tuple[str, ...]:
@@ -75,9 +78,7 @@ class ZeroMQChannel(Session):
         self.mailbox.reserve(
             to, key, nbytes, cost, ask=lambda _: self._request_delivery(to)
         )
-        self._links[to].send_message(
-            self._stamp, contents, payload.split_payload(arrays)
-        )
+        self._links[to].send_message(contents, payload.split_payload(arrays))
 
     def _on_credit(self, source: str, total: int) -> None:
         """Acknowledge what the program received, now or with the next heartbeat.
@@ -95,13 +96,10 @@ class ZeroMQChannel(Session):
         credit = self.mailbox.granted_credit(peer)
         self._credit_sent[peer] = credit
         last_received = self._receivers[peer].expected - 1
-        self._links[peer].send_state(
-            self._stamp, Kind.BEAT, last_received, credit, flags
-        )
+        self._links[peer].send(Kind.BEAT, None, last_received, credit, flags=flags)
 
     def _send_hello(self, peer: str) -> None:
-        self._links[peer].send_control(
-            self._stamp,
+        self._links[peer].send(
             Kind.HELLO,
             self._incarnations.get(peer, 0),
             flags=0 if peer in self._greeted else wire.ANSWER,
@@ -116,7 +114,7 @@ class ZeroMQChannel(Session):
         if not self._joined:
             self._send_hello(peer)
         body = wire_bodies.encode_cause(cause)
-        if self._links[peer].send_control(self._stamp, Kind.ABORT, body=body):
+        if self._links[peer].send(Kind.ABORT, 0, body=body):
             self._informed.add(peer)
             self.mailbox.notify()
 
@@ -177,7 +175,7 @@ class ZeroMQChannel(Session):
             elif header.kind is Kind.BEAT:
                 self._on_beat(peer, header)
             elif header.kind is Kind.RESEND:
-                self._links[peer].resend(self._stamp, header.a)
+                self._links[peer].resend(header.a)
             elif header.kind is Kind.GOODBYE:
                 self.mailbox.mark_departed(peer)
             elif header.kind is Kind.ABORT:
@@ -226,14 +224,12 @@ class ZeroMQChannel(Session):
         """Receive the next piece of the next message; drop any other piece."""
         is_first = header.kind is Kind.MESSAGE
         receiver = self._receivers[peer]
-        order = receiver.classify(
-            header.a, 0 if is_first else header.b, is_first=is_first
-        )
-        if order is not PieceOrder.NEXT:
-            if order is PieceOrder.DUPLICATE:
-                self.duplicates += 1
-            else:
-                self._request_resend(peer)
+        piece = header.a, FIRST if is_first else header.b
+        if piece < receiver.next_piece:
+            self.duplicates += 1
+            return
+        if piece > receiver.next_piece:
+            self._request_resend(peer)
             return
         partial = receiver.partial
         length = header.c
@@ -257,8 +253,10 @@ class ZeroMQChannel(Session):
         receiver.partial = partial
         # The source found room for a message, so it waits no more.
         self._waiting_for_credit.discard(peer)
-        if partial.advance(length):
-            receiver.finish()
+        partial.filled += length
+        if partial.filled == partial.total:
+            receiver.partial = None
+            receiver.expected += 1
             self.mailbox.deliver(whole_message(peer, partial.key, partial.arrays))
 
     def _request_resend(self, peer: str) -> None:
@@ -270,13 +268,13 @@ class ZeroMQChannel(Session):
         now = time.monotonic()
         if now - receiver.resend_requested_at >= self._beat:
             receiver.resend_requested_at = now
-            self._links[peer].send_control(self._stamp, Kind.RESEND, receiver.expected)
+            self._links[peer].send(Kind.RESEND, receiver.expected)
 
     def _close_sockets(self) -> None:
         # GOODBYE is the last frame: its number lets the peer notice a loss.
         for peer, link in self._links.items():
             if self.aborted is None:
-                link.send_state(self._stamp, Kind.GOODBYE)
+                link.send(Kind.GOODBYE)
             link.close(0 if peer in self.mailbox.departed else CLOSE_LINGER)
         self._socket.close()
         self._context.term()

@@ -71,9 +71,9 @@ class ReceiveSocket:
         room = min(CHUNK, partial.total - partial.filled)
         if not 0 < length <= room or not self._socket.get(zmq.RCVMORE):
             raise InvalidFrame("piece")
-        window = partial.contiguous_view(length)
-        if window is not None:
-            if self._socket.recv_into(window.data) != length:
+        views = partial.next_views(length)
+        if len(views) == 1:
+            if self._socket.recv_into(views[0].data) != length:
                 raise InvalidFrame("length")
             return
         piece = self._socket.recv()

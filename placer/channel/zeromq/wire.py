@@ -21,7 +21,7 @@ with a frame header of 56 bytes, little-endian, without padding:
     CHUNK    sequence number    offset           bytes in part 2 - 4 BEAT     last
     number sent   last number got  credit          - 5 RESEND   first number lost  0
     0               - 6 GOODBYE  last number sent   0                0               - 7
-    ABORT    0                  0                0               msgpack `CauseBody`
+    ABORT    0                  0                0               msgpack `Cause`
 
 - HELLO is repeated until both nodes have seen each other's incarnation. It asks for an
   answer until its sender knows that it was seen.
@@ -54,13 +54,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from placer.channel.payload import CHUNK, DTYPES
+from placer.channel.payload import CHUNK, DTYPES, Chunk
 from placer.channel.types import Array, Key
 from placer.channel.wire_bodies import (
     Int64,
@@ -68,6 +69,7 @@ from placer.channel.wire_bodies import (
     Types,
     array_sizes,
     decode,
+    encode,
     types_of,
 )
 
@@ -83,6 +85,10 @@ INLINED: Final = 2
 """Flag: the payload is in the first part."""
 INLINE: Final = 8 << 10
 """Bytes of a payload in the first part at most."""
+
+
+Parts = tuple[Chunk, ...]
+"""The parts of a ZeroMQ message."""
 
 
 class Kind(IntEnum):
@@ -149,7 +155,6 @@ class Contents(
         return [(DTYPES[code], shape) for code, shape in self.arrays]
 
 
-_ENCODER = msgspec.msgpack.Encoder()
 _CONTENTS = msgspec.msgpack.Decoder(Contents)
 
 
@@ -179,10 +184,27 @@ def body(frame: bytes) -> memoryview[int]:
 def encode_contents(key: Key, arrays: list[Array]) -> bytes:
     """Return the body of a MESSAGE of arrays that passed `payload.check_arrays`."""
     contents = Contents(key.edge, key.step, key.microbatch, types_of(arrays))
-    encoded = _ENCODER.encode(contents)
+    encoded = encode(contents)
     # An array needs 49 bytes at most: 32 dimensions whose product is bounded need 44.
     assert len(encoded) <= MAX_BODY
     return encoded
+
+
+def message_frames(
+    stamp: Stamp, number: int, contents: bytes, chunks: Sequence[Chunk]
+) -> list[Parts]:
+    """Return the frames of a message: MESSAGE, and a CHUNK for each further chunk."""
+    total = sum(len(chunk) for chunk in chunks)
+    if 0 < total <= INLINE:
+        header = stamp.header(Kind.MESSAGE, number, total, 0, INLINED)
+        return [(b"".join((header, contents, *chunks)),)]
+    offset = len(chunks[0]) if chunks else 0
+    header = stamp.header(Kind.MESSAGE, number, total, offset)
+    frames: list[Parts] = [(header + contents, *chunks[:1])]
+    for chunk in chunks[1:]:
+        frames.append((stamp.header(Kind.CHUNK, number, offset, len(chunk)), chunk))
+        offset += len(chunk)
+    return frames
 
 
 def read_contents(
