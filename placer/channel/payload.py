@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from placer.channel.types import Array
+from placer.channel.types import Array, ArrayType
 from placer.errors import RunError
 from placer.memory.arena import Arena
 
@@ -163,7 +163,7 @@ def fits(target: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
 
 
 def allocate(
-    types: Sequence[tuple[np.dtype[np.generic], tuple[int, ...]]],
+    types: Sequence[ArrayType],
     arena: Arena,
     out: Sequence[Array | None] | None,
     views: Mapping[int, Array] = MappingProxyType({}),

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 import numpy.typing as npt
 
 from placer.errors import RunError
 
 Array = npt.NDArray[Any]
+ArrayType = tuple[np.dtype[np.generic], tuple[int, ...]]
+"""The dtype and the shape of an array."""
 Piece = tuple[int, int, Array]
 """Part of a message: the index of an array, the index of the first element, and a 1-D
 view of elements."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from placer.channel.payload import CHUNK
 from placer.channel.shared.region import Bytes, Region
-from placer.channel.types import Array
+from placer.channel.types import Array, ArrayType
 from placer.channel.wire_bodies import InvalidFrame
 from placer.memory.aligned import round_up
 
@@ -26,8 +26,6 @@ CHUNKS: Final = 8
 MIN_FRAGMENT: Final = 4 << 10
 """If a chunk has less room left than this, an array that does not fit starts in the
 next chunk."""
-
-Type = tuple[np.dtype[np.generic], tuple[int, ...]]
 
 
 class Fragment(NamedTuple):
@@ -43,7 +41,7 @@ class Fragment(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def chunk_layout(types: tuple[Type, ...]) -> tuple[tuple[Fragment, ...], ...]:
+def chunk_layout(types: tuple[ArrayType, ...]) -> tuple[tuple[Fragment, ...], ...]:
     """Return the fragments in each chunk of a message; empty arrays have none.
 
     >>> f = np.dtype("float32")
@@ -74,7 +72,7 @@ def chunk_layout(types: tuple[Type, ...]) -> tuple[tuple[Fragment, ...], ...]:
 
 
 def copied_chunks(
-    types: tuple[Type, ...], referenced: Collection[int]
+    types: tuple[ArrayType, ...], referenced: Collection[int]
 ) -> list[tuple[Fragment, ...]]:
     """Return the fragments of each chunk that goes through the pool.
 

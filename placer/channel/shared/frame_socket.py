@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections import deque
@@ -31,8 +30,6 @@ SLAB: Final = 1 << 20
 with the last of them."""
 BUFFER: Final = 1 << 20
 """Bytes of the socket's send buffer that are requested; the system may grant less."""
-
-_INT: Final = struct.Struct("i")
 
 
 class FrameSocket:
@@ -166,19 +163,11 @@ class FrameSocket:
         return ready
 
     def _get_with_file(self) -> memoryview[int]:
-        length, ancillary, _, _ = self._socket.recvmsg_into(
-            [self._buffer], socket.CMSG_SPACE(_INT.size), socket.MSG_CMSG_CLOEXEC
+        data, files, _, _ = socket.recv_fds(
+            self._socket, MAX_FRAME + 1, 1, socket.MSG_CMSG_CLOEXEC
         )
-        files = [
-            fd
-            for level, kind, data in ancillary
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-            for (fd,) in _INT.iter_unpack(data[: len(data) // _INT.size * _INT.size])
-        ]
-        self._file = files.pop() if files else None
-        for fd in files:  # the ancillary buffer may have room for two
-            os.close(fd)
-        return self._buffer[:length]
+        self._file = files[0] if files else None
+        return memoryview(data)
 
     def take_file(self) -> int | None:
         """Return the file descriptor of the last frame; the caller closes it."""

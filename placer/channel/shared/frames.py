@@ -52,19 +52,15 @@ in memory that the peer can still write to. Nothing is ever executed: no pickle.
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from functools import lru_cache
 from typing import Final, NamedTuple
 
-import msgspec
-
 from placer.channel import wire_bodies
-from placer.channel.payload import DTYPES, MAX_ARRAYS
-from placer.channel.shared.chunks import Type
+from placer.channel.payload import MAX_ARRAYS
 from placer.channel.types import Array, Key
-from placer.channel.wire_bodies import InvalidFrame, Types
-from placer.memory.aligned import ALIGNMENT, round_up
+from placer.channel.wire_bodies import ArrayTypes, InvalidFrame
+from placer.memory.aligned import ALIGNMENT
 
 MAGIC: Final = b"PLS1"
 HEADER: Final = struct.Struct("<4sBBHQQQ")
@@ -78,13 +74,9 @@ MAX_LONG: Final = 2 << 20
 """Bytes of types and references in the LONG frames of a message at most."""
 MAX_TYPES: Final = MAX_FRAME - MESSAGE_HEADER.size - ALIGNMENT - INLINE
 """Bytes of types and references that fit into a MESSAGE with any inline payload."""
-CACHED_TYPES: Final = 8 << 10
-"""Types of at most so many bytes are cached: every step has the same messages."""
 CLEAR: Final = 1
 """The flag of a BEAT that asks the peer to copy everything out of the chunk pool."""
 
-_KEY: Final = struct.Struct("<qqq")
-_TYPES: Final = msgspec.msgpack.Decoder(Types)
 _PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
 
 
@@ -104,20 +96,6 @@ class Kind(IntEnum):
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}
-
-
-class ArrayTypes(NamedTuple):
-    """The types of a message's arrays, the size of each, and `total`, all in bytes.
-
-    `offsets` and `span` are the offsets and the length of an inline payload of all the
-    arrays, each aligned.
-    """
-
-    types: tuple[Type, ...]
-    sizes: tuple[int, ...]
-    total: int
-    offsets: tuple[int, ...]
-    span: int
 
 
 class Contents(NamedTuple):
@@ -162,7 +140,7 @@ def describe_arrays(
     key: Key, arrays: list[Array], references: Mapping[int, tuple[int, int]]
 ) -> Contents:
     """Return the contents of a message of arrays, which are checked."""
-    return _contents(key, wire_bodies.encode(wire_bodies.types_of(arrays)), references)
+    return _contents(key, wire_bodies.encode_types(arrays), references)
 
 
 def encode_header(
@@ -222,7 +200,7 @@ def decode_header(
     }
     if len(references) != reference_count:
         raise InvalidFrame("references")  # an array has two
-    key = Key._make(_KEY.unpack_from(data, HEADER.size))
+    key = wire_bodies.read_key(data, HEADER.size)
     contents = _contents(key, rest[:types_length], references)
     if contents.copied_nbytes > maximum:
         raise InvalidFrame(
@@ -242,38 +220,11 @@ def _contents(
     key: Key, encoded: bytes, references: Mapping[int, tuple[int, int]]
 ) -> Contents:
     """Return the contents of a message; raises InvalidFrame for what none may have."""
-    read = _read_types_once if len(encoded) <= CACHED_TYPES else _read_types
-    arrays = read(encoded)
+    arrays = wire_bodies.read_types(encoded)
     copied_nbytes, offsets, span = arrays.total, arrays.offsets, arrays.span
     if references:
         if max(references) >= len(arrays.types):
             raise InvalidFrame("references")
         copied_nbytes -= sum(arrays.sizes[i] for i in references)
-        offsets, span = _inline_offsets(arrays.sizes, references)
+        offsets, span = wire_bodies.aligned_offsets(arrays.sizes, references)
     return Contents(key, encoded, arrays, references, copied_nbytes, offsets, span)
-
-
-def _read_types(encoded: bytes) -> ArrayTypes:
-    decoded = wire_bodies.decode(_TYPES, encoded)
-    sizes = tuple(wire_bodies.array_sizes(decoded))
-    types = tuple((DTYPES[code], shape) for code, shape in decoded)
-    return ArrayTypes(types, sizes, sum(sizes), *_inline_offsets(sizes, ()))
-
-
-_read_types_once = lru_cache(maxsize=256)(_read_types)
-
-
-def _inline_offsets(
-    sizes: Sequence[int], references: Container[int]
-) -> tuple[tuple[int, ...], int]:
-    """Return the offsets of arrays in an inline payload, and its length.
-
-    `references` are the indices of arrays that are not in it.
-    """
-    offsets = []
-    span = 0
-    for i, size in enumerate(sizes):
-        offsets.append(span)
-        if i not in references:
-            span += round_up(size)
-    return tuple(offsets), span

@@ -70,10 +70,7 @@ class Receiver:
         if not was_announced or file is None:
             raise InvalidFrame("memory without a file, or a file without memory")
         number, nbytes = self._announced
-        try:
-            self.regions[number] = attach(file, nbytes)
-        except ValueError as error:
-            raise InvalidFrame(f"shared memory: {error}") from None
+        self.regions[number] = attach(file, nbytes)
 
     def on_long(self, data: memoryview[int]) -> None:
         """Store part of the types and references of the next message."""

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.channel.types import Array
+from placer.channel.wire_bodies import InvalidFrame
 from placer.errors import RunError
 from placer.memory.aligned import address_of
 
@@ -76,17 +77,17 @@ class Region:
 def attach(fd: int, nbytes: int) -> Bytes:
     """Map memory of a peer read-only; takes ownership of the file descriptor.
 
-    Raises ValueError for a file that is not sealed memory of at least `nbytes` bytes.
+    Raises InvalidFrame for a file that is not sealed memory of at least `nbytes` bytes.
     """
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         if not seals & fcntl.F_SEAL_SHRINK:
-            raise ValueError("its size is not sealed")
+            raise InvalidFrame("shared memory: its size is not sealed")
         if not 0 < nbytes <= os.fstat(fd).st_size:
-            raise ValueError(f"it does not have {nbytes} bytes")
+            raise InvalidFrame(f"shared memory: it does not have {nbytes} bytes")
         mapping = mmap.mmap(fd, nbytes, prot=mmap.PROT_READ)
     except (OSError, OverflowError) as error:
-        raise ValueError(f"it cannot be mapped: {error}") from None
+        raise InvalidFrame(f"shared memory: it cannot be mapped: {error}") from None
     finally:
         os.close(fd)
     return np.frombuffer(mapping, np.uint8)

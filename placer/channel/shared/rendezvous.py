@@ -12,7 +12,6 @@ gave it up and made another one.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import math
 import os
@@ -25,10 +24,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from placer.channel import wire_bodies
+from placer.channel.endpoint import listen_error
 from placer.channel.shared import frames
 from placer.channel.shared.frames import Kind
 from placer.channel.wire_bodies import Hello, InvalidFrame
-from placer.errors import RunError
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 HELLO_TIMEOUT: Final = 5.0
@@ -76,13 +75,7 @@ class Rendezvous:
             self._listener.bind(address(job, node, endpoints[node]))
         except OSError as error:
             self._listener.close()
-            where = f"{node} cannot listen at {endpoints[node]}"
-            if error.errno != errno.EADDRINUSE:
-                raise RunError(f"{where}: {error}") from None
-            raise RunError(
-                f"{where}: the port is in use",
-                hint="another run may still be going; end it or choose another port",
-            ) from None
+            raise listen_error(node, endpoints[node], error) from None
         self._listener.listen(MAX_PENDING)
         epoll.register(self._listener, select.EPOLLIN)
 
@@ -93,12 +86,10 @@ class Rendezvous:
             if peer > self._node or peer in trying:
                 continue
             connection = _new_socket()
-            try:
-                connection.connect(address(self._job, peer, self._endpoints[peer]))
-            except OSError:
+            there = address(self._job, peer, self._endpoints[peer])
+            if connection.connect_ex(there):
                 connection.close()  # it does not listen yet
-                continue
-            if _is_same_user(connection):
+            elif _is_same_user(connection):
                 self._add_pending(connection, peer)
                 self._send_hello(connection, peer)
             else:
@@ -231,8 +222,6 @@ def _new_socket() -> socket.socket:
 
 
 def _is_same_user(connection: socket.socket) -> bool:
-    option = connection.getsockopt(
-        socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-    )
-    _, uid, _ = _CREDENTIALS.unpack(option)
-    return bool(uid == os.geteuid())
+    size = _CREDENTIALS.size
+    option = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return bool(_CREDENTIALS.unpack(option)[1] == os.geteuid())

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 import zmq
 
 from placer.channel import payload, wire_bodies
+from placer.channel.endpoint import listen_error
 from placer.channel.message import MESSAGE_COST, whole_message
 from placer.channel.session import CLOSE_LINGER, Session
 from placer.channel.types import Array, Cause, Key
@@ -47,14 +48,11 @@ class ZeroMQChannel(Session):
         self._waiting_for_credit: set[str] = set()
         self._context = zmq.Context[zmq.Socket[bytes]]()
         try:
-            self._socket = ReceiveSocket(
-                self._context,
-                self._addresses[self.node],
-                f"{self.node} cannot listen at {self._endpoints[self.node]}",
-            )
-        except BaseException:
+            self._socket = ReceiveSocket(self._context, self._addresses[self.node])
+        except zmq.ZMQError as error:
             self._context.term()
-            raise
+            where = self._endpoints[self.node]
+            raise listen_error(self.node, where, error) from None
         self._links = {
             peer: Link(self._context, self._addresses[peer], self._stamp)
             for peer in peers
@@ -241,9 +239,9 @@ class ZeroMQChannel(Session):
                 if not 0 < length <= wire.INLINE:
                     raise InvalidFrame("inline")
                 body, inline_payload = memoryview(first)[:-length], first[-length:]
-            contents = wire.read_contents(body, header.b, self._max_message)
-            out = self.mailbox.posted_out(peer, contents.key)
-            partial = PartialMessage(contents, header.b, self.arena, out)
+            key, types = wire.read_contents(body, header.b, self._max_message)
+            out = self.mailbox.posted_out(peer, key)
+            partial = PartialMessage(key, types, self.arena, out)
         if inline_payload:
             partial.scatter(inline_payload)
         elif length or partial.total:

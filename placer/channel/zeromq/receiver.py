@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.channel.payload import allocate, as_bytes
-from placer.channel.types import Array
-from placer.channel.zeromq import wire
+from placer.channel.types import Array, Key
+from placer.channel.wire_bodies import ArrayTypes
 from placer.memory.arena import Arena
 
 FIRST = -1
@@ -32,15 +32,15 @@ class PartialMessage:
 
     def __init__(
         self,
-        contents: wire.Contents,
-        total: int,
+        key: Key,
+        types: ArrayTypes,
         arena: Arena,
         out: Sequence[Array | None] | None,
     ) -> None:
-        self.key = contents.key
-        self.total = total
+        self.key = key
+        self.total = types.total
         self.filled = 0
-        self.arrays = allocate(contents.types, arena, out)
+        self.arrays = allocate(types.types, arena, out)
         self._byte_views = [as_bytes(array) for array in self.arrays if array.nbytes]
         self._starts = [0]
         for view in self._byte_views:

@@ -12,7 +12,6 @@ from placer.channel.wire_bodies import InvalidFrame
 from placer.channel.zeromq import wire
 from placer.channel.zeromq.link import BUFFER
 from placer.channel.zeromq.receiver import PartialMessage
-from placer.errors import RunError
 
 WAKE: Final = "inproc://wake"
 
@@ -20,12 +19,10 @@ WAKE: Final = "inproc://wake"
 class ReceiveSocket:
     """A PULL socket bound to `endpoint`; one thread uses it, except for `wake`.
 
-    Raises RunError, which starts with `subject`, if the port is in use.
+    Raises ZMQError if the port is in use.
     """
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, subject: str
-    ) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
         self._context = context
         self._timeout = -1.0
         self._monitor: zmq.Socket[bytes] | None = None
@@ -36,14 +33,9 @@ class ReceiveSocket:
         socket.setsockopt(zmq.IPV6, int("[" in endpoint))
         try:
             socket.bind(endpoint)
-        except zmq.ZMQError as error:
+        except zmq.ZMQError:
             socket.close(linger=0)
-            if error.errno == zmq.EADDRINUSE:
-                raise RunError(
-                    f"{subject}: the port is in use",
-                    hint="another run may still be going; end it or choose another port",
-                ) from None
-            raise RunError(f"{subject}: {error}") from None
+            raise
         socket.bind(WAKE)
         failures = (
             zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
