@@ -46,7 +46,6 @@ class Session(Channel):
             cannot guess it are refused.
         join_timeout: seconds that `join` waits at most.
         lost_after: seconds of silence after which a peer is lost.
-        arena: where received arrays are allocated; a new one by default.
         limits: the keyword arguments of `protocol.Channel`.
 
     Raises:
@@ -64,7 +63,6 @@ class Session(Channel):
         *,
         join_timeout: float = 600.0,
         lost_after: float = 8.0,
-        arena: Arena | None = None,
         **limits: Any,
     ) -> None:
         if node not in endpoints:
@@ -76,7 +74,7 @@ class Session(Channel):
         }
         self._names = sorted(endpoints)
         super().__init__(node, [n for n in self._names if n != node], **limits)
-        self.arena = arena if arena is not None else Arena()
+        self._arena = Arena()  # of received arrays
         self._endpoints = dict(endpoints)
         self._job = job
         self._join_timeout = join_timeout

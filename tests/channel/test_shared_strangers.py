@@ -278,7 +278,7 @@ CASES: dict[str, Callable[[], Frames]] = {
         message(1, LARGE),
         message(2, 5),
     ],
-    "return of chunks that were not filled": lambda: [frame(Kind.FREE, 1)],
+    "return of chunks that were not filled": lambda: [frame(Kind.BEAT, 0, 0, 1)],
     "a ring of another size": lambda: memory(0, RING + 1),
     "no bytes": lambda: memory(1, 0),
     "more bytes than the file has": lambda: memory(1, 5000, memfd(4999)),

@@ -14,7 +14,7 @@ cannot change it after it was checked. A message passes the modules in this orde
 5. `link` reads the frames of a peer and dispatches them. `receiver` assembles them.
 6. `message` is the result: an `InlineMessage`, or a `ChunkedMessage` whose chunks stay
    in the pool until the program consumes them or `detach` copies them into the arena.
-   The mailbox delivers it to the program. Consumed chunks go back in a FREE frame.
+   The mailbox delivers it to the program. Consumed chunks go back in a BEAT.
 
 Threads: there is none between a message and the program. Any thread of the program may
 send; `sender` has locks for that. The thread that waits for a peer reads its socket
@@ -23,7 +23,7 @@ send; `sender` has locks for that. The thread that waits for a peer reads its so
 senders only where no thread of the program does.
 
 Flow control: `credits` bounds the bytes in flight; the eight chunks of a pool bound the
-copies. Credit travels in BEAT and FREE frames. Failure: a lost peer is noticed by the
+copies. Credit travels in BEAT frames. Failure: a lost peer is noticed by the
 end of its socket or by silence; an invalid frame is a failure as well. ABORT brings the
 root cause to every peer, and an eventfd ends every wait for a frame.
 """

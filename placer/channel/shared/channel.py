@@ -15,7 +15,7 @@ from placer.channel.message import MESSAGE_COST
 from placer.channel.session import CLOSE_LINGER, Session
 from placer.channel.shared import frames
 from placer.channel.shared.frame_socket import FrameSocket
-from placer.channel.shared.frames import Kind, describe_arrays
+from placer.channel.shared.frames import CLEAR, Kind, describe_arrays
 from placer.channel.shared.link import Link
 from placer.channel.shared.region import Bytes, Regions, is_supported
 from placer.channel.shared.rendezvous import Rendezvous
@@ -86,8 +86,8 @@ class SharedMemoryChannel(Session):
         assert link is not None
         link.sender.send(contents, arrays)
         if link.sender.has_pending:
-            # FREE frames that have arrived may make room: read them now rather than
-            # wake the session's thread for them.
+            # BEATs that have arrived may return chunks: read them now rather than wake
+            # the session's thread for them.
             while link.sender.has_pending and self.mailbox.read(to):
                 pass
             link.watch(self._epoll)
@@ -109,7 +109,7 @@ class SharedMemoryChannel(Session):
     def _request_delivery(self, peer: str) -> None:
         """Ask a peer to copy everything out of the chunk pool: its program may receive
         it much later."""
-        self.links[peer].send_beat(clear=True)
+        self.links[peer].send_beat(flags=CLEAR)
         self.links[peer].watch(self._epoll)
 
     def _wake(self) -> None:
@@ -168,14 +168,13 @@ class SharedMemoryChannel(Session):
         """Serve a peer that is connected now."""
         link = Link(
             peer,
-            FrameSocket(connection, self._eventfd, self.arena),
+            FrameSocket(connection, self._eventfd, self._arena),
             self.mailbox,
-            self.arena,
+            self._arena,
             self._regions.by_number,
             self._max_message,
             self._fail,
         )
-        self._epoll.register(link.socket.fd, select.EPOLLONESHOT)
         link.watch(self._epoll)
         self._links_by_fd[link.socket.fd] = link
         self._liveness.hear(peer, time.monotonic())

@@ -108,7 +108,7 @@ class ChunkPool:
     """The chunks of one direction between two nodes, as the sender sees them.
 
     A chunk belongs to the sender until its CHUNK frame is sent, then to the receiver
-    until its FREE frame arrives; only the owner touches the bytes, so they need no
+    until a BEAT returns it; only the owner touches the bytes, so they need no
     lock. The chunk that was returned last is filled next, because it is still in the
     cache.
     """

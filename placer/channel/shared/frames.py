@@ -16,10 +16,9 @@ with a frame header of 32 bytes, little-endian, without padding:
     2 MESSAGE    number         references     type bytes   key, types, refs, payload
     3 LONG       0              0              0            part of types and references
     4 CHUNK      number         chunk          0            -
-    5 FREE       chunks, bits   credit         0            -
     6 REGION     region number  bytes          0            -
     7 DESCRIPTOR 0              0              0            -, with the file
-    8 BEAT       credit wanted  credit         0            -
+    8 BEAT       credit wanted  credit         chunks, bits -
     9 GOODBYE    0              0              0            -
     10 ABORT     0              0              0            msgpack `Cause`
 
@@ -33,12 +32,11 @@ with a frame header of 32 bytes, little-endian, without padding:
   chunk of the message's layout, in order. Types and references that do not fit into the
   frame are sent before it, in LONG frames.
 - CHUNK says which chunk of the pool (`chunks`) holds the next chunk of message `number`.
-- FREE returns chunks of the pool. Its credit is the total of bytes (cost) that the
-  program has received; so is that of BEAT.
-- BEAT is the heartbeat, and may carry two requests. A nonzero credit wanted asks the
-  peer to report each rise of the credit until it reaches that, because the sender waits
-  for room. Flag 1 asks the peer to copy everything out of the pool, because the sender
-  wants to close.
+- BEAT is the heartbeat and the acknowledgement. Its credit is the total of bytes (cost)
+  that the program has received, and it returns chunks of the pool. It may carry two
+  requests. A nonzero credit wanted asks the peer to report each rise of the credit
+  until it reaches that, because the sender waits for room. Flag 1 asks the peer to copy
+  everything out of the pool, because the sender wants to close.
 - REGION announces memory: the next frame is its DESCRIPTOR, with the file descriptor.
   Region 0 is the sender's pool.
 - GOODBYE is the last frame of a node that ended in good order. If the socket ends
@@ -87,7 +85,6 @@ class Kind(IntEnum):
     MESSAGE = 2
     LONG = 3
     CHUNK = 4
-    FREE = 5
     REGION = 6
     DESCRIPTOR = 7
     BEAT = 8

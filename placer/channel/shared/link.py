@@ -45,7 +45,9 @@ class Link:
         self.peer = peer
         self.socket = socket
         self.sender = Sender(socket, regions, f"{mailbox.node} to {peer}")
-        self.receiver = Receiver(peer, socket, arena, max_message, self._send_free)
+        self.receiver = Receiver(
+            peer, socket, arena, max_message, lambda freed: self.send_beat(freed=freed)
+        )
         self.heard = False
         self.ended = False
         self._mailbox = mailbox
@@ -99,11 +101,8 @@ class Link:
         elif kind is Kind.CHUNK:
             receiver.on_chunk(a, b)
             self._mailbox.notify()
-        elif kind is Kind.FREE:
-            self.sender.release_chunks(a)
-            self._mailbox.update_credit(self.peer, b)
         elif kind is Kind.BEAT:
-            self._on_beat(flags, a, b)
+            self._on_beat(flags, a, b, c)
         elif kind is Kind.LONG:
             receiver.on_long(data)
         elif kind is Kind.REGION:
@@ -118,7 +117,9 @@ class Link:
             raise InvalidFrame("kind")
         return kind
 
-    def _on_beat(self, flags: int, wanted: int, credit: int) -> None:
+    def _on_beat(self, flags: int, wanted: int, credit: int, freed: int) -> None:
+        if freed:
+            self.sender.release_chunks(freed)
         self._mailbox.update_credit(self.peer, credit)
         if wanted > self._credit_sent:
             self._credit_wanted = wanted
@@ -129,11 +130,14 @@ class Link:
 
     # Sending.
 
-    def send_beat(self, wanted: int = 0, *, clear: bool = False) -> None:
-        """Send a heartbeat with the credit; see `frames` for `wanted` and `clear`."""
-        credit_sent = self._granted_credit()
-        flags = CLEAR if clear else 0
-        self.socket.put(frames.frame(Kind.BEAT, wanted, credit_sent, 0, flags))
+    def send_beat(self, wanted: int = 0, freed: int = 0, flags: int = 0) -> None:
+        """Send a heartbeat with the credit.
+
+        `wanted` is the credit that this node waits for, `freed` (a bit mask) are chunks
+        to return to the peer; see `frames`.
+        """
+        self._credit_sent = credit = self._mailbox.granted_credit(self.peer)
+        self.socket.put(frames.frame(Kind.BEAT, wanted, credit, freed, flags))
 
     def acknowledge(self, total: int, threshold: int) -> None:
         """Report that the program has received `total` bytes, if that is due.
@@ -144,15 +148,6 @@ class Link:
         credit_sent = self._credit_sent
         if credit_sent < self._credit_wanted or total - credit_sent >= threshold:
             self.send_beat()
-
-    def _send_free(self, mask: int) -> None:
-        """Return chunks (a bit mask) to the peer, with the credit."""
-        self.socket.put(frames.frame(Kind.FREE, mask, self._granted_credit()))
-
-    def _granted_credit(self) -> int:
-        """Return the credit to report now."""
-        self._credit_sent = credit = self._mailbox.granted_credit(self.peer)
-        return credit
 
     # What wakes the session's thread.
 

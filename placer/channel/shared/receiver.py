@@ -21,7 +21,7 @@ from placer.memory.arena import Arena
 MAX_REGIONS: Final = 4096
 """Regions of a peer at most."""
 RELEASE_BATCH: Final = CHUNKS // 2
-"""Consumed chunks that are returned to the sender in one FREE frame."""
+"""Consumed chunks that are returned to the sender in one BEAT."""
 
 
 class Receiver:
@@ -131,7 +131,7 @@ class Receiver:
 
     def _release_chunk(self, chunk: int, is_last: bool) -> None:
         """Return a consumed chunk to the peer, several in one frame."""
-        # Forget it first: once FREE is sent, the peer may fill it again at once.
+        # Forget it first: once the BEAT is sent, the peer may fill it again at once.
         self._filled.discard(chunk)
         # Returning half a pool at a time saves frames, and the sender fills the other
         # half meanwhile. The last chunk of a message returns all of them, because it

@@ -43,7 +43,7 @@ class _Pending:
     connection: socket.socket
     peer: str | None  # None until its HELLO, where it connected to us
     until: float
-    answered: bool  # it connected to us, and we have answered its HELLO
+    answered: bool = False  # it connected to us, and we have answered its HELLO
 
 
 class Rendezvous:
@@ -81,7 +81,7 @@ class Rendezvous:
 
     def connect(self, peers: Sequence[str]) -> None:
         """Connect to `peers` that listen, where this node is the one that connects."""
-        trying = self._pending_peers()
+        trying = {pending.peer for pending in self._pending.values()}
         for peer in peers:
             if peer > self._node or peer in trying:
                 continue
@@ -93,11 +93,11 @@ class Rendezvous:
                 self._add_pending(connection, peer)
                 self._send_hello(connection, peer)
             else:
-                self.refuse(connection)
+                self._refuse(connection)
 
     def on_event(self, fd: int) -> tuple[str, socket.socket] | None:
         """Handle a readable socket; return the peer and the connection to it if that is
-        established now."""
+        established now. It stays registered with the epoll."""
         if fd == self._listener.fileno():
             self._accept()
             return None
@@ -107,13 +107,7 @@ class Rendezvous:
     def expire(self, now: float) -> None:
         """Refuse the connections that have not identified themselves in time."""
         for pending in [p for p in self._pending.values() if p.until < now]:
-            self._remove_pending(pending)
-            self.refuse(pending.connection)
-
-    def refuse(self, connection: socket.socket) -> None:
-        """Close a connection and count it as refused."""
-        self.refused += 1
-        connection.close()
+            self._refuse(pending.connection)
 
     def close(self, last: bytes) -> None:
         """Close all sockets.
@@ -121,8 +115,7 @@ class Rendezvous:
         `last` is a frame, GOODBYE or ABORT, for connections that the other node may
         consider established: it would take the end of the socket for a loss.
         """
-        for pending in list(self._pending.values()):
-            self._remove_pending(pending)
+        for pending in self._pending.values():
             if pending.answered:
                 with contextlib.suppress(OSError):
                     pending.connection.send(last)
@@ -138,24 +131,18 @@ class Rendezvous:
         if _is_same_user(connection) and len(self._pending) < MAX_PENDING:
             self._add_pending(connection, None)
         else:
-            self.refuse(connection)
+            self._refuse(connection)
 
-    def _add_pending(
-        self, connection: socket.socket, peer: str | None, *, answered: bool = False
-    ) -> None:
-        # Once it is answered, the peer may consider a connection established, and would
-        # take its end for the loss of this node. So there is no deadline then: only the
-        # peer itself ends it.
-        until = math.inf if answered else time.monotonic() + HELLO_TIMEOUT
-        self._pending[connection.fileno()] = _Pending(connection, peer, until, answered)
+    def _add_pending(self, connection: socket.socket, peer: str | None) -> None:
+        until = time.monotonic() + HELLO_TIMEOUT
+        self._pending[connection.fileno()] = _Pending(connection, peer, until)
         self._epoll.register(connection, select.EPOLLIN)
 
-    def _remove_pending(self, pending: _Pending) -> None:
-        del self._pending[pending.connection.fileno()]
-        self._epoll.unregister(pending.connection)
-
-    def _pending_peers(self) -> set[str | None]:
-        return {pending.peer for pending in self._pending.values()}
+    def _refuse(self, connection: socket.socket) -> None:
+        """Close a connection and count it as refused."""
+        self.refused += 1
+        self._pending.pop(connection.fileno(), None)
+        connection.close()
 
     def _send_hello(self, connection: socket.socket, peer: str) -> None:
         hello = wire_bodies.encode(self._hello(self._node, peer))
@@ -164,42 +151,45 @@ class Rendezvous:
             connection.send(frames.frame(Kind.HELLO, body=hello))
 
     def _read_pending(self, pending: _Pending) -> tuple[str, socket.socket] | None:
-        connection, peer = pending.connection, pending.peer
+        connection = pending.connection
         try:
             data = memoryview(connection.recv(frames.MAX_FRAME + 1))
-        except BlockingIOError:
-            return None
-        except OSError:
-            data = memoryview(b"")
-        self._remove_pending(pending)
-        try:
             kind, *_ = frames.read_header(data)
             if kind is not (Kind.BEAT if pending.answered else Kind.HELLO):
                 raise InvalidFrame("kind")
-            name = peer if peer and pending.answered else self._check_hello(data, peer)
-        except InvalidFrame:
-            self.refuse(connection)
+            if not pending.answered:
+                name = self._check_hello(data, pending)
+        except BlockingIOError:
             return None
-        if peer is None:
+        except (OSError, InvalidFrame):
+            self._refuse(connection)
+            return None
+        if pending.peer is None:
             self._send_hello(connection, name)
-            self._add_pending(connection, name, answered=True)
+            # From here on the peer may consider this connection established, and would
+            # take its end for the loss of this node. So there is no deadline: only the
+            # peer itself ends it.
+            pending.peer, pending.answered, pending.until = name, True, math.inf
             return None
-        self._connected.add(peer)
-        return peer, connection
+        del self._pending[connection.fileno()]
+        self._connected.add(pending.peer)
+        return pending.peer, connection
 
-    def _check_hello(self, data: memoryview[int], expected: str | None) -> str:
+    def _check_hello(self, data: memoryview[int], pending: _Pending) -> str:
         """Return the node that sent a HELLO.
 
-        Raises InvalidFrame unless that is a peer of this run, the `expected` one if it
-        is given, and has no other connection.
+        Raises InvalidFrame unless that is a peer of this run, the expected one if this
+        node has connected to it, and has no other connection.
         """
         hello = wire_bodies.read_hello(data[frames.HEADER.size :])
         if hello != self._hello(hello.node, self._node):
             raise InvalidFrame("hello")
-        may_connect = expected is None and hello.node > self._node
-        if hello.node not in hello.nodes or not (may_connect or hello.node == expected):
+        may_connect = pending.peer is None and hello.node > self._node
+        is_expected = may_connect or hello.node == pending.peer
+        if hello.node not in hello.nodes or not is_expected:
             raise InvalidFrame("node")
-        if hello.node in self._pending_peers() | self._connected:
+        others = {p.peer for p in self._pending.values() if p is not pending}
+        if hello.node in others | self._connected:
             raise InvalidFrame("name")
         return hello.node
 

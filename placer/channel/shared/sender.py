@@ -143,7 +143,7 @@ class Sender:
                 pool = self._pool
                 if pool is None or not pool.has_free_chunk or self._socket.full:
                     return
-                # From this frame on the chunk is the peer's, until its FREE.
+                # From this frame on the chunk is the peer's, until a BEAT returns it.
                 chunk = pool.fill(message.chunks.popleft(), message.flat)
                 self._socket.put(frames.frame(Kind.CHUNK, message.number, chunk))
             # Not earlier: while a message is in the queue, `send` does not overtake it.

@@ -241,7 +241,7 @@ class ZeroMQChannel(Session):
                 body, inline_payload = memoryview(first)[:-length], first[-length:]
             key, types = wire.read_contents(body, header.b, self._max_message)
             out = self.mailbox.posted_out(peer, key)
-            partial = PartialMessage(key, types, self.arena, out)
+            partial = PartialMessage(key, types, self._arena, out)
         if inline_payload:
             partial.scatter(inline_payload)
         elif length or partial.total:

@@ -25,7 +25,6 @@ class ReceiveSocket:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
         self._context = context
         self._timeout = -1.0
-        self._monitor: zmq.Socket[bytes] | None = None
         self._socket = socket = context.socket(zmq.PULL)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_FRAME)
@@ -80,7 +79,6 @@ class ReceiveSocket:
 
     def count_rejected(self) -> int:
         """Return how many connections failed ZeroMQ's handshake since the last call."""
-        assert self._monitor is not None
         count = 0
         while self._monitor.poll(0):
             recv_monitor_message(self._monitor)
@@ -95,7 +93,6 @@ class ReceiveSocket:
 
     def close(self) -> None:
         """Close the socket and its monitor."""
-        if self._monitor is not None:
-            self._socket.disable_monitor()
-            self._monitor.close(linger=0)
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
         self._socket.close(linger=0)
