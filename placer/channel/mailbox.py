@@ -293,11 +293,10 @@ class Mailbox:
             )
 
     def _claim_room(self, to: str, nbytes: int, cost: int) -> bool:
-        if not self._credits.has_room(to, cost):
-            return False
-        self._credits.add_sent(to, cost)
-        self.bytes_sent += nbytes
-        return True
+        claimed = self._credits.claim(to, cost)
+        if claimed:
+            self.bytes_sent += nbytes
+        return claimed
 
     def _claim_message(
         self, source: str, key: Key, out: Sequence[Array | None] | None
