@@ -18,19 +18,21 @@ class Credits:
         self._acknowledged = dict.fromkeys(self._sent, 0)  # how much of it a peer has
         self._granted = dict.fromkeys(self._sent, 0)  # acknowledged by this node
 
-    def has_room(self, peer: str, cost: int) -> bool:
-        """Whether a message may be sent: it is within the bound, or the only one."""
+    def claim(self, peer: str, cost: int) -> bool:
+        """Count a message to `peer` as sent, unless there is no room for it.
+
+        There is room if it is within the bound, or the only message on the way.
+        """
         in_flight = self._sent[peer] - self._acknowledged[peer]
-        return not in_flight or in_flight + cost <= self._bound
+        has_room = not in_flight or in_flight + cost <= self._bound
+        if has_room:
+            self._sent[peer] += cost
+        return has_room
 
     def required_credit(self, peer: str, cost: int) -> int:
         """Return the total that `peer` must acknowledge before `cost` may be sent."""
         sent = self._sent[peer]
         return min(sent, max(0, sent + cost - self._bound))
-
-    def add_sent(self, peer: str, cost: int) -> None:
-        """Count a message to `peer` as sent."""
-        self._sent[peer] += cost
 
     def update(self, peer: str, total: int) -> bool:
         """Record that `peer` has acknowledged `total` bytes; False if it had before.

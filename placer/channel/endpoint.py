@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+from typing import TYPE_CHECKING
 
 from placer.errors import RunError
+
+if TYPE_CHECKING:
+    from zmq import ZMQError
+
+
+def listen_error(node: str, address: str, error: OSError | ZMQError) -> RunError:
+    """Return the error of a node that cannot listen at its address."""
+    where = f"{node} cannot listen at {address}"
+    if error.errno != errno.EADDRINUSE:
+        return RunError(f"{where}: {error}")
+    return RunError(
+        f"{where}: the port is in use",
+        hint="another run may still be going; end it or choose another port",
+    )
 
 
 def loopback_endpoint(node: str, address: str) -> str:

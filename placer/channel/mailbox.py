@@ -4,10 +4,10 @@ Every transport delivers messages here, and every call of the program blocks her
 lock guards all of it. The transport's `on_credit` is called without the lock, because
 it may enter another mailbox.
 
-A transport may pass a `Reader`. Then there is no thread between socket and program: the
-first thread that waits for a peer reads the connection of that peer itself, and other
-threads that wait for the same peer sleep until it has read something. This saves the
-switch from one thread to another, which takes longer than a small message does.
+A transport may set a `FrameReader`. Then there is no thread between socket and program:
+the first thread that waits for a peer reads the connection of that peer itself, and
+other threads that wait for the same peer sleep until it has read something. This saves
+the switch from one thread to another, which takes longer than a small message does.
 """
 
 from __future__ import annotations
@@ -17,12 +17,33 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 from placer.channel.credits import Credits
 from placer.channel.message import Message
-from placer.channel.protocol import Aborted, Array, Cause, Key, Piece
-from placer.channel.reader import Reader
+from placer.channel.types import Aborted, Array, Cause, Key, Piece
 from placer.errors import RunError, did_you_mean
+
+
+class FrameReader(Protocol):
+    """Reads the frames that arrive on the connections of a transport, one per peer.
+
+    The mailbox calls it, and lets one thread at a time read each connection.
+    """
+
+    def read(self, peer: str, timeout: float) -> bool:
+        """Handle the next frame of `peer`, waiting up to `timeout` seconds for it.
+
+        False when no frame came. Returns early when the run has failed or ended.
+        """
+        ...
+
+    def reading_stopped(self, peer: str) -> None:
+        """Note that no thread reads the connection of `peer` any more.
+
+        Called with the mailbox's lock held.
+        """
+        ...
 
 
 class Mailbox:
@@ -31,6 +52,7 @@ class Mailbox:
     `bound` is in bytes, `deadline` and `beat` are in seconds; see `protocol`.
     `on_credit(source, total)` is called when this node has acknowledged `total` bytes
     to `source`; the transport passes the total to `update_credit` of the other mailbox.
+    `reader` is None unless the threads that wait are to read the connections.
     """
 
     def __init__(
@@ -42,7 +64,6 @@ class Mailbox:
         deadline: float,
         beat: float,
         on_credit: Callable[[str, int], None],
-        reader: Reader | None = None,
     ) -> None:
         self.node = node
         self.peers = tuple(peers)
@@ -50,10 +71,10 @@ class Mailbox:
         self.bytes_received = 0
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
+        self.reader: FrameReader | None = None
         self._deadline = deadline
         self._beat = beat
         self._on_credit = on_credit
-        self._reader = reader
         self._being_read: set[str] = set()  # peers whose connection a thread reads
         self._closed = False
         self._lock = threading.RLock()  # entering it is cheaper than the condition
@@ -93,25 +114,13 @@ class Mailbox:
         self._check_peer(to)
         with self._lock:
             self._check_run()
-            if to not in self.departed and self._claim_room(to, nbytes, cost):
+            is_there = to not in self.departed
+            if is_there and self._claim_room(to, nbytes, cost):
                 return
-
-        def claim() -> bool:
-            return self._claim_room(to, nbytes, cost)
-
-        def departed_text() -> str:
-            return f"{self.node} cannot send {key}: {to} has ended its run"
-
-        def late_text() -> str:
-            return f"for {to} to receive what it was sent before {key}"
-
-        with self._lock:
-            if to in self.departed:
-                raise RunError(departed_text())
             wanted = self._credits.required_credit(to, cost)
-        if ask is not None:
+        if is_there and ask is not None:
             ask(wanted)
-        self._wait(to, claim, late_text, departed_text)
+        self._wait(to, key, lambda: self._claim_room(to, nbytes, cost), sending=True)
 
     def receive(
         self, source: str, key: Key, out: Sequence[Array | None] | None
@@ -122,7 +131,7 @@ class Mailbox:
             return message.collect(
                 out,
                 lambda: f"{key} from {source} to {self.node}",
-                partial(self._wait_for_rest, message),
+                partial(self._wait, source, key, own=message),
             )
         finally:
             self._acknowledge(message)
@@ -131,7 +140,7 @@ class Mailbox:
         """Wait for a message, return it piece by piece, then acknowledge it."""
         message = self._claim_message(source, key, None)
         try:
-            yield from message.pieces(partial(self._wait_for_rest, message))
+            yield from message.pieces(partial(self._wait, source, key, own=message))
         finally:
             self._acknowledge(message)
 
@@ -232,13 +241,13 @@ class Mailbox:
 
         False when none has arrived, and while another thread reads that connection.
         """
-        assert self._reader is not None
+        assert self.reader is not None
         with self._lock:
             if peer in self._being_read or self._closed:
                 return False
             self._being_read.add(peer)
         try:
-            return self._reader.read(peer, 0)
+            return self.reader.read(peer, 0)
         finally:
             with self._lock:
                 self._stop_reading(peer)
@@ -284,11 +293,10 @@ class Mailbox:
             )
 
     def _claim_room(self, to: str, nbytes: int, cost: int) -> bool:
-        if not self._credits.has_room(to, cost):
-            return False
-        self._credits.add_sent(to, cost)
-        self.bytes_sent += nbytes
-        return True
+        claimed = self._credits.claim(to, cost)
+        if claimed:
+            self.bytes_sent += nbytes
+        return claimed
 
     def _claim_message(
         self, source: str, key: Key, out: Sequence[Array | None] | None
@@ -298,20 +306,18 @@ class Mailbox:
         claimed: list[Message] = []
 
         def arrived() -> bool:
-            message = self._pop_message(address)
-            if message is not None:
-                claimed.append(message)
+            messages = self._queues.get(address)
+            if messages:
+                claimed.append(messages.popleft())
+                if not messages:
+                    del self._queues[address]
             elif out is not None:
                 self._posted_outs.setdefault(address, out)
-            return message is not None
+            return bool(claimed)
 
         self._check_peer(source)
-        late_text, departed_text = (
-            partial(_late_text, source, key),
-            partial(self._departed_text, source, key),
-        )
         try:
-            self._wait(source, arrived, late_text, departed_text)
+            self._wait(source, key, arrived)
         finally:
             if out is not None:
                 with self._lock:
@@ -319,39 +325,20 @@ class Mailbox:
                         del self._posted_outs[address]
         return claimed[0]
 
-    def _pop_message(self, address: tuple[str, Key]) -> Message | None:
-        messages = self._queues.get(address)
-        if messages is None:
-            return None
-        message = messages.popleft()
-        if not messages:
-            del self._queues[address]
-        return message
-
-    def _departed_text(self, source: str, key: Key) -> str:
-        return f"{self.node} waits for {key} from {source}, which has ended its run"
-
-    def _wait_for_rest(self, message: Message, ready: Callable[[], bool]) -> None:
-        """Wait until `ready`, for the rest of a message that was claimed."""
-        source, key = message.source, message.key
-        late_text, departed_text = (
-            partial(_late_text, source, key),
-            partial(self._departed_text, source, key),
-        )
-        self._wait(source, ready, late_text, departed_text, message)
-
     def _wait(
         self,
         peer: str,
+        key: Key,
         ready: Callable[[], bool],
-        late_text: Callable[[], str],
-        departed_text: Callable[[], str],
+        *,
         own: Message | None = None,
+        sending: bool = False,
     ) -> None:
         """Block until `ready`, which is called with the lock held.
 
-        `late_text` and `departed_text` return the texts of the errors. `own` is the
-        message whose rest is waited for, if any: it is not acknowledged early.
+        `key` is the address of the message that is waited for, or with `sending` of the
+        message that is to be sent to `peer`. `own` is the message whose rest is waited
+        for, if any: it is not acknowledged early.
         """
         # A node that waits acknowledges messages that its program has not received yet,
         # because the bound could otherwise turn the order of receives into a deadlock:
@@ -380,21 +367,33 @@ class Mailbox:
                         self._stop_reading(peer)
                     # The order matters: a failed run fails every call, but a message
                     # that arrived before its source departed can still be received.
+                    # Nothing can be sent to a peer that has departed.
                     if self.aborted is not None or self._closed:
                         self._check_run()
-                    if ready():
+                    is_gone = peer in self.departed
+                    if not (is_gone and sending) and ready():
                         self._waits.pop(token, None)
                         return
-                    if peer in self.departed:
-                        raise RunError(departed_text())
+                    if is_gone:
+                        raise RunError(
+                            f"{self.node} cannot send {key}: {peer} has ended its run"
+                            if sending
+                            else f"{self.node} waits for {key} from {peer}, "
+                            "which has ended its run"
+                        )
                     now = time.monotonic()
                     if start < 0:
                         start = now
                         self._waits[token] = peer
                     waited = now - start
                     if waited >= self._deadline:
+                        what = (
+                            f"{peer} to receive what it was sent before {key}"
+                            if sending
+                            else f"{key} from {peer}"
+                        )
                         raise RunError(
-                            f"{self.node} waited {self._deadline:g} s {late_text()}",
+                            f"{self.node} waited {self._deadline:g} s for {what}",
                             hint="a longer --deadline waits longer",
                         )
                     stored = [x for x in self._unacknowledged[peer] if x is not own]
@@ -410,7 +409,7 @@ class Mailbox:
                     # long, and `ready` may be true by then.
                     if not stored:
                         is_reader = (
-                            self._reader is not None and peer not in self._being_read
+                            self.reader is not None and peer not in self._being_read
                         )
                         if is_reader:
                             self._being_read.add(peer)
@@ -418,8 +417,8 @@ class Mailbox:
                             self._sleep(timeout)
                 # Without the lock: reading enters `deliver`, and copying is slow.
                 if is_reader:
-                    assert self._reader is not None
-                    self._reader.read(peer, timeout)
+                    assert self.reader is not None
+                    self.reader.read(peer, timeout)
                 elif stored:
                     for message in stored:
                         message.detach()
@@ -433,9 +432,9 @@ class Mailbox:
 
     def _stop_reading(self, peer: str) -> None:
         """Let other threads read from `peer`; called with the lock held."""
-        assert self._reader is not None
+        assert self.reader is not None
         self._being_read.discard(peer)
-        self._reader.reading_stopped(peer)
+        self.reader.reading_stopped(peer)
         self._wake()
 
     def _acknowledge(self, message: Message) -> None:
@@ -448,7 +447,3 @@ class Mailbox:
                 return  # `_wait` has acknowledged it early
             total = self._credits.grant(source, message.cost)
         self._on_credit(source, total)
-
-
-def _late_text(source: str, key: Key) -> str:
-    return f"for {key} from {source}"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from placer.channel import payload
-from placer.channel.protocol import Array, Key, Piece
+from placer.channel.types import Array, Key, Piece
 
 MESSAGE_COST = 64
 """Bytes that a message costs besides its payload, so that empty ones are bounded."""
@@ -16,18 +15,22 @@ Wait = Callable[[Callable[[], bool]], None]
 """Blocks until the predicate is true, which is called with the mailbox locked."""
 
 
-class Message(Protocol):
-    """A message of `source`: `nbytes` of payload, `cost` bytes of the source's credit.
+@dataclass(eq=False, slots=True)
+class Message:
+    """A message of `source`, whose arrays have all arrived.
 
-    A message is in the mailbox as soon as its header has arrived; its payload may
-    follow while it is consumed. The thread that received it consumes it; `detach` may
-    be called by any thread at any time.
+    It has `nbytes` of payload, and takes `cost` bytes of the source's credit.
+
+    A message may be in the mailbox as soon as its header has arrived; the methods of a
+    subclass then wait for its payload. The thread that received it consumes it;
+    `detach` may be called by any thread at any time.
     """
 
     source: str
     key: Key
     nbytes: int
     cost: int
+    arrays: list[Array]
 
     def collect(
         self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
@@ -37,47 +40,22 @@ class Message(Protocol):
         `what` names the message in errors; `wait` blocks for data that is still to
         come.
         """
-        ...
+        return payload.fill_out(out, self.arrays, what)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
         """Return the arrays piece by piece; see `protocol.Channel.pieces`."""
-        ...
+        for i, array in enumerate(self.arrays):
+            if array.size:
+                yield i, 0, array.reshape(-1)
 
     def detach(self) -> None:
         """Copy the payload out of the transport's buffers, now and as more arrives.
 
         Called when the source may need the room before the program consumes this.
         """
-        ...
 
 
-@dataclass(eq=False, slots=True)
-class WholeMessage:
-    """A message whose arrays have all arrived."""
-
-    source: str
-    key: Key
-    arrays: list[Array]
-    nbytes: int
-    cost: int
-
-    def collect(
-        self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait
-    ) -> list[Array]:
-        """Return the arrays, copied into `out` unless they were received there."""
-        return payload.fill_out(out, self.arrays, what)
-
-    def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """Return each array as one piece."""
-        for i, array in enumerate(self.arrays):
-            if array.size:
-                yield i, 0, array.reshape(-1)
-
-    def detach(self) -> None:
-        """Do nothing: the arrays occupy no buffer that the source needs."""
-
-
-def whole_message(source: str, key: Key, arrays: list[Array]) -> WholeMessage:
+def whole_message(source: str, key: Key, arrays: list[Array]) -> Message:
     """Return a message of `arrays`, with its size and cost."""
     nbytes = sum(array.nbytes for array in arrays)
-    return WholeMessage(source, key, arrays, nbytes, nbytes + MESSAGE_COST)
+    return Message(source, key, nbytes, nbytes + MESSAGE_COST, arrays)

@@ -7,15 +7,16 @@ consecutive small arrays are joined into one chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from placer.channel.protocol import Array
+from placer.channel.types import Array, ArrayType
 from placer.errors import RunError
 from placer.memory.arena import Arena
 
@@ -162,17 +163,21 @@ def fits(target: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
 
 
 def allocate(
-    types: Sequence[tuple[np.dtype[np.generic], tuple[int, ...]]],
+    types: Sequence[ArrayType],
     arena: Arena,
     out: Sequence[Array | None] | None,
+    views: Mapping[int, Array] = MappingProxyType({}),
 ) -> list[Array]:
-    """Return the arrays to receive into: those of `out` that fit, else new ones."""
-    if out is None or len(out) != len(types):
-        return arena.allocate_all(types)
-    usable = [
-        array if array is not None and fits(array, *kind) else None
-        for array, kind in zip(out, types, strict=True)
-    ]
+    """Return the arrays to receive into: `views` by index, and for the others those of
+    `out` that fit, else new ones."""
+    usable: list[Array | None] = [None] * len(types)
+    if out is not None and len(out) == len(types):
+        usable = [
+            array if array is not None and fits(array, *kind) else None
+            for array, kind in zip(out, types, strict=True)
+        ]
+    for i, view in views.items():
+        usable[i] = view
     new = iter(
         arena.allocate_all(
             kind for array, kind in zip(usable, types, strict=True) if array is None

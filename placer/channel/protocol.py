@@ -1,4 +1,4 @@
-"""The interface of a channel, whichever transport implements it.
+"""The interface of a channel, and what is the same for every transport.
 
 A node has one `Channel`. A message is a list of arrays, addressed by its source and a
 `Key` (edge, step, microbatch). Messages may be received in any order; messages of one
@@ -26,67 +26,22 @@ good order.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from placer.channel import payload
+from placer.channel.mailbox import Mailbox
+from placer.channel.types import Aborted, Array, Cause, Key, Piece
 from placer.errors import RunError
+from placer.memory import aligned
 
-Array = npt.NDArray[Any]
-Piece = tuple[int, int, Array]
-"""Part of a message: the index of an array, the index of the first element, and a 1-D
-view of elements."""
-
-BOUND: Final = 64 << 20
-"""Bytes that may be on the way to one peer."""
-MAX_MESSAGE: Final = 2 << 30
-"""Bytes of the largest message."""
-DEADLINE: Final = 600.0
-"""Seconds that a `send` or `receive` waits at most."""
-BEAT: Final = 1.0
-"""Seconds between two heartbeats."""
+__all__ = ["Aborted", "Array", "Cause", "Channel", "Key", "Piece"]
 
 
-class Key(NamedTuple):
-    """The address of a message, besides its source.
-
-    `edge` is the number of the edge in the plan; numbers below 0 are the runtime's own
-    control messages. Each field is a signed 64-bit integer.
-    """
-
-    edge: int
-    step: int
-    microbatch: int = 0
-
-    def __str__(self) -> str:
-        text = f"edge {self.edge}, step {self.step}"
-        return f"{text}, microbatch {self.microbatch}" if self.microbatch else text
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """The root cause of a failed run: which node failed, where, and what happened."""
-
-    node: str
-    where: str
-    what: str
-
-    def __str__(self) -> str:
-        return ": ".join(part for part in (self.node, self.where, self.what) if part)
-
-
-class Aborted(RunError):  # noqa: N818 - what happened to the run, not to the call
-    """The run has failed, here or on another node; `cause` is the root cause."""
-
-    def __init__(self, cause: Cause) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
-class Channel(Protocol):
+class Channel(ABC):
     """The channel of one node to all other nodes of the run.
 
     All methods may be called from any thread, also at the same time; `join` is called
@@ -95,26 +50,63 @@ class Channel(Protocol):
     `on_abort`, when set, is called with the root cause when the failure of another node
     becomes known or a peer is lost (not for this node's own `abort`), in the thread
     that finds it: so that a process that is blocked outside the channel can be ended.
+
+    A transport implements what is abstract here.
+
+    Args:
+        node: the name of this node.
+        peers: the names of the other nodes.
+        bound: bytes that may be on the way to one peer.
+        max_message: bytes of the largest message, not counting memory of `share` that
+            is passed on without a copy between processes.
+        deadline: seconds that a `send` or `receive` waits at most.
+        beat: seconds between two heartbeats.
+        on_abort: see above.
     """
 
-    node: str
-    on_abort: Callable[[Cause], None] | None
+    def __init__(
+        self,
+        node: str,
+        peers: Sequence[str],
+        *,
+        bound: int = 64 << 20,
+        max_message: int = 2 << 30,
+        deadline: float = 600.0,
+        beat: float = 1.0,
+        on_abort: Callable[[Cause], None] | None = None,
+    ) -> None:
+        self.node = node
+        self.on_abort = on_abort
+        self._bound = bound
+        self._max_message = max_message
+        self._deadline = deadline
+        self._beat = beat
+        self.mailbox = Mailbox(
+            node,
+            peers,
+            bound=bound,
+            deadline=deadline,
+            beat=beat,
+            on_credit=self._on_credit,
+        )
+        self._closed = False
 
     @property
     def bytes_sent(self) -> int:
         """The payload bytes of all messages that were sent."""
-        ...
+        return self.mailbox.bytes_sent
 
     @property
     def bytes_received(self) -> int:
         """The payload bytes of all messages that have arrived."""
-        ...
+        return self.mailbox.bytes_received
 
     @property
     def aborted(self) -> Cause | None:
         """The root cause once the run has failed, else None."""
-        ...
+        return self.mailbox.aborted
 
+    @abstractmethod
     def join(self) -> None:
         """Wait until every peer is connected; call it once, before the first message.
 
@@ -123,7 +115,6 @@ class Channel(Protocol):
                 its address), or a peer left meanwhile.
             Aborted: the run failed meanwhile.
         """
-        ...
 
     def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
         """Queue a message for a peer; wait while the bound is exceeded.
@@ -143,7 +134,12 @@ class Channel(Protocol):
                 the deadline passed.
             Aborted: the run has failed.
         """
-        ...
+        self._check_open()
+
+        def what() -> str:
+            return f"{key} from {self.node} to {to}"
+
+        self._transmit(to, key, payload.check_arrays(arrays, what), what)
 
     def receive(
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
@@ -166,7 +162,8 @@ class Channel(Protocol):
                 message, or `out` does not fit.
             Aborted: the run has failed.
         """
-        ...
+        self._check_open()
+        return self.mailbox.receive(source, key, out)
 
     def pieces(self, source: str, key: Key) -> Iterator[Piece]:
         """Receive a message piece by piece, in order, as its data arrives.
@@ -190,7 +187,8 @@ class Channel(Protocol):
         Raises:
             RunError, Aborted: as `receive`, from the iterator.
         """
-        ...
+        self._check_open()
+        return self.mailbox.pieces(source, key)
 
     def listen(self, edge: int, call: Callable[[str], None]) -> None:
         """Call `call(source)` for each message of an edge that arrives from now on.
@@ -199,7 +197,7 @@ class Channel(Protocol):
         the transport, so it must not wait for anything. An edge has one listener; a
         second one replaces the first.
         """
-        ...
+        self.mailbox.listen(edge, call)
 
     def share(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return `nbytes` bytes of zeroed, 64-byte aligned memory to send from.
@@ -211,20 +209,23 @@ class Channel(Protocol):
 
         Raises RunError when the channel is closed or the system has too little memory.
         """
-        ...
+        if self._closed:
+            raise RunError(f"{self.node}: the channel is closed")
+        return self._allocate(nbytes)
 
+    @abstractmethod
     def abort(self, cause: Cause) -> None:
         """End the run on every node with a root cause; only the first one counts.
 
         Every waiting and later call, here and on the peers, raises `Aborted`. Does not
         wait.
         """
-        ...
 
     def waiting(self) -> tuple[str, ...]:
         """Return the peers that a call on this node waits for now, sorted."""
-        ...
+        return self.mailbox.waiting()
 
+    @abstractmethod
     def close(self) -> None:
         """End this node's part: deliver what was sent, and say goodbye to the peers.
 
@@ -235,4 +236,23 @@ class Channel(Protocol):
         nothing for a run that fails meanwhile: `aborted` has the cause. May be called
         more than once.
         """
-        ...
+
+    # What a transport implements, besides the abstract methods above.
+
+    @abstractmethod
+    def _transmit(
+        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
+    ) -> None:
+        """Send arrays, which are checked and C-contiguous; `what` names the message."""
+
+    @abstractmethod
+    def _on_credit(self, source: str, total: int) -> None:
+        """Tell `source`, now or later, that this node has acknowledged `total` bytes."""
+
+    def _allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return the memory for `share`."""
+        return aligned.zeros((nbytes,), np.uint8)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RunError(f"{self.node}: the channel is closed")

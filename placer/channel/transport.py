@@ -1,23 +1,44 @@
-"""The choice of the transport between processes, and the channel over it."""
+"""The transports between processes, the choice of one, and the channel over it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from placer.channel.endpoint import loopback_endpoint
-from placer.channel.protocol import Channel
-from placer.channel.shared.region import is_supported
 from placer.errors import RunError, did_you_mean
+
+if TYPE_CHECKING:  # a command that asks for the names only does without numpy
+    from placer.channel.protocol import Channel
 
 VARIABLE: Final = "PLACER_TRANSPORT"
 """The environment variable that decides where the transport is "auto"."""
-TRANSPORTS: Final = ("auto", "shared", "zeromq")
+
+
+def _open_shared(*args: Any, **options: Any) -> Channel:
+    from placer.channel.shared.channel import SharedMemoryChannel
+
+    return SharedMemoryChannel(*args, **options)
+
+
+def _open_zeromq(*args: Any, **options: Any) -> Channel:
+    from placer.channel.zeromq.channel import ZeroMQChannel
+
+    return ZeroMQChannel(*args, **options)
+
+
+TRANSPORTS: Final[Mapping[str, Callable[..., Channel]]] = {
+    "shared": _open_shared,
+    "zeromq": _open_zeromq,
+}
+"""What opens a channel over each transport; a transport is imported when it is used."""
+CHOICES: Final = ("auto", *TRANSPORTS)
+"""The names that a user may give."""
 
 
 def choose_transport(name: str, endpoints: Mapping[str, str]) -> str:
-    """Return the transport to use: "shared" or "zeromq".
+    """Return the transport to use, a key of `TRANSPORTS`.
 
     "auto" means the value of `PLACER_TRANSPORT`; without it, shared memory where the
     system supports it and all nodes are on this machine, else ZeroMQ. All nodes of a
@@ -28,13 +49,15 @@ def choose_transport(name: str, endpoints: Mapping[str, str]) -> str:
     if name == "auto":
         name = os.environ.get(VARIABLE) or name
         subject = f"{VARIABLE} is '{name}', which"
-    if name not in TRANSPORTS:
+    if name not in CHOICES:
         raise RunError(
-            f"{subject} is not a transport", hint=did_you_mean(name, TRANSPORTS)
+            f"{subject} is not a transport", hint=did_you_mean(name, CHOICES)
         )
     if name != "auto":
         return name
-    # Both transports refuse addresses that are not loopback.
+    from placer.channel.shared.region import is_supported
+
+    # Every transport refuses addresses that are not loopback.
     for node, address in endpoints.items():
         loopback_endpoint(node, address)
     return "shared" if is_supported() else "zeromq"
@@ -51,16 +74,10 @@ def open_channel(
     """Open the channel of `node`, which is a process of its own.
 
     Call `join` before the first message. `endpoints` maps every node of the run to its
-    `HOST:PORT`; `job` is the same on all nodes of a run; `transport` is "auto",
-    "shared" or "zeromq"; `options` are the keyword arguments that
-    `SharedMemoryChannel` and `ZeroMQChannel` have in common.
+    `HOST:PORT`; `job` is the same on all nodes of a run; `transport` is one of
+    `CHOICES`; `options` are the keyword arguments of `session.Session`.
 
     Raises RunError where the transport is not available or the node cannot listen.
     """
-    if choose_transport(transport, endpoints) == "shared":
-        from placer.channel.shared.channel import SharedMemoryChannel
-
-        return SharedMemoryChannel(node, endpoints, job, **options)
-    from placer.channel.zeromq.channel import ZeroMQChannel
-
-    return ZeroMQChannel(node, endpoints, job, **options)
+    opener = TRANSPORTS[choose_transport(transport, endpoints)]
+    return opener(node, endpoints, job, **options)

@@ -1,13 +1,17 @@
-"""The msgpack bodies of frames: HELLO, ABORT, and the types of a message's arrays.
+"""What both transports between processes put into frames: HELLO, ABORT, and the key and
+the types of a message.
 
-Both transports between processes use these. Bytes that arrive are decoded into exactly
-these types and no others, and sizes are checked before anything is allocated.
+Bytes that arrive are decoded into exactly these types and no others, and sizes are
+checked before anything is allocated. Nothing is ever executed: no pickle.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Container, Sequence
+from functools import lru_cache
 from math import prod
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,27 +22,19 @@ from placer.channel.payload import (
     MAX_EXTENT,
     MAX_RANK,
 )
-from placer.channel.protocol import Array, Cause
+from placer.channel.types import MAX_TEXT, Array, ArrayType, Cause, Key, Text
+from placer.memory.aligned import round_up
 
-MAX_TEXT: Final = 8192
-"""Characters of a text in a body."""
-ITEM_BYTES: Final = tuple(dtype.itemsize for dtype in DTYPES)
+CACHED_TYPES: Final = 8 << 10
+"""Types of at most so many bytes are cached: every step has the same messages."""
+KEY: Final = struct.Struct("<qqq")
+"""Edge, step and microbatch of a message."""
 
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
-Types = Annotated[
-    list[
-        tuple[
-            Annotated[int, msgspec.Meta(ge=0, lt=len(DTYPES))],
-            Annotated[
-                tuple[Annotated[int, msgspec.Meta(ge=0, le=MAX_EXTENT)], ...],
-                msgspec.Meta(max_length=MAX_RANK),
-            ],
-        ]
-    ],
-    msgspec.Meta(max_length=MAX_ARRAYS),
-]
-"""The code of the dtype (its index in `payload.DTYPES`) and the shape of each array."""
+_Code = Annotated[int, msgspec.Meta(ge=0, lt=len(DTYPES))]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_EXTENT)]
+_Shape = Annotated[tuple[_Size, ...], msgspec.Meta(max_length=MAX_RANK)]
+# The code of the dtype (its index in `payload.DTYPES`) and the shape of each array.
+_Types = Annotated[list[tuple[_Code, _Shape]], msgspec.Meta(max_length=MAX_ARRAYS)]
 
 
 class InvalidFrame(Exception):  # noqa: N818 - the outcome of a check
@@ -54,24 +50,28 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     nodes: list[Text]
 
 
-class CauseBody(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
-):
-    """A root cause; longer texts are truncated before they are sent."""
+class ArrayTypes(NamedTuple):
+    """The types of a message's arrays, the size of each, and `total`, all in bytes.
 
-    node: Text
-    where: Text
-    what: Text
+    `offsets` and `span` are the offsets and the length of a payload of all the arrays
+    in which each is aligned.
+    """
+
+    types: tuple[ArrayType, ...]
+    sizes: tuple[int, ...]
+    total: int
+    offsets: tuple[int, ...]
+    span: int
 
 
 Body = TypeVar("Body")
-_ENCODER = msgspec.msgpack.Encoder()
-_HELLO = msgspec.msgpack.Decoder(Hello)
-_CAUSE = msgspec.msgpack.Decoder(CauseBody)
-encode = _ENCODER.encode
+encode = msgspec.msgpack.Encoder().encode
+_HELLO: Final = msgspec.msgpack.Decoder(Hello)
+_CAUSE: Final = msgspec.msgpack.Decoder(Cause)
+_TYPES: Final = msgspec.msgpack.Decoder(_Types)
 
 
-def decode(
+def _decode(
     decoder: msgspec.msgpack.Decoder[Body], body: bytes | memoryview[int]
 ) -> Body:
     """Decode msgpack bytes; raises InvalidFrame when the decoder rejects them."""
@@ -83,36 +83,66 @@ def decode(
 
 def read_hello(body: bytes | memoryview[int]) -> Hello:
     """Decode the body of a HELLO; raises InvalidFrame when it is malformed."""
-    return decode(_HELLO, body)
+    return _decode(_HELLO, body)
 
 
 def encode_cause(cause: Cause) -> bytes:
     """Return the body of an ABORT; texts are truncated to `MAX_TEXT` characters."""
     texts = (cause.node, cause.where, cause.what)
-    return encode(CauseBody(*(text[:MAX_TEXT] for text in texts)))
+    return encode([text[:MAX_TEXT] for text in texts])
 
 
 def read_cause(body: bytes | memoryview[int]) -> Cause:
     """Decode the body of an ABORT; raises InvalidFrame when it is malformed."""
-    decoded = decode(_CAUSE, body)
-    return Cause(decoded.node, decoded.where, decoded.what)
+    return _decode(_CAUSE, body)
 
 
-def types_of(arrays: list[Array]) -> Types:
+def encode_types(arrays: Sequence[Array]) -> bytes:
     """Return the types of arrays that passed `payload.check_arrays`."""
-    return [(CODES[array.dtype], array.shape) for array in arrays]
+    return encode([(CODES[array.dtype], array.shape) for array in arrays])
 
 
-def array_sizes(types: Types) -> list[int]:
-    """Return the exact size of each array in bytes.
+def read_key(data: bytes | memoryview[int], offset: int) -> Key:
+    """Decode the key of a message."""
+    return Key._make(KEY.unpack_from(data, offset))
 
-    Raises InvalidFrame for shapes that no array may have.
+
+def read_types(encoded: bytes) -> ArrayTypes:
+    """Decode the types of a message.
+
+    Raises InvalidFrame when they are malformed, and for shapes that no array may have.
+    Sizes are exact integers here, so no product of dimensions can overflow.
     """
-    sizes = []
-    for code, shape in types:
+    read = _read_types_once if len(encoded) <= CACHED_TYPES else _read_types
+    return read(encoded)
+
+
+def _read_types(encoded: bytes) -> ArrayTypes:
+    types, sizes = [], []
+    for code, shape in _decode(_TYPES, encoded):
+        dtype = DTYPES[code]
         size = prod(shape)
         # numpy refuses an empty array whose other dimensions overflow: 0 x 2**63.
         if size == 0 and prod(n for n in shape if n) > MAX_EXTENT:
             raise InvalidFrame("dimensions")
-        sizes.append(size * ITEM_BYTES[code])
-    return sizes
+        types.append((dtype, shape))
+        sizes.append(size * dtype.itemsize)
+    offsets, span = aligned_offsets(sizes, ())
+    return ArrayTypes(tuple(types), tuple(sizes), sum(sizes), offsets, span)
+
+
+_read_types_once = lru_cache(maxsize=256)(_read_types)
+
+
+def aligned_offsets(
+    sizes: Sequence[int], left_out: Container[int]
+) -> tuple[tuple[int, ...], int]:
+    """Return the offsets of arrays in a payload in which each is aligned, and its
+    length; arrays with the indices `left_out` are not in it."""
+    offsets = []
+    span = 0
+    for i, size in enumerate(sizes):
+        offsets.append(span)
+        if i not in left_out:
+            span += round_up(size)
+    return tuple(offsets), span

@@ -35,23 +35,19 @@ def check_owner(place: Path, hint: str | None = None) -> None:
         return
     status = place.lstat()
     if status.st_uid not in _owners():
-        raise BuildError(
-            f"'{place}' belongs to another user, {_user(status.st_uid)}",
-            hint=f"{_REASON}: {hint or 'copy the build to a folder of yours'};"
-            f" {_ALTERNATIVE}",
-        )
-    if status.st_mode & stat.S_IWOTH:
-        raise BuildError(
-            f"'{place}' is writable by everybody",
-            hint=f"{_REASON}: {hint or 'remove the permission, chmod -R o-w'};"
-            f" {_ALTERNATIVE}",
-        )
-    if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid):
-        raise BuildError(
-            f"'{place}' is writable by the group {_group(status.st_gid)}",
-            hint=f"{_REASON}: {hint or 'remove the permission, chmod -R g-w'};"
-            f" {_ALTERNATIVE}",
-        )
+        problem = f"belongs to another user, {_user(status.st_uid)}"
+        remedy = "copy the build to a folder of yours"
+    elif status.st_mode & stat.S_IWOTH:
+        problem = "is writable by everybody"
+        remedy = "remove the permission, chmod -R o-w"
+    elif status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid):
+        problem = f"is writable by the group {_group(status.st_gid)}"
+        remedy = "remove the permission, chmod -R g-w"
+    else:
+        return
+    raise BuildError(
+        f"'{place}' {problem}", hint=f"{_REASON}: {hint or remedy}; {_ALTERNATIVE}"
+    )
 
 
 def check_folder(folder: Path) -> None:

@@ -16,7 +16,7 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     kind = np.dtype(dtype)
     nbytes = prod(shape) * kind.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    skip = -raw.ctypes.data % ALIGNMENT
+    skip = -address_of(raw) % ALIGNMENT
     return raw[skip : skip + nbytes].view(kind).reshape(shape)
 
 
@@ -29,7 +29,18 @@ def zeros(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
 
 def is_aligned(array: np.ndarray) -> bool:
     """Whether XLA can use this array without a copy: aligned and C-contiguous."""
-    return array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous
+    return address_of(array) % ALIGNMENT == 0 and array.flags.c_contiguous
+
+
+def address_of(array: np.ndarray) -> int:
+    """Return the address of the first byte of an array."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def round_up(nbytes: int) -> int:
+    """Return `nbytes` rounded up to a multiple of `ALIGNMENT`."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def pad_length(elements: int, dtype: DTypeLike) -> int:

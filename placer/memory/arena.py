@@ -25,8 +25,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-ALIGNMENT: Final = 64
-"""Bytes."""
+from placer.memory import aligned
+from placer.memory.aligned import ALIGNMENT, round_up
+
 SHARED_BELOW: Final = 64 << 10
 """Arrays of fewer bytes that are allocated together share one buffer."""
 SLAB_BELOW: Final = 16 << 10
@@ -55,12 +56,6 @@ def size_class(nbytes: int) -> int:
     """
     step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 3))
     return max(1, -(-nbytes // step)) * step
-
-
-def _aligned_buffer(size: int) -> memoryview:
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    offset = -raw.__array_interface__["data"][0] % ALIGNMENT
-    return raw.data[offset : offset + size]
 
 
 class Arena:
@@ -97,8 +92,8 @@ class Arena:
             with self._lock:
                 offset = self._slab_used
                 if offset + nbytes > self._slab.nbytes:
-                    self._slab, offset = _aligned_buffer(SLAB), 0
-                self._slab_used = offset + -(-nbytes // ALIGNMENT) * ALIGNMENT
+                    self._slab, offset = aligned.empty((SLAB,), np.uint8).data, 0
+                self._slab_used = offset + round_up(nbytes)
                 return np.ndarray(tuple(shape), kind, self._slab, offset)
         return self._new_owner(nbytes).view(kind).reshape(tuple(shape))
 
@@ -117,7 +112,7 @@ class Arena:
         small = [i for i, size in enumerate(sizes) if SLAB_BELOW <= size < SHARED_BELOW]
         arrays: dict[int, Array] = {}
         if len(small) > 1:
-            lengths = {i: -(-sizes[i] // ALIGNMENT) * ALIGNMENT for i in small}
+            lengths = {i: round_up(sizes[i]) for i in small}
             owner = self._new_owner(sum(lengths.values()))
             offset = 0
             for i in small:
@@ -154,7 +149,7 @@ class Arena:
                 self._reused += 1
                 return free.pop()
             self._allocated += 1
-        return _aligned_buffer(size)
+        return aligned.empty((size,), np.uint8).data
 
     def _collect_freed(self) -> None:
         """Move freed buffers into the pool, and drop buffers beyond the bound."""

@@ -90,14 +90,17 @@ def make(transport: str) -> Any:
 
 
 @pytest.fixture
-def between(request: pytest.FixtureRequest, transport: str) -> Connect:
+def between(spawn: Spawn, make: Any) -> Iterator[Connect]:
     """Channels over that transport, all in this process."""
-    connect_transport: Connect = request.getfixturevalue(transport)
-    return connect_transport
+    yield from joined(spawn, make)
 
 
-@pytest.fixture(params=["memory", "zeromq", "shared"])
-def connect(request: pytest.FixtureRequest) -> Connect:
-    """Channels over each transport, in turn."""
-    connect_transport: Connect = request.getfixturevalue(request.param)
-    return connect_transport
+@pytest.fixture(params=["memory", *TRANSPORTS])
+def connect(
+    request: pytest.FixtureRequest, spawn: Spawn, memory: Connect
+) -> Iterator[Connect]:
+    """Channels of threads, and over each transport between processes, in turn."""
+    if request.param == "memory":
+        yield memory
+    else:
+        yield from joined(spawn, TRANSPORTS[request.param])

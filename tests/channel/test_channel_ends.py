@@ -86,7 +86,7 @@ def test_nodes_of_different_transports_do_not_join(spawn):
 
 
 def test_failure_during_join_ends_the_wait(make, spawn, monkeypatch):
-    monkeypatch.setattr("placer.channel.joining.LATE_JOIN_WAIT", 0.01)
+    monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)
     addresses = free_addresses(["a:0", "b:0", "c:0"])
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
@@ -125,7 +125,7 @@ def test_node_that_joins_after_a_failure_learns_the_cause(make, spawn, failed):
 
 
 def test_failed_node_closes_soon_without_peers(make, monkeypatch):
-    monkeypatch.setattr("placer.channel.joining.LATE_JOIN_WAIT", 0.01)
+    monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)
     channel = make("a:0", free_addresses(["a:0", "b:0"]), "j", join_timeout=1e9)
     channel.abort(Cause("a:0", "start", "no such file"))
     channel.close()

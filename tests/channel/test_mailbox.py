@@ -44,8 +44,8 @@ def test_wait_after_process_was_stopped_has_positive_timeout(monkeypatch):
         deadline=1.0,
         beat=0.1,
         on_credit=lambda source, total: None,
-        reader=reader,
     )
+    mailbox.reader = reader
     with pytest.raises(RunError, match=r"waited 1 s for .* from b:0"):
         mailbox.receive("b:0", Key(1, 1), None)
     assert len(reader.timeouts) > 1

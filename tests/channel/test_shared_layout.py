@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.channel import payload
+from placer.channel.payload import CHUNK
 from placer.channel.protocol import Key
-from placer.channel.shared import frames, header
+from placer.channel.shared import frames
+from placer.channel.shared.chunks import chunk_layout, in_array, in_chunk
 from placer.channel.shared.frames import Kind
-from placer.channel.shared.layout import CHUNK, chunk_layout, in_array, in_chunk
 from placer.channel.wire_bodies import InvalidFrame
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -69,9 +70,8 @@ def test_fragment_in_its_chunk_and_in_its_array_are_the_same_elements():
 
 
 def encode(number, key, arrays, references):
-    types, described = header.encode_types(arrays)
-    _, span = header.inline_offsets(described.sizes, references)
-    return header.encode_header(number, key, types, arrays, references, span)
+    contents = frames.describe_arrays(key, arrays, references)
+    return frames.encode_header(number, contents, arrays)
 
 
 def decode(parts, maximum=1 << 30):
@@ -79,9 +79,9 @@ def decode(parts, maximum=1 << 30):
     *long, last = parts
     long_data = b"".join(part[frames.HEADER.size :] for part in long)
     data = memoryview(last)
-    kind, _, a, b, c = frames.read_header(data)
+    kind, _, _, b, c = frames.read_header(data)
     assert kind is Kind.MESSAGE
-    return header.decode_header(a, b, c, data, long_data, maximum)
+    return frames.decode_header(b, c, data, long_data, maximum)
 
 
 @given(
@@ -101,7 +101,7 @@ def test_messages_round_trip(key, rows, region, offset):
     arrays.append(np.arange(5))
     parts = encode(7, key, arrays, {1: (region, offset)})
     contents, payload = decode(parts)
-    assert contents.number == 7
+    assert frames.read_header(memoryview(parts[-1]))[2] == 7
     assert contents.key == key
     assert contents.arrays.types == tuple((a.dtype, a.shape) for a in arrays)
     assert contents.arrays.sizes == (rows * 12, 8, 0, 40)
@@ -120,13 +120,13 @@ def test_largest_header_fits_into_frames():
     references = dict.fromkeys(range(payload.MAX_ARRAYS), (2**31, 2**40))
     parts = encode(1, Key(2**62, 2**62, 2**62), arrays, references)
     assert all(len(part) <= frames.MAX_FRAME for part in parts)
-    assert sum(len(part) for part in parts) <= header.MAX_LONG
+    assert sum(len(part) for part in parts) <= frames.MAX_LONG
     contents, _ = decode(parts)
     assert len(contents.arrays.types) == payload.MAX_ARRAYS
     assert contents.references == references
 
 
-@pytest.mark.parametrize("size", [header.MAX_TYPES - 20, header.MAX_TYPES + 20])
+@pytest.mark.parametrize("size", [frames.MAX_TYPES - 20, frames.MAX_TYPES + 20])
 def test_types_and_payload_at_the_limit_fit_into_a_frame(size):
     arrays = [np.zeros((0, 1), "?")] * (size // 5) + [np.zeros(frames.INLINE, np.uint8)]
     parts = encode(1, Key(1, 1), arrays, {})
@@ -154,7 +154,7 @@ def test_types_and_payload_at_the_limit_fit_into_a_frame(size):
 def test_invalid_types_are_refused_before_allocation(types):
     body = msgspec.msgpack.encode(types)
     with pytest.raises(InvalidFrame):
-        header.decode_header(1, 0, len(body), message_frame(64), body, 1 << 30)
+        frames.decode_header(0, len(body), message_frame(64), body, 1 << 30)
 
 
 def message_frame(inline: int) -> memoryview:
@@ -164,26 +164,26 @@ def message_frame(inline: int) -> memoryview:
 
 def test_valid_variant_of_the_refused_types_is_accepted():
     body = msgspec.msgpack.encode([[10, [3]]])
-    contents, _ = header.decode_header(1, 0, len(body), message_frame(64), body, 12)
+    contents, _ = frames.decode_header(0, len(body), message_frame(64), body, 12)
     assert contents.arrays.types == ((np.dtype(np.float32), (3,)),)
     with pytest.raises(InvalidFrame, match="over the maximum of 11"):
-        header.decode_header(1, 0, len(body), message_frame(64), body, 11)
+        frames.decode_header(0, len(body), message_frame(64), body, 11)
     for length in (0, 63, 65, 128):
         with pytest.raises(InvalidFrame, match="do not add up"):
-            header.decode_header(1, 0, len(body), message_frame(length), body, 100)
+            frames.decode_header(0, len(body), message_frame(length), body, 100)
     for placed, wrong in ((1, b"\0" * 15), (2, b"\0" * 16), (2**64 - 1, b"")):
         with pytest.raises(InvalidFrame, match="length"):
-            header.decode_header(
-                1, placed, len(body), message_frame(64), body + wrong, 100
+            frames.decode_header(
+                placed, len(body), message_frame(64), body + wrong, 100
             )
-    pack_reference = header.REFERENCE.pack
+    pack_reference = frames.REFERENCE.pack
     for placed, wrong in (
         (1, pack_reference(1, 1, 0)),
         (2, pack_reference(0, 1, 0) * 2),
     ):
         with pytest.raises(InvalidFrame, match="references"):
-            header.decode_header(
-                1, placed, len(body), message_frame(64), body + wrong, 100
+            frames.decode_header(
+                placed, len(body), message_frame(64), body + wrong, 100
             )
 
 
@@ -194,7 +194,7 @@ def test_arbitrary_bytes_are_refused(junk):
         frames.read_header(memoryview(junk))
     whole = frames.frame(Kind.MESSAGE, 1, 1, 5) + junk
     with pytest.raises(InvalidFrame):
-        header.decode_header(1, 1, 5, memoryview(whole), b"", 1000)
+        frames.decode_header(1, 5, memoryview(whole), b"", 1000)
 
 
 def test_frames_of_another_kind_or_length_are_refused():

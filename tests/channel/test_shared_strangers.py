@@ -25,14 +25,13 @@ from placer.channel import wire_bodies
 from placer.channel.protocol import Aborted, Cause, Key
 from placer.channel.shared import frames, rendezvous
 from placer.channel.shared.channel import SharedMemoryChannel
-from placer.channel.shared.frames import Kind, frame
-from placer.channel.shared.header import encode_header, encode_types, inline_offsets
+from placer.channel.shared.chunks import CHUNKS
+from placer.channel.shared.frames import Kind, describe_arrays, encode_header, frame
 from placer.channel.shared.region import Region
-from placer.channel.shared.ring import CHUNKS
 from placer.channel.wire_bodies import Hello
 from placer.errors import RunError
 
-RING = 8 << 20
+POOL = 8 << 20
 SETRESUID = {"x86_64": 117, "aarch64": 147}
 """The number of setresuid; the system call changes the user of one thread only."""
 
@@ -186,7 +185,7 @@ def test_answered_connection_has_no_timeout(alone, monkeypatch):
 
 
 def test_answered_connection_receives_the_last_frame(alone, monkeypatch):
-    monkeypatch.setattr("placer.channel.joining.LATE_JOIN_WAIT", 0.01)
+    monkeypatch.setattr("placer.channel.session.LATE_JOIN_WAIT", 0.01)
     a, addresses = alone
     cause = Cause("a:0", "start", "no such file")
     with connect_and_greet(addresses) as connection:
@@ -240,10 +239,9 @@ def message(
 ) -> bytes:
     """Return the MESSAGE of one array of bytes, inline if it is small."""
     arrays = [np.zeros(nbytes, np.uint8)]
-    types, described = encode_types(arrays)
     references = {} if reference is None else {0: reference}
-    _, span = inline_offsets(described.sizes, references)
-    (only,) = encode_header(number, Key(1, 1), types, arrays, references, span)
+    contents = describe_arrays(Key(1, 1), arrays, references)
+    (only,) = encode_header(number, contents, arrays)
     return only
 
 
@@ -260,28 +258,28 @@ CASES: dict[str, Callable[[], Frames]] = {
     "no key": lambda: [frame(Kind.MESSAGE, 1, 0, 0)],
     "less payload": lambda: [message(1, 5)[:-1]],
     "more payload": lambda: [message(1, 5) + b"x"],
-    "over the maximum": lambda: [*memory(0, RING), message(1, (3 << 20) + 1)],
-    "no ring": lambda: [message(1, LARGE)],
+    "over the maximum": lambda: [*memory(0, POOL), message(1, (3 << 20) + 1)],
+    "no chunk pool": lambda: [message(1, LARGE)],
     "endless types": lambda: [frame(Kind.LONG, body=bytes(100_000))] * 22,
     "truncated types": lambda: [frame(Kind.LONG, body=b"\x91"), message(1, 0)],
-    "chunk of no message": lambda: [*memory(0, RING), frame(Kind.CHUNK, 1, 0)],
+    "chunk of no message": lambda: [*memory(0, POOL), frame(Kind.CHUNK, 1, 0)],
     "chunk of another message": lambda: [
-        *memory(0, RING),
+        *memory(0, POOL),
         message(1, LARGE),
         frame(Kind.CHUNK, 2, 0),
     ],
-    "chunk outside the ring": lambda: [
-        *memory(0, RING),
+    "chunk outside the pool": lambda: [
+        *memory(0, POOL),
         message(1, LARGE),
         frame(Kind.CHUNK, 1, CHUNKS),
     ],
     "a message inside another": lambda: [
-        *memory(0, RING),
+        *memory(0, POOL),
         message(1, LARGE),
         message(2, 5),
     ],
-    "return of chunks that were not filled": lambda: [frame(Kind.FREE, 1)],
-    "a ring of another size": lambda: memory(0, RING + 1),
+    "return of chunks that were not filled": lambda: [frame(Kind.BEAT, 0, 0, 1)],
+    "a pool of another size": lambda: memory(0, POOL + 1),
     "no bytes": lambda: memory(1, 0),
     "more bytes than the file has": lambda: memory(1, 5000, memfd(4999)),
     "the most bytes": lambda: memory(1, 2**64 - 1, memfd(100)),
@@ -296,7 +294,7 @@ CASES: dict[str, Callable[[], Frames]] = {
     ],
     "the same memory twice": lambda: [*memory(1, 5000), *memory(1, 5000)],
     "a reference in no memory": lambda: [message(1, 5, (1, 0))],
-    "a reference in the ring": lambda: [*memory(0, RING), message(1, 5, (0, 0))],
+    "a reference in the pool": lambda: [*memory(0, POOL), message(1, 5, (0, 0))],
     "a reference outside": lambda: [*memory(1, 5000), message(1, 5, (1, 4996))],
     "a reference far outside": lambda: [
         *memory(1, 5000),
@@ -334,7 +332,7 @@ def test_invalid_frames_end_the_run_and_name_the_node(broken, case):
 
 def test_valid_variants_of_the_invalid_frames_are_received(broken):
     channel, connection = broken
-    frames_sent = [*memory(0, RING), *memory(7, 5000), message(1, 5), message(2, LARGE)]
+    frames_sent = [*memory(0, POOL), *memory(7, 5000), message(1, 5), message(2, LARGE)]
     frames_sent += [frame(Kind.CHUNK, 2, 3), frame(Kind.CHUNK, 2, 0)]
     frames_sent += [message(3, 5, (7, 4995)), frame(Kind.BEAT, 0, 0)]
     frames_sent += [message(4, 3 << 20), *[frame(Kind.CHUNK, 4, n) for n in (1, 2, 4)]]
@@ -345,7 +343,7 @@ def test_valid_variants_of_the_invalid_frames_are_received(broken):
 
 def test_chunk_cannot_be_filled_while_it_is_read(broken):
     channel, connection = broken
-    send_all(connection, [*memory(0, RING), message(1, LARGE), frame(Kind.CHUNK, 1, 3)])
+    send_all(connection, [*memory(0, POOL), message(1, LARGE), frame(Kind.CHUNK, 1, 3)])
     pieces = channel.pieces("b:0", Key(1, 1))
     next(pieces)
     send_all(connection, [frame(Kind.CHUNK, 1, 3)])
@@ -393,7 +391,7 @@ def test_peer_sees_shared_memory_without_a_copy(shared):
         assert not view.flags.writeable
         table[600] = step + 1
         assert (view[88] == step + 1).all()
-    assert channels["b:0"]._event_loop.links["a:0"]._receiver._regions.keys() == {1}
+    assert channels["b:0"].links["a:0"].receiver.regions.keys() == {1}
 
 
 def test_shared_memory_counts_neither_to_the_bound_nor_to_the_maximum(shared):
@@ -414,7 +412,7 @@ def test_more_shared_memory_than_available_is_an_error(shared):
     assert channels["a:0"].share(0).shape == (0,)
 
 
-def test_rings_are_allocated_when_they_are_needed(shared):
+def test_chunk_pools_are_allocated_when_they_are_needed(shared):
     before = len(os.listdir("/proc/self/fd"))
     channels = shared("a:0", "b:0")
     exchange_messages(channels, 3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.channel import payload, wire_bodies
+from placer.channel import payload, types, wire_bodies
 from placer.channel.protocol import Cause, Key
 from placer.channel.wire_bodies import InvalidFrame
 from placer.channel.zeromq import wire
@@ -20,8 +20,8 @@ STAMP = wire.Stamp(source=1, incarnation=7, job=JOB)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
-def message_frame(contents: object) -> bytes:
-    return STAMP.header(Kind.MESSAGE) + msgspec.msgpack.encode(contents)
+def message_frame(types: object, key: bytes = bytes(24)) -> bytes:
+    return STAMP.header(Kind.MESSAGE) + key + msgspec.msgpack.encode(types)
 
 
 @given(
@@ -42,9 +42,9 @@ def test_contents_round_trip(key, rows):
     arrays = [np.zeros((rows, 3), np.float32), np.array(1), np.zeros((0, 2**40), "?")]
     frame = STAMP.header(Kind.MESSAGE) + wire.encode_contents(key, arrays)
     nbytes = sum(array.nbytes for array in arrays)
-    contents = wire.read_contents(frame, nbytes, 1000)
-    assert contents.key == key
-    assert contents.types == [(array.dtype, array.shape) for array in arrays]
+    read_key, types = wire.read_contents(frame, nbytes, 1000)
+    assert read_key == key
+    assert types.types == tuple((array.dtype, array.shape) for array in arrays)
 
 
 @given(st.binary(max_size=200))
@@ -63,35 +63,41 @@ def test_arbitrary_bytes_are_refused(junk):
 
 
 @pytest.mark.parametrize(
-    "contents",
+    "types",
     [
-        pytest.param([1, 1, 0, [[10, [2**40, 2**40]]]], id="product overflows"),
-        pytest.param([1, 1, 0, [[10, [-3]]]], id="negative dimension"),
-        pytest.param([1, 1, 0, [[10, [2**48]]]], id="dimension too large"),
-        pytest.param([1, 1, 0, [[10, [0, 2**47, 2**47]]]], id="empty but overflows"),
-        pytest.param([1, 1, 0, [[10, [1] * 33]]], id="rank"),
-        pytest.param([1, 1, 0, [[13, [3]]]], id="dtype"),
-        pytest.param([1, 1, 0, [[10, [4]]]], id="sizes do not add up"),
-        pytest.param([1, 1, 0, [[10, [3]]] * 16385], id="too many arrays"),
-        pytest.param([2**63, 1, 0, [[10, [3]]]], id="edge out of range"),
-        pytest.param([1, 1, 0, [[10, [3]]], 5], id="a field too many"),
-        pytest.param({"edge": 1}, id="not an array"),
-        pytest.param([1, 1, 0, [["float32", [3]]]], id="wrong type"),
+        pytest.param([[10, [2**40, 2**40]]], id="product overflows"),
+        pytest.param([[10, [-3]]], id="negative dimension"),
+        pytest.param([[10, [2**48]]], id="dimension too large"),
+        pytest.param([[10, [0, 2**47, 2**47]]], id="empty but overflows"),
+        pytest.param([[10, [1] * 33]], id="rank"),
+        pytest.param([[13, [3]]], id="dtype"),
+        pytest.param([[10, [4]]], id="sizes do not add up"),
+        pytest.param([[10, [3]]] * 16385, id="too many arrays"),
+        pytest.param([[10, [3], 5]], id="a field too many"),
+        pytest.param({"0": 10}, id="not an array"),
+        pytest.param([["float32", [3]]], id="wrong type"),
     ],
 )
-def test_invalid_contents_are_refused_before_allocation(contents):
+def test_invalid_contents_are_refused_before_allocation(types):
     with pytest.raises(InvalidFrame):
-        wire.read_contents(message_frame(contents), 12, 1 << 30)
+        wire.read_contents(message_frame(types), 12, 1 << 30)
+
+
+def test_truncated_key_and_bytes_after_the_types_are_refused():
+    with pytest.raises(InvalidFrame):
+        wire.read_contents(message_frame([[10, [3]]], bytes(15)), 12, 1 << 30)
+    with pytest.raises(InvalidFrame):
+        wire.read_contents(message_frame([[10, [3]]]) + b"\x05", 12, 1 << 30)
 
 
 def test_valid_variant_of_the_refused_contents_is_accepted():
-    contents = wire.read_contents(message_frame([1, 1, 0, [[10, [3]]]]), 12, 1 << 30)
-    assert contents.types == [(np.dtype(np.float32), (3,))]
+    _, types = wire.read_contents(message_frame([[10, [3]]]), 12, 1 << 30)
+    assert types.types == ((np.dtype(np.float32), (3,)),)
 
 
 def test_contents_over_the_maximum_are_refused():
     with pytest.raises(InvalidFrame, match="maximum"):
-        wire.read_contents(message_frame([1, 1, 0, [[10, [3]]]]), 12, 11)
+        wire.read_contents(message_frame([[10, [3]]]), 12, 11)
 
 
 def test_frames_of_another_job_kind_or_length_are_refused():
@@ -113,7 +119,7 @@ def test_long_causes_are_truncated():
     cause = Cause("worker:0", "step 1", "é" * 100_000)
     frame = STAMP.header(Kind.ABORT) + wire_bodies.encode_cause(cause)
     assert wire_bodies.read_cause(wire.body(frame)) == Cause(
-        "worker:0", "step 1", "é" * wire_bodies.MAX_TEXT
+        "worker:0", "step 1", "é" * types.MAX_TEXT
     )
 
 
@@ -123,7 +129,8 @@ def test_largest_contents_fit_into_a_frame():
     body = wire.encode_contents(Key(2**62, 2**62, 2**62), arrays)
     assert 780_000 < len(body) <= wire.MAX_BODY
     frame = STAMP.header(Kind.MESSAGE) + body
-    assert len(wire.read_contents(frame, 0, 0).arrays) == payload.MAX_ARRAYS
+    _, types = wire.read_contents(frame, 0, 0)
+    assert len(types.types) == payload.MAX_ARRAYS
 
 
 @pytest.mark.parametrize("shape", [(1,) * 33, (2**48 + 1, 0)])

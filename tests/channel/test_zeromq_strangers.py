@@ -121,7 +121,7 @@ def test_message_that_arrives_twice_is_received_once(zeromq):
     large = np.arange(3 << 20, dtype=np.uint8)
     for step in (1, 2, 3):
         a.send("b:0", Key(1, step), [np.array(step)] if step < 3 else [large])
-        a._links["b:0"].resend(a._stamp, 1)
+        a._links["b:0"].resend(1)
     a.send("b:0", Key(1, 4), [])
     for step in (1, 2):
         assert int(b.receive("a:0", Key(1, step))[0]) == step

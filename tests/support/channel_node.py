@@ -18,7 +18,7 @@ from placer.channel.transport import open_channel
 from placer.errors import RunError
 
 SIZES = (10, 300_000, 5, 3_000_001, 100_000)
-"""Bytes: some are sent inline, some through the ring, one fills much of the ring."""
+"""Bytes: some are sent inline, some in chunks, one fills much of the chunk pool."""
 FINITE = 60
 """Messages that the roles with an end send and receive."""
 

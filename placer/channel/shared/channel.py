@@ -2,294 +2,228 @@
 
 from __future__ import annotations
 
+import os
+import select
+import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+import time
+from collections.abc import Callable, Collection
+from typing import Final
 
-from placer.channel import payload, protocol
-from placer.channel.endpoint import loopback_endpoint
-from placer.channel.joining import wait_for_all, wait_for_late
-from placer.channel.mailbox import Mailbox
+from placer.channel import payload, wire_bodies
 from placer.channel.message import MESSAGE_COST
-from placer.channel.protocol import Aborted, Array, Cause, Key, Piece
-from placer.channel.shared.event_loop import EventLoop
-from placer.channel.shared.header import encode_types
+from placer.channel.session import CLOSE_LINGER, Session
+from placer.channel.shared import frames
+from placer.channel.shared.frame_socket import FrameSocket
+from placer.channel.shared.frames import CLEAR, Kind, describe_arrays
 from placer.channel.shared.link import Link
 from placer.channel.shared.region import Bytes, Regions, is_supported
-from placer.channel.shared.rendezvous import PeerConnection, Rendezvous
-from placer.channel.shared.stream import Stream
-from placer.errors import RunError, did_you_mean
-from placer.memory.arena import Arena
+from placer.channel.shared.rendezvous import Rendezvous
+from placer.channel.types import Array, Cause, Key
+from placer.errors import RunError
+
+DRAIN_LIMIT: Final = 64
+"""Frames of one peer that are handled before those of others."""
 
 
-class SharedMemoryChannel:
-    """The channel of one node; every node is a process of its own on this machine.
+class SharedMemoryChannel(Session):
+    """The channel of one node; see `session.Session` for its arguments.
 
-    The methods of `protocol.Channel` are documented there. Opening the channel starts
-    its thread, which connects to the peers.
+    Addresses only distinguish nodes here; no port is used. Connections of other users
+    are refused in any case. `max_message` does not count memory of `share`.
 
-    Args:
-        node: the name of this node.
-        endpoints: the address of every node of the run ("worker:0" ->
-            "127.0.0.1:4321"). Addresses only distinguish nodes here; no port is used.
-        job: a name that all nodes of a run have, and no other run. Connections of other
-            users are refused in any case.
-        bound: bytes that may be on the way to one peer.
-        max_message: bytes of the largest message, not counting memory of `share`.
-        deadline: seconds that a call waits at most.
-        join_timeout: seconds that `join` waits at most.
-        lost_after: seconds of silence after which a peer is lost.
-        beat: seconds between two heartbeats.
-        arena: where received arrays are allocated; a new one by default.
-        on_abort: see `protocol.Channel`.
-
-    Raises:
-        RunError: the node has no address or an address that is not loopback, another
-            process listens as this node, or the system lacks this kind of memory.
+    `links` maps each connected peer to its link: the session's thread adds, others
+    read. An eventfd is readable from a failure or the end of the run on: every wait for
+    a frame polls it together with the socket, and so ends.
     """
 
-    def __init__(
-        self,
-        node: str,
-        endpoints: Mapping[str, str],
-        job: str,
-        *,
-        bound: int = protocol.BOUND,
-        max_message: int = protocol.MAX_MESSAGE,
-        deadline: float = protocol.DEADLINE,
-        join_timeout: float = 600.0,
-        lost_after: float = 8.0,
-        beat: float = protocol.BEAT,
-        arena: Arena | None = None,
-        on_abort: Callable[[Cause], None] | None = None,
-    ) -> None:
-        if node not in endpoints:
-            raise RunError(
-                f"no address for node '{node}'", hint=did_you_mean(node, endpoints)
-            )
+    transport = "shared memory"
+
+    def _open(self) -> None:
         if not is_supported():
             raise RunError(
                 "this system has no shared memory that channels can use",
                 hint="choose the transport zeromq",
             )
-        for name, text in endpoints.items():
-            loopback_endpoint(name, text)
-        self.node = node
-        self.arena = arena if arena is not None else Arena()
-        self._peers = [name for name in sorted(endpoints) if name != node]
-        self._addresses = dict(endpoints)
-        self._max_message = max_message
-        self._deadline = deadline
-        self._join_timeout = join_timeout
-        self._ack_bytes = bound // 4
-        self._mailbox = Mailbox(
-            node,
-            self._peers,
-            bound=bound,
-            deadline=deadline,
-            beat=beat,
-            on_credit=self._on_credit,
-            reader=self,
-        )
+        self.mailbox.reader = self
+        self.links: dict[str, Link] = {}
+        self._links_by_fd: dict[int, Link] = {}
         self._regions = Regions()
-        self._joined = False
-        self._closed = False
-        self._close_lock = threading.Lock()
-        self._event_loop = EventLoop(
-            self._peers,
-            self._mailbox,
-            partial(Rendezvous, node, endpoints, job),
-            self._make_link,
-            beat=beat,
-            lost_after=lost_after,
-        )
-        self._event_loop.on_abort = on_abort
-        self._event_loop.start()
-
-    # The interface of protocol.Channel.
-
-    @property
-    def bytes_sent(self) -> int:
-        """The payload bytes of all messages that were sent."""
-        return self._mailbox.bytes_sent
-
-    @property
-    def bytes_received(self) -> int:
-        """The payload bytes of all messages that have arrived."""
-        return self._mailbox.bytes_received
-
-    @property
-    def on_abort(self) -> Callable[[Cause], None] | None:
-        """The hook for failures of other nodes; see `protocol.Channel`."""
-        return self._event_loop.on_abort
-
-    @on_abort.setter
-    def on_abort(self, call: Callable[[Cause], None] | None) -> None:
-        self._event_loop.on_abort = call
-
-    @property
-    def aborted(self) -> Cause | None:
-        """The root cause once the run has failed, else None."""
-        return self._mailbox.aborted
+        self._epoll = select.epoll()
+        self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._eventfd_lock = threading.Lock()  # another thread may close it
+        self._epoll.register(self._eventfd, select.EPOLLIN | select.EPOLLET)
+        try:
+            self._rendezvous = Rendezvous(
+                self.node, self._endpoints, self._job, self._hello, self._epoll
+            )
+        except BaseException:
+            self._epoll.close()
+            os.close(self._eventfd)
+            raise
 
     @property
     def refused(self) -> int:
         """The number of connections that were refused."""
-        return self._event_loop.rendezvous.refused
+        return self._rendezvous.refused
 
     @property
     def connected_peers(self) -> tuple[str, ...]:
         """The peers that are connected, sorted."""
-        return tuple(peer for peer in self._peers if peer in self._event_loop.links)
+        return tuple(peer for peer in self.mailbox.peers if peer in self.links)
 
-    def join(self) -> None:
-        """Wait until every peer is connected; see `protocol.Channel`."""
+    # Called by threads of the program.
 
-        addresses, timeout = self._addresses, self._join_timeout
-        wait_for_all(
-            self._mailbox,
-            lambda: self.connected_peers,
-            addresses,
-            timeout,
-            "shared memory",
-        )
-        self._joined = True
-        self._event_loop.fast_ticks = False
-
-    def send(self, to: str, key: Key, arrays: Sequence[Array]) -> None:
-        """Send a message to node `to`; see `protocol.Channel`."""
-        self._check_open()
-
-        def what() -> str:
-            return f"{key} from {self.node} to {to}"
-
-        checked = payload.check_arrays(arrays, what)
-        types, array_types = encode_types(checked)
-        references = self._regions.find(checked)
-        copied_nbytes = array_types.total
-        for i in references:
-            copied_nbytes -= array_types.sizes[i]
-        payload.check_size(copied_nbytes, self._max_message, what)
-        cost = copied_nbytes + MESSAGE_COST
-        link = self._event_loop.links.get(to)
-        request_credit = link.request_credit if link is not None else None
-        self._mailbox.reserve(to, key, array_types.total, cost, request_credit)
+    def _transmit(
+        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
+    ) -> None:
+        contents = describe_arrays(key, arrays, self._regions.find(arrays))
+        payload.check_size(contents.copied_nbytes, self._max_message, what)
+        cost = contents.copied_nbytes + MESSAGE_COST
+        link = self.links.get(to)
+        ask = link.send_beat if link is not None else None
+        self.mailbox.reserve(to, key, contents.arrays.total, cost, ask)
         assert link is not None
-        link.sender.send(key, checked, types, array_types, references)
+        link.sender.send(contents, arrays)
         if link.sender.has_pending:
-            # FREE frames that have arrived may make room: read them now rather than
-            # wake the event loop for them.
-            while link.sender.has_pending and self._mailbox.read(to):
+            # BEATs that have arrived may return chunks: read them now rather than wake
+            # the session's thread for them.
+            while link.sender.has_pending and self.mailbox.read(to):
                 pass
-            link.watch(self._event_loop.epoll)
-
-    def receive(
-        self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
-    ) -> list[Array]:
-        """Wait for a message of `source`; see `protocol.Channel`."""
-        self._check_open()
-        return self._mailbox.receive(source, key, out)
-
-    def pieces(self, source: str, key: Key) -> Iterator[Piece]:
-        """Receive a message as views of shared memory; see `protocol.Channel`."""
-        self._check_open()
-        return self._mailbox.pieces(source, key)
-
-    def listen(self, edge: int, call: Callable[[str], None]) -> None:
-        """Call `call(source)` for each message of an edge; see `protocol.Channel`."""
-        self._mailbox.listen(edge, call)
-
-    def share(self, nbytes: int) -> Bytes:
-        """Return memory that peers map; see `protocol.Channel`."""
-        if self._closed:
-            raise RunError(f"{self.node}: the channel is closed")
-        return self._regions.allocate(nbytes, self.node)
-
-    def abort(self, cause: Cause) -> None:
-        """End the run on every node; see `protocol.Channel`."""
-        if self._mailbox.abort(cause) and not self._closed:
-            self._event_loop.broadcast_abort(cause)
-            self._event_loop.wake_all()
-
-    def waiting(self) -> tuple[str, ...]:
-        """Return the peers that this node waits for now."""
-        return self._mailbox.waiting()
-
-    def close(self) -> None:
-        """Deliver what was sent, say goodbye, and leave no thread and no socket.
-
-        Waits up to the deadline for room at the peers. After a failure nothing is
-        delivered, but peers that have not connected yet get `joining.LATE_JOIN_WAIT`
-        seconds to connect and learn the cause.
-        """
-        # The order matters. Flush while the event loop still sends what finds room.
-        # `_closed` then refuses new calls. Stop the event loop before the mailbox,
-        # which waits until no thread reads a socket, so that the sockets can be closed.
-        with self._close_lock:
-            if self._closed:
-                return
-            if self.aborted is not None:
-                wait_for_late(self._mailbox, lambda: self.connected_peers)
-            elif self._joined:
-                self._flush()
-            self._closed = True
-            self._event_loop.stop()
-            self._mailbox.close()
-            self._event_loop.close()
-            self._regions.close()
-
-    # The interface of reader.Reader, which the mailbox calls.
-
-    def read(self, peer: str, timeout: float) -> bool:
-        """Handle the next frame of `peer`; see `reader.Reader`."""
-        link = self._event_loop.links.get(peer)
-        return link is not None and link.read(timeout)
-
-    def reading_stopped(self, peer: str) -> None:
-        """Let the event loop serve a blocked sender; see `reader.Reader`."""
-        link = self._event_loop.links.get(peer)
-        if link is not None and link.has_blocked_sender:
-            link.watch(self._event_loop.epoll)
-
-    # Internal.
-
-    def _make_link(self, connection: PeerConnection, wake: int) -> Link:
-        return Link(
-            connection.peer,
-            Stream(connection.connection, wake, self.arena),
-            self._mailbox,
-            self.arena,
-            self._max_message,
-            self._event_loop.fail,
-        )
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RunError(f"{self.node}: the channel is closed")
-        if not self._joined and self.aborted is None:
-            raise RunError(f"{self.node}: the channel has not joined its peers yet")
+            link.watch(self._epoll)
 
     def _on_credit(self, source: str, total: int) -> None:
         """Acknowledge what the program received, now or with the next heartbeat."""
-        self._event_loop.links[source].acknowledge(total, self._ack_bytes)
+        self.links[source].acknowledge(total, self._bound // 4)
 
-    def _flush(self) -> None:
-        """Wait until everything that was sent has left this node.
+    def _allocate(self, nbytes: int) -> Bytes:
+        return self._regions.allocate(nbytes, self.node)
 
-        Peers are asked to copy it out of the ring, because their programs may receive
-        it much later.
-        """
+    def _informed_peers(self) -> Collection[str]:
+        return self.links
 
-        def busy_links() -> list[Link]:
-            gone = self._mailbox.departed
-            links = self._event_loop.links.values()
-            return [x for x in links if x.sender.has_pending and x.peer not in gone]
+    def _undelivered_peers(self) -> set[str]:
+        links = self.links.values()
+        return {link.peer for link in links if link.sender.has_pending}
 
-        self._event_loop.fast_ticks = True
-        for link in busy_links():
-            link.send_beat(clear=True)
-            link.watch(self._event_loop.epoll)
-        # A failure ends the flush; the caller finds it in `aborted`.
-        with suppress(Aborted):
-            self._mailbox.wait_until(lambda: not busy_links(), self._deadline)
+    def _request_delivery(self, peer: str) -> None:
+        """Ask a peer to copy everything out of the chunk pool: its program may receive
+        it much later."""
+        self.links[peer].send_beat(flags=CLEAR)
+        self.links[peer].watch(self._epoll)
+
+    def _wake(self) -> None:
+        with self._eventfd_lock:
+            if not self._epoll.closed:
+                os.eventfd_write(self._eventfd, 1)
+
+    def _broadcast_abort(self, cause: Cause) -> None:
+        # `_add_link` serves the peers that connect later.
+        for link in list(self.links.values()):
+            link.socket.put(_abort_frame(cause))
+
+    # The interface of mailbox.FrameReader.
+
+    def read(self, peer: str, timeout: float) -> bool:
+        """Handle the next frame of `peer`; see `mailbox.FrameReader`."""
+        link = self.links.get(peer)
+        return link is not None and link.read(timeout)
+
+    def reading_stopped(self, peer: str) -> None:
+        """Let the session's thread serve a blocked sender; see `FrameReader`."""
+        link = self.links.get(peer)
+        if link is not None and link.has_blocked_sender:
+            link.watch(self._epoll)
+
+    # Run by the session's thread.
+
+    def _poll(self, timeout: float) -> None:
+        for fd, events in self._epoll.poll(timeout):
+            link = self._links_by_fd.get(fd)
+            if link is not None:
+                self._on_event(link, events)
+            elif fd != self._eventfd:
+                established = self._rendezvous.on_event(fd)
+                if established is not None:
+                    self._add_link(*established)
+
+    def _on_event(self, link: Link, events: int) -> None:
+        link.on_woken()
+        if events & select.EPOLLOUT:
+            link.socket.flush()
+            link.sender.resume()
+        self._drain(link)
+        # If a thread of the program reads the socket, `reading_stopped` watches it.
+        if not self.mailbox.is_being_read(link.peer):
+            link.watch(self._epoll)
+        self.mailbox.notify()
+
+    def _drain(self, link: Link) -> None:
+        """Handle the frames that have arrived, unless another thread does that."""
+        for _ in range(DRAIN_LIMIT):
+            if not self.mailbox.read(link.peer):
+                return
+
+    def _add_link(self, peer: str, connection: socket.socket) -> None:
+        """Serve a peer that is connected now."""
+        link = Link(
+            peer,
+            FrameSocket(connection, self._eventfd, self._arena),
+            self.mailbox,
+            self._arena,
+            self._regions.by_number,
+            self._max_message,
+            self._fail,
+        )
+        link.watch(self._epoll)
+        self._links_by_fd[link.socket.fd] = link
+        self._liveness.hear(peer, time.monotonic())
+        # The peer may wait for this BEAT, see `rendezvous`: it must be the first frame,
+        # before another thread finds the link.
+        link.send_beat()
+        self.links[peer] = link
+        # A thread that aborts sets the cause first and reads `links` second; here the
+        # order is the reverse, so that the peer gets the cause from one of the two.
+        if self.aborted is not None:
+            link.socket.put(_abort_frame(self.aborted))
+        self.mailbox.notify()
+
+    def _on_tick(self, now: float, is_beat: bool) -> None:
+        self._rendezvous.connect([p for p in self.mailbox.peers if p not in self.links])
+        self._rendezvous.expire(now)
+        for link in self.links.values():
+            self._drain(link)
+            link.watch(self._epoll)
+            if link.heard:
+                link.heard = False
+                self._liveness.hear(link.peer, now)
+            if is_beat and not link.ended and not link.socket.full:
+                link.send_beat()
+        super()._on_tick(now, is_beat)
+        self.mailbox.notify()
+
+    def _close_sockets(self) -> None:
+        # The order matters. GOODBYE goes behind all other frames, and only then are the
+        # sockets closed, because a socket that ends without it counts as a loss. After
+        # a failure, `_broadcast_abort` has sent ABORT already. Peers that departed read
+        # no more.
+        cause = self.aborted
+        last = frames.frame(Kind.GOODBYE) if cause is None else _abort_frame(cause)
+        if cause is None:
+            for link in self.links.values():
+                link.socket.put(last)
+        until = time.monotonic() + CLOSE_LINGER
+        for link in self.links.values():
+            if link.peer not in self.mailbox.departed:
+                link.socket.linger(until)
+        for link in self.links.values():
+            link.close()
+        self._rendezvous.close(last)
+        with self._eventfd_lock:
+            self._epoll.close()
+            os.close(self._eventfd)
+        self._regions.close()
+
+
+def _abort_frame(cause: Cause) -> bytes:
+    return frames.frame(Kind.ABORT, body=wire_bodies.encode_cause(cause))

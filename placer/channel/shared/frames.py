@@ -1,4 +1,4 @@
-"""The frames on the socket between two nodes, and the checks of their headers.
+"""The frames on the socket between two nodes, and the checks of those that arrive.
 
 The socket is of type SOCK_SEQPACKET: it keeps frames apart and in order and loses none.
 Both ends have identified themselves before the first of these frames. A frame starts
@@ -15,13 +15,12 @@ with a frame header of 32 bytes, little-endian, without padding:
     1 HELLO      0              0              0            msgpack `Hello`
     2 MESSAGE    number         references     type bytes   key, types, refs, payload
     3 LONG       0              0              0            part of types and references
-    4 CHUNK      number         ring chunk     0            -
-    5 FREE       chunks, bits   credit         0            -
+    4 CHUNK      number         chunk          0            -
     6 REGION     region number  bytes          0            -
     7 DESCRIPTOR 0              0              0            -, with the file
-    8 BEAT       credit wanted  credit         0            -
+    8 BEAT       credit wanted  credit         chunks, bits -
     9 GOODBYE    0              0              0            -
-    10 ABORT     0              0              0            msgpack `CauseBody`
+    10 ABORT     0              0              0            msgpack `Cause`
 
 - HELLO is the first frame of both nodes, and BEAT the next one: see `rendezvous`.
 - MESSAGE is the header of a message. Messages from one node to another are numbered
@@ -32,15 +31,14 @@ with a frame header of 32 bytes, little-endian, without padding:
   starts at a multiple of 64 bytes. A larger one follows in one CHUNK frame for each
   chunk of the message's layout, in order. Types and references that do not fit into the
   frame are sent before it, in LONG frames.
-- CHUNK says which chunk of the ring holds the next chunk of message `number`.
-- FREE returns chunks of the ring. Its credit is the total of bytes (cost) that the
-  program has received; so is that of BEAT.
-- BEAT is the heartbeat, and may carry two requests. A nonzero credit wanted asks the
-  peer to report each rise of the credit until it reaches that, because the sender waits
-  for room. Flag 1 asks the peer to copy everything out of the ring, because the sender
-  wants to close.
+- CHUNK says which chunk of the pool (`chunks`) holds the next chunk of message `number`.
+- BEAT is the heartbeat and the acknowledgement. Its credit is the total of bytes (cost)
+  that the program has received, and it returns chunks of the pool. It may carry two
+  requests. A nonzero credit wanted asks the peer to report each rise of the credit
+  until it reaches that, because the sender waits for room. Flag 1 asks the peer to copy
+  everything out of the pool, because the sender wants to close.
 - REGION announces memory: the next frame is its DESCRIPTOR, with the file descriptor.
-  Region 0 is the sender's ring.
+  Region 0 is the sender's pool.
 - GOODBYE is the last frame of a node that ended in good order. If the socket ends
   without it, the peer has died.
 
@@ -52,20 +50,32 @@ in memory that the peer can still write to. Nothing is ever executed: no pickle.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
-from placer.channel.wire_bodies import InvalidFrame
+from placer.channel import wire_bodies
+from placer.channel.payload import MAX_ARRAYS
+from placer.channel.types import Array, Key
+from placer.channel.wire_bodies import ArrayTypes, InvalidFrame
+from placer.memory.aligned import ALIGNMENT
 
 MAGIC: Final = b"PLS1"
 HEADER: Final = struct.Struct("<4sBBHQQQ")
+MESSAGE_HEADER: Final = struct.Struct(HEADER.format + "qqq")
+REFERENCE: Final = struct.Struct("<IIQ")
 INLINE: Final = 64 << 10
 """Bytes of a payload that is sent inside its MESSAGE frame at most."""
 MAX_FRAME: Final = 128 << 10
 """Bytes of a frame at most: a unix socket accepts 200 KiB under any system limits."""
-
+MAX_LONG: Final = 2 << 20
+"""Bytes of types and references in the LONG frames of a message at most."""
+MAX_TYPES: Final = MAX_FRAME - MESSAGE_HEADER.size - ALIGNMENT - INLINE
+"""Bytes of types and references that fit into a MESSAGE with any inline payload."""
 CLEAR: Final = 1
-"""The flag of a BEAT that asks the peer to copy everything out of the ring."""
+"""The flag of a BEAT that asks the peer to copy everything out of the chunk pool."""
+
+_PADDING: Final = tuple(bytes(n) for n in range(ALIGNMENT))
 
 
 class Kind(IntEnum):
@@ -75,7 +85,6 @@ class Kind(IntEnum):
     MESSAGE = 2
     LONG = 3
     CHUNK = 4
-    FREE = 5
     REGION = 6
     DESCRIPTOR = 7
     BEAT = 8
@@ -84,6 +93,24 @@ class Kind(IntEnum):
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}
+
+
+class Contents(NamedTuple):
+    """What the header of a message says.
+
+    `encoded` are the types of the arrays as they are on the wire. `references` are
+    (region, offset) by the index of the array. `copied_nbytes` are the bytes of the
+    arrays without a reference; `offsets` and `span` are their offsets and length in an
+    inline payload.
+    """
+
+    key: Key
+    encoded: bytes
+    arrays: ArrayTypes
+    references: Mapping[int, tuple[int, int]]
+    copied_nbytes: int
+    offsets: tuple[int, ...]
+    span: int
 
 
 def frame(
@@ -104,3 +131,97 @@ def read_header(data: memoryview[int]) -> tuple[Kind, int, int, int, int]:
     if known is None:
         raise InvalidFrame("kind")
     return known, flags, a, b, c
+
+
+def describe_arrays(
+    key: Key, arrays: list[Array], references: Mapping[int, tuple[int, int]]
+) -> Contents:
+    """Return the contents of a message of arrays, which are checked."""
+    return _contents(key, wire_bodies.encode_types(arrays), references)
+
+
+def encode_header(
+    number: int, contents: Contents, arrays: Sequence[Array]
+) -> list[bytes]:
+    """Return the LONG frames that a header needs, if any, then its MESSAGE frame.
+
+    The payload is in the MESSAGE frame if it has 1 to `INLINE` bytes.
+    """
+    references, types = contents.references, contents.encoded
+    rest = types
+    if references:
+        rest += b"".join(REFERENCE.pack(i, *place) for i, place in references.items())
+    long_frames = []
+    if len(rest) > MAX_TYPES:
+        long_frames = [
+            frame(Kind.LONG, body=rest[at : at + MAX_TYPES])
+            for at in range(0, len(rest), MAX_TYPES)
+        ]
+        rest = b""
+    head = MESSAGE_HEADER.pack(
+        MAGIC, Kind.MESSAGE, 0, 0, number, len(references), len(types), *contents.key
+    )
+    parts = [head, rest]
+    if 0 < contents.span <= INLINE:
+        parts.append(_PADDING[-(MESSAGE_HEADER.size + len(rest)) % ALIGNMENT])
+        for i, array in enumerate(arrays):
+            if i not in references:
+                parts += array.tobytes(), _PADDING[-array.nbytes % ALIGNMENT]
+    return [*long_frames, b"".join(parts)]
+
+
+def decode_header(
+    reference_count: int,
+    types_length: int,
+    data: memoryview[int],
+    long_data: bytes,
+    maximum: int,
+) -> tuple[Contents, memoryview[int]]:
+    """Decode a MESSAGE frame; return its contents and its inline payload.
+
+    `reference_count` and `types_length` are b and c of the frame `data`, and
+    `long_data` is what the LONG frames before it brought. `maximum` bounds the bytes of
+    arrays without a reference. Raises InvalidFrame when a check fails; all sizes are
+    checked before anything is allocated for them.
+    """
+    if reference_count > MAX_ARRAYS or len(data) < MESSAGE_HEADER.size:
+        raise InvalidFrame("length")
+    expected = types_length + reference_count * REFERENCE.size
+    end = MESSAGE_HEADER.size if long_data else MESSAGE_HEADER.size + expected
+    # A copy, so that the receive buffer can be reused.
+    rest = long_data or bytes(data[MESSAGE_HEADER.size : end])
+    if len(rest) != expected:
+        raise InvalidFrame("length")
+    references = {
+        i: (region, at) for i, region, at in REFERENCE.iter_unpack(rest[types_length:])
+    }
+    if len(references) != reference_count:
+        raise InvalidFrame("references")  # an array has two
+    key = wire_bodies.read_key(data, HEADER.size)
+    contents = _contents(key, rest[:types_length], references)
+    if contents.copied_nbytes > maximum:
+        raise InvalidFrame(
+            f"a message of {contents.copied_nbytes} bytes is over the maximum of "
+            f"{maximum}"
+        )
+    if 0 < contents.span <= INLINE:
+        end += -end % ALIGNMENT
+        if len(data) != end + contents.span:
+            raise InvalidFrame("sizes do not add up")
+    elif len(data) != end:
+        raise InvalidFrame("length")
+    return contents, data[end:]
+
+
+def _contents(
+    key: Key, encoded: bytes, references: Mapping[int, tuple[int, int]]
+) -> Contents:
+    """Return the contents of a message; raises InvalidFrame for what none may have."""
+    arrays = wire_bodies.read_types(encoded)
+    copied_nbytes, offsets, span = arrays.total, arrays.offsets, arrays.span
+    if references:
+        if max(references) >= len(arrays.types):
+            raise InvalidFrame("references")
+        copied_nbytes -= sum(arrays.sizes[i] for i in references)
+        offsets, span = wire_bodies.aligned_offsets(arrays.sizes, references)
+    return Contents(key, encoded, arrays, references, copied_nbytes, offsets, span)

@@ -4,54 +4,53 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from placer.channel import wire_bodies
 from placer.channel.mailbox import Mailbox
-from placer.channel.protocol import Cause
 from placer.channel.shared import frames
+from placer.channel.shared.frame_socket import FrameSocket
 from placer.channel.shared.frames import CLEAR, Kind
 from placer.channel.shared.receiver import Receiver
+from placer.channel.shared.region import Region
 from placer.channel.shared.sender import Sender
-from placer.channel.shared.stream import Stream
+from placer.channel.types import Cause
 from placer.channel.wire_bodies import InvalidFrame
 from placer.memory.arena import Arena
 
 _END: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
-"""The event that the event loop always watches for, once: the peer has closed."""
+"""The event that the session's thread always watches for, once: the peer has closed."""
 
 
 class Link:
     """A connected peer.
 
     One thread at a time calls `read`, which the mailbox ensures; any thread may send.
-    `fail` is called with the root cause when this link ends the run. `heard` is true if
-    a frame has arrived since the event loop reset it, `ended` once no more can arrive.
+    `regions` are those of `share`, by number. `fail` is called with the root cause when
+    this link ends the run. `heard` is true if a frame has arrived since the session's
+    thread reset it, `ended` once no more can arrive.
     """
 
     def __init__(
         self,
         peer: str,
-        stream: Stream,
+        socket: FrameSocket,
         mailbox: Mailbox,
         arena: Arena,
+        regions: Mapping[int, Region],
         max_message: int,
         fail: Callable[[Cause], None],
     ) -> None:
         self.peer = peer
-        self.stream = stream
-        self.sender = Sender(stream, f"{mailbox.node} to {peer}")
+        self.socket = socket
+        self.sender = Sender(socket, regions, f"{mailbox.node} to {peer}")
+        self.receiver = Receiver(
+            peer, socket, arena, max_message, lambda freed: self.send_beat(freed=freed)
+        )
         self.heard = False
         self.ended = False
         self._mailbox = mailbox
-        self._receiver = Receiver(
-            peer,
-            arena,
-            max_message,
-            keep_frame=stream.keep_frame,
-            release=self._send_free,
-        )
         self._fail = fail
         self._credit_sent = 0
         self._credit_wanted = 0  # the credit that the peer waits for, or 0
@@ -67,25 +66,22 @@ class Link:
         False when none came. When the connection has ended, all frames that the peer
         sent before have been read, a GOODBYE as well if it sent one.
         """
-        if self.ended:
-            return False
-        data = self.stream.get(timeout)
+        data = None if self.ended else self.socket.get(timeout)
         if data is None:
             return False
         try:
             # After the frame of one chunk those of the next ones are likely there.
             while data and self._handle(data) is Kind.CHUNK:
-                data = self.stream.get(0)
+                data = self.socket.get(0)
         except InvalidFrame as why:
-            self.mark_lost(f"sent an invalid frame: {why}")
+            self._lose(f"sent an invalid frame: {why}")
         if data is not None and not data:
-            if self.peer in self._mailbox.departed:
-                self.ended = True
-            else:
-                self.mark_lost("lost: its process has ended")
+            self.ended = True
+            if self.peer not in self._mailbox.departed:
+                self._lose("lost: its process has ended")
         return True
 
-    def mark_lost(self, what: str) -> None:
+    def _lose(self, what: str) -> None:
         """End the run, because the peer is lost; `what` says why."""
         self.ended = True
         self._fail(Cause(self.peer, f"seen from {self._mailbox.node}", what))
@@ -94,29 +90,25 @@ class Link:
         """Act on a frame; return its kind."""
         self.heard = True
         kind, flags, a, b, c = frames.read_header(data)
-        intake = self._receiver
-        if self.stream.expects_file and kind is not Kind.DESCRIPTOR:
+        receiver = self.receiver
+        if self.socket.expects_file and kind is not Kind.DESCRIPTOR:
             raise InvalidFrame("memory was announced and did not follow")
         if kind is Kind.MESSAGE:
-            message = intake.on_message(a, b, c, data)
+            message = receiver.on_message(a, b, c, data)
             self._mailbox.deliver(message)
             if self._peer_clears:
                 message.detach()
         elif kind is Kind.CHUNK:
-            intake.on_chunk(a, b)
+            receiver.on_chunk(a, b)
             self._mailbox.notify()
-        elif kind is Kind.FREE:
-            self.sender.release_chunks(a)
-            self._mailbox.update_credit(self.peer, b)
         elif kind is Kind.BEAT:
-            self._on_beat(flags, a, b)
+            self._on_beat(flags, a, b, c)
         elif kind is Kind.LONG:
-            intake.on_long(data)
+            receiver.on_long(data)
         elif kind is Kind.REGION:
-            intake.on_region(a, b)
-            self.stream.expects_file = True
+            receiver.on_region(a, b)
         elif kind is Kind.DESCRIPTOR:
-            intake.on_file(self.stream.take_file())
+            receiver.on_descriptor()
         elif kind is Kind.GOODBYE:
             self._mailbox.mark_departed(self.peer)
         elif kind is Kind.ABORT:
@@ -125,7 +117,9 @@ class Link:
             raise InvalidFrame("kind")
         return kind
 
-    def _on_beat(self, flags: int, wanted: int, credit: int) -> None:
+    def _on_beat(self, flags: int, wanted: int, credit: int, freed: int) -> None:
+        if freed:
+            self.sender.release_chunks(freed)
         self._mailbox.update_credit(self.peer, credit)
         if wanted > self._credit_sent:
             self._credit_wanted = wanted
@@ -136,15 +130,14 @@ class Link:
 
     # Sending.
 
-    def send_beat(self, wanted: int = 0, clear: bool = False) -> None:
-        """Send a heartbeat with the credit; see `frames` for `wanted` and `clear`."""
-        self._credit_sent = credit_sent = self._mailbox.granted_credit(self.peer)
-        flags = CLEAR if clear else 0
-        self.stream.put(frames.frame(Kind.BEAT, wanted, credit_sent, 0, flags))
+    def send_beat(self, wanted: int = 0, freed: int = 0, flags: int = 0) -> None:
+        """Send a heartbeat with the credit.
 
-    def request_credit(self, wanted: int) -> None:
-        """Ask the peer to report each rise of the credit until it is `wanted`."""
-        self.send_beat(wanted)
+        `wanted` is the credit that this node waits for, `freed` (a bit mask) are chunks
+        to return to the peer; see `frames`.
+        """
+        self._credit_sent = credit = self._mailbox.granted_credit(self.peer)
+        self.socket.put(frames.frame(Kind.BEAT, wanted, credit, freed, flags))
 
     def acknowledge(self, total: int, threshold: int) -> None:
         """Report that the program has received `total` bytes, if that is due.
@@ -156,38 +149,33 @@ class Link:
         if credit_sent < self._credit_wanted or total - credit_sent >= threshold:
             self.send_beat()
 
-    def _send_free(self, mask: int) -> None:
-        """Return ring chunks (a bit mask) to the peer, with the credit."""
-        self._credit_sent = self._mailbox.granted_credit(self.peer)
-        self.stream.put(frames.frame(Kind.FREE, mask, self._credit_sent))
-
-    # What wakes the event loop.
+    # What wakes the session's thread.
 
     @property
     def has_blocked_sender(self) -> bool:
-        """Whether a sender waits for the ring, here or (to close) at the peer."""
+        """Whether a sender waits for chunks, here or (to close) at the peer."""
         return self.sender.has_pending or self._peer_clears
 
     def watch(self, epoll: select.epoll) -> None:
-        """Have the event loop woken once, for what it may have to do next.
+        """Have the session's thread woken once, for what it may have to do next.
 
         A thread of the program that waits for a message reads the socket itself. So the
-        event loop watches for frames only while a sender is blocked, and no thread of
-        the program may be waiting.
+        session's thread watches for frames only while a sender is blocked, and no
+        thread of the program may be waiting.
         """
         # A watch is one-shot: an event that a thread of the program is about to handle
-        # would otherwise wake the event loop again and again. The lock makes the cached
-        # mask and that of the epoll change together.
+        # would otherwise wake the session's thread again and again. The lock makes the
+        # cached mask and that of the epoll change together.
         with self._watch_lock:
             events = _END
             if self.has_blocked_sender:
                 events |= select.EPOLLIN
-            if self.stream.full:
+            if self.socket.full:
                 events |= select.EPOLLOUT
             # The end of the connection stays readable: do not watch it again and again.
             if events != self._watched_events and not self.ended and not epoll.closed:
                 self._watched_events = events
-                epoll.modify(self.stream.fd, events)
+                epoll.modify(self.socket.fd, events)
 
     def on_woken(self) -> None:
         """Note that the one-shot event has fired, so that `watch` sets it again."""
@@ -196,6 +184,6 @@ class Link:
 
     def close(self) -> None:
         """Close the socket and drop the memory of both sides."""
-        self.stream.close()
+        self.socket.close()
         self.sender.close()
-        self._receiver.close()
+        self.receiver.close()

@@ -1,10 +1,11 @@
 """Received messages of the shared-memory transport.
 
 The payload of an `InlineMessage` is in the frame that it came in. That of a
-`MessageStream` arrives in chunks, which are announced one by one and stay in the ring
-until the program consumes them: `collect` copies them into arrays, and `pieces` returns
-views of them. A node that waits for a later message calls `detach`, which copies the
-chunks into the arena, so that the ring has room for what it waits for.
+`ChunkedMessage` arrives in chunks, which are announced one by one and stay in the
+sender's chunk pool until the program consumes them: `collect` copies them into arrays,
+and `pieces` returns views of them. A node that waits for a later message calls
+`detach`, which copies the chunks into the arena, so that the pool has room for what it
+waits for.
 """
 
 from __future__ import annotations
@@ -16,34 +17,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.channel import payload
-from placer.channel.message import MESSAGE_COST, Wait, WholeMessage
-from placer.channel.protocol import Array, Key, Piece
-from placer.channel.shared.header import Contents
-from placer.channel.shared.layout import (
-    Fragment,
-    Type,
+from placer.channel.message import MESSAGE_COST, Message, Wait
+from placer.channel.shared.chunks import (
     chunk_layout,
+    chunk_view,
+    copied_chunks,
     in_array,
     in_chunk,
 )
+from placer.channel.shared.frames import Contents
+from placer.channel.shared.region import Bytes
+from placer.channel.types import Array, Piece
 from placer.memory.arena import Arena
 
 
 @dataclass(eq=False, slots=True)
-class InlineMessage(WholeMessage):
+class InlineMessage(Message):
     """A message that arrived whole, in one frame."""
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """Return the pieces in which a `MessageStream` of the same types comes."""
+        """Return the pieces in which a `ChunkedMessage` of the same types comes."""
         flat = [array.reshape(-1) for array in self.arrays]
         types = tuple((array.dtype, array.shape) for array in self.arrays)
         for fragments in chunk_layout(types):
-            for fragment in fragments:
-                yield (
-                    fragment.array,
-                    fragment.first,
-                    in_array(flat[fragment.array], fragment),
-                )
+            for part in fragments:
+                yield part.array, part.first, in_array(flat[part.array], part)
 
 
 def inline_message(
@@ -63,14 +61,14 @@ def inline_message(
         for i, (dtype, shape) in enumerate(contents.arrays.types)
     ]  # fmt: skip
     cost = contents.copied_nbytes + MESSAGE_COST
-    return InlineMessage(source, contents.key, arrays, contents.arrays.total, cost)
+    return InlineMessage(source, contents.key, contents.arrays.total, cost, arrays)
 
 
-class MessageStream:
-    """A message whose payload arrives through the ring.
+class ChunkedMessage(Message):
+    """A message whose payload arrives through the chunk pool of its source.
 
-    `view_chunk(number)` returns the bytes of a ring chunk. `release(number, is_last)`
-    returns a ring chunk to the sender; `is_last` is true for the message's last one.
+    `pool` is the memory of the pool. `release(number, is_last)` returns a chunk of it
+    to the sender; `is_last` is true for the message's last one.
 
     Ownership of chunks: the thread that reads the socket appends them with `add_chunk`.
     A consumer claims the next one by raising `_consumed` with the lock held, and
@@ -84,26 +82,21 @@ class MessageStream:
         contents: Contents,
         views: Mapping[int, Array],
         arena: Arena,
-        view_chunk: Callable[[int], Array],
+        pool: Bytes,
         release: Callable[[int, bool], None],
     ) -> None:
-        self.source = source
-        self.key: Key = contents.key
-        self.number = contents.number
-        self.nbytes = contents.arrays.total
-        self.cost = contents.copied_nbytes + MESSAGE_COST
-        self._contents = contents
+        cost = contents.copied_nbytes + MESSAGE_COST
+        super().__init__(source, contents.key, contents.arrays.total, cost, [])
+        self._types = contents.arrays.types
         self._views = views
         self._arena = arena
-        self._view_chunk = view_chunk
+        self._pool = pool
         self._release = release
-        self._layout = chunk_layout(contents.arrays.types)
-        self._chunks = copied_chunks(contents.arrays.types, views)
-        self._arrived: list[int] = []  # ring chunks, in order
+        self._chunks = copied_chunks(self._types, views)
+        self._arrived: list[int] = []  # numbers of chunks of the pool, in order
         self._lock = threading.Lock()  # guards what follows
         self._consumed = 0  # of those: copied, returned as pieces or discarded
-        self._arrays: list[Array] | None = None
-        self._flat: list[Array] = []
+        self._flat: list[Array] = []  # the arrays, flattened
         self._detached = False  # copy chunks as they arrive
         self._discarded = False  # release chunks without copying them
 
@@ -113,7 +106,7 @@ class MessageStream:
         return len(self._arrived) == len(self._chunks)
 
     def add_chunk(self, chunk: int) -> None:
-        """Record that the next chunk has arrived, in ring chunk `chunk`."""
+        """Record that the next chunk has arrived, in chunk `chunk` of the pool."""
         # Append first, look at the flags second. `detach` sets its flag first and looks
         # at `_arrived` second, so at least one of the two sees this chunk; the lock and
         # `_consumed` ensure that only one copies it.
@@ -127,22 +120,22 @@ class MessageStream:
     ) -> list[Array]:
         """Return the arrays; copy the chunks into them as they arrive."""
         with self._lock:
-            arrays = self._allocate(out)
+            self._allocate(out)
         copied = 0
         while copied < len(self._chunks):
             wait(self._arrival_of(copied + 1))
             with self._lock:
                 self._consume_arrived()
                 copied = self._consumed
-        return payload.fill_out(out, arrays, what)
+        return payload.fill_out(out, self.arrays, what)
 
     def pieces(self, wait: Wait) -> Iterator[Piece]:
-        """Return the pieces as views of the ring, of shared memory, or of the arena."""
+        """Return the pieces as views of the pool, of shared memory, or of the arena."""
         flat = {i: view.reshape(-1) for i, view in self._views.items()}
         needed = 0
         in_use: int | None = None
         try:
-            for fragments in self._layout:
+            for fragments in chunk_layout(self._types):
                 chunk = None
                 if not all(fragment.array in flat for fragment in fragments):
                     needed += 1
@@ -151,16 +144,15 @@ class MessageStream:
                         if self._consumed < needed:  # else `detach` has copied it
                             in_use = self._arrived[self._consumed]
                             self._consumed += 1
-                            chunk = self._view_chunk(in_use)
-                for fragment in fragments:
-                    if fragment.array in flat:
-                        piece = in_array(flat[fragment.array], fragment)
+                            chunk = chunk_view(self._pool, in_use)
+                for part in fragments:
+                    if part.array in flat:
+                        piece = in_array(flat[part.array], part)
                     elif chunk is not None:
-                        dtype, _ = self._contents.arrays.types[fragment.array]
-                        piece = in_chunk(chunk, fragment, dtype)
+                        piece = in_chunk(chunk, part, self._types[part.array][0])
                     else:
-                        piece = in_array(self._flat[fragment.array], fragment)
-                    yield fragment.array, fragment.first, piece
+                        piece = in_array(self._flat[part.array], part)
+                    yield part.array, part.first, piece
                 if in_use is not None:
                     released, in_use = in_use, None
                     self._release(released, needed == len(self._chunks))
@@ -172,7 +164,7 @@ class MessageStream:
                 self._consume_arrived()
 
     def detach(self) -> None:
-        """Copy the chunks into the arena, now and as more arrive, to free the ring."""
+        """Copy the chunks into the arena, now and as more arrive, to free the pool."""
         with self._lock:
             self._allocate(None)
             self._detached = True
@@ -182,60 +174,19 @@ class MessageStream:
         """Return the predicate that `count` chunks have arrived."""
         return lambda: len(self._arrived) >= count
 
-    def _allocate(self, out: Sequence[Array | None] | None) -> list[Array]:
-        if self._arrays is None:
-            self._arrays = _allocate_arrays(
-                self._contents, self._views, self._arena, out
-            )
-            self._flat = [array.reshape(-1) for array in self._arrays]
-        return self._arrays
+    def _allocate(self, out: Sequence[Array | None] | None) -> None:
+        if not self.arrays:
+            self.arrays = payload.allocate(self._types, self._arena, out, self._views)
+            self._flat = [array.reshape(-1) for array in self.arrays]
 
     def _consume_arrived(self) -> None:
         """Copy or discard the chunks that have arrived; called with the lock held."""
         while self._consumed < len(self._arrived):
             number = self._arrived[self._consumed]
             if not self._discarded:
-                chunk = self._view_chunk(number)
-                for fragment in self._chunks[self._consumed]:
-                    array = self._flat[fragment.array]
-                    np.copyto(
-                        in_array(array, fragment),
-                        in_chunk(chunk, fragment, array.dtype),
-                    )
+                chunk = chunk_view(self._pool, number)
+                for part in self._chunks[self._consumed]:
+                    flat = self._flat[part.array]
+                    np.copyto(in_array(flat, part), in_chunk(chunk, part, flat.dtype))
             self._consumed += 1
             self._release(number, self._consumed == len(self._chunks))
-
-
-def copied_chunks(
-    types: tuple[Type, ...], referenced: Mapping[int, object]
-) -> list[tuple[Fragment, ...]]:
-    """Return the fragments of each chunk that goes through the ring.
-
-    `referenced` are the indices of arrays that are not copied. A chunk that has only
-    such arrays is left out.
-    """
-    if not referenced:
-        return list(chunk_layout(types))
-    chunks = [
-        tuple(fragment for fragment in fragments if fragment.array not in referenced)
-        for fragments in chunk_layout(types)
-    ]
-    return [fragments for fragments in chunks if fragments]
-
-
-def _allocate_arrays(
-    contents: Contents,
-    views: Mapping[int, Array],
-    arena: Arena,
-    out: Sequence[Array | None] | None,
-) -> list[Array]:
-    """Return the arrays of a message: its views, and arrays to write the others to."""
-    if not views:
-        return payload.allocate(contents.arrays.types, arena, out)
-    rest = [i for i in range(len(contents.arrays.types)) if i not in views]
-    out_fits = out is not None and len(out) == len(contents.arrays.types)
-    rest_out = [out[i] for i in rest] if out is not None and out_fits else None
-    arrays = dict(views)
-    types = [contents.arrays.types[i] for i in rest]
-    arrays.update(zip(rest, payload.allocate(types, arena, rest_out), strict=True))
-    return [arrays[i] for i in range(len(contents.arrays.types))]

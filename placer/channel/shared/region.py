@@ -13,13 +13,16 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from placer.channel.protocol import Array
+from placer.channel.types import Array
+from placer.channel.wire_bodies import InvalidFrame
 from placer.errors import RunError
+from placer.memory.aligned import address_of
 
 _FUTURE_WRITE: Final = 0x10  # F_SEAL_FUTURE_WRITE of Linux 5.1, which Python lacks
 
@@ -56,18 +59,15 @@ class Region:
             mapping = mmap.mmap(self.fd, nbytes)
             seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
-            _seal_writing(self.fd)
+            with suppress(OSError):  # an older kernel; `attach` maps read-only anyway
+                fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
         except (OSError, OverflowError, ValueError) as error:
             os.close(self.fd)
             raise RunError(
                 f"{what}: no {nbytes} bytes of shared memory: {error}"
             ) from None
         self.array: Bytes = np.frombuffer(mapping, np.uint8)
-
-    @property
-    def start(self) -> int:
-        """The address of the first byte."""
-        return address_of(self.array)
+        self.start = address_of(self.array)
 
     def close(self) -> None:
         """Close the file descriptor; the memory is freed with its last view."""
@@ -77,47 +77,48 @@ class Region:
 def attach(fd: int, nbytes: int) -> Bytes:
     """Map memory of a peer read-only; takes ownership of the file descriptor.
 
-    Raises ValueError for a file that is not sealed memory of at least `nbytes` bytes.
+    Raises InvalidFrame for a file that is not sealed memory of at least `nbytes` bytes.
     """
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         if not seals & fcntl.F_SEAL_SHRINK:
-            raise ValueError("its size is not sealed")
+            raise InvalidFrame("shared memory: its size is not sealed")
         if not 0 < nbytes <= os.fstat(fd).st_size:
-            raise ValueError(f"it does not have {nbytes} bytes")
+            raise InvalidFrame(f"shared memory: it does not have {nbytes} bytes")
         mapping = mmap.mmap(fd, nbytes, prot=mmap.PROT_READ)
     except (OSError, OverflowError) as error:
-        raise ValueError(f"it cannot be mapped: {error}") from None
+        raise InvalidFrame(f"shared memory: it cannot be mapped: {error}") from None
     finally:
         os.close(fd)
     return np.frombuffer(mapping, np.uint8)
 
 
 class Regions:
-    """The shared memory of a node, searchable by address; safe to use from threads."""
+    """The shared memory of a node, searchable by address; safe to use from threads.
+
+    `by_number` maps the numbers of the regions, from 1, to them.
+    """
 
     def __init__(self) -> None:
+        self.by_number: dict[int, Region] = {}
         self._lock = threading.Lock()
-        self._count = 0
-        self._sorted: tuple[list[int], list[Region]] = (
-            [],
-            [],
-        )  # starts; replaced whole
+        # The addresses of the regions, and the regions; replaced whole.
+        self._sorted: tuple[list[int], list[Region]] = ([], [])
 
     def allocate(self, nbytes: int, what: str) -> Bytes:
         """Return new zeroed memory; raises RunError when the system has too little."""
         if nbytes == 0:
             return np.zeros(0, np.uint8)
         with self._lock:
-            self._count += 1
-            region = Region(self._count, nbytes, what)
-            regions = sorted([*self._sorted[1], region], key=lambda r: r.start)
+            number = len(self.by_number) + 1
+            region = self.by_number[number] = Region(number, nbytes, what)
+            regions = sorted(self.by_number.values(), key=lambda r: r.start)
             self._sorted = [r.start for r in regions], regions
         return region.array
 
-    def find(self, arrays: Sequence[Array]) -> dict[int, tuple[Region, int]]:
-        """Return region and offset of each array, by index, that is inside a region."""
-        references: dict[int, tuple[Region, int]] = {}
+    def find(self, arrays: Sequence[Array]) -> dict[int, tuple[int, int]]:
+        """Return (region, offset) of each array, by index, that is inside a region."""
+        references: dict[int, tuple[int, int]] = {}
         starts, regions = self._sorted
         if not starts:
             return references
@@ -128,25 +129,12 @@ class Regions:
                 continue
             offset = start - starts[at]
             if offset + array.nbytes <= regions[at].nbytes:
-                references[i] = regions[at], offset
+                references[i] = regions[at].number, offset
         return references
 
     def close(self) -> None:
         """Close all regions; views that are left keep their memory."""
-        _, regions = self._sorted
         self._sorted = ([], [])
-        for region in regions:
+        for region in self.by_number.values():
             region.close()
-
-
-def address_of(array: Array) -> int:
-    """Return the address of the first byte of an array."""
-    start: int = array.__array_interface__["data"][0]
-    return start
-
-
-def _seal_writing(fd: int) -> None:
-    try:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FUTURE_WRITE)
-    except OSError:
-        return  # an older kernel: peers could write, but `attach` maps read-only
+        self.by_number.clear()

@@ -12,7 +12,6 @@ gave it up and made another one.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import math
 import os
@@ -20,15 +19,15 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from placer.channel import wire_bodies
+from placer.channel.endpoint import listen_error
 from placer.channel.shared import frames
 from placer.channel.shared.frames import Kind
 from placer.channel.wire_bodies import Hello, InvalidFrame
-from placer.errors import RunError
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 HELLO_TIMEOUT: Final = 5.0
@@ -47,19 +46,12 @@ class _Pending:
     answered: bool = False  # it connected to us, and we have answered its HELLO
 
 
-@dataclass(frozen=True, slots=True)
-class PeerConnection:
-    """An established connection to an identified peer."""
-
-    peer: str
-    connection: socket.socket
-
-
 class Rendezvous:
-    """Listens and connects for a node; only the event loop's thread uses it.
+    """Listens and connects for a node; only the session's thread uses it.
 
-    `refused` counts the connections that were refused. Raises RunError when a process
-    listens as this node already.
+    `hello(sender, receiver)` returns the HELLO from one node to another. `refused`
+    counts the connections that were refused. Raises RunError when a process listens as
+    this node already.
     """
 
     def __init__(
@@ -67,13 +59,14 @@ class Rendezvous:
         node: str,
         endpoints: Mapping[str, str],
         job: str,
+        hello: Callable[[str, str], Hello],
         epoll: select.epoll,
     ) -> None:
         self.refused = 0
         self._node = node
-        self._names = sorted(endpoints)
-        self._endpoints = dict(endpoints)
+        self._endpoints = endpoints
         self._job = job
+        self._hello = hello
         self._epoll = epoll
         self._pending: dict[int, _Pending] = {}
         self._connected: set[str] = set()
@@ -82,13 +75,7 @@ class Rendezvous:
             self._listener.bind(address(job, node, endpoints[node]))
         except OSError as error:
             self._listener.close()
-            where = f"{node} cannot listen at {endpoints[node]}"
-            if error.errno != errno.EADDRINUSE:
-                raise RunError(f"{where}: {error}") from None
-            raise RunError(
-                f"{where}: the port is in use",
-                hint="another run may still be going; end it or choose another port",
-            ) from None
+            raise listen_error(node, endpoints[node], error) from None
         self._listener.listen(MAX_PENDING)
         epoll.register(self._listener, select.EPOLLIN)
 
@@ -99,19 +86,18 @@ class Rendezvous:
             if peer > self._node or peer in trying:
                 continue
             connection = _new_socket()
-            try:
-                connection.connect(address(self._job, peer, self._endpoints[peer]))
-            except OSError:
+            there = address(self._job, peer, self._endpoints[peer])
+            if connection.connect_ex(there):
                 connection.close()  # it does not listen yet
-                continue
-            if _is_same_user(connection):
-                self._add_pending(_Pending(connection, peer, _hello_deadline()))
+            elif _is_same_user(connection):
+                self._add_pending(connection, peer)
                 self._send_hello(connection, peer)
             else:
-                self.refuse(connection)
+                self._refuse(connection)
 
-    def on_event(self, fd: int) -> PeerConnection | None:
-        """Handle a readable socket; return the connection if it is established now."""
+    def on_event(self, fd: int) -> tuple[str, socket.socket] | None:
+        """Handle a readable socket; return the peer and the connection to it if that is
+        established now. It stays registered with the epoll."""
         if fd == self._listener.fileno():
             self._accept()
             return None
@@ -121,13 +107,7 @@ class Rendezvous:
     def expire(self, now: float) -> None:
         """Refuse the connections that have not identified themselves in time."""
         for pending in [p for p in self._pending.values() if p.until < now]:
-            self._remove_pending(pending)
-            self.refuse(pending.connection)
-
-    def refuse(self, connection: socket.socket) -> None:
-        """Close a connection and count it as refused."""
-        self.refused += 1
-        connection.close()
+            self._refuse(pending.connection)
 
     def close(self, last: bytes) -> None:
         """Close all sockets.
@@ -135,8 +115,7 @@ class Rendezvous:
         `last` is a frame, GOODBYE or ABORT, for connections that the other node may
         consider established: it would take the end of the socket for a loss.
         """
-        for pending in list(self._pending.values()):
-            self._remove_pending(pending)
+        for pending in self._pending.values():
             if pending.answered:
                 with contextlib.suppress(OSError):
                     pending.connection.send(last)
@@ -150,68 +129,69 @@ class Rendezvous:
             return  # the other side has closed it already
         connection.setblocking(False)
         if _is_same_user(connection) and len(self._pending) < MAX_PENDING:
-            self._add_pending(_Pending(connection, None, _hello_deadline()))
+            self._add_pending(connection, None)
         else:
-            self.refuse(connection)
+            self._refuse(connection)
 
-    def _add_pending(self, pending: _Pending) -> None:
-        self._pending[pending.connection.fileno()] = pending
-        self._epoll.register(pending.connection, select.EPOLLIN)
+    def _add_pending(self, connection: socket.socket, peer: str | None) -> None:
+        until = time.monotonic() + HELLO_TIMEOUT
+        self._pending[connection.fileno()] = _Pending(connection, peer, until)
+        self._epoll.register(connection, select.EPOLLIN)
+
+    def _refuse(self, connection: socket.socket) -> None:
+        """Close a connection and count it as refused."""
+        self.refused += 1
+        self._pending.pop(connection.fileno(), None)
+        connection.close()
 
     def _send_hello(self, connection: socket.socket, peer: str) -> None:
-        hello = wire_bodies.encode(Hello(self._job, self._node, peer, self._names))
+        hello = wire_bodies.encode(self._hello(self._node, peer))
         # If the peer has gone, the next read finds out.
         with contextlib.suppress(OSError):
             connection.send(frames.frame(Kind.HELLO, body=hello))
 
-    def _read_pending(self, pending: _Pending) -> PeerConnection | None:
-        connection, peer = pending.connection, pending.peer
-        self._remove_pending(pending)
+    def _read_pending(self, pending: _Pending) -> tuple[str, socket.socket] | None:
+        connection = pending.connection
         try:
             data = memoryview(connection.recv(frames.MAX_FRAME + 1))
-            if pending.answered:
-                _check_beat(data)
-            else:
-                name = self._check_hello(data, peer)
+            kind, *_ = frames.read_header(data)
+            if kind is not (Kind.BEAT if pending.answered else Kind.HELLO):
+                raise InvalidFrame("kind")
+            if not pending.answered:
+                name = self._check_hello(data, pending)
         except BlockingIOError:
-            self._add_pending(pending)
             return None
         except (OSError, InvalidFrame):
-            self.refuse(connection)
+            self._refuse(connection)
             return None
-        if peer is None:
+        if pending.peer is None:
             self._send_hello(connection, name)
             # From here on the peer may consider this connection established, and would
             # take its end for the loss of this node. So there is no deadline: only the
             # peer itself ends it.
-            self._add_pending(_Pending(connection, name, math.inf, answered=True))
+            pending.peer, pending.answered, pending.until = name, True, math.inf
             return None
-        self._connected.add(peer)
-        return PeerConnection(peer, connection)
+        del self._pending[connection.fileno()]
+        self._connected.add(pending.peer)
+        return pending.peer, connection
 
-    def _check_hello(self, data: memoryview[int], expected: str | None) -> str:
+    def _check_hello(self, data: memoryview[int], pending: _Pending) -> str:
         """Return the node that sent a HELLO.
 
-        Raises InvalidFrame unless that is a peer of this run, the `expected` one if it
-        is given, and has no other connection.
+        Raises InvalidFrame unless that is a peer of this run, the expected one if this
+        node has connected to it, and has no other connection.
         """
-        kind, *_ = frames.read_header(data)
-        if kind is not Kind.HELLO:
-            raise InvalidFrame("kind")
         hello = wire_bodies.read_hello(data[frames.HEADER.size :])
-        if (hello.job, hello.to, hello.nodes) != (self._job, self._node, self._names):
+        if hello != self._hello(hello.node, self._node):
             raise InvalidFrame("hello")
-        may_connect = expected is None and hello.node > self._node
-        if hello.node not in self._names or not (may_connect or hello.node == expected):
+        may_connect = pending.peer is None and hello.node > self._node
+        is_expected = may_connect or hello.node == pending.peer
+        if hello.node not in hello.nodes or not is_expected:
             raise InvalidFrame("node")
-        answered = {pending.peer for pending in self._pending.values()}
-        if hello.node in answered or hello.node in self._connected:
+        others = {p.peer for p in self._pending.values() if p is not pending}
+        if hello.node in others | self._connected:
             raise InvalidFrame("name")
         return hello.node
-
-    def _remove_pending(self, pending: _Pending) -> None:
-        del self._pending[pending.connection.fileno()]
-        self._epoll.unregister(pending.connection)
 
 
 def address(job: str, node: str, endpoint: str) -> bytes:
@@ -225,16 +205,6 @@ def address(job: str, node: str, endpoint: str) -> bytes:
     return f"\0placer/{os.geteuid()}/{digest}".encode()
 
 
-def _hello_deadline() -> float:
-    return time.monotonic() + HELLO_TIMEOUT
-
-
-def _check_beat(data: memoryview[int]) -> None:
-    kind, *_ = frames.read_header(data)
-    if kind is not Kind.BEAT:
-        raise InvalidFrame("kind")
-
-
 def _new_socket() -> socket.socket:
     result = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     result.setblocking(False)
@@ -242,8 +212,6 @@ def _new_socket() -> socket.socket:
 
 
 def _is_same_user(connection: socket.socket) -> bool:
-    option = connection.getsockopt(
-        socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-    )
-    _, uid, _ = _CREDENTIALS.unpack(option)
-    return bool(uid == os.geteuid())
+    size = _CREDENTIALS.size
+    option = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    return bool(_CREDENTIALS.unpack(option)[1] == os.geteuid())

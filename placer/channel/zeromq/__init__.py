@@ -3,8 +3,8 @@
 A node binds one PULL socket, on which everything arrives, and connects one PUSH socket
 to each peer. A message passes the modules in this order:
 
-1. `channel`: `send` checks the arrays, waits for credit in the mailbox, and encodes the
-   header; large arrays are split into chunks without a copy (`payload`).
+1. `channel`: `_transmit` waits for credit in the mailbox, and encodes the header; large
+   arrays are split into chunks without a copy (`payload`).
 2. `link` numbers the message, stores it until the peer has it, and sends its frames on
    the PUSH socket of the peer. `wire` describes the frames.
 3. `socket` receives the frames of all peers, and the payload straight into its place.
@@ -13,9 +13,8 @@ to each peer. A message passes the modules in this order:
 5. `channel` delivers the whole message to the mailbox, and the program receives it.
 
 Threads: any thread of the program may send; a lock in `link` guards the PUSH socket and
-the stored messages. One thread of the channel owns the PULL socket, `receiver` and
-`liveness`. It assembles messages, answers, and sends heartbeats, so a node that
-computes for minutes stays alive for its peers. Threads that wait sleep in the mailbox.
+the stored messages. The session's thread owns the PULL socket and `receiver`: it
+assembles messages, answers, and sends heartbeats. Threads that wait sleep in the mailbox.
 
 Flow control: BEAT frames carry the bytes that the program has received (credit) and the
 number of the last message that has arrived whole. A small message is acknowledged with

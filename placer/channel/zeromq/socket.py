@@ -12,7 +12,6 @@ from placer.channel.wire_bodies import InvalidFrame
 from placer.channel.zeromq import wire
 from placer.channel.zeromq.link import BUFFER
 from placer.channel.zeromq.receiver import PartialMessage
-from placer.errors import RunError
 
 WAKE: Final = "inproc://wake"
 
@@ -20,14 +19,12 @@ WAKE: Final = "inproc://wake"
 class ReceiveSocket:
     """A PULL socket bound to `endpoint`; one thread uses it, except for `wake`.
 
-    Raises RunError, which starts with `subject`, if the port is in use.
+    Raises ZMQError if the port is in use.
     """
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, subject: str
-    ) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
         self._context = context
-        self._monitor: zmq.Socket[bytes] | None = None
+        self._timeout = -1.0
         self._socket = socket = context.socket(zmq.PULL)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_FRAME)
@@ -35,14 +32,9 @@ class ReceiveSocket:
         socket.setsockopt(zmq.IPV6, int("[" in endpoint))
         try:
             socket.bind(endpoint)
-        except zmq.ZMQError as error:
+        except zmq.ZMQError:
             socket.close(linger=0)
-            if error.errno == zmq.EADDRINUSE:
-                raise RunError(
-                    f"{subject}: the port is in use",
-                    hint="another run may still be going; end it or choose another port",
-                ) from None
-            raise RunError(f"{subject}: {error}") from None
+            raise
         socket.bind(WAKE)
         failures = (
             zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -51,12 +43,12 @@ class ReceiveSocket:
         )
         self._monitor = socket.get_monitor_socket(failures)
 
-    def set_timeout(self, seconds: float) -> None:
-        """Set how long `receive_first` waits, in seconds."""
-        self._socket.setsockopt(zmq.RCVTIMEO, max(1, int(seconds * 1000)))
-
-    def receive_first(self) -> bytes | None:
-        """Return the first part of the next ZeroMQ message; None after the timeout."""
+    def receive_first(self, timeout: float) -> bytes | None:
+        """Return the first part of the next ZeroMQ message; None if none comes within
+        `timeout` seconds."""
+        if timeout != self._timeout:
+            self._timeout = timeout
+            self._socket.setsockopt(zmq.RCVTIMEO, max(1, int(timeout * 1000)))
         try:
             return self._socket.recv()
         except zmq.Again:
@@ -70,9 +62,9 @@ class ReceiveSocket:
         room = min(CHUNK, partial.total - partial.filled)
         if not 0 < length <= room or not self._socket.get(zmq.RCVMORE):
             raise InvalidFrame("piece")
-        window = partial.contiguous_view(length)
-        if window is not None:
-            if self._socket.recv_into(window.data) != length:
+        views = partial.next_views(length)
+        if len(views) == 1:
+            if self._socket.recv_into(views[0].data) != length:
                 raise InvalidFrame("length")
             return
         piece = self._socket.recv()
@@ -87,26 +79,20 @@ class ReceiveSocket:
 
     def count_rejected(self) -> int:
         """Return how many connections failed ZeroMQ's handshake since the last call."""
-        assert self._monitor is not None
         count = 0
         while self._monitor.poll(0):
             recv_monitor_message(self._monitor)
             count += 1
         return count
 
-    def wake(self) -> zmq.Socket[bytes]:
-        """End a wait in `receive_first`; safe to call from any thread.
-
-        Returns a socket that the caller closes after the thread has ended.
-        """
-        wake_socket = self._context.socket(zmq.PUSH)
-        wake_socket.connect(WAKE)
-        wake_socket.send(b"")
-        return wake_socket
+    def wake(self) -> None:
+        """End a wait in `receive_first`; safe to call from any thread."""
+        with self._context.socket(zmq.PUSH) as wake_socket:
+            wake_socket.connect(WAKE)
+            wake_socket.send(b"")
 
     def close(self) -> None:
         """Close the socket and its monitor."""
-        if self._monitor is not None:
-            self._socket.disable_monitor()
-            self._monitor.close(linger=0)
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
         self._socket.close(linger=0)

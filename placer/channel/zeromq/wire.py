@@ -9,24 +9,25 @@ with a frame header of 56 bytes, little-endian, without padding:
     4      magic, b"PLC1"
     1      kind
     1      flags: 1 = answer a BEAT with a BEAT, a HELLO with a HELLO, at once;
-           2 = the payload of this MESSAGE is in the first part, after its contents
+           2 = the payload of this MESSAGE is in the first part, after the types
     2      source: index of the sending node in the sorted names of all nodes
     8      incarnation of the sending node: its start time, greater after a restart
     16     job: BLAKE2b-128 of the job's name
     8+8+8  a, b, c: unsigned, by kind
 
-    kind       a                  b                c               rest of the first
-    part 1 HELLO    incarnation seen   0                0               msgpack `Hello`
-    2 MESSAGE  sequence number    payload bytes    bytes in part 2 msgpack `Contents` 3
-    CHUNK    sequence number    offset           bytes in part 2 - 4 BEAT     last
-    number sent   last number got  credit          - 5 RESEND   first number lost  0
-    0               - 6 GOODBYE  last number sent   0                0               - 7
-    ABORT    0                  0                0               msgpack `CauseBody`
+    kind       a                 b                c                rest of the first part
+    1 HELLO    incarnation seen  0                0                msgpack `Hello`
+    2 MESSAGE  sequence number   payload bytes    bytes in part 2  key and types
+    3 CHUNK    sequence number   offset           bytes in part 2  -
+    4 BEAT     last number sent  last number got  credit           -
+    5 RESEND   first number lost 0                0                -
+    6 GOODBYE  last number sent  0                0                -
+    7 ABORT    0                 0                0                msgpack `Cause`
 
 - HELLO is repeated until both nodes have seen each other's incarnation. It asks for an
   answer until its sender knows that it was seen.
-- MESSAGE starts a message: it has the contents and, in part 2, the first piece of the
-  payload. There is no part 2 when the payload is empty, or has up to `INLINE` bytes and
+- MESSAGE starts a message: it has the key (edge, step, microbatch as signed 64-bit
+  integers), the types in msgpack and, in part 2, the first piece of the payload. There is no part 2 when the payload is empty, or has up to `INLINE` bytes and
   is at the end of the first part. CHUNKs have the rest, in order. Messages from one
   node to another are numbered from 1. The payload is the raw bytes of the arrays, in C
   order, without gaps.
@@ -54,21 +55,19 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-import msgspec
-import numpy as np
-
-from placer.channel.payload import CHUNK, DTYPES
-from placer.channel.protocol import Array, Key
+from placer.channel.payload import CHUNK, Chunk
+from placer.channel.types import Array, Key
 from placer.channel.wire_bodies import (
-    Int64,
+    KEY,
+    ArrayTypes,
     InvalidFrame,
-    Types,
-    array_sizes,
-    decode,
-    types_of,
+    encode_types,
+    read_key,
+    read_types,
 )
 
 MAGIC: Final = b"PLC1"
@@ -83,6 +82,10 @@ INLINED: Final = 2
 """Flag: the payload is in the first part."""
 INLINE: Final = 8 << 10
 """Bytes of a payload in the first part at most."""
+
+
+Parts = tuple[Chunk, ...]
+"""The parts of a ZeroMQ message."""
 
 
 class Kind(IntEnum):
@@ -128,31 +131,6 @@ class Stamp(NamedTuple):
         )
 
 
-class Contents(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True
-):
-    """The key of a message, and the types of its arrays."""
-
-    edge: Int64
-    step: Int64
-    microbatch: Int64
-    arrays: Types
-
-    @property
-    def key(self) -> Key:
-        """The key of the message."""
-        return Key(self.edge, self.step, self.microbatch)
-
-    @property
-    def types(self) -> list[tuple[np.dtype[np.generic], tuple[int, ...]]]:
-        """The dtype and the shape of each array."""
-        return [(DTYPES[code], shape) for code, shape in self.arrays]
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_CONTENTS = msgspec.msgpack.Decoder(Contents)
-
-
 def job_digest(job: str) -> bytes:
     """Return the 16 bytes that identify the job in every header."""
     return hashlib.blake2b(job.encode(), digest_size=16).digest()
@@ -178,25 +156,42 @@ def body(frame: bytes) -> memoryview[int]:
 
 def encode_contents(key: Key, arrays: list[Array]) -> bytes:
     """Return the body of a MESSAGE of arrays that passed `payload.check_arrays`."""
-    contents = Contents(key.edge, key.step, key.microbatch, types_of(arrays))
-    encoded = _ENCODER.encode(contents)
+    encoded = KEY.pack(*key) + encode_types(arrays)
     # An array needs 49 bytes at most: 32 dimensions whose product is bounded need 44.
     assert len(encoded) <= MAX_BODY
     return encoded
 
 
+def message_frames(
+    stamp: Stamp, number: int, contents: bytes, chunks: Sequence[Chunk]
+) -> list[Parts]:
+    """Return the frames of a message: MESSAGE, and a CHUNK for each further chunk."""
+    total = sum(len(chunk) for chunk in chunks)
+    if 0 < total <= INLINE:
+        header = stamp.header(Kind.MESSAGE, number, total, 0, INLINED)
+        return [(b"".join((header, contents, *chunks)),)]
+    offset = len(chunks[0]) if chunks else 0
+    header = stamp.header(Kind.MESSAGE, number, total, offset)
+    frames: list[Parts] = [(header + contents, *chunks[:1])]
+    for chunk in chunks[1:]:
+        frames.append((stamp.header(Kind.CHUNK, number, offset, len(chunk)), chunk))
+        offset += len(chunk)
+    return frames
+
+
 def read_contents(
-    frame: bytes | memoryview[int], nbytes: int, maximum: int
-) -> Contents:
+    frame: bytes | memoryview, nbytes: int, maximum: int
+) -> tuple[Key, ArrayTypes]:
     """Decode the contents of a MESSAGE frame, with `nbytes` of payload.
 
     Raises InvalidFrame when they are malformed, do not match `nbytes`, or are over the
-    `maximum`. Nothing is allocated before: sizes are exact integers here, so no product
-    of dimensions can overflow.
+    `maximum`. Nothing is allocated before.
     """
-    contents = decode(_CONTENTS, memoryview(frame)[HEADER.size :])
+    if len(frame) < HEADER.size + KEY.size:
+        raise InvalidFrame("length")
+    arrays = read_types(bytes(frame[HEADER.size + KEY.size :]))
     if nbytes > maximum:
         raise InvalidFrame("over the maximum")
-    if sum(array_sizes(contents.arrays)) != nbytes:
+    if arrays.total != nbytes:
         raise InvalidFrame("sizes do not add up")
-    return contents
+    return read_key(frame, HEADER.size), arrays

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from placer.channel.transport import CHOICES
 from placer.errors import PlacerError, did_you_mean
 
 MAX_WAIT = 1e9
@@ -128,7 +129,7 @@ class Options:
     transport: str = _option(
         "auto",
         "The transport between nodes: shared memory, or ZeroMQ over TCP.",
-        choices=("auto", "shared", "zeromq"),
+        choices=CHOICES,
         for_threads=False,
     )
     emulate: bool = _option(False, "Use CPU devices in place of all accelerators.")

@@ -12,8 +12,8 @@ from placer import RunError
 from placer.memory import aligned
 from placer.resources import find_file
 from placer.runtime.program.devices import Devices
-from placer.runtime.run.threads import run_in_threads
 from placer.runtime.run.options import Options
+from placer.runtime.run.threads import run_in_threads
 
 
 def has_gpu() -> bool:

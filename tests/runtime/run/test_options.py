@@ -11,7 +11,7 @@ import pytest
 
 import placer
 from placer import Options, PlacerError
-from placer.channel.transport import TRANSPORTS
+from placer.channel.transport import CHOICES
 from placer.command.cli import commands
 from placer.command.run import run_command
 from placer.launcher.node_command import node_arguments
@@ -99,4 +99,4 @@ def test_a_value_that_an_option_cannot_have_is_refused(values, message):
 
 def test_the_transports_are_those_of_the_channels():
     (transport,) = (option for option in OPTIONS if option.name == "transport")
-    assert transport.choices == TRANSPORTS
+    assert transport.choices == CHOICES

@@ -2,7 +2,7 @@
 
 Any thread may send frames; one thread at a time may receive them. Sending never blocks:
 frames that find no room are queued. A thread that waits for a frame spins for a moment
-before it sleeps, see `Stream._spin`.
+before it sleeps, see `FrameSocket._spin`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections import deque
@@ -19,7 +18,8 @@ from typing import Final
 import numpy as np
 
 from placer.channel.shared.frames import MAX_FRAME
-from placer.memory.arena import ALIGNMENT, Arena
+from placer.memory.aligned import round_up
+from placer.memory.arena import Arena
 
 SPIN: Final = 50e-6
 """Seconds to spin before sleeping: what a reply of a peer that is awake takes."""
@@ -31,10 +31,8 @@ with the last of them."""
 BUFFER: Final = 1 << 20
 """Bytes of the socket's send buffer that are requested; the system may grant less."""
 
-_INT: Final = struct.Struct("i")
 
-
-class Stream:
+class FrameSocket:
     """A connected SOCK_SEQPACKET socket of a peer.
 
     Any thread may send; one thread at a time may receive. `wake` is a file descriptor
@@ -76,11 +74,6 @@ class Stream:
                 fd = file if i == len(frames) - 1 else None
                 if self._queue or not self._send(frame, fd):
                     self._queue.append((frame, fd))
-
-    def offer(self, frame: bytes) -> bool:
-        """Send a frame if there is room for it now; False, and nothing sent, if not."""
-        with self._lock:
-            return not self._queue and self._send(frame, None)
 
     def flush(self) -> None:
         """Send what was queued, because the socket has become writable."""
@@ -143,7 +136,7 @@ class Stream:
 
         The next frame starts after it, 64-byte aligned.
         """
-        self._buffer = self._buffer[-(-nbytes // ALIGNMENT) * ALIGNMENT :]
+        self._buffer = self._buffer[round_up(nbytes) :]
         if len(self._buffer) <= MAX_FRAME:
             self._buffer = self._new_slab()
 
@@ -170,19 +163,11 @@ class Stream:
         return ready
 
     def _get_with_file(self) -> memoryview[int]:
-        length, ancillary, _, _ = self._socket.recvmsg_into(
-            [self._buffer], socket.CMSG_SPACE(_INT.size), socket.MSG_CMSG_CLOEXEC
+        data, files, _, _ = socket.recv_fds(
+            self._socket, MAX_FRAME + 1, 1, socket.MSG_CMSG_CLOEXEC
         )
-        files = [
-            fd
-            for level, kind, data in ancillary
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-            for (fd,) in _INT.iter_unpack(data[: len(data) // _INT.size * _INT.size])
-        ]
-        self._file = files.pop() if files else None
-        for fd in files:  # the ancillary buffer may have room for two
-            os.close(fd)
-        return self._buffer[:length]
+        self._file = files[0] if files else None
+        return memoryview(data)
 
     def take_file(self) -> int | None:
         """Return the file descriptor of the last frame; the caller closes it."""
