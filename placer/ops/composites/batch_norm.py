@@ -92,7 +92,7 @@ BATCH_NORM = Composite(
     " `running_variance`.",
     _OPERANDS,
     _infer,
-    _expand,
+    expand=_expand,
     attrs=(
         Attr(
             "momentum",

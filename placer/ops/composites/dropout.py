@@ -40,7 +40,7 @@ DROPOUT = Composite(
     " it does not depend on where a row is computed.",
     _OPERANDS,
     _infer,
-    _expand,
+    expand=_expand,
     attrs=(Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),),
     formula="out = x / (1 - rate) with probability 1 - rate, else 0",
     source="Srivastava et al. (2014); random bits by threefry (Salmon et al. 2011)",

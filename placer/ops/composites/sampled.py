@@ -64,7 +64,7 @@ def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Com
         " A label outside [0, classes) gives NaN.",
         _OPERANDS,
         partial(_infer, kind),
-        partial(_expand, loss),
+        expand=partial(_expand, loss),
         attrs=(*SAMPLING, accidental_hits(kind == "sampled_softmax"), REDUCE),
         parameters=partial(_parameters, kind),
         formula=formula,
