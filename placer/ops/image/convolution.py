@@ -5,18 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from placer.ops.declaration import Case, Declaration
-from placer.ops.elementwise.activation import (
-    activation_residuals,
-    linear_unless_activated,
-)
 from placer.ops.image.correlation import (
     ConvLayer,
-    flops,
-    grad_flops,
     infer,
     make_attributes,
     make_parameters,
+    product_flops,
 )
+from placer.ops.linear.weighted import declare_weighted
 
 
 def _declaration(
@@ -27,19 +23,13 @@ def _declaration(
     cases: tuple[Case, ...],
     example: str,
 ) -> Declaration:
-    return Declaration(
+    return declare_weighted(
         layer.kind,
         doc,
         layer.operands,
         partial(infer, layer),
-        flops=partial(flops, layer),
-        grad_flops=partial(grad_flops, layer),
+        partial(product_flops, layer),
         attrs=make_attributes(layer),
-        linear=linear_unless_activated,
-        saves=lambda types, attrs: (0, 1),
-        residuals=lambda types, attrs: activation_residuals(
-            attrs["activation"], infer(layer, types, attrs)[0]
-        ),
         parameters=partial(make_parameters, layer),
         formula=formula,
         source=source,

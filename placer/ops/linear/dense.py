@@ -19,14 +19,8 @@ from placer.ops.declaration import (
     Declaration,
     LayerParameter,
 )
-from placer.ops.elementwise.activation import (
-    BACKWARD_FLOPS,
-    BIAS,
-    FORWARD_FLOPS,
-    activation_attr,
-    activation_residuals,
-    linear_unless_activated,
-)
+from placer.ops.elementwise.activation import BIAS, activation_attr
+from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
 from placer.ops.operand import Operand, Types, check_layer
 from placer.types import BATCH, Dim, TensorType
 
@@ -62,8 +56,7 @@ def _infer_fc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         expected = f"[size, {width}]" if attrs["transpose_w"] else f"[{width}, size]"
         raise OpError(f"fc needs 'w' {expected} for 'x' {x}, 'w' is {w}", operand=1)
     out = w.shape[out_axis]
-    if len(types) == 3 and types[2].shape != (out,):
-        raise OpError(f"fc needs 'b' [{out}] for 'w' {w}, 'b' is {types[2]}", operand=2)
+    check_bias("fc", types, out)
     return (TensorType(x.dtype, (*x.shape[:-1], out)),)
 
 
@@ -72,40 +65,22 @@ def _fc_parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
     width, size = _input_size(types[0]), attrs["size"]
     check_attr("fc", attrs, "size", size >= 1, "a size of at least 1")
     shape = (size, width) if attrs["transpose_w"] else (width, size)
-    dtype = types[0].dtype
-    w = LayerParameter("w", TensorType(dtype, shape), "xavier_uniform")
-    b = LayerParameter("b", TensorType(dtype, (size,)), "zeros")
-    return (w, b) if attrs["bias"] else (w,)
+    return make_weights(types[0].dtype, shape, size, attrs["bias"])
 
 
-def _fc_products(types: Types, attrs: Attrs) -> tuple[int, int]:
-    """Return the operations of one product, and the elements of the result."""
-    (out,) = _infer_fc(types, attrs)
-    return 2 * out.numel() * count_elements(types[0].shape[-1:]), out.numel()
+def _fc_product_flops(types: Types, attrs: Attrs) -> int:
+    outputs = types[1].shape[:1] if attrs["transpose_w"] else types[1].shape[1:]
+    return 2 * types[0].numel() * count_elements(outputs)
 
 
-def _fc_flops(types: Types, attrs: Attrs) -> int:
-    product, out = _fc_products(types, attrs)
-    bias = out if len(types) == 3 else 0
-    return product + bias + FORWARD_FLOPS[attrs["activation"]] * out
-
-
-def _fc_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    product, out = _fc_products(types, attrs)
-    through = BACKWARD_FLOPS[attrs["activation"]] * out if wrt else 0
-    return through + product * sum(i < 2 for i in wrt) + out * (2 in wrt)
-
-
-FC = Declaration(
+FC = declare_weighted(
     "fc",
     "A fully connected layer: multiplies the last dimension of x by a weight matrix,"
     " adds a bias and applies an activation. The result is [batch, …, size]. Creates"
     " the parameters `w` and `b`.",
     _FC,
     _infer_fc,
-    lambda types, attrs: "rows",
-    _fc_flops,
-    _fc_grad_flops,
+    _fc_product_flops,
     attrs=(
         Attr("size", int, "the number of outputs", required=True, for_parameters=True),
         BIAS,
@@ -116,11 +91,6 @@ FC = Declaration(
             "whether `w` is [size, in], to share the table of an embedding",
             default=False,
         ),
-    ),
-    linear=linear_unless_activated,
-    saves=lambda types, attrs: (0, 1),
-    residuals=lambda types, attrs: activation_residuals(
-        attrs["activation"], _infer_fc(types, attrs)[0]
     ),
     parameters=_fc_parameters,
     formula="out = activation(x · w + b)",
