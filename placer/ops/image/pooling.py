@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from typing import Any
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements
@@ -152,9 +153,7 @@ def _grad_flops(pool: _Pool, types: Types, attrs: Attrs, wrt: Sequence[int]) -> 
     return (max(0, elements - types[0].numel()) + divisions) * len(wrt)
 
 
-def _declare(
-    pool: _Pool, doc: str, source: str, cases: tuple[Case, ...], example: str
-) -> Declaration:
+def _declare(pool: _Pool, doc: str, **fields: Any) -> Declaration:
     return Declaration(
         pool.kind,
         doc,
@@ -168,9 +167,7 @@ def _declare(
             _index_type(pool, types, attrs) if pool.is_max else ()
         ),
         formula=_MAX_FORMULA if pool.is_max else _AVG_FORMULA,
-        source=source,
-        cases=cases,
-        example=example,
+        **fields,
     )
 
 
@@ -194,42 +191,42 @@ _TORCH = "PyTorch's adaptive pooling, with the channels last"
 MAX_POOL1D = _declare(
     _Pool("max_pool1d", 1),
     _MAX,
-    "Keras' MaxPooling1D",
-    (Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
-    "{name: p1, op: max_pool1d, in: c1, pool_size: 2}",
+    source="Keras' MaxPooling1D",
+    cases=(Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
+    example="{name: p1, op: max_pool1d, in: c1, pool_size: 2}",
 )
 MAX_POOL2D = _declare(
     _Pool("max_pool2d", 2),
     _MAX,
-    "Keras' MaxPooling2D",
-    (
+    source="Keras' MaxPooling2D",
+    cases=(
         Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
         Case(
             ("float32[batch, 28, 28, 32]",),
             {"pool_size": 3, "strides": 2, "padding": "same"},
         ),
     ),
-    "{name: p1, op: max_pool2d, in: c1, pool_size: 2}",
+    example="{name: p1, op: max_pool2d, in: c1, pool_size: 2}",
 )
 AVG_POOL1D = _declare(
     _Pool("avg_pool1d", 1),
     _AVG,
-    "Keras' AveragePooling1D",
-    (Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
-    "{name: p1, op: avg_pool1d, in: c1, pool_size: 2}",
+    source="Keras' AveragePooling1D",
+    cases=(Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
+    example="{name: p1, op: avg_pool1d, in: c1, pool_size: 2}",
 )
 AVG_POOL2D = _declare(
     _Pool("avg_pool2d", 2),
     _AVG + " For the mean of a whole image, use `reduce_mean` with `axis: [1, 2]`.",
-    "Keras' AveragePooling2D; PyTorch's with count_include_pad=False",
-    (
+    source="Keras' AveragePooling2D; PyTorch's with count_include_pad=False",
+    cases=(
         Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
         Case(
             ("float32[batch, 28, 28, 32]",),
             {"pool_size": [3, 2], "strides": 1, "padding": "same"},
         ),
     ),
-    "{name: p1, op: avg_pool2d, in: c1, pool_size: 2}",
+    example="{name: p1, op: avg_pool2d, in: c1, pool_size: 2}",
 )
 ADAPTIVE_MAX_POOL2D = _declare(
     _Pool("adaptive_max_pool2d", 2, adaptive=True),
@@ -237,17 +234,17 @@ ADAPTIVE_MAX_POOL2D = _declare(
     " elements, and takes the largest element of each."
     + _BINS
     + " Of equal elements the first gets the gradient.",
-    _TORCH,
-    (Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
-    "{name: p1, op: adaptive_max_pool2d, in: c1, output_size: [2, 2]}",
+    source=_TORCH,
+    cases=(Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
+    example="{name: p1, op: adaptive_max_pool2d, in: c1, output_size: [2, 2]}",
 )
 ADAPTIVE_AVG_POOL2D = _declare(
     _Pool("adaptive_avg_pool2d", 2, adaptive=True),
     "Adaptive average pooling: divides the image into as many windows as the result has"
     " elements, and takes the mean of each." + _BINS,
-    _TORCH,
-    (Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
-    "{name: p1, op: adaptive_avg_pool2d, in: c1, output_size: [2, 2]}",
+    source=_TORCH,
+    cases=(Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
+    example="{name: p1, op: adaptive_avg_pool2d, in: c1, output_size: [2, 2]}",
 )
 
 DECLARATIONS = (

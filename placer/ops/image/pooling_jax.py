@@ -99,7 +99,7 @@ def _separate_windows(
 
 
 def _elements(bins: Bins) -> list[int]:
-    """Return the element of each tap of each window; one past the last if it has none."""
+    """Return the element of each tap of each window, one past the last if none."""
     longest, size = max(stop - start for start, stop in bins), bins[-1][1]
     return [
         start + tap if start + tap < stop else size

@@ -103,7 +103,7 @@ class Slide:
 
     @property
     def counts(self) -> Counts:
-        """The numbers of taps that are not padding, of each output of each dimension."""
+        """For each dimension, how many taps of each output are not padding."""
         pairs = zip(self.windows, self.image, strict=True)
         return tuple(window.taps_inside(size) for window, size in pairs)
 
@@ -186,8 +186,8 @@ def _transposed_sizes(
 ) -> tuple[int, ...]:
     """Return the sizes of an image over which the windows have these outputs.
 
-    Several sizes may satisfy that. As in Keras, the result is the largest for `valid`, and
-    `size · stride` for `same`. For a padding in numbers it is the smallest, as in
+    Several sizes may satisfy that. As in Keras, the result is the largest for `valid`,
+    and `size · stride` for `same`. For a padding in numbers it is the smallest, as in
     PyTorch.
 
     Raises OpError if the padding leaves no element.

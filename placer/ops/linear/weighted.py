@@ -68,7 +68,7 @@ def check_bias(kind: str, types: Types, size: Dim) -> None:
 def make_weights(
     dtype: str, shape: Sequence[int], size: int, bias: bool = True
 ) -> tuple[LayerParameter, ...]:
-    """Return the parameters w, of that shape, and b, of that size, unless not `bias`."""
+    """Return the parameters w, of that shape, and b, of that size, if `bias`."""
     w = LayerParameter("w", TensorType(dtype, tuple(shape)), "xavier_uniform")
     b = LayerParameter("b", TensorType(dtype, (size,)), "zeros")
     return (w, b) if bias else (w,)
