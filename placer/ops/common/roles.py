@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from placer.errors import OpError
+from placer.ops.declaration import LayerParameter
 from placer.ops.operand import Types
 from placer.types import Dim, TensorType
 
@@ -31,6 +33,18 @@ def require_shapes(
                 f" '{name}' is {type_}",
                 operand=index,
             )
+
+
+def make_parameters(
+    dtype: str, shapes: Mapping[str, Sequence[Dim]], initializers: Mapping[str, Any]
+) -> tuple[LayerParameter, ...]:
+    """Return a parameter for each shape; those without an initializer are zeros."""
+    return tuple(
+        LayerParameter(
+            name, TensorType(dtype, tuple(shape)), initializers.get(name, "zeros")
+        )
+        for name, shape in shapes.items()
+    )
 
 
 def name_operands(

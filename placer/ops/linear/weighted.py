@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from placer.errors import OpError
+from placer.ops.common.roles import make_parameters
 from placer.ops.declaration import Attrs, Declaration, LayerParameter
 from placer.ops.elementwise.activation import (
     BACKWARD_FLOPS,
@@ -69,6 +70,5 @@ def make_weights(
     dtype: str, shape: Sequence[int], size: int, bias: bool = True
 ) -> tuple[LayerParameter, ...]:
     """Return the parameters w, of that shape, and b, of that size, if `bias`."""
-    w = LayerParameter("w", TensorType(dtype, tuple(shape)), "xavier_uniform")
-    b = LayerParameter("b", TensorType(dtype, (size,)), "zeros")
-    return (w, b) if bias else (w,)
+    shapes = {"w": shape, "b": (size,)} if bias else {"w": shape}
+    return make_parameters(dtype, shapes, {"w": "xavier_uniform"})

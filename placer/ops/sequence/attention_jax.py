@@ -6,6 +6,7 @@ The last dimension of queries, keys, values and the result is made of the heads.
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -118,14 +119,9 @@ def _join_heads(x: jax.Array) -> jax.Array:
 
 
 def _attention_forward(
-    heads: int,
-    causal: bool,
-    scale: float | None,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    mask: jax.Array | None,
+    heads: int, causal: bool, scale: float | None, *operands: Any
 ) -> tuple[jax.Array, tuple[Three, jax.Array]]:
+    query, key, value, mask = operands
     sequences = query, key, value
     out, probabilities = attend(heads, causal, scale, sequences, mask)
     return out, (sequences, probabilities)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from placer.errors import OpError
 from placer.ops.common.roles import (
+    make_parameters,
     name_operands,
     require_shapes,
     types_by_name,
@@ -114,14 +115,9 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
             f"multi_head_attention needs a size of at least 1, not {size}", attr="size"
         )
     shapes = _shapes(_check(names, types, attrs, size), size)
-    return tuple(
-        LayerParameter(
-            name,
-            TensorType(types[0].dtype, shapes[name]),
-            "xavier_uniform" if name in _WEIGHTS else "zeros",
-        )
-        for name in (_BIASED if attrs["bias"] else _WEIGHTS)
-    )
+    created = {name: shapes[name] for name in (_BIASED if attrs["bias"] else _WEIGHTS)}
+    initializers = dict.fromkeys(_WEIGHTS, "xavier_uniform")
+    return make_parameters(types[0].dtype, created, initializers)
 
 
 class _Part(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.roles import (
+    make_parameters,
     name_operands,
     require_shapes,
     types_by_name,
@@ -44,13 +45,6 @@ _KINDS = {
     "lstm": _CellKind(("state", "cell"), 4, ("b",), 4, 14, 26),
 }
 
-
-_INITIALIZERS = {
-    "w_input": "xavier_uniform",
-    "w_recurrent": "orthogonal",
-    "b": "zeros",
-    "b_recurrent": "zeros",
-}
 _WEIGHTS = ("w_input", "w_recurrent")
 
 
@@ -140,12 +134,9 @@ def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, 
     check_attr(kind, attrs, "size", size >= 1, "a size of at least 1")
     shapes = _shapes(kind, BATCH, width, size)
     names = (*_WEIGHTS, *cell.biases) if attrs["bias"] else _WEIGHTS
-    return tuple(
-        LayerParameter(
-            name, TensorType(types[0].dtype, shapes[name]), _INITIALIZERS[name]
-        )
-        for name in names
-    )
+    initializers = {"w_input": "xavier_uniform", "w_recurrent": "orthogonal"}
+    created = {name: shapes[name] for name in names}
+    return make_parameters(types[0].dtype, created, initializers)
 
 
 def _saves(kind: str, types: Types, attrs: Attrs) -> tuple[int, ...]:
