@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from placer.errors import OpError
 from placer.ops.common.checks import (
+    broadcast_rule,
     broadcast_shapes,
     check_attr,
     count_elements,
@@ -116,10 +115,13 @@ _MATMUL = (
 )
 
 
-def _flip(shape: Sequence[Dim], transpose: bool) -> tuple[Dim, ...]:
-    if not transpose:
-        return tuple(shape)
-    return (*shape[:-2], shape[-1], shape[-2])
+def _factors(types: Types, attrs: Attrs) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """Return the shapes of a and b, transposed as the attributes say."""
+    a, b = (type_.shape for type_ in types)
+    return (
+        (*a[:-2], a[-1], a[-2]) if attrs["transpose_a"] else a,
+        (*b[:-2], b[-1], b[-2]) if attrs["transpose_b"] else b,
+    )
 
 
 def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -130,8 +132,7 @@ def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
                 f" '{name}' is {types[index]}",
                 operand=index,
             )
-    a = _flip(types[0].shape, attrs["transpose_a"])
-    b = _flip(types[1].shape, attrs["transpose_b"])
+    a, b = _factors(types, attrs)
     if a[-1] != b[-2]:
         raise OpError(
             f"matmul contracts {a[-1]} of 'a' {types[0]} with {b[-2]} of 'b'"
@@ -150,8 +151,7 @@ def _transposition(types: Types, attrs: Attrs) -> str | None:
     """Return a hint with the attribute that would make the operands fit, if any."""
     for name in ("transpose_a", "transpose_b"):
         flipped = {**attrs, name: not attrs[name]}
-        a = _flip(types[0].shape, flipped["transpose_a"])
-        b = _flip(types[1].shape, flipped["transpose_b"])
+        a, b = _factors(types, flipped)
         if a[-1] == b[-2]:
             return f"{name}: {str(flipped[name]).lower()} would fit"
     return None
@@ -160,26 +160,20 @@ def _transposition(types: Types, attrs: Attrs) -> str | None:
 def _rows_matmul(types: Types, attrs: Attrs) -> BatchRule:
     a, b = types
     (out,) = _infer_matmul(types, attrs)
-    if a.has_rows and b.has_rows and a.rank == b.rank == 2:
+    if out.rank == 2 and a.has_rows and b.has_rows:
         contracted = attrs["transpose_a"] and not attrs["transpose_b"]
-        return "reduce" if contracted and out.shape.count(BATCH) == 0 else "whole"
-    if not out.has_rows or BATCH in out.shape[1:]:
+        return "reduce" if contracted and is_static(out.shape) else "whole"
+    # Of two matrices, only the rows of a become rows of the result
+    mixed = out.rank == 2 and b.has_batch
+    if mixed or any(BATCH in type_.shape[1:] for type_ in (a, b, out)):
         return "whole"
-    for index, type_ in enumerate(types):
-        if not type_.has_batch:
-            continue
-        first = type_.rank == out.rank and (
-            type_.rank > 2 or (index == 0 and not attrs["transpose_a"])
-        )
-        if not (type_.has_rows and first) or BATCH in type_.shape[1:]:
-            return "whole"
-    return "rows"
+    return broadcast_rule(types, out.shape)
 
 
 def _matmul_flops(types: Types, attrs: Attrs) -> int:
     (out,) = _infer_matmul(types, attrs)
-    contracted = _flip(types[0].shape, attrs["transpose_a"])[-1:]
-    return 2 * out.numel() * count_elements(contracted)
+    a, _ = _factors(types, attrs)
+    return 2 * out.numel() * count_elements(a[-1:])
 
 
 MATMUL = Declaration(
