@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -51,9 +51,9 @@ def operand_names(types: Types) -> tuple[str, ...]:
     return _name_operands(types, _WEIGHTS, _BIASED)
 
 
-def projection_sources(names: Sequence[str]) -> dict[str, str]:
+def projection_sources(names: Collection[str]) -> dict[str, str]:
     """Return the operands that queries, keys and values are projected from."""
-    present = [name for name in names if name in SEQUENCES]
+    present = [name for name in SEQUENCES if name in names]
     last = len(present) - 1
     return {name: present[min(i, last)] for i, name in enumerate(SEQUENCES)}
 
