@@ -42,6 +42,16 @@ def check_positive(kind: str, attrs: Attrs, name: str) -> None:
     check_attr(kind, attrs, name, valid, f"a finite {name} above 0")
 
 
+def check_divides(kind: str, attrs: Attrs, name: str, size: int, what: str) -> None:
+    """Raise OpError unless the number of groups or heads, an attribute, divides `size`.
+
+    `what` names that which has the size, for the message.
+    """
+    number = attrs[name]
+    if number < 1 or size % number:
+        raise OpError(f"{kind} cannot divide {what} into {number} {name}", attr=name)
+
+
 def normalize_axis(kind: str, axis: int, rank: int, of: str = "operand") -> int:
     """Return `axis` counted from the front; raise OpError if it is out of range.
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import Literal
 
 from placer.errors import OpError
-from placer.ops.common.checks import count_elements, is_static
+from placer.ops.common.checks import check_divides, count_elements, is_static
 from placer.ops.declaration import Attr, Attrs, LayerParameter
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.image.windows import (
@@ -86,13 +86,10 @@ class ConvLayer:
 
 def _groups(layer: ConvLayer, channels: int, attrs: Attrs) -> int:
     """Return the number of groups; raise OpError if it does not divide the channels."""
-    # a depthwise convolution has no such attribute
-    groups: int = attrs.get("groups", 1)
-    if groups < 1 or channels % groups:
-        raise OpError(
-            f"{layer.kind} cannot divide {channels} channels into {groups} groups",
-            attr="groups",
-        )
+    if layer.style == "depthwise":
+        return 1  # it has no such attribute
+    check_divides(layer.kind, attrs, "groups", channels, f"{channels} channels")
+    groups: int = attrs["groups"]
     return groups
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.errors import OpError
+from placer.ops.common.checks import check_divides
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.operand import (
     INTEGERS,
@@ -85,15 +86,6 @@ def check_mask(kind: str, index: int, types: Types, keys: TensorType) -> None:
         )
 
 
-def check_heads(kind: str, attrs: Attrs, what: str, width: int) -> None:
-    """Raise OpError unless the number of heads divides a width."""
-    heads = attrs["heads"]
-    if heads < 1 or width % heads:
-        raise OpError(
-            f"{kind} cannot divide {what} of {width} into {heads} heads", attr="heads"
-        )
-
-
 _OPERANDS = (
     Operand("query", "float, [batch, time, heads · size]"),
     Operand("key", "the same dtype, [batch, keys, heads · size]"),
@@ -112,7 +104,8 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             operand=1,
         )
     for name, type_ in zip(SEQUENCES, types, strict=False):
-        check_heads(kind, attrs, f"'{name}'", int(type_.shape[-1]))
+        width = int(type_.shape[-1])
+        check_divides(kind, attrs, "heads", width, f"'{name}' of {width}")
     if len(types) > 3:
         check_mask(kind, 3, types, key)
     return (TensorType(query.dtype, (*query.shape[:2], value.shape[-1])),)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from placer.errors import OpError
+from placer.ops.common.checks import check_divides
 from placer.ops.common.roles import (
     make_parameters,
     name_operands,
@@ -21,7 +22,6 @@ from placer.ops.sequence.attention import (
     CAUSAL,
     MASK,
     SEQUENCES,
-    check_heads,
     check_mask,
     check_sequences,
     sequence_width,
@@ -77,7 +77,7 @@ def _check(
     inputs = {which: named[name] for which, name in projection_sources(names).items()}
     if "mask" in named:
         check_mask(kind, names.index("mask"), types, inputs["key"])
-    check_heads(kind, attrs, "a size", size)
+    check_divides(kind, attrs, "heads", size, f"a size of {size}")
     return inputs
 
 
