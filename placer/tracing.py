@@ -178,7 +178,7 @@ def _traced_attributes(
             hint="the function must do the same for any number of rows",
         )
     extra = zip(residuals[0].extra, residuals[1].extra, strict=True)
-    saves = sorted({leaf.index for leaf in residuals[0].leaves if leaf.operand})
+    saves = sorted({i for i in residuals[0].leaves if i is not None})
     return {
         "saves": tuple(saves),
         "keeps": tuple(str(_residual_type(*pair)) for pair in extra),

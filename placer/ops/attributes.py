@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from placer.errors import OpError, did_you_mean
-from placer.ops.composite import Composite
-from placer.ops.declaration import Attr, Declaration
+from placer.ops.declaration import Attr, Declaration, Signature
 
 
 def complete(
-    declaration: Declaration | Composite,
+    declaration: Signature,
     written: Mapping[str, Any],
     *,
     for_parameters: bool = False,

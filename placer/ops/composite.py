@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from placer.ops.declaration import Attr, Attrs, Case, LayerParameter
-from placer.ops.operand import Operand, Types, check_operands
-from placer.types import TensorType
+from placer.ops.declaration import Attrs, Signature
+from placer.ops.operand import Types
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +45,13 @@ class CompositeUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Composite:
-    """Everything that a front end knows about a composite kind.
+class Composite(Signature):
+    """A composite kind: a signature, and the ops of the graph.
 
-    - `result_types(types, attrs)`: the result types, as in `Declaration`.
-    - `expand(use)`: yields the ops of the graph, in program order.
-    - `parameters(types, attrs)`: the parameters that the composite creates.
+    `expand(use)` yields them in program order.
     """
 
-    kind: str
-    doc: str
-    operands: tuple[Operand, ...]
-    result_types: Callable[[Types, Attrs], tuple[TensorType, ...]]
-    expand: Callable[[CompositeUse], Iterator[Part]]
-    attrs: tuple[Attr, ...] = ()
-    parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
-    formula: str = ""
-    source: str = ""
-    cases: tuple[Case, ...] = ()
-    example: str = ""
-
-    def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        """Return the result types; raise OpError for a wrong operand or attribute."""
-        check_operands(self.kind, self.operands, types)
-        return self.result_types(types, attrs)
+    expand: Callable[[CompositeUse], Iterator[Part]] = field(kw_only=True)
 
 
 def derive_stream(seed: int, name: str) -> int:

@@ -8,7 +8,7 @@ the declaring one. A test checks that the two agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from placer.config.metrics import Finalizer
@@ -73,9 +73,56 @@ def first_type(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a spec and the op reference know about an op kind or a composite.
+
+    The callables take the operand types, without absent optional operands, and the
+    attributes, with defaults.
+
+    - `result_types(types, attrs)`: the result types, given operands of the number and
+      dtypes that `operands` declares; by default the type of the first operand. Raises
+      OpError. Everyone else calls `infer`.
+    - `parameters(types, attrs)`: what a layer creates, from its operands that are not
+      parameters.
+    - `operand_names(types)`: the names of the operands that are present. Needed only if
+      an optional operand precedes others; without it, absent operands are the last.
+    - `formula`, `source`, `cases`, `example`: for the op reference.
+    """
+
+    kind: str
+    doc: str
+    operands: tuple[Operand, ...]
+    result_types: Callable[[Types, Attrs], tuple[TensorType, ...]] = first_type
+    _: KW_ONLY
+    attrs: tuple[Attr, ...] = ()
+    parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
+    operand_names: Callable[[Types], tuple[str, ...]] | None = None
+    formula: str = ""
+    source: str = ""
+    cases: tuple[Case, ...] = ()
+    example: str = ""
+
+    def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+        """Return the result types; raise OpError for a wrong operand or attribute."""
+        if self.operand_names is None:
+            check_operands(self.kind, self.operands, types)
+        return self.result_types(types, attrs)
+
+
 def rowwise(types: Types, attrs: Attrs) -> BatchRule:
     """The batch rule of an op whose row i depends only on row i of its operands."""
     return "rows"
+
+
+def no_flops(types: Types, attrs: Attrs, wrt: Sequence[int] = ()) -> int:
+    """`Declaration.flops` or `grad_flops` of an op that only moves elements."""
+    return 0
+
+
+def nothing(types: Types, attrs: Attrs) -> tuple[()]:
+    """What an op is linear in, saves or keeps, if there is nothing of the kind."""
+    return ()
 
 
 def no_bounds(types: Types, attrs: Attrs) -> Mapping[int, int]:
@@ -89,15 +136,9 @@ def takes_no_count(types: Types, attrs: Attrs) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
-    """Everything that the compiler knows about an op kind.
+class Declaration(Signature):
+    """Everything that the compiler knows about an op kind, with its `Signature`.
 
-    The callables take the operand types, without absent optional operands, and the
-    attributes, with defaults.
-
-    - `result_types(types, attrs)`: the result types, given operands of the number and
-      dtypes that `operands` declares; by default the type of the first operand. Raises
-      OpError. Everyone else calls `infer`.
     - `results`: the names of the results. If `variadic`, the only name stands for as
       many results as `infer` returns.
     - `batch_rule(types, attrs)`: `rows`, the default, `reduce` or `whole`. Called only
@@ -116,10 +157,6 @@ class Declaration:
       one per element.
     - `takes_count(types, attrs)`: whether the function has an argument `count`, the
       number of rows of the global batch, because it divides by it or builds that many.
-    - `parameters(types, attrs)`: what a layer creates, from its operands that are not
-      parameters.
-    - `operand_names(types)`: the names of the operands that are present. Needed only if
-      an optional operand precedes others; without it, absent operands are the last.
     - `index_bounds(types, attrs)`: for operands that are indices, by operand index, the
       size n of what they index: each value must be in [0, n). Only for operands where
       another value is a mistake, not where the op defines its meaning.
@@ -128,50 +165,23 @@ class Declaration:
       result, a statistic (`placer.config.metrics`). No other op uses the result of a
       metric.
     - `inserted`: only the compiler inserts the op; a spec cannot name it.
-    - `formula`, `source`, `cases`, `example`: for the op reference.
     """
 
-    kind: str
-    doc: str
-    operands: tuple[Operand, ...]
-    result_types: Callable[[Types, Attrs], tuple[TensorType, ...]] = field(
-        default=first_type
-    )
-    batch_rule: Callable[[Types, Attrs], BatchRule] = field(default=rowwise)
-    flops: Callable[[Types, Attrs], int] = field(default=lambda types, attrs: 0)
-    grad_flops: Callable[[Types, Attrs, Sequence[int]], int] = field(
-        default=lambda types, attrs, wrt: 0
-    )
-    attrs: tuple[Attr, ...] = ()
+    batch_rule: Callable[[Types, Attrs], BatchRule] = rowwise
+    flops: Callable[[Types, Attrs], int] = no_flops
+    grad_flops: Callable[[Types, Attrs, Sequence[int]], int] = no_flops
+    _: KW_ONLY
     results: tuple[str, ...] = ("out",)
     variadic: bool = False
-    linear: Callable[[Types, Attrs], tuple[tuple[int, ...], ...]] = field(
-        default=lambda types, attrs: ()
-    )
-    saves: Callable[[Types, Attrs], tuple[int, ...]] = field(
-        default=lambda types, attrs: ()
-    )
-    residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = field(
-        default=lambda types, attrs: ()
-    )
-    takes_count: Callable[[Types, Attrs], bool] = field(default=takes_no_count)
-    parameters: Callable[[Types, Attrs], tuple[LayerParameter, ...]] | None = None
-    operand_names: Callable[[Types], tuple[str, ...]] | None = None
-    index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = field(default=no_bounds)
+    linear: Callable[[Types, Attrs], tuple[tuple[int, ...], ...]] = nothing
+    saves: Callable[[Types, Attrs], tuple[int, ...]] = nothing
+    residuals: Callable[[Types, Attrs], tuple[TensorType, ...]] = nothing
+    takes_count: Callable[[Types, Attrs], bool] = takes_no_count
+    index_bounds: Callable[[Types, Attrs], Mapping[int, int]] = no_bounds
     constant_operands: tuple[int, ...] = ()
     differentiable: bool = True
     finalizer: Finalizer | None = None
     inserted: bool = False
-    formula: str = ""
-    source: str = ""
-    cases: tuple[Case, ...] = ()
-    example: str = ""
-
-    def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-        """Return the result types; raise OpError for a wrong operand or attribute."""
-        if self.operand_names is None:
-            check_operands(self.kind, self.operands, types)
-        return self.result_types(types, attrs)
 
     def result_names(self, count: int) -> tuple[str, ...]:
         """Return the names of `count` results: those declared, or `out0`, `out1`, …"""

@@ -18,39 +18,22 @@ from placer.ops.attributes import complete
 from placer.types import TensorType
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """Where backward gets a leaf of the VJP's pytree from.
-
-    `index` counts the op's operands if `operand`, else `Residuals.extra`.
-    """
-
-    operand: bool
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class ResultType:
-    """The shape and dtype of a result, and so of its cotangent."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, slots=True)
 class Residuals:
     """What a forward saves for its backward besides operands, as a JAX pytree.
 
     Its arrays are `extra`. All other fields are static, so residuals can be results and
-    arguments of jitted functions.
+    arguments of jitted functions: the pytree of the VJP, for each of its leaves the
+    index of the operand that it is, or None if it is the next of `extra`, the indices
+    of the operands that the declaration saves, and the results' shapes and dtypes.
     """
 
     extra: tuple[jax.Array, ...]
     tree: Any = field(metadata={"static": True})
-    leaves: tuple[Leaf, ...] = field(metadata={"static": True})
+    leaves: tuple[int | None, ...] = field(metadata={"static": True})
     saves: tuple[int, ...] = field(metadata={"static": True})
-    results: tuple[ResultType, ...] = field(metadata={"static": True})
+    results: tuple[jax.ShapeDtypeStruct, ...] = field(metadata={"static": True})
 
 
 Check = Callable[[str, Sequence[Any], Sequence[Any]], None]
@@ -96,19 +79,16 @@ class Function:
         out, vjp = jax.vjp(partial(self.fn, **attrs), *arrays)
         saves = self._saves(arrays, attrs)
         vjp_leaves, tree = jax.tree.flatten(vjp)
-        extra: list[jax.Array] = []
-        leaves: list[Leaf] = []
-        for leaf in vjp_leaves:
-            operand = next((i for i in saves if arrays[i] is leaf), None)
-            if operand is None:
-                leaves.append(Leaf(False, len(extra)))
-                extra.append(leaf)
-            else:
-                leaves.append(Leaf(True, operand))
+        leaves = tuple(
+            next((i for i in saves if arrays[i] is leaf), None) for leaf in vjp_leaves
+        )
+        pairs = zip(leaves, vjp_leaves, strict=True)
+        extra = tuple(leaf for operand, leaf in pairs if operand is None)
         outs = out if isinstance(out, tuple) else (out,)
         self._report(arrays, outs)
-        results = tuple(ResultType(y.shape, y.dtype) for y in outs)
-        return out, Residuals(tuple(extra), tree, tuple(leaves), saves, results)
+        struct: Any = jax.ShapeDtypeStruct  # it has no type hints
+        results = tuple(struct(y.shape, y.dtype) for y in outs)
+        return out, Residuals(extra, tree, leaves, saves, results)
 
     def backward(
         self, residuals: Residuals, *saved_then_dys: Any
@@ -129,14 +109,9 @@ class Function:
             )
         arrays = _as_arrays(saved_then_dys[: len(saves)])
         saved = dict(zip(saves, arrays, strict=True))
-        dys = tuple(
-            _cotangent(dy, result)
-            for dy, result in zip(saved_then_dys[len(saves) :], results, strict=True)
-        )
-        vjp_leaves = [
-            saved[leaf.index] if leaf.operand else residuals.extra[leaf.index]
-            for leaf in residuals.leaves
-        ]
+        dys = tuple(map(_cotangent, saved_then_dys[len(saves) :], results))
+        extra = iter(residuals.extra)
+        vjp_leaves = [next(extra) if i is None else saved[i] for i in residuals.leaves]
         vjp = jax.tree.unflatten(residuals.tree, vjp_leaves)
         cotangents: Sequence[Any] = vjp(dys if len(dys) > 1 else dys[0])
         dxs = tuple(None if _is_empty(dx) else dx for dx in cotangents)
@@ -165,7 +140,7 @@ def _as_arrays(inputs: Sequence[Any]) -> tuple[jax.Array, ...]:
     return tuple(x if isinstance(x, jax.Array) else jnp.asarray(x) for x in inputs)
 
 
-def _cotangent(dy: Any, result: ResultType) -> Any:
+def _cotangent(dy: Any, result: jax.ShapeDtypeStruct) -> Any:
     if dy is None:
         if not jnp.issubdtype(result.dtype, jnp.inexact):
             return np.zeros(result.shape, jax.dtypes.float0)

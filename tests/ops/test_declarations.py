@@ -72,7 +72,7 @@ def test_result_and_residuals_have_the_declared_types(use, dtype):
             lambda *xs: function.forward(*xs, **use.keywords()), *structs(use)
         )
     assert actual(out) == declared(use.declaration.infer(use.types, use.all_attrs))
-    saved = sorted(leaf.index for leaf in residuals.leaves if leaf.operand)
+    saved = sorted(i for i in residuals.leaves if i is not None)
     assert saved == sorted(use.declaration.saves(use.types, use.all_attrs))
     assert actual(residuals) == declared(
         use.declaration.residuals(use.types, use.all_attrs)

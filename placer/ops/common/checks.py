@@ -30,10 +30,15 @@ def is_in_range(dtype: str, value: bool | int | float) -> bool:
     return low <= value < high and value == int(value)
 
 
-def check_attr(kind: str, attrs: Attrs, name: str, valid: bool, needed: str) -> None:
-    """Raise OpError unless the value of an attribute is valid, as `needed` says."""
+def check_attr(
+    kind: str, attrs: Attrs, name: str, valid: bool, needed: str, spec: str = ""
+) -> None:
+    """Raise OpError unless the value of an attribute is valid, as `needed` says.
+
+    `spec` formats the value.
+    """
     if not valid:
-        raise OpError(f"{kind} needs {needed}, not {attrs[name]}", attr=name)
+        raise OpError(f"{kind} needs {needed}, not {attrs[name]:{spec}}", attr=name)
 
 
 def check_positive(kind: str, attrs: Attrs, name: str) -> None:
@@ -53,6 +58,16 @@ def infer_one_type(
             operand=1,
         )
     return (types[0],)
+
+
+def check_divides(kind: str, attrs: Attrs, name: str, size: int, what: str) -> None:
+    """Raise OpError unless the number of groups or heads, an attribute, divides `size`.
+
+    `what` names that which has the size, for the message.
+    """
+    number = attrs[name]
+    if number < 1 or size % number:
+        raise OpError(f"{kind} cannot divide {what} into {number} {name}", attr=name)
 
 
 def normalize_axis(kind: str, axis: int, rank: int, of: str = "operand") -> int:

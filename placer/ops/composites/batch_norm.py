@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from placer.errors import OpError
+from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part
 from placer.ops.declaration import Attr, Attrs, Case, LayerParameter
 from placer.ops.operand import Operand, Types, check_layer
@@ -31,17 +33,10 @@ def _channel_type(types: Types, attrs: Attrs) -> TensorType:
             f"batch_norm needs an operand [batch, …, channels] as 'x', not {x}",
             operand=0,
         )
-    if not 0 <= attrs["momentum"] < 1:
-        raise OpError(
-            "batch_norm needs a momentum of at least 0 and below 1, not"
-            f" {attrs['momentum']:g}",
-            attr="momentum",
-        )
-    if not attrs["epsilon"] > 0:
-        raise OpError(
-            f"batch_norm needs an epsilon above 0, not {attrs['epsilon']:g}",
-            attr="epsilon",
-        )
+    check = partial(check_attr, "batch_norm", attrs, spec="g")
+    needed = "a momentum of at least 0 and below 1"
+    check("momentum", 0 <= attrs["momentum"] < 1, needed)
+    check("epsilon", attrs["epsilon"] > 0, "an epsilon above 0")
     return TensorType(x.dtype, (x.shape[-1],))
 
 
@@ -92,7 +87,7 @@ BATCH_NORM = Composite(
     " `running_variance`.",
     _OPERANDS,
     _infer,
-    _expand,
+    expand=_expand,
     attrs=(
         Attr(
             "momentum",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from placer.config.sources import POSITION
 from placer.errors import OpError
+from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
 from placer.ops.declaration import Attr, Attrs, Case
 from placer.ops.operand import Operand, Types
@@ -17,11 +18,8 @@ _OPERANDS = (Operand("x", "float, [batch, …]", dtype="float"),)
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not types[0].has_rows:
         raise OpError(f"dropout needs rows, 'x' is {types[0]}", operand=0)
-    if not 0 <= attrs["rate"] < 1:
-        raise OpError(
-            f"dropout needs a rate of at least 0 and below 1, not {attrs['rate']:g}",
-            attr="rate",
-        )
+    needed = "a rate of at least 0 and below 1"
+    check_attr("dropout", attrs, "rate", 0 <= attrs["rate"] < 1, needed, "g")
     return (types[0],)
 
 
@@ -40,7 +38,7 @@ DROPOUT = Composite(
     " it does not depend on where a row is computed.",
     _OPERANDS,
     _infer,
-    _expand,
+    expand=_expand,
     attrs=(Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),),
     formula="out = x / (1 - rate) with probability 1 - rate, else 0",
     source="Srivastava et al. (2014); random bits by threefry (Salmon et al. 2011)",

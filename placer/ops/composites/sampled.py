@@ -8,6 +8,7 @@ from functools import partial
 from placer.config.sources import POSITION
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
 from placer.ops.declaration import Attrs, Case, LayerParameter
+from placer.ops.linear.weighted import make_weights
 from placer.ops.losses.loss_reduction import REDUCE, reduced_type
 from placer.ops.losses.sampling import (
     SAMPLING,
@@ -35,9 +36,7 @@ def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, 
     check_layer(kind, _OPERANDS, types)
     _check(kind, types, attrs)
     x, classes = types[0], attrs["classes"]
-    w = TensorType(x.dtype, (classes, x.shape[1]))
-    b = TensorType(x.dtype, (classes,))
-    return LayerParameter("w", w, "xavier_uniform"), LayerParameter("b", b, "zeros")
+    return make_weights(x.dtype, (classes, int(x.shape[1])), classes)
 
 
 def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -64,7 +63,7 @@ def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Com
         " A label outside [0, classes) gives NaN.",
         _OPERANDS,
         partial(_infer, kind),
-        partial(_expand, loss),
+        expand=partial(_expand, loss),
         attrs=(*SAMPLING, accidental_hits(kind == "sampled_softmax"), REDUCE),
         parameters=partial(_parameters, kind),
         formula=formula,

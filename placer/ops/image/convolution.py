@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from placer.ops.declaration import Case, Declaration
-from placer.ops.elementwise.activation import (
-    activation_residuals,
-    linear_unless_activated,
-)
 from placer.ops.image.correlation import (
     ConvLayer,
-    flops,
-    grad_flops,
     infer,
     make_attributes,
     make_parameters,
+    product_flops,
 )
+from placer.ops.linear.weighted import declare_weighted
 
 
-def _declaration(
-    layer: ConvLayer,
-    doc: str,
-    formula: str,
-    source: str,
-    cases: tuple[Case, ...],
-    example: str,
-) -> Declaration:
-    return Declaration(
+def _declare(layer: ConvLayer, doc: str, **fields: Any) -> Declaration:
+    return declare_weighted(
         layer.kind,
         doc,
         layer.operands,
         partial(infer, layer),
-        flops=partial(flops, layer),
-        grad_flops=partial(grad_flops, layer),
+        partial(product_flops, layer),
         attrs=make_attributes(layer),
-        linear=linear_unless_activated,
-        saves=lambda types, attrs: (0, 1),
-        residuals=lambda types, attrs: activation_residuals(
-            attrs["activation"], infer(layer, types, attrs)[0]
-        ),
         parameters=partial(make_parameters, layer),
-        formula=formula,
-        source=source,
-        cases=cases,
-        example=example,
+        **fields,
     )
 
 
@@ -53,32 +34,33 @@ _KERAS = (
     " `same` are those of Keras' "
 )
 
-CONV1D = _declaration(
+CONV1D = _declare(
     ConvLayer("conv1d", 1),
     "A one-dimensional convolution of a sequence, followed by an activation. With"
     " `padding: [[n, 0]]` and n = (kernel_size - 1) · dilation it is causal. Creates"
     " the parameters `w` and `b`.",
-    "out[i] = activation(Σ x[i · stride + k · dilation - before] · w[k] + b), summed"
-    " over k and the channels of the group",
-    _KERAS + "Conv1D",
-    (
+    formula="out[i] = activation(Σ x[i · stride + k · dilation - before] · w[k] + b),"
+    " summed over k and the channels of the group",
+    source=_KERAS + "Conv1D",
+    cases=(
         Case(("float32[batch, 100, 16]", "float32[5, 16, 32]", "float32[32]")),
         Case(
             ("float32[batch, 100, 16]", "float32[3, 16, 32]"),
             {"padding": [[4, 0]], "dilation": 2},
         ),
     ),
-    "{name: c1, op: conv1d, in: tokens, filters: 32, kernel_size: 3, padding: same}",
+    example="{name: c1, op: conv1d, in: tokens, filters: 32, kernel_size: 3, padding:"
+    " same}",
 )
-CONV2D = _declaration(
+CONV2D = _declare(
     ConvLayer("conv2d", 2),
     "A two-dimensional convolution of images, followed by an activation. Like the"
     " convolutions of other frameworks, it is a cross-correlation: `w` is not flipped."
     " Creates the parameters `w` and `b`.",
-    "out[i, j] = activation(Σ x[i · stride + k · dilation - before, …] · w[k, l] + b),"
-    " summed over k, l and the channels of the group",
-    _KERAS + "Conv2D",
-    (
+    formula="out[i, j] = activation(Σ x[i · stride + k · dilation - before, …] · w[k,"
+    " l] + b), summed over k, l and the channels of the group",
+    source=_KERAS + "Conv2D",
+    cases=(
         Case(
             ("float32[batch, 28, 28, 1]", "float32[3, 3, 1, 32]", "float32[32]"),
             {"padding": "same", "activation": "relu"},
@@ -88,52 +70,53 @@ CONV2D = _declaration(
             {"strides": 2, "groups": 2},
         ),
     ),
-    "{name: c1, op: conv2d, in: image, filters: 32, kernel_size: 3, padding: same,"
-    " activation: relu}",
+    example="{name: c1, op: conv2d, in: image, filters: 32, kernel_size: 3, padding:"
+    " same, activation: relu}",
 )
-DEPTHWISE_CONV2D = _declaration(
+DEPTHWISE_CONV2D = _declare(
     ConvLayer("depthwise_conv2d", 2, "depthwise"),
     "A depthwise two-dimensional convolution: each channel is convolved separately with"
     " `multiplier` filters, followed by an activation. The result has channels ·"
     " multiplier channels. Creates the parameters `w` and `b`.",
-    "out[i, j, c · multiplier + m] = activation(Σ x[i · stride + k · dilation - before,"
-    " …, c] · w[k, l, c, m] + b), summed over k and l",
-    _KERAS + "DepthwiseConv2D, whose `depth_multiplier` is `multiplier`",
-    (
+    formula="out[i, j, c · multiplier + m] = activation(Σ x[i · stride + k · dilation -"
+    " before, …, c] · w[k, l, c, m] + b), summed over k and l",
+    source=_KERAS + "DepthwiseConv2D, whose `depth_multiplier` is `multiplier`",
+    cases=(
         Case(
             ("float32[batch, 28, 28, 32]", "float32[3, 3, 32, 1]", "float32[32]"),
             {"padding": "same"},
         ),
     ),
-    "{name: d1, op: depthwise_conv2d, in: c1, kernel_size: 3, padding: same}",
+    example="{name: d1, op: depthwise_conv2d, in: c1, kernel_size: 3, padding: same}",
 )
-CONV1D_TRANSPOSE = _declaration(
+CONV1D_TRANSPOSE = _declare(
     ConvLayer("conv1d_transpose", 1, "transpose"),
     "A transposed one-dimensional convolution, followed by an activation: the"
     " transpose (gradient) of conv1d with these attributes and this `w`. The size of"
     " the result is as in conv2d_transpose. Creates the parameters `w` and `b`.",
-    "out[i · stride + k · dilation - before] += x[i] · w[k]ᵀ; then b and the"
+    formula="out[i · stride + k · dilation - before] += x[i] · w[k]ᵀ; then b and the"
     " activation",
-    _KERAS + "Conv1DTranspose",
-    (
+    source=_KERAS + "Conv1DTranspose",
+    cases=(
         Case(
             ("float32[batch, 25, 16]", "float32[4, 8, 16]", "float32[8]"),
             {"strides": 2, "padding": "same"},
         ),
     ),
-    "{name: up, op: conv1d_transpose, in: h, filters: 8, kernel_size: 4, strides: 2}",
+    example="{name: up, op: conv1d_transpose, in: h, filters: 8, kernel_size: 4,"
+    " strides: 2}",
 )
-CONV2D_TRANSPOSE = _declaration(
+CONV2D_TRANSPOSE = _declare(
     ConvLayer("conv2d_transpose", 2, "transpose"),
     "A transposed two-dimensional convolution, followed by an activation: the transpose"
     " (gradient) of conv2d with these attributes and this `w`. Along each dimension the"
     " result has size · stride elements if padding is `same`, and the elements that the"
     " windows cover if it is `valid`; padding in numbers is subtracted from those."
     " Creates the parameters `w` and `b`.",
-    "out[i · stride + k · dilation - before, …] += x[i, j] · w[k, l]ᵀ; then b and the"
-    " activation",
-    _KERAS + "Conv2DTranspose",
-    (
+    formula="out[i · stride + k · dilation - before, …] += x[i, j] · w[k, l]ᵀ; then b"
+    " and the activation",
+    source=_KERAS + "Conv2DTranspose",
+    cases=(
         Case(
             ("float32[batch, 7, 7, 32]", "float32[3, 3, 16, 32]", "float32[16]"),
             {"strides": 2, "padding": "same"},
@@ -143,6 +126,6 @@ CONV2D_TRANSPOSE = _declaration(
             {"strides": 2, "padding": 1},
         ),
     ),
-    "{name: up, op: conv2d_transpose, in: h, filters: 16, kernel_size: 3, strides: 2,"
-    " padding: same}",
+    example="{name: up, op: conv2d_transpose, in: h, filters: 16, kernel_size: 3,"
+    " strides: 2, padding: same}",
 )

@@ -11,133 +11,85 @@ from collections.abc import Callable, Sequence
 import jax
 
 from placer.ops.common.gradient_jax import differentiable
-from placer.ops.elementwise.activation_jax import ACTIVATIONS
-from placer.ops.elementwise.broadcasting_jax import broadcast_add
 from placer.ops.image.correlation_jax import (
     Correlation,
     correlate,
     transpose_to_image,
     transpose_to_kernel,
 )
-from placer.ops.image.windows import (
-    Padding,
-    Sizes,
-    Window,
-    make_windows,
-    output_sizes,
-    transposed_sizes,
-)
+from placer.ops.image.windows import Padding, Sizes, slide_windows
+from placer.ops.linear.weighted_jax import add_bias_and_activate
 
 Pair = tuple[jax.Array, jax.Array]
 
 
-def _convolution(
+def _convolve(
     kind: str,
     x: jax.Array,
     w: jax.Array,
+    b: jax.Array | None,
     strides: Sizes,
     padding: Padding,
     dilation: Sizes,
     groups: int,
+    activation: str,
     channel_dims: Sequence[int] | None = None,
 ) -> jax.Array:
-    """Correlate x with w, whose last two dimensions are `channel_dims` for XLA."""
-    channel_dims = channel_dims or w.shape[-2:]
-    image, window = x.shape[1:-1], w.shape[: x.ndim - 2]
-    windows = make_windows(kind, image, window, strides, padding, dilation)
-    shape = (x.shape[0], *output_sizes(kind, windows, image), channel_dims[1])
-    c = _correlation(windows, groups, x.shape, (*window, *channel_dims), shape)
-    return _correlate(c, x, w).reshape(shape)
+    """Correlate x with w, or apply the transpose of that; add b, and activate.
 
-
-def _transpose(
-    kind: str,
-    x: jax.Array,
-    w: jax.Array,
-    strides: Sizes,
-    padding: Padding,
-    dilation: Sizes,
-    groups: int,
-) -> jax.Array:
-    """Apply the transpose of the correlation with w to x."""
-    sizes, window = x.shape[1:-1], w.shape[: x.ndim - 2]
-    image = transposed_sizes(kind, sizes, window, strides, padding, dilation)
-    windows = make_windows(kind, image, window, strides, padding, dilation)
-    shape = (x.shape[0], *image, w.shape[-2] * groups)
-    c = _correlation(windows, groups, shape, w.shape, x.shape)
-    return _correlate_transposed(c, x, w).reshape(shape)
-
-
-def _correlation(
-    windows: tuple[Window, ...],
-    groups: int,
-    image: Sequence[int],
-    kernel: Sequence[int],
-    result: Sequence[int],
-) -> Correlation:
-    if len(windows) == 2:
-        first, second = windows
-        return Correlation(
-            (first, second), groups, tuple(image), tuple(kernel), tuple(result)
-        )
-    (only,) = windows
-    return Correlation(
-        (Window(1), only),
-        groups,
-        (image[0], 1, *image[1:]),
-        (1, *kernel),
-        (result[0], 1, *result[1:]),
+    For XLA, the last two dimensions of w are `channel_dims`.
+    """
+    transposed = kind.endswith("transpose")
+    rows, sizes, window = x.shape[0], x.shape[1:-1], w.shape[: x.ndim - 2]
+    slide = slide_windows(
+        kind, sizes, window, strides, padding, dilation, transposed=transposed
     )
+    of_group, out = channel_dims or w.shape[-2:]
+    images = slide.over_images()
+    c = Correlation(
+        images.windows,
+        groups,
+        (rows, *images.image, of_group * groups),
+        (*(window.size for window in images.windows), of_group, out),
+        (rows, *images.outputs, out),
+    )
+    y = _correlate(c, transposed, x, w)
+    y = y.reshape(rows, *(slide.image if transposed else slide.outputs), y.shape[-1])
+    return add_bias_and_activate(y, b, activation)
 
 
 def _correlate_forward(
-    c: Correlation, x: jax.Array, w: jax.Array
+    c: Correlation, transposed: bool, x: jax.Array, w: jax.Array
 ) -> tuple[jax.Array, Pair]:
-    return correlate(c, x.reshape(c.image), w.reshape(c.kernel)), (x, w)
+    if transposed:
+        y = transpose_to_image(c, x.reshape(c.result), w.reshape(c.kernel))
+    else:
+        y = correlate(c, x.reshape(c.image), w.reshape(c.kernel))
+    return y, (x, w)
 
 
-def _correlate_backward(c: Correlation, saved: Pair, dy: jax.Array) -> Pair:
-    # y = x ⋆ w is linear in x and in w: each cotangent is the transpose applied to dy
+def _correlate_backward(
+    c: Correlation, transposed: bool, saved: Pair, dy: jax.Array
+) -> Pair:
+    # y = x ⋆ w is linear in x and in w: each cotangent is the transpose applied to dy.
+    # If y is the transpose of z ⋆ w in z instead, dx = dy ⋆ w, and x has the role of
+    # the result's cotangent in dw.
     x, w = saved
-    dx = transpose_to_image(c, dy, w.reshape(c.kernel))
-    dw = transpose_to_kernel(c, x.reshape(c.image), dy)
+    kernel = w.reshape(c.kernel)
+    if transposed:
+        dx = correlate(c, dy, kernel)
+        dw = transpose_to_kernel(c, dy, x.reshape(c.result))
+    else:
+        dx = transpose_to_image(c, dy, kernel)
+        dw = transpose_to_kernel(c, x.reshape(c.image), dy)
     return dx.reshape(x.shape), dw.reshape(w.shape)
 
 
-_correlate = differentiable(_correlate_forward, _correlate_backward, static=1)
-
-
-def _correlate_transposed_forward(
-    c: Correlation, x: jax.Array, w: jax.Array
-) -> tuple[jax.Array, Pair]:
-    return transpose_to_image(c, x.reshape(c.result), w.reshape(c.kernel)), (x, w)
-
-
-def _correlate_transposed_backward(c: Correlation, saved: Pair, dy: jax.Array) -> Pair:
-    # y is the transpose of z ⋆ w in z: dx = dy ⋆ w, and x has the role of the result's
-    # cotangent in dw
-    x, w = saved
-    dx = correlate(c, dy, w.reshape(c.kernel))
-    dw = transpose_to_kernel(c, dy, x.reshape(c.result))
-    return dx.reshape(x.shape), dw.reshape(w.shape)
-
-
-_correlate_transposed = differentiable(
-    _correlate_transposed_forward, _correlate_transposed_backward, static=1
-)
-
-
-def _add_bias_and_activate(
-    y: jax.Array, b: jax.Array | None, activation: str
-) -> jax.Array:
-    if b is not None:
-        y = broadcast_add(y, b)
-    return y if activation == "none" else ACTIVATIONS[activation](y)
+_correlate = differentiable(_correlate_forward, _correlate_backward, static=2)
 
 
 def _layer(kind: str) -> Callable[..., jax.Array]:
     """Return the function of a convolution, which is not depthwise."""
-    product = _transpose if kind.endswith("transpose") else _convolution
 
     def function(
         x: jax.Array,
@@ -150,8 +102,8 @@ def _layer(kind: str) -> Callable[..., jax.Array]:
         groups: int = 1,
         activation: str = "none",
     ) -> jax.Array:
-        y = product(kind, x, w, strides, padding, dilation, groups)
-        return _add_bias_and_activate(y, b, activation)
+        options = strides, padding, dilation, groups, activation
+        return _convolve(kind, x, w, b, *options)
 
     return function
 
@@ -172,6 +124,6 @@ def depthwise_conv2d(
     activation: str = "none",
 ) -> jax.Array:
     channels, multiplier = w.shape[2:]
-    channel_dims, kind = (1, channels * multiplier), "depthwise_conv2d"
-    y = _convolution(kind, x, w, strides, padding, dilation, channels, channel_dims)
-    return _add_bias_and_activate(y, b, activation)
+    options = strides, padding, dilation, channels, activation
+    channel_dims = 1, channels * multiplier
+    return _convolve("depthwise_conv2d", x, w, b, *options, channel_dims)

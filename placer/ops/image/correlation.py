@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from placer.errors import OpError
-from placer.ops.common.checks import count_elements, is_static
+from placer.ops.common.checks import check_divides, count_elements, is_static
 from placer.ops.declaration import Attr, Attrs, LayerParameter
-from placer.ops.elementwise.activation import (
-    BACKWARD_FLOPS,
-    BIAS,
-    FORWARD_FLOPS,
-    activation_attr,
-)
+from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.image.windows import (
     DILATION,
     IMAGES,
     PADDING,
     STRIDES,
-    count_taps,
+    Slide,
     image_sizes,
-    make_windows,
-    output_sizes,
     per_dimension,
-    transposed_sizes,
+    slide_windows,
 )
+from placer.ops.linear.weighted import check_bias, make_weights
 from placer.ops.operand import Operand, Types, check_layer, require_same_dtype
 from placer.types import TensorType
 
@@ -83,38 +77,28 @@ class ConvLayer:
         if w.rank != self.dims + 2 or not is_static(w.shape) or 0 in w.shape:
             return None
         first, second = (int(d) for d in w.shape[-2:])
-        match self.style:
-            case "plain" if (first, second % groups) == (channels // groups, 0):
-                return second
-            case "depthwise" if first == channels:
-                return channels * second
-            case "transpose" if second == channels:
-                return first * groups
-        return None
+        number = first * groups if self.style == "transpose" else second
+        expected = self.channel_dims(channels, groups, number)
+        if (first, second) != expected or number % groups:
+            return None
+        return channels * number if self.style == "depthwise" else number
 
 
 def _groups(layer: ConvLayer, channels: int, attrs: Attrs) -> int:
     """Return the number of groups; raise OpError if it does not divide the channels."""
-    # a depthwise convolution has no such attribute
-    groups: int = attrs.get("groups", 1)
-    if groups < 1 or channels % groups:
-        raise OpError(
-            f"{layer.kind} cannot divide {channels} channels into {groups} groups",
-            attr="groups",
-        )
+    if layer.style == "depthwise":
+        return 1  # it has no such attribute
+    check_divides(layer.kind, attrs, "groups", channels, f"{channels} channels")
+    groups: int = attrs["groups"]
     return groups
 
 
-def _result_sizes(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[int, ...]:
-    """Return the sizes of the result, without batch and channels."""
+def _slide(layer: ConvLayer, types: Types, attrs: Attrs) -> Slide:
     image, _ = image_sizes(layer.kind, types, layer.dims)
     window = [int(d) for d in types[1].shape[: layer.dims]]
-    options = (attrs["strides"], attrs["padding"], attrs["dilation"])
-    if layer.style == "transpose":
-        return transposed_sizes(layer.kind, image, window, *options)
-    return output_sizes(
-        layer.kind, make_windows(layer.kind, image, window, *options), image
-    )
+    options = attrs["strides"], attrs["padding"], attrs["dilation"]
+    transposed = layer.style == "transpose"
+    return slide_windows(layer.kind, image, window, *options, transposed=transposed)
 
 
 def infer(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -132,12 +116,10 @@ def infer(layer: ConvLayer, types: Types, attrs: Attrs) -> tuple[TensorType, ...
             f"{kind} needs 'w' {layer.w_shape} for 'x' {x}{grouped}, 'w' is {w}",
             operand=1,
         )
-    if len(types) == 3 and types[2].shape != (filters,):
-        raise OpError(
-            f"{kind} needs 'b' [{filters}] for 'w' {w}, 'b' is {types[2]}", operand=2
-        )
-    shape = (x.shape[0], *_result_sizes(layer, types, attrs), filters)
-    return (TensorType(x.dtype, shape),)
+    check_bias(kind, types, filters)
+    slide = _slide(layer, types, attrs)
+    sizes = slide.image if layer.style == "transpose" else slide.outputs
+    return (TensorType(x.dtype, (x.shape[0], *sizes, filters)),)
 
 
 def make_parameters(
@@ -155,43 +137,16 @@ def make_parameters(
             f"{kind} needs {layer.filters_attr} of at least 1{multiple}, not {number}",
             attr=layer.filters_attr,
         )
-    dtype = types[0].dtype
     shape = (*window, *layer.channel_dims(channels, groups, number))
-    w = LayerParameter("w", TensorType(dtype, shape), "xavier_uniform")
-    filters = layer.count_filters(channels, groups, w.type)
-    assert filters is not None, (types, attrs)
-    b = LayerParameter("b", TensorType(dtype, (filters,)), "zeros")
-    return (w, b) if attrs["bias"] else (w,)
+    filters = channels * number if layer.style == "depthwise" else number
+    return make_weights(types[0].dtype, shape, filters, attrs["bias"])
 
 
-def _product_flops(layer: ConvLayer, types: Types, attrs: Attrs) -> int:
-    """Count the operations of the forward's product, or of the gradient of x or of w.
-
-    Padding is not counted.
-    """
-    x, w = types[0], types[1]
-    image = [int(d) for d in x.shape[1:-1]]
-    window = [int(d) for d in w.shape[: layer.dims]]
-    options = (attrs["strides"], attrs["padding"], attrs["dilation"])
-    if layer.style == "transpose":
-        image = list(transposed_sizes(layer.kind, image, window, *options))
-    taps = count_taps(make_windows(layer.kind, image, window, *options), image)
-    return 2 * count_elements(x.shape[:1]) * taps * count_elements(w.shape[-2:])
-
-
-def flops(layer: ConvLayer, types: Types, attrs: Attrs) -> int:
-    """Count the product, then bias and activation of each element of the result."""
-    out = infer(layer, types, attrs)[0].numel()
-    per_element = FORWARD_FLOPS[attrs["activation"]] + (len(types) == 3)
-    return _product_flops(layer, types, attrs) + per_element * out
-
-
-def grad_flops(layer: ConvLayer, types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    """Count a product each for x and w, and a sum for b."""
-    out = infer(layer, types, attrs)[0].numel()
-    products = _product_flops(layer, types, attrs) * sum(i < 2 for i in wrt)
-    through = BACKWARD_FLOPS[attrs["activation"]] * out if wrt else 0
-    return products + through + out * (2 in wrt)
+def product_flops(layer: ConvLayer, types: Types, attrs: Attrs) -> int:
+    """Count the operations of the product of x and w. Padding is not counted."""
+    x, w = types[0].shape, types[1].shape
+    taps = prod(map(sum, _slide(layer, types, attrs).counts))
+    return 2 * taps * count_elements((x[0], *w[-2:]))
 
 
 def make_attributes(layer: ConvLayer) -> tuple[Attr, ...]:

@@ -8,7 +8,7 @@ convolution.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import product
@@ -34,7 +34,7 @@ class Correlation:
     and `result` [batch, height, width, out].
     """
 
-    windows: tuple[Window, Window]
+    windows: tuple[Window, ...]
     groups: int
     image: Shape
     kernel: Shape
@@ -151,8 +151,7 @@ def _per_filter(c: Correlation, x: jax.Array, shape: Shape) -> list[jax.Array]:
 
 def _shifts(c: Correlation, x: jax.Array) -> list[jax.Array]:
     """Return, for each tap of the window, the elements it reads: [batch, …, in]."""
-    ends = [(window.low, window.high, 0) for window in c.windows]
-    padded = jax.lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
+    padded = pad_image(x, [(window.low, window.high) for window in c.windows])
     spans = [
         [
             slice(start, start + (size - 1) * window.stride + 1, window.stride)
@@ -161,3 +160,11 @@ def _shifts(c: Correlation, x: jax.Array) -> list[jax.Array]:
         for window, size in zip(c.windows, c.result[1:3], strict=True)
     ]
     return [padded[:, rows, columns] for rows, columns in product(*spans)]
+
+
+def pad_image(
+    x: jax.Array, ends: Sequence[tuple[int, int]], value: float = 0.0
+) -> jax.Array:
+    """Pad height and width of images, or cut elements off where an end is negative."""
+    config = [(0, 0, 0), *((low, high, 0) for low, high in ends), (0, 0, 0)]
+    return jax.lax.pad(x, jnp.asarray(value, x.dtype), config)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from typing import Any
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements
@@ -13,14 +14,14 @@ from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.image.windows import (
     IMAGES,
     PADDING,
+    Counts,
     Padding,
     Sizes,
-    Window,
+    Slide,
     adaptive_bins,
     image_sizes,
-    make_windows,
-    output_sizes,
     per_dimension,
+    slide_windows,
 )
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
@@ -50,22 +51,22 @@ _ADAPTIVE = (
 )
 
 
-def pool_windows(
+def slide_pool(
     kind: str,
     image: Sequence[int],
     pool_size: Sizes,
     strides: Sizes | None,
     padding: Padding,
-) -> tuple[Window, ...]:
-    """Return the windows of a pooling op.
+) -> Slide:
+    """Return how the windows of a pooling op slide over an image.
 
     Raises OpError if a window could contain only padding.
     """
     size = per_dimension(kind, "pool_size", pool_size, len(image))
-    windows = make_windows(
+    slide = slide_windows(
         kind, image, size, size if strides is None else strides, padding
     )
-    for window in windows:
+    for window in slide.windows:
         padded = max(window.low, window.high)
         if padded >= window.size:
             raise OpError(
@@ -73,7 +74,16 @@ def pool_windows(
                 f" not {padded}",
                 attr="padding",
             )
-    return windows
+    return slide
+
+
+def adaptive_counts(kind: str, image: Sequence[int], output_size: Sizes) -> Counts:
+    """Return the sizes of adaptive windows along each dimension of an image."""
+    numbers = per_dimension(kind, "output_size", output_size, len(image))
+    return tuple(
+        tuple(stop - start for start, stop in adaptive_bins(size, number))
+        for size, number in zip(image, numbers, strict=True)
+    )
 
 
 def tap_dtype(taps: int) -> str:
@@ -97,80 +107,53 @@ class _Pool:
         return "max" in self.kind
 
 
-@dataclass(frozen=True, slots=True)
-class _WindowTaps:
-    """The windows along one dimension.
-
-    `taps` is the size of the window; `inside` counts for each output those of its taps
-    that are not padding.
-    """
-
-    taps: int
-    inside: tuple[int, ...]
-
-
-def _window_taps(pool: _Pool, types: Types, attrs: Attrs) -> tuple[_WindowTaps, ...]:
+def _counts(pool: _Pool, types: Types, attrs: Attrs) -> Counts:
+    """Return the elements of x in each window, along each dimension."""
     image, _ = image_sizes(pool.kind, types, pool.dims)
     if pool.adaptive:
-        sizes = per_dimension(pool.kind, "output_size", attrs["output_size"], pool.dims)
-        spans = [
-            tuple(stop - start for start, stop in adaptive_bins(size, number))
-            for size, number in zip(image, sizes, strict=True)
-        ]
-        return tuple(_WindowTaps(max(span), span) for span in spans)
-    windows = pool_windows(
-        pool.kind, image, attrs["pool_size"], attrs["strides"], attrs["padding"]
-    )
-    output_sizes(pool.kind, windows, image)
-    return tuple(
-        _WindowTaps(window.size, window.taps_inside(size))
-        for window, size in zip(windows, image, strict=True)
-    )
+        return adaptive_counts(pool.kind, image, attrs["output_size"])
+    options = attrs["pool_size"], attrs["strides"], attrs["padding"]
+    return slide_pool(pool.kind, image, *options).counts
 
 
 def _infer(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    x = types[0]
-    sizes = [len(dim.inside) for dim in _window_taps(pool, types, attrs)]
+    x, sizes = types[0], map(len, _counts(pool, types, attrs))
     return (TensorType(x.dtype, (x.shape[0], *sizes, x.shape[-1])),)
 
 
 def _index_type(pool: _Pool, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     """Return the type of the tap indices of the maxima; a sequence is an image."""
-    rows, *sizes, channels = _infer(pool, types, attrs)[0].shape
-    taps = prod(dim.taps for dim in _window_taps(pool, types, attrs))
-    height = [1] * (2 - pool.dims)
-    return (TensorType(tap_dtype(taps), (rows, *height, *sizes, channels)),)
+    counts, height = _counts(pool, types, attrs), [1] * (2 - pool.dims)
+    rows, *_, channels = types[0].shape
+    if pool.adaptive:
+        taps = prod(map(max, counts))
+    else:
+        taps = prod(
+            per_dimension(pool.kind, "pool_size", attrs["pool_size"], pool.dims)
+        )
+    shape = (rows, *height, *map(len, counts), channels)
+    return (TensorType(tap_dtype(taps), shape),)
 
 
-def _total_taps(pool: _Pool, types: Types, attrs: Attrs) -> int:
-    """Return the number of taps of all windows that are not padding."""
-    x = types[0].shape
-    taps = prod(sum(dim.inside) for dim in _window_taps(pool, types, attrs))
-    return taps * count_elements((x[0], x[-1]))
-
-
-def _result_elements(pool: _Pool, types: Types, attrs: Attrs) -> int:
-    return _infer(pool, types, attrs)[0].numel()
-
-
-def _additions(pool: _Pool, types: Types, attrs: Attrs) -> int:
-    """Return the additions of the backward, where windows overlap."""
-    return max(0, _total_taps(pool, types, attrs) - types[0].numel())
+def _elements(pool: _Pool, types: Types, attrs: Attrs) -> tuple[int, int]:
+    """Return how many elements all windows have, and how many there are to divide."""
+    x, counts = types[0].shape, _counts(pool, types, attrs)
+    columns = count_elements((x[0], x[-1]))
+    divided = 0 if pool.is_max else prod(map(len, counts))
+    return columns * prod(map(sum, counts)), columns * divided
 
 
 def _flops(pool: _Pool, types: Types, attrs: Attrs) -> int:
-    divisions = 0 if pool.is_max else _result_elements(pool, types, attrs)
-    return _total_taps(pool, types, attrs) + divisions
+    return sum(_elements(pool, types, attrs))
 
 
 def _grad_flops(pool: _Pool, types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    divisions = 0 if pool.is_max else _result_elements(pool, types, attrs)
-    return (_additions(pool, types, attrs) + divisions) * len(wrt)
+    """Count the divisions, and the additions where windows overlap."""
+    elements, divisions = _elements(pool, types, attrs)
+    return (max(0, elements - types[0].numel()) + divisions) * len(wrt)
 
 
-def _declare(
-    pool: _Pool, doc: str, source: str, cases: tuple[Case, ...], example: str
-) -> Declaration:
+def _declare(pool: _Pool, doc: str, **fields: Any) -> Declaration:
     return Declaration(
         pool.kind,
         doc,
@@ -184,9 +167,7 @@ def _declare(
             _index_type(pool, types, attrs) if pool.is_max else ()
         ),
         formula=_MAX_FORMULA if pool.is_max else _AVG_FORMULA,
-        source=source,
-        cases=cases,
-        example=example,
+        **fields,
     )
 
 
@@ -210,42 +191,42 @@ _TORCH = "PyTorch's adaptive pooling, with the channels last"
 MAX_POOL1D = _declare(
     _Pool("max_pool1d", 1),
     _MAX,
-    "Keras' MaxPooling1D",
-    (Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
-    "{name: p1, op: max_pool1d, in: c1, pool_size: 2}",
+    source="Keras' MaxPooling1D",
+    cases=(Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
+    example="{name: p1, op: max_pool1d, in: c1, pool_size: 2}",
 )
 MAX_POOL2D = _declare(
     _Pool("max_pool2d", 2),
     _MAX,
-    "Keras' MaxPooling2D",
-    (
+    source="Keras' MaxPooling2D",
+    cases=(
         Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
         Case(
             ("float32[batch, 28, 28, 32]",),
             {"pool_size": 3, "strides": 2, "padding": "same"},
         ),
     ),
-    "{name: p1, op: max_pool2d, in: c1, pool_size: 2}",
+    example="{name: p1, op: max_pool2d, in: c1, pool_size: 2}",
 )
 AVG_POOL1D = _declare(
     _Pool("avg_pool1d", 1),
     _AVG,
-    "Keras' AveragePooling1D",
-    (Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
-    "{name: p1, op: avg_pool1d, in: c1, pool_size: 2}",
+    source="Keras' AveragePooling1D",
+    cases=(Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
+    example="{name: p1, op: avg_pool1d, in: c1, pool_size: 2}",
 )
 AVG_POOL2D = _declare(
     _Pool("avg_pool2d", 2),
     _AVG + " For the mean of a whole image, use `reduce_mean` with `axis: [1, 2]`.",
-    "Keras' AveragePooling2D; PyTorch's with count_include_pad=False",
-    (
+    source="Keras' AveragePooling2D; PyTorch's with count_include_pad=False",
+    cases=(
         Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
         Case(
             ("float32[batch, 28, 28, 32]",),
             {"pool_size": [3, 2], "strides": 1, "padding": "same"},
         ),
     ),
-    "{name: p1, op: avg_pool2d, in: c1, pool_size: 2}",
+    example="{name: p1, op: avg_pool2d, in: c1, pool_size: 2}",
 )
 ADAPTIVE_MAX_POOL2D = _declare(
     _Pool("adaptive_max_pool2d", 2, adaptive=True),
@@ -253,15 +234,15 @@ ADAPTIVE_MAX_POOL2D = _declare(
     " elements, and takes the largest element of each."
     + _BINS
     + " Of equal elements the first gets the gradient.",
-    _TORCH,
-    (Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
-    "{name: p1, op: adaptive_max_pool2d, in: c1, output_size: [2, 2]}",
+    source=_TORCH,
+    cases=(Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
+    example="{name: p1, op: adaptive_max_pool2d, in: c1, output_size: [2, 2]}",
 )
 ADAPTIVE_AVG_POOL2D = _declare(
     _Pool("adaptive_avg_pool2d", 2, adaptive=True),
     "Adaptive average pooling: divides the image into as many windows as the result has"
     " elements, and takes the mean of each." + _BINS,
-    _TORCH,
-    (Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
-    "{name: p1, op: adaptive_avg_pool2d, in: c1, output_size: [2, 2]}",
+    source=_TORCH,
+    cases=(Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
+    example="{name: p1, op: adaptive_avg_pool2d, in: c1, output_size: [2, 2]}",
 )

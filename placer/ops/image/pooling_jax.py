@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
+from itertools import zip_longest
 from math import inf
 
 import jax
@@ -13,24 +13,24 @@ import numpy as np
 
 from placer.ops.common.gradient_jax import linear
 from placer.ops.common.precision_jax import widen
-from placer.ops.image.pooling import pool_windows
-from placer.ops.image.sliding_jax import Slide, max_of_windows, sum_of_windows
+from placer.ops.image.pooling import adaptive_counts, slide_pool
+from placer.ops.image.sliding_jax import max_of_windows, sum_of_windows
 from placer.ops.image.windows import (
+    Counts,
     Padding,
     Sizes,
+    Slide,
     Window,
     adaptive_bins,
-    per_dimension,
 )
 
-Counts = tuple[tuple[int, ...], ...]
+Bins = tuple[tuple[int, int], ...]
+"""Start and end of each adaptive window along a dimension."""
 
 
 def _mean_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
     """Return the mean of each window, without padding."""
-    sizes = zip(slide.windows, slide.image[1:3], strict=True)
-    counts = tuple(window.taps_inside(size) for window, size in sizes)
-    return _divide(counts, sum_of_windows(slide, widen(x))).astype(x.dtype)
+    return _divide(slide.counts, sum_of_windows(slide, widen(x))).astype(x.dtype)
 
 
 def _divided(counts: Counts, sums: jax.Array) -> jax.Array:
@@ -57,12 +57,10 @@ def _pool(
         strides: Sizes | None = None,
         padding: Padding = "valid",
     ) -> jax.Array:
-        windows = pool_windows(kind, x.shape[1:-1], pool_size, strides, padding)
-        if len(windows) == 2:
-            return summarize(Slide((windows[0], windows[1]), x.shape), x)
-        image = x[:, None]
-        slide = Slide((Window(1), windows[0]), image.shape)
-        return summarize(slide, image)[:, 0]
+        slide = slide_pool(kind, x.shape[1:-1], pool_size, strides, padding)
+        if x.ndim == 4:
+            return summarize(slide, x)
+        return summarize(slide.over_images(), x[:, None])[:, 0]
 
     return function
 
@@ -74,86 +72,68 @@ avg_pool2d = _pool("avg_pool2d", _mean_of_windows)
 
 
 def adaptive_max_pool2d(x: jax.Array, *, output_size: Sizes) -> jax.Array:
-    sizes = per_dimension("adaptive_max_pool2d", "output_size", output_size, 2)
-    windows, separated = _separate_windows(x, sizes, -inf)
-    return max_of_windows(Slide(windows, separated.shape), separated)
+    counts = adaptive_counts("adaptive_max_pool2d", x.shape[1:3], output_size)
+    return max_of_windows(*_separate_windows(x, counts, -inf))
 
 
 def adaptive_avg_pool2d(x: jax.Array, *, output_size: Sizes) -> jax.Array:
-    sizes = per_dimension("adaptive_avg_pool2d", "output_size", output_size, 2)
-    windows, separated = _separate_windows(widen(x), sizes, 0.0)
-    counts = tuple(
-        tuple(stop - start for start, stop in adaptive_bins(size, number))
-        for size, number in zip(x.shape[1:3], sizes, strict=True)
-    )
-    return _divide(
-        counts, sum_of_windows(Slide(windows, separated.shape), separated)
-    ).astype(x.dtype)
+    counts = adaptive_counts("adaptive_avg_pool2d", x.shape[1:3], output_size)
+    sums = sum_of_windows(*_separate_windows(widen(x), counts, 0.0))
+    return _divide(counts, sums).astype(x.dtype)
 
 
 def _separate_windows(
-    x: jax.Array, sizes: tuple[int, ...], fill: float
-) -> tuple[tuple[Window, Window], jax.Array]:
+    x: jax.Array, counts: Counts, fill: float
+) -> tuple[Slide, jax.Array]:
     """Copy x so that adaptive windows are disjoint and of equal size.
 
     Returns the windows and the copy. An element that two windows share is in both of
     them, and shorter windows are filled with `fill`.
     """
-    windows = []
-    for axis, number in enumerate(sizes, 1):
-        size = x.shape[axis]
-        longest = max(stop - start for start, stop in adaptive_bins(size, number))
-        if size != number * longest:
-            x = _repeat_shared(_Bins(axis, size, number, longest, fill), x)
-        windows.append(Window(longest, longest))
-    return (windows[0], windows[1]), x
+    for axis, sizes in enumerate(counts, 1):
+        if x.shape[axis] != len(sizes) * max(sizes):
+            bins = adaptive_bins(x.shape[axis], len(sizes))
+            x = _repeat_shared(axis, fill, bins, x)
+    windows = tuple(Window(max(sizes), max(sizes)) for sizes in counts)
+    return Slide(x.shape[1:3], windows, tuple(map(len, counts))), x
 
 
-@dataclass(frozen=True, slots=True)
-class _Bins:
-    """Adaptive windows along a dimension. They may differ in size and overlap."""
-
-    axis: int
-    size: int
-    number: int
-    longest: int
-    fill: float
-
-    def elements(self) -> list[int]:
-        """Return the element of each tap of each window; `size` if it has none."""
-        return [
-            start + tap if start + tap < stop else self.size
-            for start, stop in adaptive_bins(self.size, self.number)
-            for tap in range(self.longest)
-        ]
-
-    def taps(self) -> list[list[int]]:
-        """Return lists that name the taps of each element, the inverse of `elements`.
-
-        The first list has one tap for each element, the next another, or an index past
-        the last tap for an element without another.
-        """
-        taps_of: list[list[int]] = [[] for _ in range(self.size)]
-        elements = self.elements()
-        for tap, element in enumerate(elements):
-            if element < self.size:
-                taps_of[element].append(tap)
-        most = max(map(len, taps_of))
-        beyond = len(elements)
-        rows = [(taps + [beyond] * most)[:most] for taps in taps_of]
-        return [list(column) for column in zip(*rows, strict=True)]
+def _elements(bins: Bins) -> list[int]:
+    """Return the element of each tap of each window, one past the last if none."""
+    longest, size = max(stop - start for start, stop in bins), bins[-1][1]
+    return [
+        start + tap if start + tap < stop else size
+        for start, stop in bins
+        for tap in range(longest)
+    ]
 
 
-def _repeat_shared_backward(bins: _Bins, dy: jax.Array) -> jax.Array:
+def _taps(bins: Bins) -> list[list[int]]:
+    """Return lists that name the taps of each element, the inverse of `_elements`.
+
+    The first list has one tap for each element, the next another, or an index past the
+    last tap for an element without another.
+    """
+    elements, size = _elements(bins), bins[-1][1]
+    taps_of: list[list[int]] = [[] for _ in range(size)]
+    for tap, element in enumerate(elements):
+        if element < size:
+            taps_of[element].append(tap)
+    return [*map(list, zip_longest(*taps_of, fillvalue=len(elements)))]
+
+
+def _repeat_shared_backward(
+    axis: int, fill: float, bins: Bins, dy: jax.Array
+) -> jax.Array:
     # Gathers add in a fixed order; the order of a scatter-add is not defined
-    parts = (_take(dy, taps, bins.axis, 0.0) for taps in bins.taps())
+    parts = (_take(dy, taps, axis, 0.0) for taps in _taps(bins))
     return reduce(jnp.add, map(widen, parts)).astype(dy.dtype)
 
 
 _repeat_shared = linear(
-    lambda bins, x: _take(x, bins.elements(), bins.axis, bins.fill),
+    lambda axis, fill, bins, x: _take(x, _elements(bins), axis, fill),
     _repeat_shared_backward,
-    static=1,
+    static=3,
 )
 
 

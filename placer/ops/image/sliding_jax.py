@@ -8,7 +8,6 @@ XLA's select_and_scatter takes 40 times as long on a CPU.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import product
 from math import inf
@@ -20,34 +19,17 @@ import numpy as np
 from placer.ops.common.gradient_jax import differentiable, linear
 from placer.ops.common.precision_jax import widen
 from placer.ops.common.transpose_jax import apply_transpose
+from placer.ops.image.correlation_jax import pad_image
 from placer.ops.image.pooling import tap_dtype
-from placer.ops.image.windows import Window
-
-
-@dataclass(frozen=True, slots=True)
-class Slide:
-    """Windows over dimensions 1 and 2 of images of shape `image`, channels last."""
-
-    windows: tuple[Window, Window]
-    image: tuple[int, ...]
-
-    @property
-    def outputs(self) -> tuple[int, int]:
-        height, width = self.windows
-        return height.output_size(self.image[1]), width.output_size(self.image[2])
+from placer.ops.image.windows import Slide, Window
 
 
 def _max_forward(slide: Slide, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     (height, width), (rows, columns) = slide.windows, slide.outputs
-    value = _pad(slide, x, -inf)
+    value = pad_image(x, [(window.low, window.high) for window in slide.windows], -inf)
     index = jnp.zeros(value.shape, tap_dtype(height.size * width.size))
     value, index = _max_along(2, width, columns, 1, value, index)
     return _max_along(1, height, rows, width.size, value, index)
-
-
-def _pad(slide: Slide, x: jax.Array, value: float) -> jax.Array:
-    ends = [(window.low, window.high, 0) for window in slide.windows]
-    return jax.lax.pad(x, jnp.asarray(value, x.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
 
 
 def _max_along(
@@ -80,8 +62,15 @@ def _max_backward(slide: Slide, index: jax.Array, dy: jax.Array) -> tuple[jax.Ar
     # dx at an element is the sum of dy over the windows whose maximum it is
     overlapping = product(*(range(_overlap(window)) for window in slide.windows))
     parts = (_from_window(slide, before, index, dy) for before in overlapping)
-    total = reduce(jnp.add, map(widen, parts)).astype(dy.dtype)
-    return (_unpad(slide, total),)
+    dx = reduce(jnp.add, map(widen, parts)).astype(dy.dtype)
+    # Remove padding, and add zeros for elements that no window contains
+    ends = [
+        (-window.low, window.low + size - covered)
+        for window, size, covered in zip(
+            slide.windows, slide.image, dx.shape[1:3], strict=True
+        )
+    ]
+    return (pad_image(dx, ends),)
 
 
 def _overlap(window: Window) -> int:
@@ -106,30 +95,15 @@ def _from_window(
     tap = np.where(inside, back[:, None] * width.size + left, 0).astype(index.dtype)
     # [batch, rows, 1, columns, 1, channels], broadcast to the strides of each window
     at = (slice(None), slice(None), None, slice(None), None)
-    index, dy = (_shift(slide, before, a)[at] for a in (index, dy))
+    ends = [
+        (n, _overlap(window) - 1 - n)
+        for window, n in zip(slide.windows, before, strict=True)
+    ]
+    index, dy = (pad_image(a, ends)[at] for a in (index, dy))
     is_max = (index == tap[None, :, None, :, None]) & inside[None, :, None, :, None]
     dx = jnp.where(is_max, dy, 0)
     n, rows, _, columns, _, channels = dx.shape
     return dx.reshape(n, rows * height.stride, columns * width.stride, channels)
-
-
-def _shift(slide: Slide, before: tuple[int, ...], a: jax.Array) -> jax.Array:
-    ends = [
-        (n, _overlap(window) - 1 - n, 0)
-        for window, n in zip(slide.windows, before, strict=True)
-    ]
-    return jax.lax.pad(a, jnp.zeros((), a.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
-
-
-def _unpad(slide: Slide, dx: jax.Array) -> jax.Array:
-    """Remove padding, and add zeros for elements that no window contains."""
-    ends = [
-        (-window.low, window.low + size - covered, 0)
-        for window, size, covered in zip(
-            slide.windows, slide.image[1:3], dx.shape[1:3], strict=True
-        )
-    ]
-    return jax.lax.pad(dx, jnp.zeros((), dx.dtype), [(0, 0, 0), *ends, (0, 0, 0)])
 
 
 max_of_windows = differentiable(_max_forward, _max_backward, static=1)
@@ -162,10 +136,10 @@ def _sum_along(axis: int, window: Window, number: int, x: jax.Array) -> jax.Arra
     return reduce(jnp.add, parts)
 
 
-# The sum is linear: its backward is its transpose
-sum_of_windows = linear(
-    _sum,
-    lambda slide, dy: apply_transpose(partial(_sum, slide), slide.image, dy),
-    static=1,
-)
+def _sum_backward(slide: Slide, dy: jax.Array) -> jax.Array:
+    image = dy.shape[0], *slide.image, dy.shape[-1]
+    return apply_transpose(partial(_sum, slide), image, dy)
+
+
+sum_of_windows = linear(_sum, _sum_backward, static=1)
 """Return the sum of each window of a `Slide`."""

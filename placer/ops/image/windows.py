@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Literal
 
 from placer.errors import OpError, did_you_mean
@@ -14,6 +13,7 @@ from placer.types import BATCH, TensorType
 
 Sizes = int | Sequence[int]
 Padding = str | int | Sequence[Sequence[int]]
+Counts = tuple[tuple[int, ...], ...]
 
 IMAGES = {1: "[batch, length, channels]", 2: "[batch, height, width, channels]"}
 """The shape of operand and result, by the number of dimensions that a window has."""
@@ -90,34 +90,58 @@ def per_dimension(kind: str, name: str, value: Sizes, dims: int) -> tuple[int, .
     return values
 
 
-def make_windows(
+@dataclass(frozen=True, slots=True)
+class Slide:
+    """Windows that slide over an image.
+
+    The sizes of the image, and the numbers of outputs, are without batch and channels.
+    """
+
+    image: tuple[int, ...]
+    windows: tuple[Window, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def counts(self) -> Counts:
+        """For each dimension, how many taps of each output are not padding."""
+        pairs = zip(self.windows, self.image, strict=True)
+        return tuple(window.taps_inside(size) for window, size in pairs)
+
+    def over_images(self) -> Slide:
+        """Return the same slide over images. A sequence is an image of height 1."""
+        ones = (1,) * (2 - len(self.windows))
+        windows = (*map(Window, ones), *self.windows)
+        return Slide((*ones, *self.image), windows, (*ones, *self.outputs))
+
+
+def slide_windows(
     kind: str,
-    image: Sequence[int],
+    x: Sequence[int],
     sizes: Sequence[int],
     strides: Sizes,
     padding: Padding,
     dilation: Sizes = 1,
-) -> tuple[Window, ...]:
-    """Return the windows along the dimensions of an image.
+    *,
+    transposed: bool = False,
+) -> Slide:
+    """Return how windows of these sizes slide over operand x, of sizes `x`.
 
-    `image` are the sizes of the image and `sizes` those of the window, without batch
-    and channels. Raises OpError for an invalid attribute.
+    Those of a transposed convolution slide over its result, and x are the outputs.
+    Raises OpError for an invalid attribute, or if x is smaller than a window.
     """
-    dims = len(image)
-    unpadded = [
-        Window(*fields)
-        for fields in zip(
-            sizes,
-            per_dimension(kind, "strides", strides, dims),
-            per_dimension(kind, "dilation", dilation, dims),
-            strict=True,
-        )
-    ]
+    each_stride = per_dimension(kind, "strides", strides, len(sizes))
+    each_dilation = per_dimension(kind, "dilation", dilation, len(sizes))
+    unpadded = [*map(Window, sizes, each_stride, each_dilation)]
+    image = tuple(x)
+    if transposed:
+        image = _transposed_sizes(kind, unpadded, padding, x)
     pairs = _padding_pairs(kind, padding, unpadded, image)
-    return tuple(
+    windows = tuple(
         replace(window, low=low, high=high)
         for window, (low, high) in zip(unpadded, pairs, strict=True)
     )
+    outputs = tuple(x) if transposed else _count_outputs(kind, windows, image)
+    return Slide(image, windows, outputs)
 
 
 def _padding_pairs(
@@ -157,38 +181,29 @@ def _same_padding(window: Window, size: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def transposed_sizes(
-    kind: str,
-    image: Sequence[int],
-    sizes: Sequence[int],
-    strides: Sizes,
-    padding: Padding,
-    dilation: Sizes = 1,
+def _transposed_sizes(
+    kind: str, unpadded: Sequence[Window], padding: Padding, outputs: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the sizes of the result of a transposed convolution of `image`.
+    """Return the sizes of an image over which the windows have these outputs.
 
-    Such windows over an image of these sizes have `image` as their outputs. Several
-    sizes may satisfy that. As in Keras, the result is the largest for `valid`, and
-    `size · stride` for `same`. For a padding in numbers it is the smallest, as in
+    Several sizes may satisfy that. As in Keras, the result is the largest for `valid`,
+    and `size · stride` for `same`. For a padding in numbers it is the smallest, as in
     PyTorch.
 
     Raises OpError if the padding leaves no element.
     """
-    unpadded = make_windows(kind, image, sizes, strides, "valid", dilation)
-    smallest = [
-        (n - 1) * w.stride + w.span for w, n in zip(unpadded, image, strict=True)
-    ]
+    pairs = [*zip(unpadded, outputs, strict=True)]
     if padding == "valid":
-        gaps = [max(0, w.stride - w.span) for w in unpadded]
-        return tuple(n + gap for n, gap in zip(smallest, gaps, strict=True))
+        return tuple((n - 1) * w.stride + max(w.span, w.stride) for w, n in pairs)
     if padding == "same":
-        return tuple(n * w.stride for w, n in zip(unpadded, image, strict=True))
-    pairs = _padding_pairs(kind, padding, unpadded, image)
-    result = tuple(n - sum(pair) for n, pair in zip(smallest, pairs, strict=True))
+        return tuple(n * w.stride for w, n in pairs)
+    smallest = [(n - 1) * w.stride + w.span for w, n in pairs]
+    removed = _padding_pairs(kind, padding, unpadded, outputs)
+    result = tuple(n - sum(ends) for n, ends in zip(smallest, removed, strict=True))
     if min(result) < 1:
         raise OpError(
-            f"{kind} cannot remove a padding of {[list(pair) for pair in pairs]} from a"
-            f" result of {smallest}",
+            f"{kind} cannot remove a padding of {[list(ends) for ends in removed]} from"
+            f" a result of {smallest}",
             attr="padding",
         )
     return result
@@ -229,7 +244,7 @@ def _channels_hint(x: TensorType, dims: int) -> str | None:
     return None
 
 
-def output_sizes(
+def _count_outputs(
     kind: str, windows: Sequence[Window], image: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the number of outputs of each window; raise OpError if there is none."""
@@ -243,10 +258,3 @@ def output_sizes(
                 hint="use padding: same to extend 'x'",
             )
     return numbers
-
-
-def count_taps(windows: Sequence[Window], image: Sequence[int]) -> int:
-    """Return how many taps of all outputs are not padding."""
-    return prod(
-        sum(w.taps_inside(size)) for w, size in zip(windows, image, strict=True)
-    )

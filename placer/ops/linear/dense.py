@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from placer.errors import OpError
 from placer.ops.common.checks import (
+    broadcast_rule,
     broadcast_shapes,
     check_attr,
     count_elements,
@@ -19,14 +18,8 @@ from placer.ops.declaration import (
     Declaration,
     LayerParameter,
 )
-from placer.ops.elementwise.activation import (
-    BACKWARD_FLOPS,
-    BIAS,
-    FORWARD_FLOPS,
-    activation_attr,
-    activation_residuals,
-    linear_unless_activated,
-)
+from placer.ops.elementwise.activation import BIAS, activation_attr
+from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
 from placer.ops.operand import Operand, Types, check_layer
 from placer.types import BATCH, Dim, TensorType
 
@@ -62,8 +55,7 @@ def _infer_fc(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         expected = f"[size, {width}]" if attrs["transpose_w"] else f"[{width}, size]"
         raise OpError(f"fc needs 'w' {expected} for 'x' {x}, 'w' is {w}", operand=1)
     out = w.shape[out_axis]
-    if len(types) == 3 and types[2].shape != (out,):
-        raise OpError(f"fc needs 'b' [{out}] for 'w' {w}, 'b' is {types[2]}", operand=2)
+    check_bias("fc", types, out)
     return (TensorType(x.dtype, (*x.shape[:-1], out)),)
 
 
@@ -72,40 +64,22 @@ def _fc_parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
     width, size = _input_size(types[0]), attrs["size"]
     check_attr("fc", attrs, "size", size >= 1, "a size of at least 1")
     shape = (size, width) if attrs["transpose_w"] else (width, size)
-    dtype = types[0].dtype
-    w = LayerParameter("w", TensorType(dtype, shape), "xavier_uniform")
-    b = LayerParameter("b", TensorType(dtype, (size,)), "zeros")
-    return (w, b) if attrs["bias"] else (w,)
+    return make_weights(types[0].dtype, shape, size, attrs["bias"])
 
 
-def _fc_products(types: Types, attrs: Attrs) -> tuple[int, int]:
-    """Return the operations of one product, and the elements of the result."""
-    (out,) = _infer_fc(types, attrs)
-    return 2 * out.numel() * count_elements(types[0].shape[-1:]), out.numel()
+def _fc_product_flops(types: Types, attrs: Attrs) -> int:
+    outputs = types[1].shape[:1] if attrs["transpose_w"] else types[1].shape[1:]
+    return 2 * types[0].numel() * count_elements(outputs)
 
 
-def _fc_flops(types: Types, attrs: Attrs) -> int:
-    product, out = _fc_products(types, attrs)
-    bias = out if len(types) == 3 else 0
-    return product + bias + FORWARD_FLOPS[attrs["activation"]] * out
-
-
-def _fc_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    product, out = _fc_products(types, attrs)
-    through = BACKWARD_FLOPS[attrs["activation"]] * out if wrt else 0
-    return through + product * sum(i < 2 for i in wrt) + out * (2 in wrt)
-
-
-FC = Declaration(
+FC = declare_weighted(
     "fc",
     "A fully connected layer: multiplies the last dimension of x by a weight matrix,"
     " adds a bias and applies an activation. The result is [batch, …, size]. Creates"
     " the parameters `w` and `b`.",
     _FC,
     _infer_fc,
-    lambda types, attrs: "rows",
-    _fc_flops,
-    _fc_grad_flops,
+    _fc_product_flops,
     attrs=(
         Attr("size", int, "the number of outputs", required=True, for_parameters=True),
         BIAS,
@@ -116,11 +90,6 @@ FC = Declaration(
             "whether `w` is [size, in], to share the table of an embedding",
             default=False,
         ),
-    ),
-    linear=linear_unless_activated,
-    saves=lambda types, attrs: (0, 1),
-    residuals=lambda types, attrs: activation_residuals(
-        attrs["activation"], _infer_fc(types, attrs)[0]
     ),
     parameters=_fc_parameters,
     formula="out = activation(x · w + b)",
@@ -146,10 +115,13 @@ _MATMUL = (
 )
 
 
-def _flip(shape: Sequence[Dim], transpose: bool) -> tuple[Dim, ...]:
-    if not transpose:
-        return tuple(shape)
-    return (*shape[:-2], shape[-1], shape[-2])
+def _factors(types: Types, attrs: Attrs) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """Return the shapes of a and b, transposed as the attributes say."""
+    a, b = (type_.shape for type_ in types)
+    return (
+        (*a[:-2], a[-1], a[-2]) if attrs["transpose_a"] else a,
+        (*b[:-2], b[-1], b[-2]) if attrs["transpose_b"] else b,
+    )
 
 
 def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -160,8 +132,7 @@ def _infer_matmul(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
                 f" '{name}' is {types[index]}",
                 operand=index,
             )
-    a = _flip(types[0].shape, attrs["transpose_a"])
-    b = _flip(types[1].shape, attrs["transpose_b"])
+    a, b = _factors(types, attrs)
     if a[-1] != b[-2]:
         raise OpError(
             f"matmul contracts {a[-1]} of 'a' {types[0]} with {b[-2]} of 'b'"
@@ -180,8 +151,7 @@ def _transposition(types: Types, attrs: Attrs) -> str | None:
     """Return a hint with the attribute that would make the operands fit, if any."""
     for name in ("transpose_a", "transpose_b"):
         flipped = {**attrs, name: not attrs[name]}
-        a = _flip(types[0].shape, flipped["transpose_a"])
-        b = _flip(types[1].shape, flipped["transpose_b"])
+        a, b = _factors(types, flipped)
         if a[-1] == b[-2]:
             return f"{name}: {str(flipped[name]).lower()} would fit"
     return None
@@ -190,26 +160,20 @@ def _transposition(types: Types, attrs: Attrs) -> str | None:
 def _rows_matmul(types: Types, attrs: Attrs) -> BatchRule:
     a, b = types
     (out,) = _infer_matmul(types, attrs)
-    if a.has_rows and b.has_rows and a.rank == b.rank == 2:
+    if out.rank == 2 and a.has_rows and b.has_rows:
         contracted = attrs["transpose_a"] and not attrs["transpose_b"]
-        return "reduce" if contracted and out.shape.count(BATCH) == 0 else "whole"
-    if not out.has_rows or BATCH in out.shape[1:]:
+        return "reduce" if contracted and is_static(out.shape) else "whole"
+    # Of two matrices, only the rows of a become rows of the result
+    mixed = out.rank == 2 and b.has_batch
+    if mixed or any(BATCH in type_.shape[1:] for type_ in (a, b, out)):
         return "whole"
-    for index, type_ in enumerate(types):
-        if not type_.has_batch:
-            continue
-        first = type_.rank == out.rank and (
-            type_.rank > 2 or (index == 0 and not attrs["transpose_a"])
-        )
-        if not (type_.has_rows and first) or BATCH in type_.shape[1:]:
-            return "whole"
-    return "rows"
+    return broadcast_rule(types, out.shape)
 
 
 def _matmul_flops(types: Types, attrs: Attrs) -> int:
     (out,) = _infer_matmul(types, attrs)
-    contracted = _flip(types[0].shape, attrs["transpose_a"])[-1:]
-    return 2 * out.numel() * count_elements(contracted)
+    a, _ = _factors(types, attrs)
+    return 2 * out.numel() * count_elements(a[-1:])
 
 
 MATMUL = Declaration(

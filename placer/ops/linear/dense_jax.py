@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from placer.ops.common.gradient_jax import differentiable
-from placer.ops.elementwise.activation_jax import ACTIVATIONS
-from placer.ops.elementwise.broadcasting_jax import broadcast_add, sum_to
+from placer.ops.elementwise.broadcasting_jax import sum_to
+from placer.ops.linear.weighted_jax import add_bias_and_activate
 
 Pair = tuple[jax.Array, jax.Array]
 
@@ -22,9 +22,7 @@ def fc(
 ) -> jax.Array:
     contracted = ((x.ndim - 1,), (1 if transpose_w else 0,))
     y = jax.lax.dot_general(x, w, (contracted, ((), ())))
-    if b is not None:
-        y = broadcast_add(y, b)
-    return y if activation == "none" else ACTIVATIONS[activation](y)
+    return add_bias_and_activate(y, b, activation)
 
 
 def matmul(

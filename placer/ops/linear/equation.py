@@ -49,6 +49,14 @@ class Equation:
             terms.append("".join(letter for letter in letters if letter in later))
         return (*terms[:-1], self.result) if len(terms) > 1 else tuple(terms)
 
+    @cached_property
+    def products(self) -> tuple[tuple[str, str, str], ...]:
+        """The terms of left, right and result of each product, from left to right."""
+        partial = self.partial_terms
+        return tuple(
+            zip(partial[:-1], self.reduced_terms[1:], partial[1:], strict=True)
+        )
+
 
 def parse_equation(text: str) -> Equation:
     """Parse an equation; raise OpError if it is not one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
+from placer.ops.common.roles import require_shapes
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
 from placer.ops.operand import Operand, Types, check_layer
 from placer.types import BATCH, TensorType
@@ -27,14 +28,9 @@ def _row_type(kind: str, types: Types) -> TensorType:
 
 def _infer_learned(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind = "position_embedding"
-    x, table = types
-    expected = _row_type(kind, types)
-    if table != expected:
-        raise OpError(
-            f"{kind} needs 'table' {expected} for 'x' {x}, 'table' is {table}",
-            operand=1,
-        )
-    return (x,)
+    shapes = {"table": _row_type(kind, types).shape}
+    require_shapes(kind, ("x", "table"), types, shapes)
+    return (types[0],)
 
 
 def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:

@@ -91,22 +91,18 @@ def _product_flops(a: str, b: str, out: str, sizes: Mapping[str, Dim]) -> int:
 
 def _flops(types: Types, attrs: Attrs) -> int:
     equation = parse_equation(attrs["equation"])
-    sizes, partial = _sizes(types, equation), equation.partial_terms
+    sizes = _sizes(types, equation)
     pairs = zip(types, equation.terms, equation.reduced_terms, strict=True)
-    total = sum(x.numel() for x, term, reduced in pairs if term != reduced)
-    for i, term in enumerate(equation.reduced_terms[1:], start=1):
-        total += _product_flops(partial[i - 1], term, partial[i], sizes)
-    return total
+    sums = sum(x.numel() for x, term, reduced in pairs if term != reduced)
+    return sums + sum(_product_flops(*terms, sizes) for terms in equation.products)
 
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
     equation = parse_equation(attrs["equation"])
-    sizes, partial = _sizes(types, equation), equation.partial_terms
-    total = 0
-    for i, term in enumerate(equation.reduced_terms[1:], start=1):
-        left, out = partial[i - 1], partial[i]
-        total += _product_flops(out, left, term, sizes) * (i in wrt)
-        total += _product_flops(out, term, left, sizes) * any(j < i for j in wrt)
+    sizes, total = _sizes(types, equation), 0
+    for i, (left, right, out) in enumerate(equation.products, start=1):
+        total += _product_flops(out, left, right, sizes) * (i in wrt)
+        total += _product_flops(out, right, left, sizes) * any(j < i for j in wrt)
     return total
 
 

@@ -26,9 +26,9 @@ def _sum_out(x: jax.Array, term: str, reduced: str) -> jax.Array:
 
 def _products(equation: Equation, xs: Arrays) -> list[jax.Array]:
     """Return the products of the first 2, 3, … operands."""
-    terms, products = equation.partial_terms, [xs[0]]
-    for i, (x, term) in enumerate(zip(xs[1:], equation.reduced_terms[1:], strict=True)):
-        products.append(_multiply(terms[i], term, terms[i + 1], products[i], x))
+    products = [xs[0]]
+    for x, terms in zip(xs[1:], equation.products, strict=True):
+        products.append(_multiply(*terms, products[-1], x))
     return products[1:]
 
 
@@ -48,14 +48,12 @@ def _product_backward(
 ) -> Arrays:
     # From right to left, for p[i] = p[i - 1] · x[i]: dx[i] = dp[i] · p[i - 1] and
     # dp[i - 1] = dp[i] · x[i], each summed over the letters that its result omits.
-    xs, between = saved
-    lefts = (xs[0], *between)
-    partial_terms, terms = equation.partial_terms, equation.reduced_terms
+    (x, *xs), between = saved
+    factors = zip(equation.products, (x, *between), xs, strict=True)
     cotangents: list[jax.Array] = []
-    for i in range(len(xs) - 1, 0, -1):
-        left, out = partial_terms[i - 1], partial_terms[i]
-        cotangents.append(_multiply(out, left, terms[i], dy, lefts[i - 1]))
-        dy = _multiply(out, terms[i], left, dy, xs[i])
+    for (left, right, out), a, b in reversed([*factors]):
+        cotangents.append(_multiply(out, left, right, dy, a))
+        dy = _multiply(out, right, left, dy, b)
     return (dy, *reversed(cotangents))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from placer.errors import OpError
+from placer.ops.common.checks import check_divides
 from placer.ops.declaration import Attr, Attrs, Case, Declaration
 from placer.ops.operand import (
     INTEGERS,
@@ -85,15 +86,6 @@ def check_mask(kind: str, index: int, types: Types, keys: TensorType) -> None:
         )
 
 
-def check_heads(kind: str, attrs: Attrs, what: str, width: int) -> None:
-    """Raise OpError unless the number of heads divides a width."""
-    heads = attrs["heads"]
-    if heads < 1 or width % heads:
-        raise OpError(
-            f"{kind} cannot divide {what} of {width} into {heads} heads", attr="heads"
-        )
-
-
 _OPERANDS = (
     Operand("query", "float, [batch, time, heads · size]"),
     Operand("key", "the same dtype, [batch, keys, heads · size]"),
@@ -112,7 +104,8 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
             operand=1,
         )
     for name, type_ in zip(SEQUENCES, types, strict=False):
-        check_heads(kind, attrs, f"'{name}'", int(type_.shape[-1]))
+        width = int(type_.shape[-1])
+        check_divides(kind, attrs, "heads", width, f"'{name}' of {width}")
     if len(types) > 3:
         check_mask(kind, 3, types, key)
     return (TensorType(query.dtype, (*query.shape[:2], value.shape[-1])),)
@@ -131,33 +124,23 @@ def _products(query: TensorType, key: TensorType, value: TensorType) -> tuple[in
     return per_query * query.numel(), per_query * queries * int(value.shape[-1])
 
 
-def attention_flops(sequences: Types, attrs: Attrs, masked: bool) -> int:
-    """Count scaling of the queries, a product, a softmax and another product."""
-    query, key, _ = sequences
-    softmax = 5 + masked + bool(attrs["causal"])
-    scores = probabilities_type(query, key, attrs["heads"]).numel()
-    return query.numel() + sum(_products(*sequences)) + softmax * scores
-
-
-def attention_grad_flops(sequences: Types, attrs: Attrs, wrt: Collection[str]) -> int:
-    """Count the gradients of those of query, key and value that are in `wrt`."""
-    query, key, _ = sequences
-    with_keys, with_values = _products(*sequences)
-    total = with_values if "value" in wrt else 0
-    scored = sum(name in wrt for name in ("query", "key"))
-    if scored:
-        total += (
-            with_values + 4 * probabilities_type(query, key, attrs["heads"]).numel()
-        )
-    return total + scored * (with_keys + query.numel())
-
-
 def _flops(types: Types, attrs: Attrs) -> int:
-    return attention_flops(types[:3], attrs, masked=len(types) > 3)
+    """Count scaling of the queries, a product, a softmax and another product."""
+    query, key, value = types[:3]
+    softmax = 5 + (len(types) > 3) + bool(attrs["causal"])
+    scores = probabilities_type(query, key, attrs["heads"]).numel()
+    return query.numel() + sum(_products(query, key, value)) + softmax * scores
 
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    return attention_grad_flops(types[:3], attrs, [SEQUENCES[i] for i in wrt])
+    query, key, value = types[:3]
+    with_keys, with_values = _products(query, key, value)
+    total = with_values if 2 in wrt else 0
+    scored = sum(operand < 2 for operand in wrt)
+    if scored:
+        scores = probabilities_type(query, key, attrs["heads"]).numel()
+        total += with_values + 4 * scores
+    return total + scored * (with_keys + query.numel())
 
 
 ATTENTION = Declaration(

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from placer.ops.common.gradient_jax import differentiable
 
 Three = tuple[jax.Array, jax.Array, jax.Array]
-Arrays = tuple[jax.Array | None, ...]
 
 
 def attention(
@@ -26,7 +25,7 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> jax.Array:
-    return _attention(heads, causal, scale, query, key, value, mask)
+    return _attention(heads, causal, scale, (query, key, value), mask)
 
 
 def attend(
@@ -121,12 +120,9 @@ def _attention_forward(
     heads: int,
     causal: bool,
     scale: float | None,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
+    sequences: Three,
     mask: jax.Array | None,
 ) -> tuple[jax.Array, tuple[Three, jax.Array]]:
-    sequences = query, key, value
     out, probabilities = attend(heads, causal, scale, sequences, mask)
     return out, (sequences, probabilities)
 
@@ -137,8 +133,8 @@ def _attention_backward(
     scale: float | None,
     saved: tuple[Three, jax.Array],
     dy: jax.Array,
-) -> Arrays:
-    return *attend_backward(heads, scale, *saved, dy), None
+) -> tuple[Three, None]:
+    return attend_backward(heads, scale, *saved, dy), None
 
 
 _attention = differentiable(_attention_forward, _attention_backward, static=3)

@@ -27,7 +27,7 @@ class Cell(Protocol):
     Cells are static arguments of custom VJPs, so equal cells must compute the same.
     """
 
-    state_count: ClassVar[int]
+    state_count: ClassVar[int] = 1
     """The number of arrays of a state."""
 
     def step(
@@ -50,13 +50,13 @@ class Cell(Protocol):
 
     def recurrent_cotangent(self, dz: jax.Array, saved: State) -> jax.Array:
         """Return the cotangent of h · w_recurrent, given dz, for one or all steps."""
+        return dz
 
 
 @dataclass(frozen=True, slots=True)
-class SimpleRnn:
+class SimpleRnn(Cell):
     """h' = activation(z + h · w)."""
 
-    state_count: ClassVar[int] = 1
     activation: str
 
     def step(
@@ -74,15 +74,10 @@ class SimpleRnn:
         dz = jnp.where(h > 0, dh, 0) if relu else dh * (1 - h) * (1 + h)
         return dz, (jnp.zeros_like(dh),)
 
-    def recurrent_cotangent(self, dz: jax.Array, saved: State) -> jax.Array:
-        return dz
-
 
 @dataclass(frozen=True, slots=True)
-class Gru:
+class Gru(Cell):
     """h' = (1 - u) · n + u · h, n = tanh(z_n + r · (h · w_n + b)), r and u sigmoids."""
-
-    state_count: ClassVar[int] = 1
 
     def step(
         self, z: State, state: State, w: jax.Array, b: jax.Array | None
@@ -113,7 +108,7 @@ class Gru:
 
 
 @dataclass(frozen=True, slots=True)
-class Lstm:
+class Lstm(Cell):
     """c' = f · c + i · g, h' = o · tanh(c'), with sigmoids i, f, o and a tanh g."""
 
     state_count: ClassVar[int] = 2
@@ -145,6 +140,3 @@ class Lstm:
             dh * tanh_c * out * (1 - out),
         )
         return jnp.concatenate(d_gates, axis=-1), (jnp.zeros_like(dh), dc * forget)
-
-    def recurrent_cotangent(self, dz: jax.Array, saved: State) -> jax.Array:
-        return dz

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from placer.errors import OpError
-from placer.ops.common.roles import require_shapes, types_by_name
+from placer.ops.common.checks import check_divides
+from placer.ops.common.roles import (
+    make_parameters,
+    name_operands,
+    require_shapes,
+    types_by_name,
+)
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.linear.dense import FC
 from placer.ops.operand import Operand, Types
 from placer.ops.sequence.attention import (
+    ATTENTION,
     CAUSAL,
     MASK,
     SEQUENCES,
-    attention_flops,
-    attention_grad_flops,
-    check_heads,
     check_mask,
     check_sequences,
-    probabilities_type,
     sequence_width,
 )
 from placer.types import BATCH, Dim, TensorType
@@ -27,30 +33,27 @@ _WEIGHTS = tuple(f"w_{which}" for which in _PROJECTIONS)
 _BIASED = tuple(f"{letter}_{which}" for which in _PROJECTIONS for letter in "wb")
 
 
+_name_operands = partial(
+    name_operands,
+    "multi_head_attention needs a query, then optionally a key, a value and a mask",
+    SEQUENCES,
+    (1, 2, 3),
+    "mask",
+)
+
+
 def operand_names(types: Types) -> tuple[str, ...]:
     """Return the names of the operands; raise OpError if they are not valid.
 
     There are biases if the last operand has rank 1. Of the operands before the weights,
     one that is not float is the mask; the others are sequences.
     """
-    weights = _BIASED if types and types[-1].rank == 1 else _WEIGHTS
-    return (*_before_weights(types[: max(len(types) - len(weights), 0)]), *weights)
+    return _name_operands(types, _WEIGHTS, _BIASED)
 
 
-def _before_weights(types: Types) -> tuple[str, ...]:
-    masked = len(types) > 1 and not types[-1].is_float
-    sequences = len(types) - masked
-    if not 1 <= sequences <= 3:
-        raise OpError(
-            "multi_head_attention needs a query, then optionally a key, a value and a"
-            f" mask; got {', '.join(map(str, types)) or 'none'}"
-        )
-    return (*SEQUENCES[:sequences], *(("mask",) if masked else ()))
-
-
-def projection_sources(names: Sequence[str]) -> dict[str, str]:
+def projection_sources(names: Collection[str]) -> dict[str, str]:
     """Return the operands that queries, keys and values are projected from."""
-    present = [name for name in names if name in SEQUENCES]
+    present = [name for name in SEQUENCES if name in names]
     last = len(present) - 1
     return {name: present[min(i, last)] for i, name in enumerate(SEQUENCES)}
 
@@ -74,7 +77,7 @@ def _check(
     inputs = {which: named[name] for which, name in projection_sources(names).items()}
     if "mask" in named:
         check_mask(kind, names.index("mask"), types, inputs["key"])
-    check_heads(kind, attrs, "a size", size)
+    check_divides(kind, attrs, "heads", size, f"a size of {size}")
     return inputs
 
 
@@ -103,7 +106,7 @@ def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 
 
 def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
-    names = _before_weights(types)
+    names = _name_operands(types)
     size = attrs["size"]
     if size is None:
         size = sequence_width("multi_head_attention", "query", 0, types)
@@ -112,71 +115,65 @@ def _parameters(types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
             f"multi_head_attention needs a size of at least 1, not {size}", attr="size"
         )
     shapes = _shapes(_check(names, types, attrs, size), size)
-    return tuple(
-        LayerParameter(
-            name,
-            TensorType(types[0].dtype, shapes[name]),
-            "xavier_uniform" if name in _WEIGHTS else "zeros",
-        )
-        for name in (_BIASED if attrs["bias"] else _WEIGHTS)
-    )
+    created = {name: shapes[name] for name in (_BIASED if attrs["bias"] else _WEIGHTS)}
+    initializers = dict.fromkeys(_WEIGHTS, "xavier_uniform")
+    return make_parameters(types[0].dtype, created, initializers)
 
 
-def _projected(types: Types) -> tuple[TensorType, TensorType, TensorType]:
-    """Return the types of queries, keys and values after their projections."""
+class _Part(NamedTuple):
+    """One of the ops that this one computes, with the names of operands and result."""
+
+    declaration: Declaration
+    operands: Sequence[str]
+    types: Types
+    attrs: Attrs
+    result: str
+
+
+def _parts(types: Types, attrs: Attrs) -> list[_Part]:
+    """Return the ops that compute this one, in order."""
     names = operand_names(types)
-    size, named = _size(names, types), types_by_name(names, types)
-    query, key, value = (
-        TensorType(types[0].dtype, (*named[source].shape[:2], size))
-        for source in projection_sources(names).values()
+    typed = types_by_name(names, types)
+    parts: list[_Part] = []
+
+    def add(declaration: Declaration, operands: str, attrs: Attrs, result: str) -> None:
+        present = [name for name in operands.split() if name in typed]
+        part = _Part(declaration, present, [typed[n] for n in present], attrs, result)
+        (typed[result],) = declaration.result_types(part.types, attrs)
+        parts.append(part)
+
+    plain = {"activation": "none", "transpose_w": False}
+    for which, source in projection_sources(names).items():
+        add(FC, f"{source} w_{which} b_{which}", plain, f"projected_{which}")
+    add(
+        ATTENTION,
+        "projected_query projected_key projected_value mask",
+        {**attrs, "scale": None},
+        "attended",
     )
-    return query, key, value
+    add(FC, "attended w_output b_output", plain, "out")
+    return parts
 
 
 def _residuals(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    query, key, value = _projected(types)
-    return query, key, value, probabilities_type(query, key, attrs["heads"]), query
-
-
-def _products(types: Types) -> dict[str, int]:
-    """Return the operations of each projection."""
-    names = operand_names(types)
-    named, size = types_by_name(names, types), _size(names, types)
-    sources = {**projection_sources(names), "output": "query"}
-    return {which: 2 * named[name].numel() * size for which, name in sources.items()}
+    *_, attention, output = _parts(types, attrs)
+    probabilities = ATTENTION.residuals(attention.types, attention.attrs)
+    return (*attention.types[:3], *probabilities, output.types[0])
 
 
 def _flops(types: Types, attrs: Attrs) -> int:
-    names, projected = operand_names(types), _projected(types)
-    biased = [*projected, types[0]] if "b_output" in names else []
-    return (
-        sum(_products(types).values())
-        + attention_flops(projected, attrs, masked="mask" in names)
-        + sum(type_.numel() for type_ in biased)
-    )
+    parts = _parts(types, attrs)
+    return sum(part.declaration.flops(part.types, part.attrs) for part in parts)
 
 
 def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    names, products, projected = (
-        operand_names(types),
-        _products(types),
-        _projected(types),
-    )
-    wrt_names = {names[i] for i in wrt}
-    total = products["output"] * ("w_output" in wrt_names)
-    total += types[0].numel() * ("b_output" in wrt_names)
-    through = []
-    for (which, source), out in zip(
-        projection_sources(names).items(), projected, strict=True
-    ):
-        of_input, of_weight, of_bias = (
-            name in wrt_names for name in (source, f"w_{which}", f"b_{which}")
-        )
-        total += products[which] * (of_input + of_weight) + out.numel() * of_bias
-        if of_input or of_weight or of_bias:
-            through.append(which)
-    if through:
-        total += products["output"] + attention_grad_flops(projected, attrs, through)
+    names, total = operand_names(types), 0
+    with_gradient = {names[i] for i in wrt}
+    for part in _parts(types, attrs):
+        inner = [i for i, name in enumerate(part.operands) if name in with_gradient]
+        if inner:
+            with_gradient.add(part.result)
+            total += part.declaration.grad_flops(part.types, part.attrs, inner)
     return total
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 
 from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.precision_jax import widen
-from placer.ops.sequence.attention_jax import Arrays, Three, attend, attend_backward
+from placer.ops.sequence.attention_jax import Three, attend, attend_backward
 from placer.ops.sequence.multi_head_attention import (
     is_saved,
     operand_names,
@@ -15,43 +17,41 @@ from placer.ops.sequence.multi_head_attention import (
 )
 from placer.types import TensorType
 
+Saved = Mapping[str, jax.Array | None]
+Residuals = tuple[Saved, Three, jax.Array, jax.Array]
+
 
 def multi_head_attention(
     *operands: jax.Array, heads: int, causal: bool = False
 ) -> jax.Array:
     names = operand_names([TensorType(str(a.dtype), a.shape) for a in operands])
-    return _layer(heads, causal, names, *operands)
+    return _layer(heads, causal, dict(zip(names, operands, strict=True)))
 
 
 def _layer_forward(
-    heads: int, causal: bool, names: tuple[str, ...], *operands: jax.Array
-) -> tuple[jax.Array, tuple[Arrays, Three, jax.Array, jax.Array]]:
-    named = dict(zip(names, operands, strict=True))
-
+    heads: int, causal: bool, named: Mapping[str, jax.Array]
+) -> tuple[jax.Array, Residuals]:
     def project(x: jax.Array, which: str) -> jax.Array:
         y = x @ named[f"w_{which}"]
         return y + named[f"b_{which}"] if f"b_{which}" in named else y
 
     query, key, value = (
         project(named[source], which)
-        for which, source in projection_sources(names).items()
+        for which, source in projection_sources(named).items()
     )
     mask = named.get("mask")
     attended, probabilities = attend(heads, causal, None, (query, key, value), mask)
-    saved = tuple(a if is_saved(n) else None for n, a in named.items())
+    saved = {name: a if is_saved(name) else None for name, a in named.items()}
     residuals = saved, (query, key, value), probabilities, attended
     return project(attended, "output"), residuals
 
 
 def _layer_backward(
-    heads: int,
-    causal: bool,
-    names: tuple[str, ...],
-    residuals: tuple[Arrays, Three, jax.Array, jax.Array],
-    dy: jax.Array,
-) -> Arrays:
+    heads: int, causal: bool, residuals: Residuals, dy: jax.Array
+) -> tuple[Saved]:
     saved, projections, probabilities, attended = residuals
-    named = {n: a for n, a in zip(names, saved, strict=True) if a is not None}
+    named = {name: a for name, a in saved.items() if a is not None}
+    sources = projection_sources(named)
     cotangents: dict[str, jax.Array] = {}
 
     def project_backward(
@@ -69,15 +69,13 @@ def _layer_backward(
 
     d_attended = project_backward(attended, "output", dy, dy)
     slopes = attend_backward(heads, None, projections, probabilities, d_attended)
-    for (which, source), slope in zip(
-        projection_sources(names).items(), slopes, strict=True
-    ):
+    for (which, source), slope in zip(sources.items(), slopes, strict=True):
         dx = project_backward(named[source], which, slope, widen(dy))
         cotangents[source] = cotangents[source] + dx if source in cotangents else dx
     # An operand may be the source of several projections: sum in float32, round once
-    for source in dict.fromkeys(projection_sources(names).values()):
+    for source in dict.fromkeys(sources.values()):
         cotangents[source] = cotangents[source].astype(dy.dtype)
-    return tuple(cotangents.get(name) for name in names)
+    return ({name: cotangents.get(name) for name in saved},)
 
 
-_layer = differentiable(_layer_forward, _layer_backward, static=3)
+_layer = differentiable(_layer_forward, _layer_backward, static=2)

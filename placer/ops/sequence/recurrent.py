@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
-from placer.ops.common.roles import require_shapes, types_by_name
+from placer.ops.common.roles import (
+    make_parameters,
+    name_operands,
+    require_shapes,
+    types_by_name,
+)
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
 from placer.ops.operand import Operand, Types, require_float, require_integer
 from placer.types import BATCH, Dim, TensorType
@@ -39,6 +45,8 @@ _KINDS = {
     "lstm": _CellKind(("state", "cell"), 4, ("b",), 4, 14, 26),
 }
 
+_WEIGHTS = ("w_input", "w_recurrent")
+
 
 def operand_names(kind: str, types: Types) -> tuple[str, ...]:
     """Return the names of the operands; raise OpError if they are not valid for `kind`.
@@ -46,25 +54,22 @@ def operand_names(kind: str, types: Types) -> tuple[str, ...]:
     There are biases if the last operand has rank 1. Of the operands between x and the
     weights, one that is not float is `lengths`; the others are states.
     """
-    cell = _KINDS[kind]
-    biased = bool(types) and types[-1].rank == 1
-    weights = ("w_input", "w_recurrent", *(cell.biases if biased else ()))
-    return (
-        *_before_weights(kind, types[: max(len(types) - len(weights), 0)]),
-        *weights,
-    )
+    return _name_operands(kind, types, _WEIGHTS, (*_WEIGHTS, *_KINDS[kind].biases))
 
 
-def _before_weights(kind: str, types: Types) -> tuple[str, ...]:
+def _name_operands(
+    kind: str, types: Types, *parameters: tuple[str, ...]
+) -> tuple[str, ...]:
     states = _KINDS[kind].states
-    has_lengths = len(types) > 1 and not types[-1].is_float
-    count = len(types) - has_lengths - 1
-    if count not in (0, len(states)):
-        raise OpError(
-            f"{kind} needs x, then optionally {' and '.join(states)}, then optionally"
-            f" lengths; got {', '.join(map(str, types)) or 'none'}"
-        )
-    return ("x", *states[:count], *(("lengths",) if has_lengths else ()))
+    return name_operands(
+        f"{kind} needs x, then optionally {' and '.join(states)}, then optionally"
+        " lengths",
+        ("x", *states),
+        (1, 1 + len(states)),
+        "lengths",
+        types,
+        *parameters,
+    )
 
 
 def _sizes(kind: str, x: TensorType) -> tuple[Dim, int, int]:
@@ -92,18 +97,23 @@ def _infer(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if "lengths" in names:
         _check_lengths(kind, names.index("lengths"), types)
     size = _size(kind, types)
+    require_shapes(kind, names, types, _shapes(kind, rows, width, size))
+    dtype = types[0].dtype
+    h = TensorType(dtype, (rows, size))
+    return (TensorType(dtype, (rows, time, size)), *[h] * len(cell.states))
+
+
+def _shapes(kind: str, rows: Dim, width: int, size: int) -> dict[str, tuple[Dim, ...]]:
+    """Return the shapes of states and parameters, by name."""
+    cell = _KINDS[kind]
     gates = cell.gates * size
-    shapes = {
-        "w_recurrent": (size, gates),
+    return {
         "w_input": (width, gates),
+        "w_recurrent": (size, gates),
         "b": (gates,),
         "b_recurrent": (size,),
         **dict.fromkeys(cell.states, (rows, size)),
     }
-    require_shapes(kind, names, types, shapes)
-    dtype = types[0].dtype
-    h = TensorType(dtype, (rows, size))
-    return (TensorType(dtype, (rows, time, size)), *[h] * len(cell.states))
 
 
 def _check_lengths(kind: str, index: int, types: Types) -> None:
@@ -119,20 +129,14 @@ def _check_lengths(kind: str, index: int, types: Types) -> None:
 
 def _parameters(kind: str, types: Types, attrs: Attrs) -> tuple[LayerParameter, ...]:
     cell, size = _KINDS[kind], attrs["size"]
-    _before_weights(kind, types)
+    _name_operands(kind, types)
     *_, width = _sizes(kind, types[0])
     check_attr(kind, attrs, "size", size >= 1, "a size of at least 1")
-    gates, dtype = cell.gates * size, types[0].dtype
-    weights = (
-        LayerParameter("w_input", TensorType(dtype, (width, gates)), "xavier_uniform"),
-        LayerParameter("w_recurrent", TensorType(dtype, (size, gates)), "orthogonal"),
-    )
-    lengths = {"b": gates, "b_recurrent": size}
-    biases = (
-        LayerParameter(name, TensorType(dtype, (lengths[name],)), "zeros")
-        for name in cell.biases
-    )
-    return (*weights, *biases) if attrs["bias"] else weights
+    shapes = _shapes(kind, BATCH, width, size)
+    names = (*_WEIGHTS, *cell.biases) if attrs["bias"] else _WEIGHTS
+    initializers = {"w_input": "xavier_uniform", "w_recurrent": "orthogonal"}
+    created = {name: shapes[name] for name in names}
+    return make_parameters(types[0].dtype, created, initializers)
 
 
 def _saves(kind: str, types: Types, attrs: Attrs) -> tuple[int, ...]:
@@ -161,10 +165,8 @@ def _products(kind: str, types: Types) -> tuple[int, int, int]:
 def _flops(kind: str, types: Types, attrs: Attrs) -> int:
     cell, names = _KINDS[kind], operand_names(kind, types)
     input_flops, state_flops, elements = _products(kind, types)
-    per_element = cell.forward
-    per_element += cell.gates if "b" in names else 0
-    per_element += 1 if "b_recurrent" in names else 0
-    per_element += len(cell.states) if "lengths" in names else 0
+    per_element = cell.forward + len(cell.states) * ("lengths" in names)
+    per_element += cell.gates * ("b" in names) + ("b_recurrent" in names)
     return input_flops + state_flops + per_element * elements
 
 
@@ -214,7 +216,7 @@ def _operands(kind: str) -> tuple[Operand, ...]:
         Operand(
             name, f"the same dtype, {docs[name]}", name in cell.biases, parameter=True
         )
-        for name in ("w_input", "w_recurrent", *cell.biases)
+        for name in (*_WEIGHTS, *cell.biases)
     )
     return (_X, *(_STATE, _CELL)[: len(cell.states)], _LENGTHS, *parameters)
 
@@ -230,14 +232,15 @@ _REVERSE = Attr(
 )
 
 
-def _layer(
-    kind: str,
-    doc: str,
-    attrs: tuple[Attr, ...],
-    formula: str,
-    source: str,
-    cases: tuple[Case, ...],
-) -> Declaration:
+def _case(kind: str, *optional: str, bias: bool = True, **attrs: Any) -> Case:
+    """Return an example of a layer of size 16, with operands of these types after x."""
+    shapes = _shapes(kind, BATCH, 8, 16)
+    names = (*_WEIGHTS, *_KINDS[kind].biases) if bias else _WEIGHTS
+    parameters = (str(TensorType("float32", shapes[name])) for name in names)
+    return Case(("float32[batch, 20, 8]", *optional, *parameters), attrs)
+
+
+def _declare(kind: str, doc: str, *attrs: Attr, **fields: Any) -> Declaration:
     _, *cell = _KINDS[kind].states
     return Declaration(
         kind,
@@ -252,116 +255,72 @@ def _layer(
         saves=partial(_saves, kind),
         residuals=partial(_residuals, kind),
         parameters=partial(_parameters, kind),
-        formula=formula,
-        source=source,
-        cases=cases,
         example=f"{{name: h, op: {kind}, in: x, size: 128}}",
+        **fields,
     )
 
 
-SIMPLE_RNN = _layer(
+SIMPLE_RNN = _declare(
     "simple_rnn",
     "A simple recurrent layer (Elman network). Returns the states after each step,"
     " `sequence`, [batch, time, size], and the state after the last step, `last`."
     " Creates the parameters `w_input`, `w_recurrent` and `b`.",
-    (
-        Attr(
-            "activation",
-            str,
-            "the activation function; the derivative of relu at 0 is 0",
-            default="tanh",
-            choices=("tanh", "relu"),
-        ),
+    Attr(
+        "activation",
+        str,
+        "the activation function; the derivative of relu at 0 is 0",
+        default="tanh",
+        choices=("tanh", "relu"),
     ),
-    "h[t] = activation(x[t] · w_input + h[t-1] · w_recurrent + b)",
-    "Elman (1990); initial values as in Keras: `w_input` as in Glorot and Bengio"
+    formula="h[t] = activation(x[t] · w_input + h[t-1] · w_recurrent + b)",
+    source="Elman (1990); initial values as in Keras: `w_input` as in Glorot and Bengio"
     " (2010), `w_recurrent` orthogonal (Saxe et al. 2014), `b` 0",
-    (
-        Case(("float32[batch, 20, 8]", "float32[8, 16]", "float32[16, 16]")),
-        Case(
-            (
-                "float32[batch, 20, 8]",
-                "int32[batch]",
-                "float32[8, 16]",
-                "float32[16, 16]",
-                "float32[16]",
-            ),
-            {"activation": "relu"},
-        ),
+    cases=(
+        _case("simple_rnn", bias=False),
+        _case("simple_rnn", "int32[batch]", activation="relu"),
     ),
 )
 
-GRU = _layer(
+GRU = _declare(
     "gru",
     "A gated recurrent unit (GRU). Returns the states after each step, `sequence`,"
     " [batch, time, size], and the state after the last step, `last`. The columns of"
     " `w_input`, `w_recurrent` and `b` are, in thirds, those of the reset gate, the"
     " update gate and the candidate. Creates the parameters `w_input`, `w_recurrent`,"
     " `b` and `b_recurrent`.",
-    (),
-    "r, u = sigmoid(x[t] · w_input + h[t-1] · w_recurrent + b), the first two thirds;"
-    " n = tanh(x[t] · w_input + b + r · (h[t-1] · w_recurrent + b_recurrent)), the last"
-    " third; h[t] = (1 - u) · n + u · h[t-1]",
-    "Cho et al. (2014) in the variant of cuDNN, PyTorch and Keras (`reset_after`),"
-    " where the reset gate is applied after the product. The order of the gates is"
-    " that of PyTorch. As in Flax, there is no recurrent bias for the other gates,"
-    " which would only add to `b`. Initial values as in simple_rnn",
-    (
-        Case(
-            (
-                "float32[batch, 20, 8]",
-                "float32[8, 48]",
-                "float32[16, 48]",
-                "float32[48]",
-                "float32[16]",
-            )
-        ),
-    ),
+    formula="r, u = sigmoid(x[t] · w_input + h[t-1] · w_recurrent + b), the first two"
+    " thirds; n = tanh(x[t] · w_input + b + r · (h[t-1] · w_recurrent + b_recurrent)),"
+    " the last third; h[t] = (1 - u) · n + u · h[t-1]",
+    source="Cho et al. (2014) in the variant of cuDNN, PyTorch and Keras"
+    " (`reset_after`), where the reset gate is applied after the product. The order of"
+    " the gates is that of PyTorch. As in Flax, there is no recurrent bias for the"
+    " other gates, which would only add to `b`. Initial values as in simple_rnn",
+    cases=(_case("gru"),),
 )
 
-LSTM = _layer(
+LSTM = _declare(
     "lstm",
     "A long short-term memory layer (LSTM). Returns the hidden states after each step,"
     " `sequence`, [batch, time, size], and hidden state and cell state after the last"
     " step, `last` and `cell`. The columns of `w_input`, `w_recurrent` and `b` are, in"
     " quarters, those of the input gate, the forget gate, the candidate and the output"
     " gate. Creates the parameters `w_input`, `w_recurrent` and `b`.",
-    (
-        Attr(
-            "forget_bias",
-            float,
-            "added to the forget gate in addition to `b`, so that the initial layer"
-            " keeps its cell state",
-            default=1.0,
-        ),
+    Attr(
+        "forget_bias",
+        float,
+        "added to the forget gate in addition to `b`, so that the initial layer keeps"
+        " its cell state",
+        default=1.0,
     ),
-    "i, f, g, o = the quarters of x[t] · w_input + h[t-1] · w_recurrent + b; c[t] ="
-    " sigmoid(f + forget_bias) · c[t-1] + sigmoid(i) · tanh(g); h[t] = sigmoid(o) ·"
-    " tanh(c[t])",
-    "Hochreiter and Schmidhuber (1997), Gers et al. (2000). The order of the gates is"
-    " that of Keras and PyTorch. `forget_bias` is that of TensorFlow's BasicLSTMCell"
-    " and replaces Keras' `unit_forget_bias` (Jozefowicz et al. 2015). Initial values"
-    " as in simple_rnn",
-    (
-        Case(
-            (
-                "float32[batch, 20, 8]",
-                "float32[8, 64]",
-                "float32[16, 64]",
-                "float32[64]",
-            )
-        ),
-        Case(
-            (
-                "float32[batch, 20, 8]",
-                "float32[batch, 16]",
-                "float32[batch, 16]",
-                "int32[batch]",
-                "float32[8, 64]",
-                "float32[16, 64]",
-                "float32[64]",
-            ),
-            {"reverse": True},
-        ),
+    formula="i, f, g, o = the quarters of x[t] · w_input + h[t-1] · w_recurrent + b;"
+    " c[t] = sigmoid(f + forget_bias) · c[t-1] + sigmoid(i) · tanh(g); h[t] ="
+    " sigmoid(o) · tanh(c[t])",
+    source="Hochreiter and Schmidhuber (1997), Gers et al. (2000). The order of the"
+    " gates is that of Keras and PyTorch. `forget_bias` is that of TensorFlow's"
+    " BasicLSTMCell and replaces Keras' `unit_forget_bias` (Jozefowicz et al. 2015)."
+    " Initial values as in simple_rnn",
+    cases=(
+        _case("lstm"),
+        _case("lstm", *["float32[batch, 16]"] * 2, "int32[batch]", reverse=True),
     ),
 )

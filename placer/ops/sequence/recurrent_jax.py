@@ -18,7 +18,7 @@ from placer.ops.sequence.recurrent import operand_names
 from placer.types import TensorType
 
 Inputs = Mapping[str, jax.Array]
-Saved = tuple[jax.Array | None, ...]
+Saved = Mapping[str, jax.Array | None]
 
 _STATES = ("state", "cell")
 _BIASES = ("b", "b_recurrent")
@@ -44,23 +44,19 @@ def _layer(
     kind: str, cell: Cell, reverse: bool, operands: Sequence[jax.Array]
 ) -> State:
     names = operand_names(kind, [TensorType(str(a.dtype), a.shape) for a in operands])
-    return _run(cell, reverse, names, *operands)
+    return _run(cell, reverse, dict(zip(names, operands, strict=True)))
 
 
-def _run_alone(
-    cell: Cell, reverse: bool, names: tuple[str, ...], *operands: jax.Array
-) -> State:
-    inputs = dict(zip(names, operands, strict=True))
+def _run_alone(cell: Cell, reverse: bool, inputs: Inputs) -> State:
     last, states, _ = _forward(cell, reverse, inputs, keep=False)
     return states[0], *last
 
 
 def _run_forward(
-    cell: Cell, reverse: bool, names: tuple[str, ...], *operands: jax.Array
+    cell: Cell, reverse: bool, inputs: Inputs
 ) -> tuple[State, tuple[Saved, State, State]]:
-    inputs = dict(zip(names, operands, strict=True))
     last, states, kept = _forward(cell, reverse, inputs, keep=True)
-    saved = tuple(None if name in _BIASES else inputs[name] for name in names)
+    saved = {name: None if name in _BIASES else a for name, a in inputs.items()}
     return (states[0], *last), (saved, states, kept)
 
 
@@ -92,14 +88,10 @@ def _forward(
 
 
 def _run_backward(
-    cell: Cell,
-    reverse: bool,
-    names: tuple[str, ...],
-    residuals: tuple[Saved, State, State],
-    slopes: State,
-) -> Saved:
+    cell: Cell, reverse: bool, residuals: tuple[Saved, State, State], slopes: State
+) -> tuple[Saved]:
     saved, *rest = residuals
-    inputs = {n: a for n, a in zip(names, saved, strict=True) if a is not None}
+    inputs = {name: a for name, a in saved.items() if a is not None}
     states, kept = jax.tree.map(_steps_first, rest)
     before = _previous_states(states, _initial(cell, inputs), reverse)
     w = inputs["w_recurrent"]
@@ -135,10 +127,10 @@ def _run_backward(
         "b_recurrent": jnp.sum(du[..., -len(w) :], axis=(0, 1)),
         **dict(zip(_STATES, d_initial, strict=False)),
     }
-    return tuple(cotangents.get(name) for name in names)
+    return ({name: cotangents.get(name) for name in saved},)
 
 
-_run = differentiable(_run_forward, _run_backward, 3, _run_alone)
+_run = differentiable(_run_forward, _run_backward, 2, _run_alone)
 
 
 def _initial(cell: Cell, inputs: Inputs) -> State:
