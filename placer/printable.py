@@ -19,4 +19,4 @@ def make_printable(text: str) -> str:
     >>> ascii(make_printable("a\\x1b[2Jb"))
     "'a\\\\ufffd[2Jb'"
     """
-    return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _UNSAFE.sub("\ufffd", text)

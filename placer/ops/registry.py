@@ -6,20 +6,20 @@ from placer.errors import OpError, did_you_mean
 from placer.ops.declaration import Declaration
 from placer.ops.families import FAMILIES
 
-DECLARATIONS = {
-    declaration.kind: declaration
+_DECLARED = [
+    (declaration, family.__name__)
     for family in FAMILIES
     for declaration in vars(family).values()
     if isinstance(declaration, Declaration)
-}
+]
 
-FAMILY_OF = {
-    declaration.kind: family.__name__
-    for family in FAMILIES
-    for declaration in vars(family).values()
-    if isinstance(declaration, Declaration)
-}
+DECLARATIONS = {declaration.kind: declaration for declaration, _ in _DECLARED}
+
+FAMILY_OF = {declaration.kind: family for declaration, family in _DECLARED}
 """The name of the module that declares each kind."""
+
+# A family that uses a declaration of another one imports the module, not the name.
+assert len(FAMILY_OF) == len(_DECLARED), "two families declare one kind"
 
 
 def find(kind: str) -> Declaration:

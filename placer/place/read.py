@@ -76,7 +76,7 @@ def place_error(
     """Return a PlaceError at `text[start:end]`, or at the last character of `text`."""
     start = max(0, min(start, len(text) - 1))
     # Replace each character by one character, so that the caret stays in its column.
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
     span = Span("<place>", 1, start + 1, max(1, end - start), shown)
     return PlaceError(message, span=span, hint=hint)
 

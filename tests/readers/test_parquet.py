@@ -14,8 +14,9 @@ import placer
 from placer.config.data import Data
 from placer.errors import DataError, RunError, SpecError
 from placer.readers import Column, Range, ReadOptions, open_source
-from placer.runtime.run.process import Options, run_in_threads
+from placer.runtime.run.options import Options
 from placer.runtime.run.same_rows import check_same_rows
+from placer.runtime.run.threads import run_in_threads
 from placer.spec import json_schema
 
 A = Column("a", "float32", ())

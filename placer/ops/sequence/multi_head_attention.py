@@ -15,10 +15,10 @@ from placer.ops.common.roles import (
     types_by_name,
 )
 from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
-from placer.ops.linear.dense import FC
+from placer.ops.linear import dense
 from placer.ops.operand import Operand, Types
+from placer.ops.sequence import attention
 from placer.ops.sequence.attention import (
-    ATTENTION,
     CAUSAL,
     MASK,
     SEQUENCES,
@@ -144,21 +144,21 @@ def _parts(types: Types, attrs: Attrs) -> list[_Part]:
 
     plain = {"activation": "none", "transpose_w": False}
     for which, source in projection_sources(names).items():
-        add(FC, f"{source} w_{which} b_{which}", plain, f"projected_{which}")
+        add(dense.FC, f"{source} w_{which} b_{which}", plain, f"projected_{which}")
     add(
-        ATTENTION,
+        attention.ATTENTION,
         "projected_query projected_key projected_value mask",
         {**attrs, "scale": None},
         "attended",
     )
-    add(FC, "attended w_output b_output", plain, "out")
+    add(dense.FC, "attended w_output b_output", plain, "out")
     return parts
 
 
 def _residuals(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    *_, attention, output = _parts(types, attrs)
-    probabilities = ATTENTION.residuals(attention.types, attention.attrs)
-    return (*attention.types[:3], *probabilities, output.types[0])
+    *_, attended, output = _parts(types, attrs)
+    probabilities = attended.declaration.residuals(attended.types, attended.attrs)
+    return (*attended.types[:3], *probabilities, output.types[0])
 
 
 def _flops(types: Types, attrs: Attrs) -> int:

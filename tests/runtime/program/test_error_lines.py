@@ -139,19 +139,19 @@ def test_an_op_that_gives_nan(node, function, op, statement, build, monkeypatch)
         (0, "h_res, s = forward(x, p)", "forward: ops {0} to {1}"),
         (0, "node.send(1, h_res)  # activations to worker:1", "forward: ops {0} to {1}"),
         (0, "g = forward_backward(s, d_h_res, p, x)", "forward_backward: ops {0} to {1}"),
-        (0, "node.sum(g=g)", "forward_backward: ops {0} to {1}"),
+        (0, "node.sum_microbatches(g=g)", "forward_backward: ops {0} to {1}"),
         (
             0, 'node.update("dense", g)  # sgd, learning rate 0.1',
             "forward_backward: ops {0} to {1}",
         ),
-        (1, "node.sum(loss=loss)", "forward_backward: ops {2} to {3}"),
+        (1, "node.sum_microbatches(loss=loss)", "forward_backward: ops {2} to {3}"),
         (1, "node.record(loss=loss_total)", "forward_backward: ops {2} to {3}"),
         # Statements that use no result of a function, and those without an op.
         (0, 'x = node.read("x")', "step: op x at model.yaml:2:10"),
         (0, "s = ops.Saved()", "forward"),
         (0, "return Dense(first=Fc(*g_first), h_res=Fc(*g_h_res))", "forward_backward"),
-        (0, "node.keep(s=s, x=x)", "step"),
-        (0, 's, x = node.taken("s", "x")', "step"),
+        (0, "node.keep_values(s=s, x=x)", "step"),
+        (0, 's, x = node.pop_values("s", "x")', "step"),
     ],
 )  # fmt: skip
 def test_a_statement_names_the_function_whose_results_it_uses(
