@@ -86,7 +86,7 @@ def test_worker_w_has_heter_node_w_modulo_their_number(workers, heter, tmp_path)
     (entrance,) = (e for e in plan.step_edges if e.values[0].operand == "embedding")
     assert entrance.sources == tuple(f"worker:{w}" for w in range(workers))
     label_parts = {
-        node.name: read.own
+        node.name: read.shard.part_indices
         for node in plan.nodes
         for read in node.step.reads
         if read.input == "label"

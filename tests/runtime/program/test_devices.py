@@ -96,6 +96,6 @@ def test_a_node_starts_without_the_parser_of_places(tmp_path):
         "import placer.runtime.run.process, placer.runtime.program.warm_up\n"
         "from placer.build.plan import read_plan\n"
         "assert read_plan(pathlib.Path(sys.argv[1])).nodes\n"
-        "assert not {'lark', 'placer.place'} & sys.modules.keys()\n"
+        "assert 'lark' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path / "build"], check=True)
