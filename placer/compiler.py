@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from placer.analysis.input_ranges import limit_inputs
 from placer.analysis.memory import check_memory
 from placer.analysis.schedule import Schedule, make_schedule
 from placer.analysis.schedule_text import print_schedule
@@ -120,6 +121,7 @@ def compile_in_memory(
             from placer.tracing import complete_calls
 
             spec = complete_calls(spec)
+        spec = limit_inputs(spec)
         step, evaluation = lower_model(spec, after_pass)
         tables = plan_tables(spec, step, evaluation)
         schedule = make_schedule(step, spec.schedule)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+
+from msgspec import structs
 
 from placer import ops
 from placer.analysis.if_training import resolve_if_training
 from placer.config.columns import Range
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs
+from placer.graph.model import Model
 from placer.ops.attributes import complete
 from placer.types import TensorType
 
@@ -18,6 +22,17 @@ _REARRANGED = frozenset(
 )
 """Kinds whose result has all elements of each operand. A slice has only some of them,
 so an op that uses a slice as an index does not restrict the others."""
+
+
+def limit_inputs(model: Model) -> Model:
+    """Return the model with the valid ranges of the inputs that its ops use as indices,
+    which readers check."""
+    evaluation = model.eval and structs.replace(
+        model.eval, ranges=index_ranges(model.graph, evaluating=True)
+    )
+    ranges = index_ranges(model.graph, evaluating=False)
+    train = structs.replace(model.train, ranges=ranges)
+    return replace(model, train=train, eval=evaluation)
 
 
 def index_ranges(graph: Graph, *, evaluating: bool) -> dict[str, Range]:

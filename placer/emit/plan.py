@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec.structs import replace
-
 import placer
 from placer.analysis.costs import step_costs
-from placer.analysis.input_ranges import index_ranges
 from placer.analysis.memory import MemoryEstimate
 from placer.analysis.schedule import Schedule
 from placer.analysis.units import LoweredGraph
@@ -68,7 +65,7 @@ def make_plan(
         planned = NodePlan(
             name=node,
             program=programs[node],
-            devices=dict(step.cluster.kind(node.split(":")[0]).devices),
+            devices=dict(step.cluster.kind(node.kind).devices),
             turns=schedule.task_names(node),
             computes=computes[key],
             step=step_nodes[node],
@@ -92,24 +89,23 @@ def make_plan(
         schedule=model.schedule,
         seed=model.seed,
         epochs=model.epochs,
-        minimize=model.graph.of_kind("minimize")[0].operands[0],
+        minimize=_loss(step),
         nan=model.nan,
         metrics=model.metrics,
         columns=_columns(model, step),
-        train=replace(model.train, ranges=index_ranges(model.graph, evaluating=False)),
-        evaluation=model.eval
-        and replace(model.eval, ranges=index_ranges(model.graph, evaluating=True)),
+        train=model.train,
+        evaluation=model.eval,
         nodes=tuple(nodes),
         step_edges=edges,
         evaluation_edges=_edges(graphs[1]) if graphs[1:] else (),
-        parameters=_parameters(model, nodes),
+        parameters=_parameters(step, nodes),
         choices=explain_choices(model, step),
         modules=model.modules,
         files=dict(sorted(files.items())),
     )
 
 
-def _parameters(model: Model, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]:
+def _parameters(step: Graph, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...]:
     holders: dict[str, dict[int, tuple[str, str, int]]] = defaultdict(dict)
     trained: set[str] = set()
     for node in nodes:
@@ -120,17 +116,26 @@ def _parameters(model: Model, nodes: Sequence[NodePlan]) -> tuple[Parameter, ...
                 holders[block.parameter].setdefault(
                     block.start, (node.name, table.name, i)
                 )
-    return tuple(
-        Parameter(
-            name=op.name,
-            dtype=op.result.type.dtype,
-            shape=op.result.type.sizes(1),
+    parameters: dict[str, Parameter] = {}
+    for op in step.parameters:
+        name, kind = op.attrs.get("whole", op.name), step.tensor_type(op.name)
+        parameters[name] = Parameter(
+            name=name,
+            dtype=kind.dtype,
+            shape=op.attrs.get("shape", kind.sizes(1)),
             init=op.attrs["init"],
-            trainable=op.name in trained,
-            holders=tuple(at for _, at in sorted(holders[op.name].items())),
+            trainable=name in trained,
+            holders=tuple(at for _, at in sorted(holders[name].items())),
         )
-        for op in model.graph.of_kind("parameter")
-        if isinstance(op.result.type, TensorType)
+    return tuple(parameters.values())
+
+
+def _loss(step: Graph) -> str:
+    """Return the name of the loss, which is recorded so that the run can watch it."""
+    return next(
+        str(op.attrs["metric"])
+        for op in step.of_kind("record")
+        if op.attrs.get("minimized")
     )
 
 

@@ -45,11 +45,14 @@ def differentiate(graph: Graph) -> Graph:
     backward = tuple(_backward(graph, minimize, active, contributions))
     trained = [op for op in graph.parameters if op.name in contributions]
     _check_groups(graph, loss, trained)
-    forward = [
-        _with_residual(graph, op) if op in active else op
-        for op in graph.ops
-        if op.kind != "minimize"
-    ]
+    forward = []
+    for op in graph.ops:
+        if op in active:
+            forward.append(_with_residual(graph, op))
+        elif op.kind == "record" and op.operands == minimize.operands:
+            forward.append(op.with_attrs(minimized=True))
+        elif op is not minimize:
+            forward.append(op)
     return graph.with_ops([*forward, *backward, *update_ops(graph, minimize, trained)])
 
 
