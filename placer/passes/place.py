@@ -266,8 +266,10 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
     anywhere = _first_default_node(cluster)
     places = dict(placed)
     for op in graph.ops:
-        if op in places or op.structure is None or not op.operands:
+        if op in places or not op.operands:
             continue
+        if op.structure is None or op.structure.update is not None:
+            continue  # optimizer parts are placed below
         source = producers[op.operands[0]]
         if op.kind == "store":
             # On the nodes of the new value, on the devices of the parameter.

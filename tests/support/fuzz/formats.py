@@ -29,7 +29,6 @@ from placer.compiler import lower_model
 from placer.config.csv import Csv
 from placer.config.data import Data
 from placer.errors import PlacerError
-from placer.graph.kinds import SINKS, SOURCES, TRAINING_DIRECTIVES
 from placer.graph.text import parse_graphs, print_graph
 from placer.passes.verify import GraphForm, verify
 from placer.place import Cluster, Place
@@ -422,8 +421,8 @@ def text_of(content: bytes) -> str:
         return content.decode("utf-8", "replace")
 
 
-UNCOMPUTED = SOURCES | SINKS | TRAINING_DIRECTIVES
-"""Kinds that a front end writes and that have no declaration."""
+STRUCTURAL = {"read", "parameter", "optimizer", "minimize", "store", "record"}
+"""The structural kinds that a front end writes."""
 
 
 @cache
@@ -444,7 +443,7 @@ def draw_graph(random: Random, work: Path) -> bytes:
 def read_graph(content: bytes, work: Path) -> None:
     for graph in parse_graphs(text_of(content)):
         assert parse_graphs(print_graph(graph)) == (graph,)
-        if all(op.kind in op_kinds() for op in graph.ops if op.kind not in UNCOMPUTED):
+        if all(op.kind in op_kinds() for op in graph.ops if op.kind not in STRUCTURAL):
             verify(graph, GraphForm.WRITTEN)
 
 
