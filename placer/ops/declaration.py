@@ -7,8 +7,9 @@ the declaring one. A test checks that the two agree.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from placer.config.metrics import Finalizer
@@ -65,7 +66,12 @@ class Case:
     """
 
     operands: tuple[str, ...]
-    attrs: Attrs = field(default_factory=dict)
+    attrs: Attrs
+
+
+def case(operands: str = "", **attrs: Any) -> Case:
+    """Return an example: operand types, separated by commas, and written attributes."""
+    return Case(tuple(re.findall(r"\w+\[.*?]", operands)), attrs)
 
 
 def first_type(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -53,8 +53,8 @@ TRANSPOSE = Declaration(
     formula="out.shape[i] = x.shape[perm[i]]",
     source="numpy.transpose",
     cases=(
-        Case(("float32[batch, 20, 4, 16]",), {"perm": [0, 2, 1, 3]}),
-        Case(("float32[batch, 8]",)),
+        case("float32[batch, 20, 4, 16]", perm=[0, 2, 1, 3]),
+        case("float32[batch, 8]"),
     ),
     example="{name: heads, op: transpose, in: tokens, perm: [0, 2, 1, 3]}",
 )
@@ -85,8 +85,8 @@ SQUEEZE = Declaration(
     formula="out[i] = x[i, 0]",
     source="numpy.squeeze",
     cases=(
-        Case(("float32[batch, 1]",), {"axis": -1}),
-        Case(("float32[batch, 1, 8, 1]",), {"axis": [1, 3]}),
+        case("float32[batch, 1]", axis=-1),
+        case("float32[batch, 1, 8, 1]", axis=[1, 3]),
     ),
     example="{name: prediction, op: squeeze, in: out, axis: -1}",
 )
@@ -124,9 +124,6 @@ EXPAND_DIMS = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out[i, 0] = x[i]",
     source="numpy.expand_dims",
-    cases=(
-        Case(("float32[batch]",), {"axis": -1}),
-        Case(("float32[batch, 8]",), {"axis": [1, 2]}),
-    ),
+    cases=(case("float32[batch]", axis=-1), case("float32[batch, 8]", axis=[1, 2])),
     example="{name: column, op: expand_dims, in: label, axis: -1}",
 )

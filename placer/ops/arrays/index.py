@@ -11,8 +11,8 @@ from placer.ops.declaration import (
     Attr,
     Attrs,
     BatchRule,
-    Case,
     Declaration,
+    case,
     float_dtype,
 )
 from placer.ops.operand import Operand, Types
@@ -100,9 +100,9 @@ GATHER = _declare(
     formula="out[a, i, b] = x[a, indices[i], b]",
     source="numpy.take, tf.gather",
     cases=(
-        Case(("float32[1000, 16]", "int32[batch, 20]")),
-        Case(("float32[batch, 20, 8]", "int32[5]"), {"axis": 1}),
-        Case(("float32[batch, 8]", "int32[batch]")),
+        case("float32[1000, 16], int32[batch, 20]"),
+        case("float32[batch, 20, 8], int32[5]", axis=1),
+        case("float32[batch, 8], int32[batch]"),
     ),
     example="{name: chosen, op: gather, in: [table, ids]}",
 )
@@ -146,9 +146,9 @@ TAKE_ALONG_AXIS = _declare(
     formula="out[a, i] = x[a, indices[a, i]]",
     source="numpy.take_along_axis, torch.gather",
     cases=(
-        Case(("float32[batch, 10]", "int32[batch, 1]")),
-        Case(("float32[batch, 20, 8]", "int32[batch, 3, 8]"), {"axis": 1}),
-        Case(("float32[batch, 8]", "int32[5, 8]"), {"axis": 0}),
+        case("float32[batch, 10], int32[batch, 1]"),
+        case("float32[batch, 20, 8], int32[batch, 3, 8]", axis=1),
+        case("float32[batch, 8], int32[5, 8]", axis=0),
     ),
     example="{name: own, op: take_along_axis, in: [logits, label]}",
 )
@@ -175,6 +175,6 @@ ONE_HOT = Declaration(
     differentiable=False,
     formula="out[i, c] = 1 where ids[i] = c, else 0",
     source="jax.nn.one_hot",
-    cases=(Case(("int32[batch]",), {"classes": 10}),),
+    cases=(case("int32[batch]", classes=10),),
     example="{name: target, op: one_hot, in: label, classes: 10}",
 )

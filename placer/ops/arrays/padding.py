@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -96,14 +96,9 @@ PAD = Declaration(
     formula="out = value, …, x, …, value",
     source="numpy.pad, three of its modes",
     cases=(
-        Case(("float32[batch, 28, 28]",), {"paddings": [[0, 0], [2, 2], [2, 2]]}),
-        Case(
-            ("float32[batch, 20, 8]",),
-            {"paddings": [[0, 0], [1, 0], [0, 0]], "value": -1.0},
-        ),
-        Case(
-            ("float32[batch, 28]",), {"paddings": [[0, 0], [3, 3]], "mode": "reflect"}
-        ),
+        case("float32[batch, 28, 28]", paddings=[[0, 0], [2, 2], [2, 2]]),
+        case("float32[batch, 20, 8]", paddings=[[0, 0], [1, 0], [0, 0]], value=-1.0),
+        case("float32[batch, 28]", paddings=[[0, 0], [3, 3]], mode="reflect"),
     ),
     example="{name: framed, op: pad, in: image, paddings: [[0, 0], [2, 2], [2, 2]]}",
 )

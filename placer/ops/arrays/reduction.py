@@ -6,9 +6,8 @@ from functools import partial
 from itertools import chain
 
 from placer.errors import OpError
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -54,8 +53,10 @@ def _result_elements(types: Types, attrs: Attrs) -> int:
     return _infer("reduce", types, attrs)[0].numel()
 
 
-_CASES = cases_with(
-    ("float32[batch, 8]",), {}, {"axis": 1}, {"axis": 0, "keepdims": True}
+_CASES = (
+    case("float32[batch, 8]"),
+    case("float32[batch, 8]", axis=1),
+    case("float32[batch, 8]", axis=0, keepdims=True),
 )
 
 REDUCE_SUM = Declaration(
@@ -122,10 +123,7 @@ def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
         residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
         formula=f"out = {word} x; dx = dy / n where x = out, else 0, where n is the"
         " number of such elements",
-        cases=(
-            Case(("float32[batch, 20, 8]",), {"axis": 1}),
-            Case(("float32[batch, 8]",)),
-        ),
+        cases=(case("float32[batch, 20, 8]", axis=1), case("float32[batch, 8]")),
         example=f"{{name: pooled, op: {kind}, in: tokens, axis: 1}}",
     )
 

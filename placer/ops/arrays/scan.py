@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis, rule_along_axis
-from placer.ops.declaration import Attr, Attrs, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -37,6 +36,6 @@ CUMSUM = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[0] + … + x[i]",
     source="numpy.cumsum; reverse and exclusive as in TensorFlow",
-    cases=cases_with(("float32[batch, 20]",), {}, {"axis": 0}),
+    cases=(case("float32[batch, 20]"), case("float32[batch, 20]", axis=0)),
     example="{name: survival, op: cumsum, in: hazard}",
 )

@@ -7,7 +7,7 @@ from typing import Literal
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements, normalize_axis, without
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -94,9 +94,9 @@ RESHAPE = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[i] in row-major order",
     cases=(
-        Case(("float32[batch, 64]",), {"shape": ["batch", 8, -1]}),
-        Case(("float32[batch]",), {"shape": [-1, 1]}),
-        Case(("float32[batch, 6]",), {"shape": [6, "batch"]}),
+        case("float32[batch, 64]", shape=["batch", 8, -1]),
+        case("float32[batch]", shape=[-1, 1]),
+        case("float32[batch, 6]", shape=[6, "batch"]),
     ),
     example="{name: tiles, op: reshape, in: image, shape: [batch, 8, 8]}",
 )
@@ -138,9 +138,9 @@ FLATTEN = Declaration(
     formula="out[i] = x[i] in row-major order",
     source="Keras' Flatten, PyTorch's Flatten with start_dim",
     cases=(
-        Case(("float32[batch, 8, 8, 3]",)),
-        Case(("float32[batch, 8, 8, 3]",), {"axis": 2}),
-        Case(("float32[batch]",)),
+        case("float32[batch, 8, 8, 3]"),
+        case("float32[batch, 8, 8, 3]", axis=2),
+        case("float32[batch]"),
     ),
     example="{name: features, op: flatten, in: image}",
 )
@@ -178,7 +178,7 @@ CONCAT = Declaration(
     attrs=(Attr("axis", int, "the axis to concatenate along", default=-1),),
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = xs[0], xs[1], … along axis",
-    cases=(Case(("float32[batch, 8]", "float32[batch, 3]")),),
+    cases=(case("float32[batch, 8], float32[batch, 3]"),),
     example="{name: features, op: concat, in: [user, item]}",
 )
 
@@ -227,6 +227,6 @@ TILE = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out[i, j] = x[i mod n, j mod m], where x is [n, m]",
     source="numpy.tile",
-    cases=(Case(("float32[batch, 1, 8]",), {"repeats": [1, 20, 1]}),),
+    cases=(case("float32[batch, 1, 8]", repeats=[1, 20, 1]),),
     example="{name: queries, op: tile, in: query, repeats: [1, 20, 1]}",
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
 from placer.ops.common.checks import normalize_axis
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -67,8 +67,8 @@ SPLIT = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out0, out1, … = x along axis",
     cases=(
-        Case(("float32[batch, 96]",), {"sections": 3}),
-        Case(("float32[batch, 10]",), {"sections": [8, 2]}),
+        case("float32[batch, 96]", sections=3),
+        case("float32[batch, 10]", sections=[8, 2]),
     ),
     example="{name: qkv, op: split, in: projected, sections: 3,"
     " out: [query, key, value]}",
@@ -163,12 +163,9 @@ SLICE = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out = x[:, start:stop:step]",
     cases=(
-        Case(("float32[batch, 20, 8]",), {"axis": 1, "start": -1}),
-        Case(
-            ("float32[batch, 32, 32, 3]",),
-            {"axis": [1, 2], "start": 2, "stop": [30, -2]},
-        ),
-        Case(("float32[batch, 20, 8]",), {"axis": 1, "step": -1}),
+        case("float32[batch, 20, 8]", axis=1, start=-1),
+        case("float32[batch, 32, 32, 3]", axis=[1, 2], start=2, stop=[30, -2]),
+        case("float32[batch, 20, 8]", axis=1, step=-1),
     ),
     example="{name: crop, op: slice, in: image, axis: [1, 2], start: 2, stop: 30}",
 )

@@ -8,7 +8,7 @@ from placer.config.sources import POSITION
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
-from placer.ops.declaration import Attr, Attrs, Case
+from placer.ops.declaration import Attr, Attrs, case
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -42,6 +42,6 @@ DROPOUT = Composite(
     attrs=(Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),),
     formula="out = x / (1 - rate) with probability 1 - rate, else 0",
     source="Srivastava et al. (2014); random bits by threefry (Salmon et al. 2011)",
-    cases=(Case(("float32[batch, 64]",), {"rate": 0.5}),),
+    cases=(case("float32[batch, 64]", rate=0.5),),
     example="{name: dropped, op: dropout, in: h1, rate: 0.5}",
 )

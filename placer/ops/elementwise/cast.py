@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import INTEGERS, Operand, Types
 from placer.types import FLOATS, ITEM_BYTES, TensorType
 
@@ -60,9 +60,9 @@ CAST = Declaration(
     linear=_linear,
     formula="out = x as dtype; dx = dy as the dtype of x",
     cases=(
-        Case(("int32[batch, 8]",), {"dtype": "float32"}),
-        Case(("bfloat16[batch, 8]",), {"dtype": "float32"}),
-        Case(("float32[batch, 8]",), {"dtype": "bfloat16"}),
+        case("int32[batch, 8]", dtype="float32"),
+        case("bfloat16[batch, 8]", dtype="float32"),
+        case("float32[batch, 8]", dtype="bfloat16"),
     ),
     example="{name: weight, op: cast, in: mask, dtype: float32}",
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import broadcast_shapes
 from placer.ops.common.costs import grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.elementwise.broadcasting import (
     BINARY_NAMES,
     BROADCAST,
@@ -20,8 +19,8 @@ from placer.ops.operand import INTEGERS, Operand, Types
 from placer.types import TensorType
 
 _CASES = (
-    Case(("float32[batch, 8]", "float32[batch, 8]")),
-    Case(("float32[batch, 8]", "float32[]")),
+    case("float32[batch, 8], float32[batch, 8]"),
+    case("float32[batch, 8], float32[]"),
 )
 
 _NUMBERS = (
@@ -45,7 +44,7 @@ def _declare_condition(
         result_flops,
         differentiable=False,
         formula=f"out = a {symbol} b",
-        cases=(*_CASES, Case(("int32[batch, 20]", "int32[]"))),
+        cases=(*_CASES, case("int32[batch, 20], int32[]")),
         example=example,
     )
 
@@ -104,8 +103,8 @@ WHERE = Declaration(
     saves=lambda types, attrs: (0,),
     formula="out = a where condition, else b",
     cases=(
-        Case(("bool[batch, 8]", "float32[batch, 8]", "float32[batch, 8]")),
-        Case(("int32[batch, 1]", "float32[batch, 8]", "float32[]")),
+        case("bool[batch, 8], float32[batch, 8], float32[batch, 8]"),
+        case("int32[batch, 1], float32[batch, 8], float32[]"),
     ),
     example="{name: masked, op: where, in: [mask, scores, low]}",
 )
@@ -165,6 +164,9 @@ CLIP = Declaration(
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
     formula="out = min(max(x, min), max); dx = dy where min ≤ x ≤ max, else 0",
-    cases=cases_with(("float32[batch, 8]",), {"min": -1.0, "max": 1.0}, {"max": 6.0}),
+    cases=(
+        case("float32[batch, 8]", min=-1.0, max=1.0),
+        case("float32[batch, 8]", max=6.0),
+    ),
     example="{name: bounded, op: clip, in: x, min: -1.0, max: 1.0}",
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.image.windows import (
     IMAGES,
     PADDING,
@@ -192,7 +192,7 @@ MAX_POOL1D = _declare(
     _Pool("max_pool1d", 1),
     _MAX,
     source="Keras' MaxPooling1D",
-    cases=(Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
+    cases=(case("float32[batch, 100, 16]", pool_size=4),),
     example="{name: p1, op: max_pool1d, in: c1, pool_size: 2}",
 )
 MAX_POOL2D = _declare(
@@ -200,11 +200,8 @@ MAX_POOL2D = _declare(
     _MAX,
     source="Keras' MaxPooling2D",
     cases=(
-        Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
-        Case(
-            ("float32[batch, 28, 28, 32]",),
-            {"pool_size": 3, "strides": 2, "padding": "same"},
-        ),
+        case("float32[batch, 28, 28, 32]", pool_size=2),
+        case("float32[batch, 28, 28, 32]", pool_size=3, strides=2, padding="same"),
     ),
     example="{name: p1, op: max_pool2d, in: c1, pool_size: 2}",
 )
@@ -212,7 +209,7 @@ AVG_POOL1D = _declare(
     _Pool("avg_pool1d", 1),
     _AVG,
     source="Keras' AveragePooling1D",
-    cases=(Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
+    cases=(case("float32[batch, 100, 16]", pool_size=4),),
     example="{name: p1, op: avg_pool1d, in: c1, pool_size: 2}",
 )
 AVG_POOL2D = _declare(
@@ -220,11 +217,8 @@ AVG_POOL2D = _declare(
     _AVG + " For the mean of a whole image, use `reduce_mean` with `axis: [1, 2]`.",
     source="Keras' AveragePooling2D; PyTorch's with count_include_pad=False",
     cases=(
-        Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
-        Case(
-            ("float32[batch, 28, 28, 32]",),
-            {"pool_size": [3, 2], "strides": 1, "padding": "same"},
-        ),
+        case("float32[batch, 28, 28, 32]", pool_size=2),
+        case("float32[batch, 28, 28, 32]", pool_size=[3, 2], strides=1, padding="same"),
     ),
     example="{name: p1, op: avg_pool2d, in: c1, pool_size: 2}",
 )
@@ -235,7 +229,7 @@ ADAPTIVE_MAX_POOL2D = _declare(
     + _BINS
     + " Of equal elements the first gets the gradient.",
     source=_TORCH,
-    cases=(Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
+    cases=(case("float32[batch, 10, 7, 32]", output_size=4),),
     example="{name: p1, op: adaptive_max_pool2d, in: c1, output_size: [2, 2]}",
 )
 ADAPTIVE_AVG_POOL2D = _declare(
@@ -243,6 +237,6 @@ ADAPTIVE_AVG_POOL2D = _declare(
     "Adaptive average pooling: divides the image into as many windows as the result has"
     " elements, and takes the mean of each." + _BINS,
     source=_TORCH,
-    cases=(Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
+    cases=(case("float32[batch, 10, 7, 32]", output_size=4),),
     example="{name: p1, op: adaptive_avg_pool2d, in: c1, output_size: [2, 2]}",
 )

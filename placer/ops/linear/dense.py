@@ -14,9 +14,9 @@ from placer.ops.declaration import (
     Attr,
     Attrs,
     BatchRule,
-    Case,
     Declaration,
     LayerParameter,
+    case,
 )
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
@@ -96,14 +96,12 @@ FC = declare_weighted(
     source="initial values as in Keras and Fluid: `w` as in Glorot and Bengio (2010),"
     " `b` 0",
     cases=(
-        Case(("float32[batch, 64]", "float32[64, 128]", "float32[128]")),
-        Case(
-            ("float32[batch, 64]", "float32[64, 128]", "float32[128]"),
-            {"activation": "relu"},
-        ),
-        Case(
-            ("float32[batch, 20, 64]", "float32[1000, 64]"),
-            {"activation": "softmax", "transpose_w": True},
+        case("float32[batch, 64], float32[64, 128], float32[128]"),
+        case("float32[batch, 64], float32[64, 128], float32[128]", activation="relu"),
+        case(
+            "float32[batch, 20, 64], float32[1000, 64]",
+            activation="softmax",
+            transpose_w=True,
         ),
     ),
     example="{name: h1, op: fc, in: image, size: 128, activation: relu}",
@@ -194,11 +192,11 @@ MATMUL = Declaration(
     saves=lambda types, attrs: (0, 1),
     formula="out = a · b",
     cases=(
-        Case(("float32[batch, 8]", "float32[8, 4]")),
-        Case(("float32[batch, 8]", "float32[batch, 4]"), {"transpose_a": True}),
-        Case(("float32[batch, 8]", "float32[batch, 8]"), {"transpose_b": True}),
-        Case(("float32[batch, 5, 8]", "float32[batch, 8, 3]")),
-        Case(("float32[batch, 4, 20, 16]", "float32[batch, 4, 16, 20]")),
+        case("float32[batch, 8], float32[8, 4]"),
+        case("float32[batch, 8], float32[batch, 4]", transpose_a=True),
+        case("float32[batch, 8], float32[batch, 8]", transpose_b=True),
+        case("float32[batch, 5, 8], float32[batch, 8, 3]"),
+        case("float32[batch, 4, 20, 16], float32[batch, 4, 16, 20]"),
     ),
     example="{name: scores, op: matmul, in: [query, keys], transpose_b: true}",
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
 from placer.ops.linear.equation import Equation, parse_equation
 from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
@@ -133,16 +133,16 @@ EINSUM = Declaration(
     formula="ij,jk->ik: out[i, k] = Σ_j xs[0][i, j] · xs[1][j, k]",
     source="numpy.einsum; the equation must have `->` and cannot have `...`",
     cases=(
-        Case(
-            ("float32[batch, 20, 4, 16]", "float32[batch, 20, 4, 16]"),
-            {"equation": "bqhd,bkhd->bhqk"},
+        case(
+            "float32[batch, 20, 4, 16], float32[batch, 20, 4, 16]",
+            equation="bqhd,bkhd->bhqk",
         ),
-        Case(("float32[batch, 8]", "float32[batch, 4]"), {"equation": "bi,bj->ij"}),
-        Case(
-            ("float32[batch, 8]", "float32[8, 9, 4]", "float32[batch, 9]"),
-            {"equation": "bi,ijo,bj->bo"},
+        case("float32[batch, 8], float32[batch, 4]", equation="bi,bj->ij"),
+        case(
+            "float32[batch, 8], float32[8, 9, 4], float32[batch, 9]",
+            equation="bi,ijo,bj->bo",
         ),
-        Case(("float32[batch, 8]",) * 2, {"equation": "bi,ci->bc"}),
+        case("float32[batch, 8], float32[batch, 8]", equation="bi,ci->bc"),
     ),
     example='{name: scores, op: einsum, in: [query, keys], equation: "bqd,bkd->bqk"}',
 )

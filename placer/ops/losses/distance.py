@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from placer.errors import OpError
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import (
     check_positive,
     normalize_axis,
@@ -13,13 +12,13 @@ from placer.ops.common.checks import (
     without,
 )
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.losses.loss import check_same_shape, infer_pair
 from placer.ops.losses.loss_reduction import PAIR, REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
-_CASES = (Case(("float32[batch, 1]", "float32[batch, 1]")),)
+_CASES = (case("float32[batch, 1], float32[batch, 1]"),)
 
 
 _NAMES = ("prediction", "target")
@@ -123,7 +122,7 @@ KL_DIV = declare_loss(
     " dlog_prediction = -target;"
     " dtarget = log target + 1 - log_prediction, or -log_prediction where target = 0",
     source="operands as in PyTorch's kl_div and optax's kl_divergence",
-    cases=(Case(("float32[batch, 10]", "float32[batch, 10]")),),
+    cases=(case("float32[batch, 10], float32[batch, 10]"),),
     example="{name: loss, op: kl_div, in: [log_probabilities, teacher]}",
 )
 
@@ -168,6 +167,9 @@ COSINE_SIMILARITY = Declaration(
     formula="out = Σ u · v, u = a / max(|a|, epsilon), v = b / max(|b|, epsilon);"
     " da = dy · (v - out · u) / |a|",
     source="PyTorch's cosine_similarity, with the last axis as default",
-    cases=cases_with(("float32[batch, 64]", "float32[batch, 64]"), {}, {"axis": 0}),
+    cases=(
+        case("float32[batch, 64], float32[batch, 64]"),
+        case("float32[batch, 64], float32[batch, 64]", axis=0),
+    ),
     example="{name: similarity, op: cosine_similarity, in: [query, document]}",
 )

@@ -9,7 +9,7 @@ from math import isfinite
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case
+from placer.ops.declaration import Attr, Attrs, case
 from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types, require_same_dtype
 from placer.types import BATCH, TensorType
@@ -138,10 +138,10 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
     source="label smoothing by Szegedy et al. (2016), combined with class weights as in"
     " PyTorch",
     cases=(
-        Case(("float32[batch, 10]", "int32[batch]")),
-        Case(("float32[batch, 10]", "int32[batch]"), {"reduce": "none"}),
-        Case(("float32[batch, 10]", "int32[batch]"), {"label_smoothing": 0.1}),
-        Case(("float32[batch, 2]", "int32[batch]"), {"class_weights": [1.0, 5.0]}),
+        case("float32[batch, 10], int32[batch]"),
+        case("float32[batch, 10], int32[batch]", reduce="none"),
+        case("float32[batch, 10], int32[batch]", label_smoothing=0.1),
+        case("float32[batch, 2], int32[batch]", class_weights=[1.0, 5.0]),
     ),
     example="{name: loss, op: softmax_cross_entropy, in: [logits, label]}",
 )
@@ -208,9 +208,9 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
     " sigmoid_cross_entropy_with_logits: max(z, 0) - z · t + log(1 + exp(-|z|));"
     " smoothing as in Keras; the weight is PyTorch's pos_weight",
     cases=(
-        Case(("float32[batch, 1]", "int32[batch, 1]")),
-        Case(("float32[batch]", "float32[batch]")),
-        Case(("float32[batch]", "int32[batch]"), {"positive_weight": 20.0}),
+        case("float32[batch, 1], int32[batch, 1]"),
+        case("float32[batch], float32[batch]"),
+        case("float32[batch], int32[batch]", positive_weight=20.0),
     ),
     example="{name: loss, op: sigmoid_cross_entropy, in: [logit, click]}",
 )
@@ -241,6 +241,6 @@ HINGE = declare_loss(
     attrs=(REDUCE,),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
     formula="loss = max(1 - s · prediction, 0), s = 1 where label > 0, else -1",
-    cases=(Case(("float32[batch]", "int32[batch]")),),
+    cases=(case("float32[batch], int32[batch]"),),
     example="{name: loss, op: hinge, in: [score, label]}",
 )

@@ -12,7 +12,7 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.losses.loss import LOGITS, check_classes, check_same_shape
 from placer.ops.losses.loss_reduction import PAIR
 from placer.ops.operand import Operand, Types, require_integer
@@ -43,7 +43,7 @@ ACCURACY = _metric(
     flops=flops_per_element(2),
     finalizer="ratio",
     formula="Σ [argmax logits = label] / rows",
-    cases=(Case(("float32[batch, 10]", "int32[batch]")),),
+    cases=(case("float32[batch, 10], int32[batch]"),),
     example="{name: accuracy, op: accuracy, in: [logits, label]}",
 )
 
@@ -66,7 +66,7 @@ TOP_K_ACCURACY = _metric(
     finalizer="ratio",
     attrs=(Attr("k", int, "the number of classes, at least 1", required=True),),
     formula="Σ [label is among the k classes with the largest logits] / rows",
-    cases=(Case(("float32[batch, 10]", "int32[batch]"), {"k": 3}),),
+    cases=(case("float32[batch, 10], int32[batch]", k=3),),
     example="{name: top_3, op: top_k_accuracy, in: [logits, label], k: 3}",
 )
 
@@ -148,8 +148,8 @@ _declare_binary = partial(
     finalizer="ratio",
     attrs=_BINARY_ATTRS,
     cases=(
-        Case(("float32[batch]", "int32[batch]")),
-        Case(("float32[batch, 10]", "int32[batch]"), {"class_id": 3}),
+        case("float32[batch], int32[batch]"),
+        case("float32[batch, 10], int32[batch]", class_id=3),
     ),
 )
 PRECISION = _declare_binary(
@@ -223,7 +223,7 @@ AUC = _metric(
     formula="P(prediction of a positive > that of a negative) + ½ P(they are equal)",
     source="the histogram of PaddlePaddle's auc, with predictions rounded to the"
     " nearest bin",
-    cases=(Case(("float32[batch]", "int32[batch]")),),
+    cases=(case("float32[batch], int32[batch]"),),
     example="{name: auc, op: auc, in: [click, label]}",
 )
 
@@ -243,7 +243,7 @@ _declare_error = partial(
     _metric,
     operands=PAIR,
     flops=flops_per_element(3),
-    cases=(Case(("float32[batch, 1]", "float32[batch, 1]")),),
+    cases=(case("float32[batch, 1], float32[batch, 1]"),),
 )
 MEAN_ABSOLUTE_ERROR = _declare_error(
     "mean_absolute_error",
@@ -275,6 +275,6 @@ MEAN = _metric(
     flops=flops_per_element(1),
     finalizer="ratio",
     formula="Σ x / n",
-    cases=(Case(("float32[batch, 8]",)),),
+    cases=(case("float32[batch, 8]"),),
     example="{name: activity, op: mean, in: h1}",
 )

@@ -7,7 +7,7 @@ from functools import partial
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr, is_static
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.losses.loss_reduction import (
     REDUCE,
     declare_loss,
@@ -59,9 +59,7 @@ SAMPLE_CLASSES = Declaration(
     inserted=True,
     formula="out[i, j] = c with the probability P(c) that `sampler` defines",
     source="random bits by threefry2x32 (Salmon et al. 2011)",
-    cases=(
-        Case(("uint32[batch, 2]",), {"classes": 1000, "num_sampled": 8, "stream": 1}),
-    ),
+    cases=(case("uint32[batch, 2]", classes=1000, num_sampled=8, stream=1),),
     example="%l.sampled = sample_classes(%batch.position)"
     " {classes = 1000, num_sampled = 8, stream = 1}",
 )
@@ -132,14 +130,9 @@ _sampled_loss = partial(
     index_bounds=lambda types, attrs: {3: int(types[1].shape[0])},
     inserted=True,
     cases=(
-        Case(
-            (
-                "float32[batch, 16]",
-                "float32[1000, 16]",
-                "float32[1000]",
-                "int32[batch]",
-                "int32[batch, 8]",
-            )
+        case(
+            "float32[batch, 16], float32[1000, 16], float32[1000],"
+            " int32[batch], int32[batch, 8]"
         ),
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis
 from placer.ops.common.costs import grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case
 from placer.ops.operand import Operand, Types, check_arity, check_layer
 from placer.types import BATCH, HALF_FLOATS, Dim, TensorType
 
@@ -156,8 +156,8 @@ LAYER_NORM = _declare(
     " the mean of (x - mean)²",
     source="Ba, Kiros and Hinton (2016); epsilon as in PyTorch, Keras has 1e-3",
     cases=(
-        Case(("float32[batch, 20, 64]", "float32[64]", "float32[64]")),
-        Case(("float32[batch, 20, 64]",), {"axis": 1}),
+        case("float32[batch, 20, 64], float32[64], float32[64]"),
+        case("float32[batch, 20, 64]", axis=1),
     ),
     example="{name: n1, op: layer_norm, in: h}",
 )
@@ -176,7 +176,7 @@ RMS_NORM = _declare(
     attrs=(_AXIS, _epsilon(1e-6, "the mean square"), _AFFINE),
     formula="out = scale · x / √(mean(x²) + epsilon)",
     source="Zhang and Sennrich (2019); epsilon as in Keras",
-    cases=(Case(("float32[batch, 20, 64]", "float32[64]")),),
+    cases=(case("float32[batch, 20, 64], float32[64]"),),
     example="{name: n1, op: rms_norm, in: h}",
 )
 
@@ -220,8 +220,8 @@ GROUP_NORM = _declare(
     source="Wu and He (2018), with their default number of groups; epsilon as in"
     " PyTorch",
     cases=(
-        Case(("float32[batch, 8, 8, 64]", "float32[64]", "float32[64]")),
-        Case(("float32[batch, 8, 8, 16]",), {"groups": 4}),
+        case("float32[batch, 8, 8, 64], float32[64], float32[64]"),
+        case("float32[batch, 8, 8, 16]", groups=4),
     ),
     example="{name: n1, op: group_norm, in: c1, groups: 8}",
 )

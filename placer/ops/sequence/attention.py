@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_divides
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import (
     INTEGERS,
     Operand,
@@ -172,14 +172,14 @@ ATTENTION = Declaration(
     formula="out = softmax(scale · query · keyᵀ) · value, in each head",
     source="Vaswani et al. (2017)",
     cases=(
-        Case(("float32[batch, 20, 64]",) * 3, {"heads": 4, "causal": True}),
-        Case(
-            (
-                "float32[batch, 5, 64]",
-                "float32[batch, 20, 64]",
-                "float32[batch, 20, 32]",
-                "int32[batch]",
-            )
+        case(
+            "float32[batch, 20, 64], float32[batch, 20, 64], float32[batch, 20, 64]",
+            heads=4,
+            causal=True,
+        ),
+        case(
+            "float32[batch, 5, 64], float32[batch, 20, 64],"
+            " float32[batch, 20, 32], int32[batch]"
         ),
     ),
     example="{name: seen, op: attention, in: [query, key, value], heads: 4,"

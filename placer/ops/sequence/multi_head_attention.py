@@ -14,7 +14,7 @@ from placer.ops.common.roles import (
     require_shapes,
     types_by_name,
 )
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case
 from placer.ops.linear import dense
 from placer.ops.operand import Operand, Types
 from placer.ops.sequence import attention
@@ -244,21 +244,15 @@ MULTI_HEAD_ATTENTION = Declaration(
     source="Vaswani et al. (2017); initial weights as in Glorot and Bengio (2010),"
     " biases 0; widths as in PyTorch's MultiheadAttention",
     cases=(
-        Case(
-            ("float32[batch, 20, 64]", *["float32[64, 64]", "float32[64]"] * 4),
-            {"heads": 4, "causal": True},
+        case(
+            "float32[batch, 20, 64]" + ", float32[64, 64], float32[64]" * 4,
+            heads=4,
+            causal=True,
         ),
-        Case(
-            (
-                "float32[batch, 5, 64]",
-                "float32[batch, 20, 48]",
-                "int32[batch]",
-                "float32[64, 32]",
-                "float32[48, 32]",
-                "float32[48, 32]",
-                "float32[32, 64]",
-            ),
-            {"heads": 2},
+        case(
+            "float32[batch, 5, 64], float32[batch, 20, 48], int32[batch],"
+            " float32[64, 32], float32[48, 32], float32[48, 32], float32[32, 64]",
+            heads=2,
         ),
     ),
     example="{name: seen, op: multi_head_attention, in: tokens, heads: 4,"

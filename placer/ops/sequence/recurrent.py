@@ -15,7 +15,7 @@ from placer.ops.common.roles import (
     require_shapes,
     types_by_name,
 )
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case
 from placer.ops.operand import Operand, Types, require_float, require_integer
 from placer.types import BATCH, Dim, TensorType
 
@@ -232,14 +232,6 @@ _REVERSE = Attr(
 )
 
 
-def _case(kind: str, *optional: str, bias: bool = True, **attrs: Any) -> Case:
-    """Return an example of a layer of size 16, with operands of these types after x."""
-    shapes = _shapes(kind, BATCH, 8, 16)
-    names = (*_WEIGHTS, *_KINDS[kind].biases) if bias else _WEIGHTS
-    parameters = (str(TensorType("float32", shapes[name])) for name in names)
-    return Case(("float32[batch, 20, 8]", *optional, *parameters), attrs)
-
-
 def _declare(kind: str, doc: str, *attrs: Attr, **fields: Any) -> Declaration:
     _, *cell = _KINDS[kind].states
     return Declaration(
@@ -276,8 +268,12 @@ SIMPLE_RNN = _declare(
     source="Elman (1990); initial values as in Keras: `w_input` as in Glorot and Bengio"
     " (2010), `w_recurrent` orthogonal (Saxe et al. 2014), `b` 0",
     cases=(
-        _case("simple_rnn", bias=False),
-        _case("simple_rnn", "int32[batch]", activation="relu"),
+        case("float32[batch, 20, 8], float32[8, 16], float32[16, 16]"),
+        case(
+            "float32[batch, 20, 8], int32[batch],"
+            " float32[8, 16], float32[16, 16], float32[16]",
+            activation="relu",
+        ),
     ),
 )
 
@@ -295,7 +291,12 @@ GRU = _declare(
     " (`reset_after`), where the reset gate is applied after the product. The order of"
     " the gates is that of PyTorch. As in Flax, there is no recurrent bias for the"
     " other gates, which would only add to `b`. Initial values as in simple_rnn",
-    cases=(_case("gru"),),
+    cases=(
+        case(
+            "float32[batch, 20, 8],"
+            " float32[8, 48], float32[16, 48], float32[48], float32[16]"
+        ),
+    ),
 )
 
 LSTM = _declare(
@@ -320,7 +321,11 @@ LSTM = _declare(
     " BasicLSTMCell and replaces Keras' `unit_forget_bias` (Jozefowicz et al. 2015)."
     " Initial values as in simple_rnn",
     cases=(
-        _case("lstm"),
-        _case("lstm", *["float32[batch, 16]"] * 2, "int32[batch]", reverse=True),
+        case("float32[batch, 20, 8], float32[8, 64], float32[16, 64], float32[64]"),
+        case(
+            "float32[batch, 20, 8], float32[batch, 16], float32[batch, 16],"
+            " int32[batch], float32[8, 64], float32[16, 64], float32[64]",
+            reverse=True,
+        ),
     ),
 )

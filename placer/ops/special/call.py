@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -121,14 +121,12 @@ CALL = Declaration(
     inserted=True,
     formula="outputs, state = fn(params, state, *inputs, rng=rng, training=training)",
     cases=(
-        Case(
-            ("float32[batch, 8]", "float32[8, 8]", "uint32[batch, 2]"),
-            {
-                "fn": "blocks:ffn",
-                "params": ("w",),
-                "batch": "rows",
-                "out": ("float32[batch, 8]",),
-            },
+        case(
+            "float32[batch, 8], float32[8, 8], uint32[batch, 2]",
+            fn="blocks:ffn",
+            params=("w",),
+            batch="rows",
+            out=("float32[batch, 8]",),
         ),
     ),
     example="{name: y, op: call, fn: blocks:ffn, in: x, batch: rows,"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placer.ops.declaration import Case, Declaration
+from placer.ops.declaration import Declaration, case
 from placer.ops.operand import Operand
 
 _OPERANDS = (Operand("x", "any dtype and shape"),)
@@ -17,6 +17,6 @@ STOP_GRADIENT = Declaration(
     differentiable=False,
     formula="out = x; dx = 0",
     source="jax.lax.stop_gradient, tf.stop_gradient",
-    cases=(Case(("float32[batch, 8]",)),),
+    cases=(case("float32[batch, 8]"),),
     example="{name: target, op: stop_gradient, in: teacher}",
 )

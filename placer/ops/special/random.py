@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
@@ -53,8 +53,6 @@ DROP = Declaration(
     inserted=True,
     formula="out = x / (1 - rate) where kept, else 0; dx = dy / (1 - rate) where kept",
     source="threefry2x32 (Salmon et al. 2011)",
-    cases=(
-        Case(("float32[batch, 64]", "uint32[batch, 2]"), {"rate": 0.5, "stream": 1}),
-    ),
+    cases=(case("float32[batch, 64], uint32[batch, 2]", rate=0.5, stream=1),),
     example="%d.dropped = drop(%x, %batch.position) {rate = 0.5, stream = 1}",
 )
