@@ -39,6 +39,18 @@ class Attr:
     compiler_only: bool = False
 
 
+def flag(
+    name: str, doc: str, *, default: bool = False, for_parameters: bool = False
+) -> Attr:
+    """Return an attribute of type bool."""
+    return Attr(name, bool, doc, default, for_parameters=for_parameters)
+
+
+def choice(name: str, doc: str, choices: tuple[str, ...]) -> Attr:
+    """Return an attribute that is one of `choices`, by default the first."""
+    return Attr(name, str, doc, choices[0], choices=choices)
+
+
 def float_dtype(doc: str, *, for_parameters: bool = False) -> Attr:
     """Return the attribute `dtype`, a float dtype, by default float32."""
     choices = ("float16", "bfloat16", "float32", "float64")

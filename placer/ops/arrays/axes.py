@@ -46,7 +46,6 @@ TRANSPOSE = Declaration(
             "perm",
             list[int] | None,
             "the axes of x in the order of the result; null: reversed",
-            default=None,
         ),
     ),
     linear=lambda types, attrs: ((0,),),

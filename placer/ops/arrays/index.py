@@ -67,12 +67,6 @@ def _declare(
     )
 
 
-_GATHER = (
-    Operand("x", "any dtype, at least one dimension"),
-    Operand("indices", "int32 or int64, any shape, each in [0, size of the axis)"),
-)
-
-
 def _infer_gather(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _check_indices("gather", types)
     x, indices = types
@@ -93,7 +87,10 @@ GATHER = _declare(
     "gather",
     "Selects slices of x by their indices along an axis. The result has the shape of x"
     " with the axis replaced by the dimensions of `indices`.",
-    _GATHER,
+    (
+        Operand("x", "any dtype, at least one dimension"),
+        Operand("indices", "int32 or int64, any shape, each in [0, size of the axis)"),
+    ),
     _infer_gather,
     _rows_gather,
     0,
@@ -105,11 +102,6 @@ GATHER = _declare(
         case("float32[batch, 8], int32[batch]"),
     ),
     example="{name: chosen, op: gather, in: [table, ids]}",
-)
-
-_ALONG = (
-    Operand("x", "any dtype, at least one dimension"),
-    Operand("indices", "int32 or int64, the shape of `x` except for the axis"),
 )
 
 
@@ -139,7 +131,10 @@ TAKE_ALONG_AXIS = _declare(
     "take_along_axis",
     "Selects elements of x along an axis, with separate indices for each position of"
     " the other axes. The result has the shape of `indices`.",
-    _ALONG,
+    (
+        Operand("x", "any dtype, at least one dimension"),
+        Operand("indices", "int32 or int64, the shape of `x` except for the axis"),
+    ),
     _infer_take_along_axis,
     _rows_take_along_axis,
     -1,
@@ -153,8 +148,6 @@ TAKE_ALONG_AXIS = _declare(
     example="{name: own, op: take_along_axis, in: [logits, label]}",
 )
 
-_ONE_HOT_OPERANDS = (Operand("ids", "integer, any shape", dtype="integer"),)
-
 
 def _infer_one_hot(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     check_attr("one_hot", attrs, "classes", attrs["classes"] >= 1, "at least 1 class")
@@ -165,7 +158,7 @@ ONE_HOT = Declaration(
     "one_hot",
     "One-hot vectors: 1 at the index of a class and 0 elsewhere, along a new last axis."
     " An id outside [0, classes) gives a vector of zeros.",
-    _ONE_HOT_OPERANDS,
+    (Operand("ids", "integer, any shape", dtype="integer"),),
     _infer_one_hot,
     flops=lambda types, attrs: types[0].numel() * int(attrs["classes"]),
     attrs=(

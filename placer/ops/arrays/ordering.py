@@ -6,7 +6,7 @@ from functools import partial
 
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis, rule_along_axis
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
@@ -47,7 +47,7 @@ TOP_K = Declaration(
 
 _ATTRS = (
     Attr("axis", int, "the axis that is searched", default=-1),
-    Attr("keepdims", bool, "whether to keep the axis with size 1", default=False),
+    flag("keepdims", "whether to keep the axis with size 1"),
 )
 
 

@@ -7,14 +7,14 @@ from itertools import chain
 
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, flag
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _OPERANDS = (Operand("x", "float, any shape", dtype="float"),)
 _ATTRS = (
-    Attr("axis", int | list[int] | None, "the axes to reduce; null: all", default=None),
-    Attr("keepdims", bool, "whether to keep the axes with size 1", default=False),
+    Attr("axis", int | list[int] | None, "the axes to reduce; null: all"),
+    flag("keepdims", "whether to keep the axes with size 1"),
 )
 
 

@@ -11,13 +11,6 @@ from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
-_RESHAPE = (Operand("x", "any dtype and shape"),)
-_CONCAT = (
-    Operand(
-        "xs", "one dtype, and one shape except for `axis`", variadic=True, same=True
-    ),
-)
-
 
 def _error(message: str, hint: str | None = None) -> OpError:
     return OpError(f"reshape {message}", attr="shape", hint=hint)
@@ -79,7 +72,7 @@ def _rows_reshape(types: Types, attrs: Attrs) -> BatchRule:
 RESHAPE = Declaration(
     "reshape",
     "Returns the elements of x in another shape, in row-major order.",
-    _RESHAPE,
+    (Operand("x", "any dtype and shape"),),
     _infer_reshape,
     _rows_reshape,
     attrs=(
@@ -100,9 +93,6 @@ RESHAPE = Declaration(
     ),
     example="{name: tiles, op: reshape, in: image, shape: [batch, 8, 8]}",
 )
-
-
-_FLATTEN = (Operand("x", "any dtype, at least one dimension"),)
 
 
 def _flat_axis(x: TensorType, axis: int) -> int:
@@ -131,7 +121,7 @@ FLATTEN = Declaration(
     "Joins all dimensions from an axis on into one, in row-major order; by default,"
     " each row becomes a vector. If there is no dimension from the axis on, a"
     " dimension of 1 is added.",
-    _FLATTEN,
+    (Operand("x", "any dtype, at least one dimension"),),
     _infer_flatten,
     attrs=(Attr("axis", int, "the first dimension to join", default=1),),
     linear=lambda types, attrs: ((0,),),
@@ -173,7 +163,11 @@ def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 CONCAT = Declaration(
     "concat",
     "Concatenates values along an axis, which cannot be the batch.",
-    _CONCAT,
+    (
+        Operand(
+            "xs", "one dtype, and one shape except for `axis`", variadic=True, same=True
+        ),
+    ),
     _infer_concat,
     attrs=(Attr("axis", int, "the axis to concatenate along", default=-1),),
     linear=lambda types, attrs: (tuple(range(len(types))),),
@@ -181,8 +175,6 @@ CONCAT = Declaration(
     cases=(case("float32[batch, 8], float32[batch, 3]"),),
     example="{name: features, op: concat, in: [user, item]}",
 )
-
-_TILE = (Operand("x", "any dtype and shape"),)
 
 
 def _infer_tile(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -213,7 +205,7 @@ def _tile_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 TILE = Declaration(
     "tile",
     "Repeats x along each of its dimensions.",
-    _TILE,
+    (Operand("x", "any dtype and shape"),),
     _infer_tile,
     grad_flops=_tile_grad_flops,
     attrs=(

@@ -11,8 +11,6 @@ from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
-_SPLIT = (Operand("x", "any dtype, at least one dimension"),)
-
 
 def _sizes(x: TensorType, axis: int, sections: int | Sequence[int]) -> tuple[int, ...]:
     """Return the size of each part along the axis; raise OpError if they do not fit."""
@@ -52,7 +50,7 @@ SPLIT = Declaration(
     "split",
     "Splits x into several values along an axis, which cannot be the batch: the inverse"
     " of `concat`.",
-    _SPLIT,
+    (Operand("x", "any dtype, at least one dimension"),),
     _infer_split,
     attrs=(
         Attr(
@@ -74,7 +72,6 @@ SPLIT = Declaration(
     " out: [query, key, value]}",
 )
 
-_SLICE = (Operand("x", "any dtype, at least one dimension"),)
 _BOUND = int | list[int] | None
 
 
@@ -131,7 +128,7 @@ SLICE = Declaration(
     "Slices x along the named dimensions by `start:stop:step`, as in Python, except"
     " that a bound outside the dimension is an error, and so is an empty result. A"
     " negative bound counts from the end, a negative step goes backwards.",
-    _SLICE,
+    (Operand("x", "any dtype, at least one dimension"),),
     _infer_slice,
     attrs=(
         Attr(
@@ -145,14 +142,8 @@ SLICE = Declaration(
             _BOUND,
             "the first index, one for all axes or one for each; null: the first in the"
             " direction of the step",
-            default=None,
         ),
-        Attr(
-            "stop",
-            _BOUND,
-            "the index to stop before, likewise; null: no bound",
-            default=None,
-        ),
+        Attr("stop", _BOUND, "the index to stop before, likewise; null: no bound"),
         Attr(
             "step",
             int | list[int],

@@ -12,8 +12,6 @@ from placer.ops.declaration import Attr, Attrs, case
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
-_OPERANDS = (Operand("x", "float, [batch, …]", dtype="float"),)
-
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not types[0].has_rows:
@@ -36,7 +34,7 @@ DROPOUT = Composite(
     " the others by 1 - rate; in evaluation, returns x. The mask is a function of the"
     " spec's seed, the op's name, the step and the row's index in the global batch, so"
     " it does not depend on where a row is computed.",
-    _OPERANDS,
+    (Operand("x", "float, [batch, …]", dtype="float"),),
     _infer,
     expand=_expand,
     attrs=(Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),),

@@ -9,7 +9,7 @@ from typing import Any
 from placer.errors import OpError
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, flag
 from placer.ops.elementwise.broadcasting import UNARY
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
@@ -45,14 +45,14 @@ _FROM_OPERAND = frozenset({"elu", "gelu", "silu", "softplus"})
 """Activations whose derivative is computed from x; others use the result."""
 
 
-BIAS = Attr("bias", bool, "whether to add a `b`", default=True, for_parameters=True)
+BIAS = flag("bias", "whether to add a `b`", default=True, for_parameters=True)
 """The attribute of a layer with the parameters `w` and `b`."""
 
 
 def activation_attr(dimension: str) -> Attr:
     """Return the attribute `activation` of a layer; softmax is along a `dimension`."""
     doc = f"the function applied to the result; softmax along {dimension}"
-    return Attr("activation", str, doc, default="none", choices=ACTIVATIONS)
+    return choice("activation", doc, ACTIVATIONS)
 
 
 def linear_unless_activated(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
@@ -133,12 +133,10 @@ GELU = _declare(
     formula="out = x · Φ(x), Φ(x) = (1 + erf(x / √2)) / 2;"
     " approximate: Φ(x) ≈ (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2",
     attrs=(
-        Attr(
+        flag(
             "approximate",
-            bool,
             "approximate Φ by tanh, with an error of up to 0.0005; BERT and GPT-2 were"
             " trained so",
-            default=False,
         ),
     ),
     source="Hendrycks and Gimpel (2016)",

@@ -8,8 +8,6 @@ from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import INTEGERS, Operand, Types
 from placer.types import FLOATS, ITEM_BYTES, TensorType
 
-_OPERANDS = (Operand("x", "float, integer or bool, any shape"),)
-
 _DTYPES = (
     "bool",
     "int8",
@@ -43,7 +41,7 @@ CAST = Declaration(
     "Converts x to another dtype. A float is rounded towards 0 to become an integer, a"
     " bool becomes 0 or 1, and a number that is not 0 becomes true. A gradient flows"
     " only from a float to a float, in the dtype of x.",
-    _OPERANDS,
+    (Operand("x", "float, integer or bool, any shape"),),
     _infer,
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),

@@ -60,15 +60,6 @@ EQUAL = _declare_condition(
     " NaN is not equal to anything.",
 )
 
-_CHOICE = (
-    Operand("condition", "bool, or an integer that is true unless it is 0"),
-    Operand("a", "float, the result where the condition is true", dtype="float"),
-    Operand(
-        "b",
-        "the same dtype, the result elsewhere; all three are broadcast",
-        dtype="float",
-    ),
-)
 _CHOICE_NAMES = ("condition", *BINARY_NAMES)
 
 
@@ -94,7 +85,15 @@ WHERE = Declaration(
     "Selects a where a condition is true and b elsewhere, with broadcasting. Elements"
     " that are not selected get a gradient of 0. If an op before has an infinite"
     " derivative there, its gradient is 0 · inf = NaN.",
-    _CHOICE,
+    (
+        Operand("condition", "bool, or an integer that is true unless it is 0"),
+        Operand("a", "float, the result where the condition is true", dtype="float"),
+        Operand(
+            "b",
+            "the same dtype, the result elsewhere; all three are broadcast",
+            dtype="float",
+        ),
+    ),
     _infer_where,
     binary_rule,
     result_flops,
@@ -159,8 +158,8 @@ CLIP = Declaration(
     flops=lambda types, attrs: _count_bounds(attrs) * types[0].numel(),
     grad_flops=grad_flops_per_element(1),
     attrs=(
-        Attr("min", float | None, "the lower bound; null: no bound", default=None),
-        Attr("max", float | None, "the upper bound; null: no bound", default=None),
+        Attr("min", float | None, "the lower bound; null: no bound"),
+        Attr("max", float | None, "the upper bound; null: no bound"),
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
     formula="out = min(max(x, min), max); dx = dy where min ≤ x ≤ max, else 0",

@@ -21,34 +21,22 @@ from placer.ops.image.windows import (
     adaptive_bins,
     image_sizes,
     per_dimension,
+    sizes_attr,
     slide_windows,
 )
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _WINDOWED = (
-    Attr(
-        "pool_size",
-        int | list[int],
-        "the size of the window: an int, or one for each dimension",
-        required=True,
-    ),
+    sizes_attr("pool_size", "the size of the window", required=True),
     Attr(
         "strides",
         int | list[int] | None,
         "the distance between windows, likewise; null: the size of the window",
-        default=None,
     ),
     PADDING,
 )
-_ADAPTIVE = (
-    Attr(
-        "output_size",
-        int | list[int],
-        "the size of the result: an int, or one for each dimension",
-        required=True,
-    ),
-)
+_ADAPTIVE = (sizes_attr("output_size", "the size of the result", required=True),)
 
 
 def slide_pool(

@@ -17,6 +17,7 @@ from placer.ops.declaration import (
     Declaration,
     LayerParameter,
     case,
+    flag,
 )
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
@@ -84,11 +85,9 @@ FC = declare_weighted(
         Attr("size", int, "the number of outputs", required=True, for_parameters=True),
         BIAS,
         activation_attr("the last dimension"),
-        Attr(
+        flag(
             "transpose_w",
-            bool,
             "whether `w` is [size, in], to share the table of an embedding",
-            default=False,
         ),
     ),
     parameters=_fc_parameters,
@@ -105,11 +104,6 @@ FC = declare_weighted(
         ),
     ),
     example="{name: h1, op: fc, in: image, size: 128, activation: relu}",
-)
-
-_MATMUL = (
-    Operand("a", "float, […, m, k]", dtype="float"),
-    Operand("b", "the same dtype, […, k, n]", dtype="float", same=True),
 )
 
 
@@ -179,14 +173,17 @@ MATMUL = Declaration(
     "The matrix product of the last two dimensions of a and b. Leading dimensions are"
     " broadcast, so it also computes one product for each row, or for each head of each"
     " row.",
-    _MATMUL,
+    (
+        Operand("a", "float, […, m, k]", dtype="float"),
+        Operand("b", "the same dtype, […, k, n]", dtype="float", same=True),
+    ),
     _infer_matmul,
     _rows_matmul,
     _matmul_flops,
     lambda types, attrs, wrt: _matmul_flops(types, attrs) * len(wrt),
     attrs=(
-        Attr("transpose_a", bool, "whether `a` is […, k, m]", default=False),
-        Attr("transpose_b", bool, "whether `b` is […, n, k]", default=False),
+        flag("transpose_a", "whether `a` is […, k, m]"),
+        flag("transpose_b", "whether `b` is […, n, k]"),
     ),
     linear=lambda types, attrs: ((0,), (1,)),
     saves=lambda types, attrs: (0, 1),

@@ -11,10 +11,6 @@ from placer.ops.linear.equation import Equation, parse_equation
 from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
 
-_OPERANDS = (
-    Operand("xs", "float of one dtype", variadic=True, dtype="float", same=True),
-)
-
 
 def _sizes(types: Types, equation: Equation) -> dict[str, Dim]:
     """Return the size of each letter; raise OpError if operands disagree about one."""
@@ -113,7 +109,7 @@ EINSUM = Declaration(
     " rule follows from the letter of the batch: `rows` if it is the result's first,"
     " `reduce` if the result omits it, `whole` if operands have different letters for"
     " their rows.",
-    _OPERANDS,
+    (Operand("xs", "float of one dtype", variadic=True, dtype="float", same=True),),
     _infer,
     _rows,
     _flops,

@@ -82,17 +82,6 @@ HUBER = declare_loss(
     example="{name: loss, op: huber, in: [prediction, target], delta: 0.5}",
 )
 
-_LOGARITHMS = (
-    Operand(
-        "log_prediction",
-        "float, [batch, …, classes]: logarithms of probabilities, as of log_softmax",
-        dtype="float",
-    ),
-    Operand(
-        "target", "the same dtype and shape: probabilities", dtype="float", same=True
-    ),
-)
-
 
 def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     check_same_shape("kl_div", ("log_prediction", "target"), types)
@@ -112,7 +101,20 @@ KL_DIV = declare_loss(
     " is summed over the last dimension, and the mean is over all other dimensions:"
     " for [batch, classes] this is PyTorch's `batchmean`. A class with a target of 0"
     " contributes 0.",
-    _LOGARITHMS,
+    (
+        Operand(
+            "log_prediction",
+            "float, [batch, …, classes]: logarithms of probabilities, as of"
+            " log_softmax",
+            dtype="float",
+        ),
+        Operand(
+            "target",
+            "the same dtype and shape: probabilities",
+            dtype="float",
+            same=True,
+        ),
+    ),
     _infer_divergence,
     flops=flops_per_element(4),
     grad_flops=grad_flops_per_element(2, 4),
@@ -124,11 +126,6 @@ KL_DIV = declare_loss(
     source="operands as in PyTorch's kl_div and optax's kl_divergence",
     cases=(case("float32[batch, 10], float32[batch, 10]"),),
     example="{name: loss, op: kl_div, in: [log_probabilities, teacher]}",
-)
-
-_VECTORS = (
-    Operand("a", "float, at least one dimension", dtype="float"),
-    Operand("b", "the same dtype and shape", dtype="float", same=True),
 )
 
 
@@ -148,7 +145,10 @@ COSINE_SIMILARITY = Declaration(
     "The cosine of the angle between vectors along an axis, which is reduced. The"
     " length of a vector is taken as at least `epsilon`, so a vector of zeros gives 0"
     " and a finite gradient. For a loss, apply `negative` and `reduce_mean`.",
-    _VECTORS,
+    (
+        Operand("a", "float, at least one dimension", dtype="float"),
+        Operand("b", "the same dtype and shape", dtype="float", same=True),
+    ),
     _infer_cosine,
     rule_along_axis,
     flops_per_element(8),

@@ -146,15 +146,6 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
     example="{name: loss, op: softmax_cross_entropy, in: [logits, label]}",
 )
 
-_BINARY = (
-    Operand("logits", "float, any shape", dtype="float"),
-    Operand(
-        "label",
-        "the same shape, values in [0, 1]; an integer, or a float of the logits' dtype",
-        dtype="number",
-    ),
-)
-
 
 def _infer_sigmoid(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     kind, names = "sigmoid_cross_entropy", ("logits", "label")
@@ -184,7 +175,15 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
     "The binary cross entropy of sigmoid(logits) and labels in [0, 1], element by"
     " element. Finite logits never overflow. The mean divides by the number of"
     " elements, also with a positive weight.",
-    _BINARY,
+    (
+        Operand("logits", "float, any shape", dtype="float"),
+        Operand(
+            "label",
+            "the same shape, values in [0, 1]; an integer, or a float of the logits'"
+            " dtype",
+            dtype="number",
+        ),
+    ),
     _infer_sigmoid,
     flops=_sigmoid_flops,
     grad_flops=_sigmoid_grad_flops,
@@ -215,26 +214,24 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
     example="{name: loss, op: sigmoid_cross_entropy, in: [logit, click]}",
 )
 
-_HINGE = (
-    Operand(
-        "prediction",
-        "float, any shape: a score, positive for a positive label",
-        dtype="float",
-    ),
-    Operand(
-        "label",
-        "integer, the same shape: 1 is positive, 0 and -1 are negative",
-        dtype="integer",
-    ),
-)
-
 
 HINGE = declare_loss(
     "hinge",
     "The hinge loss with a margin of 1. A label above 0 is positive, any other is"
     " negative: labels may be 0 and 1, or -1 and 1, as in Keras. The derivative on the"
     " margin is 0, as that of relu at 0.",
-    _HINGE,
+    (
+        Operand(
+            "prediction",
+            "float, any shape: a score, positive for a positive label",
+            dtype="float",
+        ),
+        Operand(
+            "label",
+            "integer, the same shape: 1 is positive, 0 and -1 are negative",
+            dtype="integer",
+        ),
+    ),
     partial(infer_pair, "hinge", ("prediction", "label")),
     flops=flops_per_element(3),
     grad_flops=grad_flops_per_element(1),

@@ -12,7 +12,7 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.losses.loss import LOGITS, check_classes, check_same_shape
 from placer.ops.losses.loss_reduction import PAIR
 from placer.ops.operand import Operand, Types, require_integer
@@ -70,19 +70,6 @@ TOP_K_ACCURACY = _metric(
     example="{name: top_3, op: top_k_accuracy, in: [logits, label], k: 3}",
 )
 
-_BINARY = (
-    Operand(
-        "prediction",
-        "float, any shape: the probability of a positive; with `class_id`, logits of"
-        " shape [batch, …, classes]",
-        dtype="float",
-    ),
-    Operand(
-        "label",
-        "the same shape, where a number above 0.5 is positive; with `class_id`, integer"
-        " of shape [batch, …]",
-    ),
-)
 _BINARY_ATTRS = (
     Attr(
         "threshold",
@@ -90,18 +77,12 @@ _BINARY_ATTRS = (
         "the probability above which a prediction is positive, in (0, 1)",
         default=0.5,
     ),
-    Attr(
-        "logits",
-        bool,
-        "whether predictions are logits instead of probabilities",
-        default=False,
-    ),
+    flag("logits", "whether predictions are logits instead of probabilities"),
     Attr(
         "class_id",
         int | None,
         "the positive class, all others are negative; the predicted class is that of"
         " the largest logit, of equal ones the first",
-        default=None,
     ),
 )
 
@@ -144,7 +125,19 @@ def _check_pair(kind: str, types: Types) -> None:
 
 _declare_binary = partial(
     _metric,
-    operands=_BINARY,
+    operands=(
+        Operand(
+            "prediction",
+            "float, any shape: the probability of a positive; with `class_id`, logits"
+            " of shape [batch, …, classes]",
+            dtype="float",
+        ),
+        Operand(
+            "label",
+            "the same shape, where a number above 0.5 is positive; with `class_id`,"
+            " integer of shape [batch, …]",
+        ),
+    ),
     finalizer="ratio",
     attrs=_BINARY_ATTRS,
     cases=(
@@ -213,12 +206,7 @@ AUC = _metric(
             f"the number of bins of the histogram, from 2 to {MAX_BINS:,}",
             default=4096,
         ),
-        Attr(
-            "logits",
-            bool,
-            "whether predictions are logits, to which sigmoid is applied",
-            default=False,
-        ),
+        flag("logits", "whether predictions are logits, to which sigmoid is applied"),
     ),
     formula="P(prediction of a positive > that of a negative) + ½ P(they are equal)",
     source="the histogram of PaddlePaddle's auc, with predictions rounded to the"

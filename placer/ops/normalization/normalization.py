@@ -8,19 +8,22 @@ from math import inf
 from typing import Any
 
 from placer.errors import OpError
-from placer.ops.common.checks import normalize_axis
+from placer.ops.common.checks import check_divides, normalize_axis
 from placer.ops.common.costs import grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case
+from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
 from placer.ops.operand import Operand, Types, check_arity, check_layer
 from placer.types import BATCH, HALF_FLOATS, Dim, TensorType
 
 Shape = tuple[Dim, ...]
 
-_AFFINE = Attr(
-    "affine", bool, "whether to create and apply parameters", True, for_parameters=True
+_AFFINE = flag(
+    "affine",
+    "whether to create and apply parameters",
+    default=True,
+    for_parameters=True,
 )
-_BIAS = Attr(
-    "bias", bool, "whether the parameters include a `bias`", True, for_parameters=True
+_BIAS = flag(
+    "bias", "whether the parameters include a `bias`", default=True, for_parameters=True
 )
 _AXIS = Attr(
     "axis",
@@ -190,11 +193,7 @@ def _group_shapes(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
     if x.rank < 2 or BATCH in x.shape[1:]:
         raise OpError(f"group_norm needs [batch, …, channels], 'x' is {x}", operand=0)
     channels = int(x.shape[-1])
-    if groups < 1 or channels % groups:
-        raise OpError(
-            f"group_norm cannot divide {channels} channels into {groups} groups",
-            attr="groups",
-        )
+    check_divides("group_norm", attrs, "groups", channels, f"{channels} channels")
     return (x.shape[0], groups), (channels,)
 
 

@@ -13,9 +13,16 @@ from placer.ops.common.roles import (
     make_parameters,
     name_operands,
     require_shapes,
-    types_by_name,
 )
-from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Declaration,
+    LayerParameter,
+    case,
+    choice,
+    flag,
+)
 from placer.ops.operand import Operand, Types, require_float, require_integer
 from placer.types import BATCH, Dim, TensorType
 
@@ -87,7 +94,7 @@ def _sizes(kind: str, x: TensorType) -> tuple[Dim, int, int]:
 
 def _size(kind: str, types: Types) -> int:
     """Return the size of the hidden state."""
-    w = types_by_name(operand_names(kind, types), types)["w_recurrent"]
+    w = dict(zip(operand_names(kind, types), types, strict=True))["w_recurrent"]
     return int(w.shape[0]) if w.rank and w.shape[0] != BATCH else 1
 
 
@@ -222,13 +229,11 @@ def _operands(kind: str) -> tuple[Operand, ...]:
 
 
 _SIZE = Attr("size", int, "the size of the state", required=True, for_parameters=True)
-_BIAS = Attr("bias", bool, "whether to add biases", default=True, for_parameters=True)
-_REVERSE = Attr(
+_BIAS = flag("bias", "whether to add biases", default=True, for_parameters=True)
+_REVERSE = flag(
     "reverse",
-    bool,
     "whether to process the steps from the last to the first; `sequence` remains in the"
     " order of x, and `last` is the state after the first step",
-    default=False,
 )
 
 
@@ -257,12 +262,10 @@ SIMPLE_RNN = _declare(
     "A simple recurrent layer (Elman network). Returns the states after each step,"
     " `sequence`, [batch, time, size], and the state after the last step, `last`."
     " Creates the parameters `w_input`, `w_recurrent` and `b`.",
-    Attr(
+    choice(
         "activation",
-        str,
         "the activation function; the derivative of relu at 0 is 0",
-        default="tanh",
-        choices=("tanh", "relu"),
+        ("tanh", "relu"),
     ),
     formula="h[t] = activation(x[t] · w_input + h[t-1] · w_recurrent + b)",
     source="Elman (1990); initial values as in Keras: `w_input` as in Glorot and Bengio"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, Declaration, case
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -73,7 +73,7 @@ CALL = Declaration(
         Attr("params", list[str], "names of the parameters", default=()),
         Attr("state", list[str], "names of the state", default=()),
         Attr("stream", int, "the number of the random stream, below 2⁶³", default=0),
-        Attr("training", bool, "the function's argument `training`", default=False),
+        flag("training", "the function's argument `training`"),
         Attr(
             "batch",
             str,

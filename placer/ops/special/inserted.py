@@ -13,9 +13,6 @@ from placer.types import TensorType
 
 _inserted = partial(Declaration, differentiable=False, inserted=True)
 
-_SUMMANDS = (
-    Operand("xs", "float, all of one type", variadic=True, dtype="float", same=True),
-)
 _SQUARES = (
     Operand(
         "xs", "float scalars: sums of squares", variadic=True, dtype="float", same=True
@@ -38,18 +35,13 @@ ACCUMULATE = _inserted(
     "accumulate",
     "The sum of values of one type, in the order of the operands, so that a run can be"
     " repeated bit for bit. Half floats are added in float32 and rounded once.",
-    _SUMMANDS,
+    (Operand("xs", "float, all of one type", variadic=True, dtype="float", same=True),),
     _infer_accumulate,
     flops=lambda types, attrs: (len(types) - 1) * types[0].numel(),
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = ((xs[0] + xs[1]) + xs[2]) + …",
     cases=(case("float32[8], float32[8], float32[8]"),),
     example="%w.grad = accumulate(%w.grad.0, %w.grad.1)",
-)
-
-
-_SQUARED = (
-    Operand("xs", "float of any dtypes and shapes", variadic=True, dtype="float"),
 )
 
 
@@ -67,7 +59,7 @@ SUM_OF_SQUARES = _inserted(
     "The sum of the squares of all elements of all operands, in the order of the"
     " operands. It is computed in float64 if an operand is float64, else in float32, so"
     " the square of a half float does not overflow.",
-    _SQUARED,
+    (Operand("xs", "float of any dtypes and shapes", variadic=True, dtype="float"),),
     _infer_squares,
     _rows_squares,
     lambda types, attrs: sum(2 * t.numel() for t in types),
@@ -178,18 +170,15 @@ IF_TRAINING = Declaration(
 )
 
 
-_HOLD = (
-    Operand("x", "any type"),
-    Operand("after", "any type: the value that x waits for", optional=True),
-)
-
-
 HOLD = _inserted(
     "hold",
     "Returns x once another value has been computed. XLA does not merge what is"
     " computed from the result with what is computed from x, so the ops that recompute"
     " forward values for the backward start with it.",
-    _HOLD,
+    (
+        Operand("x", "any type"),
+        Operand("after", "any type: the value that x waits for", optional=True),
+    ),
     source="jax.lax.optimization_barrier, as in jax.checkpoint",
     cases=(case("float32[batch, 8], float32[batch, 4]"),),
     example="%x.again = hold(%x, %y.grad)",
