@@ -30,17 +30,13 @@ def _infer_transpose(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(x.dtype, tuple(x.shape[i] for i in _permutation(x, attrs))),)
 
 
-def _rows_transpose(types: Types, attrs: Attrs) -> BatchRule:
-    return "rows" if _permutation(types[0], attrs)[0] == 0 else "whole"
-
-
 TRANSPOSE = Declaration(
     "transpose",
     "Permutes the dimensions of x; reverses them by default. If the batch does not stay"
     " the first dimension, the batch rule is `whole`.",
     _OPERANDS,
     _infer_transpose,
-    _rows_transpose,
+    lambda types, attrs: "whole" if _permutation(types[0], attrs)[0] else "rows",
     attrs=(
         Attr(
             "perm",

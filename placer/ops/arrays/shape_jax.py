@@ -40,8 +40,12 @@ def flatten(x: jax.Array, *, axis: int = 1) -> jax.Array:
 def tile(x: jax.Array, *, repeats: Sequence[int]) -> WithBackward:
     def backward(dy: jax.Array) -> jax.Array:
         # dx is the sum of dy over all copies of x
-        pairs = zip(repeats, x.shape, strict=True)
-        separated = dy.reshape([dim for pair in pairs for dim in pair])
-        return jnp.sum(separated, axis=tuple(range(0, 2 * x.ndim, 2)))
+        copies = (1,) * (x.ndim - len(repeats)) + tuple(repeats)
+        sizes = (1,) * (len(repeats) - x.ndim) + x.shape
+        separated = dy.reshape(
+            [dim for pair in zip(copies, sizes, strict=True) for dim in pair]
+        )
+        total = jnp.sum(separated, axis=tuple(range(0, 2 * len(sizes), 2)))
+        return total.reshape(x.shape)
 
     return jnp.tile(x, tuple(repeats)), backward

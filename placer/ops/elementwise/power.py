@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isfinite
 
 from placer.ops.common.checks import check_attr
@@ -44,10 +43,6 @@ def _pow_flops(types: Types, attrs: Attrs) -> int:
     return types[0].numel() if attrs["exponent"] not in (0, 1) else 0
 
 
-def _pow_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    return 3 * _pow_flops(types, attrs) * len(wrt)
-
-
 POW = Declaration(
     "pow",
     "x to the power of a constant. An integral exponent is computed by multiplication,"
@@ -57,7 +52,7 @@ POW = Declaration(
     UNARY,
     _infer_pow,
     flops=_pow_flops,
-    grad_flops=_pow_grad_flops,
+    grad_flops=lambda types, attrs, wrt: 3 * _pow_flops(types, attrs) * len(wrt),
     attrs=(Attr("exponent", float, "the exponent, finite", required=True),),
     linear=lambda types, attrs: ((0,),) if attrs["exponent"] == 1 else (),
     saves=lambda types, attrs: () if attrs["exponent"] in (0, 1) else (0,),

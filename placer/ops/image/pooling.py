@@ -25,7 +25,7 @@ from placer.ops.image.windows import (
     slide_windows,
 )
 from placer.ops.operand import Operand, Types
-from placer.types import TensorType
+from placer.types import ITEM_BYTES, TensorType
 
 _WINDOWED = (
     sizes_attr("pool_size", "the size of the window", required=True),
@@ -76,10 +76,9 @@ def adaptive_counts(kind: str, image: Sequence[int], output_size: Sizes) -> Coun
 
 def tap_dtype(taps: int) -> str:
     """Return the smallest unsigned dtype that can represent the indices of `taps`."""
-    return next(d for d in ("uint8", "uint16", "uint32") if taps <= 1 << 8 * _BYTES[d])
-
-
-_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4}
+    return next(
+        d for d in ("uint8", "uint16", "uint32") if taps <= 1 << 8 * ITEM_BYTES[d]
+    )
 
 
 @dataclass(frozen=True, slots=True)

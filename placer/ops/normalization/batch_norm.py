@@ -37,16 +37,12 @@ _X = Operand("x", "float, [batch, …, channels]", dtype="float")
 _VARIANCE = (_X, Operand("mean", "[channels], of the global batch", same=True))
 
 
-def _infer_variance(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    return (_check("variance", _VARIANCE, types),)
-
-
 VARIANCE = Declaration(
     "variance",
     "The variance over all dimensions but the last: the mean of the squared distances"
     " from the mean. Over the batch, it divides by the rows of the global batch.",
     _VARIANCE,
-    _infer_variance,
+    lambda types, attrs: (_check("variance", _VARIANCE, types),),
     lambda types, attrs: "reduce",
     flops_per_element(3),
     grad_flops_per_element(3, 3),

@@ -7,8 +7,6 @@ the op is one region of a traced function (`placer.regions`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from placer.errors import OpError
 from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.operand import Operand, Types
@@ -53,10 +51,6 @@ def _cost(name: str, types: Types, attrs: Attrs) -> int:
     return int(fixed + per_row * int(types[-1].shape[0]))
 
 
-def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    return _cost("grad_cost", types, attrs) if wrt else 0
-
-
 CALL = Declaration(
     "call",
     "Calls a JAX function of a Python module next to the spec; the module is copied"
@@ -67,7 +61,7 @@ CALL = Declaration(
     _infer,
     lambda types, attrs: attrs["batch"],
     lambda types, attrs: _cost("cost", types, attrs),
-    _grad_flops,
+    lambda types, attrs, wrt: _cost("grad_cost", types, attrs) if wrt else 0,
     attrs=(
         Attr("fn", str, "the function, as MODULE:FUNCTION", required=True),
         Attr("params", list[str], "names of the parameters", default=()),

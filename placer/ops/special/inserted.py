@@ -7,7 +7,7 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr, check_positive, infer_one_type
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -50,10 +50,6 @@ def _infer_squares(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType("float64" if wide else "float32"),)
 
 
-def _rows_squares(types: Types, attrs: Attrs) -> BatchRule:
-    return "reduce" if all(t.has_rows for t in types) else "whole"
-
-
 SUM_OF_SQUARES = _inserted(
     "sum_of_squares",
     "The sum of the squares of all elements of all operands, in the order of the"
@@ -61,7 +57,7 @@ SUM_OF_SQUARES = _inserted(
     " the square of a half float does not overflow.",
     (Operand("xs", "float of any dtypes and shapes", variadic=True, dtype="float"),),
     _infer_squares,
-    _rows_squares,
+    lambda types, attrs: "reduce" if all(t.has_rows for t in types) else "whole",
     lambda types, attrs: sum(2 * t.numel() for t in types),
     formula="out = Σ xs[0]² + Σ xs[1]² + …",
     cases=(
