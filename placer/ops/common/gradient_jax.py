@@ -42,7 +42,8 @@ def differentiable(
     """Return the function that `forward` computes, with the gradient `backward`.
 
     The first `static` arguments are no arrays, and must be hashable. Use
-    `with_gradient` unless `backward` needs constant arrays, which that would save.
+    `with_gradient` unless `backward` needs constant arrays, which that would save, or
+    residuals in another order than that in which it uses them.
     `forward(*static, *operands)` returns the result and what to save, and
     `backward(*static, saved, dy)` the cotangents of the operands. `function` computes
     only the result, if that is not the first part of `forward`.
