@@ -7,8 +7,9 @@ the declaring one. A test checks that the two agree.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from placer.config.metrics import Finalizer
@@ -38,6 +39,18 @@ class Attr:
     compiler_only: bool = False
 
 
+def flag(
+    name: str, doc: str, *, default: bool = False, for_parameters: bool = False
+) -> Attr:
+    """Return an attribute of type bool."""
+    return Attr(name, bool, doc, default, for_parameters=for_parameters)
+
+
+def choice(name: str, doc: str, choices: tuple[str, ...]) -> Attr:
+    """Return an attribute that is one of `choices`, by default the first."""
+    return Attr(name, str, doc, choices[0], choices=choices)
+
+
 def float_dtype(doc: str, *, for_parameters: bool = False) -> Attr:
     """Return the attribute `dtype`, a float dtype, by default float32."""
     choices = ("float16", "bfloat16", "float32", "float64")
@@ -65,7 +78,12 @@ class Case:
     """
 
     operands: tuple[str, ...]
-    attrs: Attrs = field(default_factory=dict)
+    attrs: Attrs
+
+
+def case(operands: str = "", **attrs: Any) -> Case:
+    """Return an example: operand types, separated by commas, and written attributes."""
+    return Case(tuple(re.findall(r"\w+\[.*?]", operands)), attrs)
 
 
 def first_type(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:

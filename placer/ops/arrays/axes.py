@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
 
@@ -30,31 +30,26 @@ def _infer_transpose(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(x.dtype, tuple(x.shape[i] for i in _permutation(x, attrs))),)
 
 
-def _rows_transpose(types: Types, attrs: Attrs) -> BatchRule:
-    return "rows" if _permutation(types[0], attrs)[0] == 0 else "whole"
-
-
 TRANSPOSE = Declaration(
     "transpose",
     "Permutes the dimensions of x; reverses them by default. If the batch does not stay"
     " the first dimension, the batch rule is `whole`.",
     _OPERANDS,
     _infer_transpose,
-    _rows_transpose,
+    lambda types, attrs: "whole" if _permutation(types[0], attrs)[0] else "rows",
     attrs=(
         Attr(
             "perm",
             list[int] | None,
             "the axes of x in the order of the result; null: reversed",
-            default=None,
         ),
     ),
     linear=lambda types, attrs: ((0,),),
     formula="out.shape[i] = x.shape[perm[i]]",
     source="numpy.transpose",
     cases=(
-        Case(("float32[batch, 20, 4, 16]",), {"perm": [0, 2, 1, 3]}),
-        Case(("float32[batch, 8]",)),
+        case("float32[batch, 20, 4, 16]", perm=[0, 2, 1, 3]),
+        case("float32[batch, 8]"),
     ),
     example="{name: heads, op: transpose, in: tokens, perm: [0, 2, 1, 3]}",
 )
@@ -85,8 +80,8 @@ SQUEEZE = Declaration(
     formula="out[i] = x[i, 0]",
     source="numpy.squeeze",
     cases=(
-        Case(("float32[batch, 1]",), {"axis": -1}),
-        Case(("float32[batch, 1, 8, 1]",), {"axis": [1, 3]}),
+        case("float32[batch, 1]", axis=-1),
+        case("float32[batch, 1, 8, 1]", axis=[1, 3]),
     ),
     example="{name: prediction, op: squeeze, in: out, axis: -1}",
 )
@@ -124,9 +119,6 @@ EXPAND_DIMS = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out[i, 0] = x[i]",
     source="numpy.expand_dims",
-    cases=(
-        Case(("float32[batch]",), {"axis": -1}),
-        Case(("float32[batch, 8]",), {"axis": [1, 2]}),
-    ),
+    cases=(case("float32[batch]", axis=-1), case("float32[batch, 8]", axis=[1, 2])),
     example="{name: column, op: expand_dims, in: label, axis: -1}",
 )

@@ -11,8 +11,8 @@ from placer.ops.declaration import (
     Attr,
     Attrs,
     BatchRule,
-    Case,
     Declaration,
+    case,
     float_dtype,
 )
 from placer.ops.operand import Operand, Types
@@ -67,12 +67,6 @@ def _declare(
     )
 
 
-_GATHER = (
-    Operand("x", "any dtype, at least one dimension"),
-    Operand("indices", "int32 or int64, any shape, each in [0, size of the axis)"),
-)
-
-
 def _infer_gather(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     _check_indices("gather", types)
     x, indices = types
@@ -93,23 +87,21 @@ GATHER = _declare(
     "gather",
     "Selects slices of x by their indices along an axis. The result has the shape of x"
     " with the axis replaced by the dimensions of `indices`.",
-    _GATHER,
+    (
+        Operand("x", "any dtype, at least one dimension"),
+        Operand("indices", "int32 or int64, any shape, each in [0, size of the axis)"),
+    ),
     _infer_gather,
     _rows_gather,
     0,
     formula="out[a, i, b] = x[a, indices[i], b]",
     source="numpy.take, tf.gather",
     cases=(
-        Case(("float32[1000, 16]", "int32[batch, 20]")),
-        Case(("float32[batch, 20, 8]", "int32[5]"), {"axis": 1}),
-        Case(("float32[batch, 8]", "int32[batch]")),
+        case("float32[1000, 16], int32[batch, 20]"),
+        case("float32[batch, 20, 8], int32[5]", axis=1),
+        case("float32[batch, 8], int32[batch]"),
     ),
     example="{name: chosen, op: gather, in: [table, ids]}",
-)
-
-_ALONG = (
-    Operand("x", "any dtype, at least one dimension"),
-    Operand("indices", "int32 or int64, the shape of `x` except for the axis"),
 )
 
 
@@ -139,21 +131,22 @@ TAKE_ALONG_AXIS = _declare(
     "take_along_axis",
     "Selects elements of x along an axis, with separate indices for each position of"
     " the other axes. The result has the shape of `indices`.",
-    _ALONG,
+    (
+        Operand("x", "any dtype, at least one dimension"),
+        Operand("indices", "int32 or int64, the shape of `x` except for the axis"),
+    ),
     _infer_take_along_axis,
     _rows_take_along_axis,
     -1,
     formula="out[a, i] = x[a, indices[a, i]]",
     source="numpy.take_along_axis, torch.gather",
     cases=(
-        Case(("float32[batch, 10]", "int32[batch, 1]")),
-        Case(("float32[batch, 20, 8]", "int32[batch, 3, 8]"), {"axis": 1}),
-        Case(("float32[batch, 8]", "int32[5, 8]"), {"axis": 0}),
+        case("float32[batch, 10], int32[batch, 1]"),
+        case("float32[batch, 20, 8], int32[batch, 3, 8]", axis=1),
+        case("float32[batch, 8], int32[5, 8]", axis=0),
     ),
     example="{name: own, op: take_along_axis, in: [logits, label]}",
 )
-
-_ONE_HOT_OPERANDS = (Operand("ids", "integer, any shape", dtype="integer"),)
 
 
 def _infer_one_hot(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -165,7 +158,7 @@ ONE_HOT = Declaration(
     "one_hot",
     "One-hot vectors: 1 at the index of a class and 0 elsewhere, along a new last axis."
     " An id outside [0, classes) gives a vector of zeros.",
-    _ONE_HOT_OPERANDS,
+    (Operand("ids", "integer, any shape", dtype="integer"),),
     _infer_one_hot,
     flops=lambda types, attrs: types[0].numel() * int(attrs["classes"]),
     attrs=(
@@ -175,6 +168,6 @@ ONE_HOT = Declaration(
     differentiable=False,
     formula="out[i, c] = 1 where ids[i] = c, else 0",
     source="jax.nn.one_hot",
-    cases=(Case(("int32[batch]",), {"classes": 10}),),
+    cases=(case("int32[batch]", classes=10),),
     example="{name: target, op: one_hot, in: label, classes: 10}",
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from placer.errors import OpError
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis, rule_along_axis
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
@@ -42,13 +41,13 @@ TOP_K = Declaration(
     residuals=lambda types, attrs: _infer_top_k(types, attrs)[1:],
     formula="values = x[indices], the k largest; dx[indices] = dvalues, 0 elsewhere",
     source="jax.lax.top_k, tf.math.top_k",
-    cases=(Case(("float32[batch, 100]",), {"k": 5}),),
+    cases=(case("float32[batch, 100]", k=5),),
     example="{name: best, op: top_k, in: scores, k: 5}",
 )
 
 _ATTRS = (
     Attr("axis", int, "the axis that is searched", default=-1),
-    Attr("keepdims", bool, "whether to keep the axis with size 1", default=False),
+    flag("keepdims", "whether to keep the axis with size 1"),
 )
 
 
@@ -76,7 +75,7 @@ def _declare_arg(kind: str, adjective: str) -> Declaration:
         differentiable=False,
         formula=f"out = {kind} x",
         source=f"numpy.{kind}",
-        cases=cases_with(("float32[batch, 10]",), {}, {"axis": 0}),
+        cases=(case("float32[batch, 10]"), case("float32[batch, 10]", axis=0)),
         example=f"{{name: found, op: {kind}, in: logits}}",
     )
 

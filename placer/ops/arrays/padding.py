@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case, choice
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
-
-_OPERANDS = (Operand("x", "any dtype, at least one dimension"),)
 
 
 def _padded_size(x: TensorType, axis: int, pair: Sequence[int], mode: str) -> Dim:
@@ -71,7 +69,7 @@ PAD = Declaration(
     "Adds elements before and after x along its dimensions, except the batch: a"
     " constant (`constant`), copies of the outermost element (`edge`), or a reflection"
     " that does not repeat the outermost element (`reflect`).",
-    _OPERANDS,
+    (Operand("x", "any dtype, at least one dimension"),),
     _infer,
     grad_flops=_grad_flops,
     attrs=(
@@ -82,13 +80,7 @@ PAD = Declaration(
             required=True,
         ),
         Attr("value", float, "the number to insert if mode is constant", default=0.0),
-        Attr(
-            "mode",
-            str,
-            "the elements to insert",
-            default="constant",
-            choices=("constant", "edge", "reflect"),
-        ),
+        choice("mode", "the elements to insert", ("constant", "edge", "reflect")),
     ),
     linear=lambda types, attrs: (
         () if attrs["mode"] == "constant" and attrs["value"] else ((0,),)
@@ -96,14 +88,9 @@ PAD = Declaration(
     formula="out = value, …, x, …, value",
     source="numpy.pad, three of its modes",
     cases=(
-        Case(("float32[batch, 28, 28]",), {"paddings": [[0, 0], [2, 2], [2, 2]]}),
-        Case(
-            ("float32[batch, 20, 8]",),
-            {"paddings": [[0, 0], [1, 0], [0, 0]], "value": -1.0},
-        ),
-        Case(
-            ("float32[batch, 28]",), {"paddings": [[0, 0], [3, 3]], "mode": "reflect"}
-        ),
+        case("float32[batch, 28, 28]", paddings=[[0, 0], [2, 2], [2, 2]]),
+        case("float32[batch, 20, 8]", paddings=[[0, 0], [1, 0], [0, 0]], value=-1.0),
+        case("float32[batch, 28]", paddings=[[0, 0], [3, 3]], mode="reflect"),
     ),
     example="{name: framed, op: pad, in: image, paddings: [[0, 0], [2, 2], [2, 2]]}",
 )

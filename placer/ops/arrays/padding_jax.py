@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import linear
-
-Pairs = tuple[tuple[int, int], ...]
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 
 
 def pad(
@@ -21,17 +19,15 @@ def pad(
 ) -> jax.Array:
     pairs = tuple((before, after) for before, after in paddings)
     if mode == "constant":
-        return _pad_constant(pairs, value, x)
+        return _pad_constant(x, pairs=pairs, value=value)
     return jnp.pad(x, pairs, mode)
 
 
-def _pad_constant_backward(pairs: Pairs, value: float, dy: jax.Array) -> jax.Array:
-    ends = (size - after for size, (_, after) in zip(dy.shape, pairs, strict=True))
-    return jax.lax.slice(dy, [before for before, _ in pairs], list(ends))
-
-
-_pad_constant = linear(  # that of jnp.pad saves the value as an array
-    lambda pairs, value, x: jnp.pad(x, pairs, constant_values=value),
-    _pad_constant_backward,
-    static=2,
-)
+@with_gradient  # that of jnp.pad saves the value as an array
+def _pad_constant(
+    x: jax.Array, *, pairs: Sequence[tuple[int, int]], value: float
+) -> WithBackward:
+    starts = [before for before, _ in pairs]
+    ends = [n + start for n, start in zip(x.shape, starts, strict=True)]
+    padded = jnp.pad(x, pairs, constant_values=value)
+    return padded, lambda dy: jax.lax.slice(dy, starts, ends)

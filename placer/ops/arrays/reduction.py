@@ -6,16 +6,15 @@ from functools import partial
 from itertools import chain
 
 from placer.errors import OpError
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case, flag
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _OPERANDS = (Operand("x", "float, any shape", dtype="float"),)
 _ATTRS = (
-    Attr("axis", int | list[int] | None, "the axes to reduce; null: all", default=None),
-    Attr("keepdims", bool, "whether to keep the axes with size 1", default=False),
+    Attr("axis", int | list[int] | None, "the axes to reduce; null: all"),
+    flag("keepdims", "whether to keep the axes with size 1"),
 )
 
 
@@ -54,8 +53,10 @@ def _result_elements(types: Types, attrs: Attrs) -> int:
     return _infer("reduce", types, attrs)[0].numel()
 
 
-_CASES = cases_with(
-    ("float32[batch, 8]",), {}, {"axis": 1}, {"axis": 0, "keepdims": True}
+_CASES = (
+    case("float32[batch, 8]"),
+    case("float32[batch, 8]", axis=1),
+    case("float32[batch, 8]", axis=0, keepdims=True),
 )
 
 REDUCE_SUM = Declaration(
@@ -122,10 +123,7 @@ def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
         residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
         formula=f"out = {word} x; dx = dy / n where x = out, else 0, where n is the"
         " number of such elements",
-        cases=(
-            Case(("float32[batch, 20, 8]",), {"axis": 1}),
-            Case(("float32[batch, 8]",)),
-        ),
+        cases=(case("float32[batch, 20, 8]", axis=1), case("float32[batch, 8]")),
         example=f"{{name: pooled, op: {kind}, in: tokens, axis: 1}}",
     )
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import linear
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.common.precision_jax import widen
 
 
+@with_gradient
 def cumsum(
     x: jax.Array, *, axis: int = -1, reverse: bool = False, exclusive: bool = False
-) -> jax.Array:
-    return _cumsum(axis % x.ndim, reverse, exclusive, x)
+) -> WithBackward:
+    axis %= x.ndim
+    # y[i] = Σ x[j] over j ≤ i, so dx[j] = Σ dy[i] over i ≥ j
+    return (
+        _sums(x, axis, reverse, exclusive),
+        lambda dy: _sums(dy, axis, not reverse, exclusive),
+    )
 
 
-def _sums(axis: int, reverse: bool, exclusive: bool, x: jax.Array) -> jax.Array:
+def _sums(x: jax.Array, axis: int, reverse: bool, exclusive: bool) -> jax.Array:
     if exclusive:
         x = _shift(x, axis, reverse)
     if jnp.issubdtype(x.dtype, jnp.floating):
@@ -31,11 +37,3 @@ def _shift(x: jax.Array, axis: int, reverse: bool) -> jax.Array:
     edges = [(0, 0, 0)] * x.ndim
     edges[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
     return jax.lax.pad(x, jnp.zeros((), x.dtype), edges)
-
-
-# y[i] = Σ x[j] over j ≤ i, so dx[j] = Σ dy[i] over i ≥ j
-_cumsum = linear(
-    _sums,
-    lambda axis, reverse, exclusive, dy: _sums(axis, not reverse, exclusive, dy),
-    static=3,
-)

@@ -7,16 +7,9 @@ from typing import Literal
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements, normalize_axis, without
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
-
-_RESHAPE = (Operand("x", "any dtype and shape"),)
-_CONCAT = (
-    Operand(
-        "xs", "one dtype, and one shape except for `axis`", variadic=True, same=True
-    ),
-)
 
 
 def _error(message: str, hint: str | None = None) -> OpError:
@@ -79,7 +72,7 @@ def _rows_reshape(types: Types, attrs: Attrs) -> BatchRule:
 RESHAPE = Declaration(
     "reshape",
     "Returns the elements of x in another shape, in row-major order.",
-    _RESHAPE,
+    (Operand("x", "any dtype and shape"),),
     _infer_reshape,
     _rows_reshape,
     attrs=(
@@ -94,15 +87,12 @@ RESHAPE = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[i] in row-major order",
     cases=(
-        Case(("float32[batch, 64]",), {"shape": ["batch", 8, -1]}),
-        Case(("float32[batch]",), {"shape": [-1, 1]}),
-        Case(("float32[batch, 6]",), {"shape": [6, "batch"]}),
+        case("float32[batch, 64]", shape=["batch", 8, -1]),
+        case("float32[batch]", shape=[-1, 1]),
+        case("float32[batch, 6]", shape=[6, "batch"]),
     ),
     example="{name: tiles, op: reshape, in: image, shape: [batch, 8, 8]}",
 )
-
-
-_FLATTEN = (Operand("x", "any dtype, at least one dimension"),)
 
 
 def _flat_axis(x: TensorType, axis: int) -> int:
@@ -131,16 +121,16 @@ FLATTEN = Declaration(
     "Joins all dimensions from an axis on into one, in row-major order; by default,"
     " each row becomes a vector. If there is no dimension from the axis on, a"
     " dimension of 1 is added.",
-    _FLATTEN,
+    (Operand("x", "any dtype, at least one dimension"),),
     _infer_flatten,
     attrs=(Attr("axis", int, "the first dimension to join", default=1),),
     linear=lambda types, attrs: ((0,),),
     formula="out[i] = x[i] in row-major order",
     source="Keras' Flatten, PyTorch's Flatten with start_dim",
     cases=(
-        Case(("float32[batch, 8, 8, 3]",)),
-        Case(("float32[batch, 8, 8, 3]",), {"axis": 2}),
-        Case(("float32[batch]",)),
+        case("float32[batch, 8, 8, 3]"),
+        case("float32[batch, 8, 8, 3]", axis=2),
+        case("float32[batch]"),
     ),
     example="{name: features, op: flatten, in: image}",
 )
@@ -173,16 +163,18 @@ def _infer_concat(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
 CONCAT = Declaration(
     "concat",
     "Concatenates values along an axis, which cannot be the batch.",
-    _CONCAT,
+    (
+        Operand(
+            "xs", "one dtype, and one shape except for `axis`", variadic=True, same=True
+        ),
+    ),
     _infer_concat,
     attrs=(Attr("axis", int, "the axis to concatenate along", default=-1),),
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = xs[0], xs[1], … along axis",
-    cases=(Case(("float32[batch, 8]", "float32[batch, 3]")),),
+    cases=(case("float32[batch, 8], float32[batch, 3]"),),
     example="{name: features, op: concat, in: [user, item]}",
 )
-
-_TILE = (Operand("x", "any dtype and shape"),)
 
 
 def _infer_tile(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -213,7 +205,7 @@ def _tile_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 TILE = Declaration(
     "tile",
     "Repeats x along each of its dimensions.",
-    _TILE,
+    (Operand("x", "any dtype and shape"),),
     _infer_tile,
     grad_flops=_tile_grad_flops,
     attrs=(
@@ -227,6 +219,6 @@ TILE = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out[i, j] = x[i mod n, j mod m], where x is [n, m]",
     source="numpy.tile",
-    cases=(Case(("float32[batch, 1, 8]",), {"repeats": [1, 20, 1]}),),
+    cases=(case("float32[batch, 1, 8]", repeats=[1, 20, 1]),),
     example="{name: queries, op: tile, in: query, repeats: [1, 20, 1]}",
 )

@@ -8,7 +8,7 @@ from math import prod
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import linear
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 
 
 def reshape(x: jax.Array, *, shape: Sequence[int | str]) -> jax.Array:
@@ -36,21 +36,16 @@ def flatten(x: jax.Array, *, axis: int = 1) -> jax.Array:
     return jnp.reshape(x, (*x.shape[:first], prod(x.shape[first:])))
 
 
-def tile(x: jax.Array, *, repeats: Sequence[int]) -> jax.Array:
-    return _tile(tuple(repeats), x.shape, x)
+@with_gradient
+def tile(x: jax.Array, *, repeats: Sequence[int]) -> WithBackward:
+    def backward(dy: jax.Array) -> jax.Array:
+        # dx is the sum of dy over all copies of x
+        copies = (1,) * (x.ndim - len(repeats)) + tuple(repeats)
+        sizes = (1,) * (len(repeats) - x.ndim) + x.shape
+        separated = dy.reshape(
+            [dim for pair in zip(copies, sizes, strict=True) for dim in pair]
+        )
+        total = jnp.sum(separated, axis=tuple(range(0, 2 * len(sizes), 2)))
+        return total.reshape(x.shape)
 
-
-def _tile_backward(
-    repeats: tuple[int, ...], shape: tuple[int, ...], dy: jax.Array
-) -> jax.Array:
-    # dx is the sum of dy over all copies of x
-    copies = (1,) * (len(shape) - len(repeats)) + repeats
-    sizes = (1,) * (len(repeats) - len(shape)) + shape
-    separated = dy.reshape(
-        [dim for pair in zip(copies, sizes, strict=True) for dim in pair]
-    )
-    total = jnp.sum(separated, axis=tuple(range(0, 2 * len(sizes), 2)))
-    return total.reshape(shape)
-
-
-_tile = linear(lambda repeats, _, x: jnp.tile(x, repeats), _tile_backward, static=2)
+    return jnp.tile(x, tuple(repeats)), backward

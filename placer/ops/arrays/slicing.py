@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from placer.errors import OpError
 from placer.ops.arrays.reduction import normalize_axes
 from placer.ops.common.checks import normalize_axis
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, Dim, TensorType
-
-_SPLIT = (Operand("x", "any dtype, at least one dimension"),)
 
 
 def _sizes(x: TensorType, axis: int, sections: int | Sequence[int]) -> tuple[int, ...]:
@@ -52,7 +50,7 @@ SPLIT = Declaration(
     "split",
     "Splits x into several values along an axis, which cannot be the batch: the inverse"
     " of `concat`.",
-    _SPLIT,
+    (Operand("x", "any dtype, at least one dimension"),),
     _infer_split,
     attrs=(
         Attr(
@@ -67,14 +65,13 @@ SPLIT = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out0, out1, … = x along axis",
     cases=(
-        Case(("float32[batch, 96]",), {"sections": 3}),
-        Case(("float32[batch, 10]",), {"sections": [8, 2]}),
+        case("float32[batch, 96]", sections=3),
+        case("float32[batch, 10]", sections=[8, 2]),
     ),
     example="{name: qkv, op: split, in: projected, sections: 3,"
     " out: [query, key, value]}",
 )
 
-_SLICE = (Operand("x", "any dtype, at least one dimension"),)
 _BOUND = int | list[int] | None
 
 
@@ -131,7 +128,7 @@ SLICE = Declaration(
     "Slices x along the named dimensions by `start:stop:step`, as in Python, except"
     " that a bound outside the dimension is an error, and so is an empty result. A"
     " negative bound counts from the end, a negative step goes backwards.",
-    _SLICE,
+    (Operand("x", "any dtype, at least one dimension"),),
     _infer_slice,
     attrs=(
         Attr(
@@ -145,14 +142,8 @@ SLICE = Declaration(
             _BOUND,
             "the first index, one for all axes or one for each; null: the first in the"
             " direction of the step",
-            default=None,
         ),
-        Attr(
-            "stop",
-            _BOUND,
-            "the index to stop before, likewise; null: no bound",
-            default=None,
-        ),
+        Attr("stop", _BOUND, "the index to stop before, likewise; null: no bound"),
         Attr(
             "step",
             int | list[int],
@@ -163,12 +154,9 @@ SLICE = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out = x[:, start:stop:step]",
     cases=(
-        Case(("float32[batch, 20, 8]",), {"axis": 1, "start": -1}),
-        Case(
-            ("float32[batch, 32, 32, 3]",),
-            {"axis": [1, 2], "start": 2, "stop": [30, -2]},
-        ),
-        Case(("float32[batch, 20, 8]",), {"axis": 1, "step": -1}),
+        case("float32[batch, 20, 8]", axis=1, start=-1),
+        case("float32[batch, 32, 32, 3]", axis=[1, 2], start=2, stop=[30, -2]),
+        case("float32[batch, 20, 8]", axis=1, step=-1),
     ),
     example="{name: crop, op: slice, in: image, axis: [1, 2], start: 2, stop: 30}",
 )

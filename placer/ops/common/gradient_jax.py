@@ -1,7 +1,4 @@
-"""Functions with hand-written gradients, as `jax.custom_vjp`.
-
-The first `static` arguments of a function are no arrays, and must be hashable.
-"""
+"""Functions with hand-written gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any, TypeVar
 import jax
 
 Result = TypeVar("Result")
-Elementwise = Callable[[jax.Array], jax.Array]
 Backward = Callable[..., Any]
 WithBackward = tuple[jax.Array, Backward]
 """A result, and the function from its cotangent to the cotangents of the operands."""
@@ -45,6 +41,9 @@ def differentiable(
 ) -> Callable[..., Result]:
     """Return the function that `forward` computes, with the gradient `backward`.
 
+    The first `static` arguments are no arrays, and must be hashable. Use
+    `with_gradient` unless `backward` needs constant arrays, which that would save, or
+    residuals in another order than that in which it uses them.
     `forward(*static, *operands)` returns the result and what to save, and
     `backward(*static, saved, dy)` the cotangents of the operands. `function` computes
     only the result, if that is not the first part of `forward`.
@@ -56,39 +55,3 @@ def differentiable(
     result = jax.custom_vjp(function or compute, nondiff_argnums=tuple(range(static)))
     result.defvjp(forward, backward)
     return result
-
-
-def linear(
-    function: Callable[..., jax.Array], transpose: Callable[..., jax.Array], static: int
-) -> Callable[..., jax.Array]:
-    """Return a linear function of one array, which saves nothing for its gradient.
-
-    `transpose(*static, dy)` returns the cotangent of the operand.
-    """
-    return differentiable(
-        lambda *arguments: (function(*arguments), None),
-        lambda *arguments: (transpose(*arguments[:static], arguments[-1]),),
-        static,
-        function,
-    )
-
-
-def from_operand(
-    function: Elementwise, backward: Callable[[jax.Array, jax.Array], jax.Array]
-) -> Elementwise:
-    """Return a function of x with the gradient `backward(x, dy)`."""
-    return differentiable(
-        lambda x: (function(x), x), lambda x, dy: (backward(x, dy),), 0, function
-    )
-
-
-def from_result(
-    function: Elementwise, backward: Callable[[jax.Array, jax.Array], jax.Array]
-) -> Elementwise:
-    """Return a function of x with the result y and the gradient `backward(y, dy)`."""
-
-    def forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y = function(x)
-        return y, y
-
-    return differentiable(forward, lambda y, dy: (backward(y, dy),), 0, function)

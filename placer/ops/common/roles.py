@@ -11,11 +11,6 @@ from placer.ops.operand import Types
 from placer.types import Dim, TensorType
 
 
-def types_by_name(names: Sequence[str], types: Types) -> dict[str, TensorType]:
-    """Return the operand types by the operands' names."""
-    return dict(zip(names, types, strict=True))
-
-
 def require_shapes(
     kind: str, names: Sequence[str], types: Types, shapes: Mapping[str, Sequence[Dim]]
 ) -> None:

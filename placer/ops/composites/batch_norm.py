@@ -8,7 +8,7 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part
-from placer.ops.declaration import Attr, Attrs, Case, LayerParameter
+from placer.ops.declaration import Attr, Attrs, LayerParameter, case, choice
 from placer.ops.operand import Operand, Types, check_layer
 from placer.types import BATCH, TensorType
 
@@ -96,13 +96,11 @@ BATCH_NORM = Composite(
             default=0.99,
         ),
         Attr("epsilon", float, "added to the variance, above 0", default=1e-5),
-        Attr(
+        choice(
             "scope",
-            str,
             "`batch`: statistics of the global batch; `replica`: of the rows of each"
             " place, which is cheaper, but the result depends on the number of places",
-            default="batch",
-            choices=("batch", "replica"),
+            ("batch", "replica"),
         ),
     ),
     parameters=_parameters,
@@ -111,8 +109,8 @@ BATCH_NORM = Composite(
     source="Ioffe and Szegedy (2015); the variance is biased (divided by n), as in"
     " Keras",
     cases=(
-        Case(("float32[batch, 64]",)),
-        Case(("float32[batch, 8, 8, 32]",), {"scope": "replica"}),
+        case("float32[batch, 64]"),
+        case("float32[batch, 8, 8, 32]", scope="replica"),
     ),
     example="{name: normed, op: batch_norm, in: conv1}",
 )

@@ -8,11 +8,9 @@ from placer.config.sources import POSITION
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
-from placer.ops.declaration import Attr, Attrs, Case
+from placer.ops.declaration import Attr, Attrs, case
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
-
-_OPERANDS = (Operand("x", "float, [batch, …]", dtype="float"),)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -36,12 +34,12 @@ DROPOUT = Composite(
     " the others by 1 - rate; in evaluation, returns x. The mask is a function of the"
     " spec's seed, the op's name, the step and the row's index in the global batch, so"
     " it does not depend on where a row is computed.",
-    _OPERANDS,
+    (Operand("x", "float, [batch, …]", dtype="float"),),
     _infer,
     expand=_expand,
     attrs=(Attr("rate", float, "the probability of a zero, in [0, 1)", required=True),),
     formula="out = x / (1 - rate) with probability 1 - rate, else 0",
     source="Srivastava et al. (2014); random bits by threefry (Salmon et al. 2011)",
-    cases=(Case(("float32[batch, 64]",), {"rate": 0.5}),),
+    cases=(case("float32[batch, 64]", rate=0.5),),
     example="{name: dropped, op: dropout, in: h1, rate: 0.5}",
 )

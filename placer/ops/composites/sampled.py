@@ -7,7 +7,7 @@ from functools import partial
 
 from placer.config.sources import POSITION
 from placer.ops.composite import Composite, CompositeUse, Part, derive_stream
-from placer.ops.declaration import Attrs, Case, LayerParameter
+from placer.ops.declaration import Attrs, LayerParameter, case
 from placer.ops.linear.weighted import make_weights
 from placer.ops.losses.loss_reduction import REDUCE, reduced_type
 from placer.ops.losses.sampling import (
@@ -68,12 +68,7 @@ def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Com
         parameters=partial(_parameters, kind),
         formula=formula,
         source=source,
-        cases=(
-            Case(
-                ("float32[batch, 16]", "int32[batch]"),
-                {"classes": 1000, "num_sampled": 8},
-            ),
-        ),
+        cases=(case("float32[batch, 16], int32[batch]", classes=1000, num_sampled=8),),
         example=f"{{name: loss, op: {kind}, in: [h, word], classes: 10000,"
         " num_sampled: 64}",
     )

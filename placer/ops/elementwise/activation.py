@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any
 
 from placer.errors import OpError
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import normalize_axis, rule_along_axis
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, flag
 from placer.ops.elementwise.broadcasting import UNARY
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
@@ -46,14 +45,14 @@ _FROM_OPERAND = frozenset({"elu", "gelu", "silu", "softplus"})
 """Activations whose derivative is computed from x; others use the result."""
 
 
-BIAS = Attr("bias", bool, "whether to add a `b`", default=True, for_parameters=True)
+BIAS = flag("bias", "whether to add a `b`", default=True, for_parameters=True)
 """The attribute of a layer with the parameters `w` and `b`."""
 
 
 def activation_attr(dimension: str) -> Attr:
     """Return the attribute `activation` of a layer; softmax is along a `dimension`."""
     doc = f"the function applied to the result; softmax along {dimension}"
-    return Attr("activation", str, doc, default="none", choices=ACTIVATIONS)
+    return choice("activation", doc, ACTIVATIONS)
 
 
 def linear_unless_activated(types: Types, attrs: Attrs) -> tuple[tuple[int, ...], ...]:
@@ -84,7 +83,7 @@ def _declare(kind: str, doc: str, **fields: Any) -> Declaration:
         "residuals": lambda types, attrs: (
             () if from_operand else activation_residuals(kind, types[0])
         ),
-        "cases": (Case(("float32[batch, 8]",)),),
+        "cases": (case("float32[batch, 8]"),),
         "example": f"{{name: h, op: {kind}, in: x}}",
     }
     return Declaration(kind, doc, **{**default, **fields})
@@ -102,7 +101,7 @@ LEAKY_RELU = _declare(
     formula="out = x where x > 0, else negative_slope · x",
     attrs=(Attr("negative_slope", float, "the slope below 0", default=0.01),),
     source="Maas et al. (2013); default of PyTorch and JAX, Keras has 0.2 or 0.3",
-    cases=cases_with(("float32[batch, 8]",), {}, {"negative_slope": 0.2}),
+    cases=(case("float32[batch, 8]"), case("float32[batch, 8]", negative_slope=0.2)),
 )
 ELU = _declare(
     "elu",
@@ -134,16 +133,14 @@ GELU = _declare(
     formula="out = x · Φ(x), Φ(x) = (1 + erf(x / √2)) / 2;"
     " approximate: Φ(x) ≈ (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2",
     attrs=(
-        Attr(
+        flag(
             "approximate",
-            bool,
             "approximate Φ by tanh, with an error of up to 0.0005; BERT and GPT-2 were"
             " trained so",
-            default=False,
         ),
     ),
     source="Hendrycks and Gimpel (2016)",
-    cases=cases_with(("float32[batch, 8]",), {}, {"approximate": True}),
+    cases=(case("float32[batch, 8]"), case("float32[batch, 8]", approximate=True)),
     flops=_gelu_flops,
     grad_flops=_gelu_grad_flops,
 )
@@ -179,7 +176,7 @@ def _infer_along_axis(kind: str, types: Types, attrs: Attrs) -> tuple[TensorType
 _along_axis = {
     "operands": (Operand("x", "float, at least one dimension", dtype="float"),),
     "batch_rule": rule_along_axis,
-    "cases": cases_with(("float32[batch, 8]",), {}, {"axis": 0}),
+    "cases": (case("float32[batch, 8]"), case("float32[batch, 8]", axis=0)),
 }
 """What is declared of an activation that depends on all elements along an axis."""
 

@@ -12,12 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import (
-    WithBackward,
-    from_operand,
-    from_result,
-    with_gradient,
-)
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 
 
 @with_gradient
@@ -57,13 +52,15 @@ def _normal_cdf(x: jax.Array) -> jax.Array:
     return 0.5 * jax.lax.erfc(-x * math.sqrt(0.5))
 
 
-def _gelu_backward(x: jax.Array, dy: jax.Array) -> jax.Array:
-    # y' = Φ(x) + x · φ(x), where φ(x) = exp(-x² / 2) / √(2π)
-    density = jnp.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
-    return dy * (_normal_cdf(x) + x * density)
+@with_gradient
+def _gelu(x: jax.Array) -> WithBackward:
+    def backward(dy: jax.Array) -> jax.Array:
+        # y' = Φ(x) + x · φ(x), where φ(x) = exp(-x² / 2) / √(2π)
+        density = jnp.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+        return dy * (_normal_cdf(x) + x * density)
 
+    return x * _normal_cdf(x), backward
 
-_gelu = from_operand(lambda x: x * _normal_cdf(x), _gelu_backward)
 
 _LINEAR, _CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
 """2u = _LINEAR · x + _CUBIC · x³, where u is the argument of tanh."""
@@ -72,39 +69,51 @@ _FAR = 32.0
 """Beyond ±_FAR the approximate Φ is 0 or 1 in every dtype; its square fits float16."""
 
 
-def _gelu_tanh_backward(x: jax.Array, dy: jax.Array) -> jax.Array:
-    # y' = s + x · s · (1 - s) · (2u)', where s = sigmoid(2u); x is clipped because its
-    # powers overflow while s · (1 - s) is 0
-    near = jnp.clip(x, -_FAR, _FAR)
-    square = near * near
-    s = jax.lax.logistic(near * (_LINEAR + _CUBIC * square))
-    inner = near * (_LINEAR + 3 * _CUBIC * square)
-    return dy * (s + s * (1 - s) * inner)
+@with_gradient
+def _gelu_tanh(x: jax.Array) -> WithBackward:
+    def backward(dy: jax.Array) -> jax.Array:
+        # y' = s + x · s · (1 - s) · (2u)', where s = sigmoid(2u); x is clipped because
+        # its powers overflow while s · (1 - s) is 0
+        near = jnp.clip(x, -_FAR, _FAR)
+        square = near * near
+        s = jax.lax.logistic(near * (_LINEAR + _CUBIC * square))
+        inner = near * (_LINEAR + 3 * _CUBIC * square)
+        return dy * (s + s * (1 - s) * inner)
+
+    # Φ(x) ≈ (1 + tanh u) / 2 = sigmoid(2u), which does not cancel far below 0
+    return x * jax.lax.logistic(x * (_LINEAR + _CUBIC * x * x)), backward
 
 
-# Φ(x) ≈ (1 + tanh u) / 2 = sigmoid(2u), which does not cancel far below 0
-_gelu_tanh = from_operand(
-    lambda x: x * jax.lax.logistic(x * (_LINEAR + _CUBIC * x * x)), _gelu_tanh_backward
-)
+@with_gradient
+def silu(x: jax.Array) -> WithBackward:
+    def backward(dy: jax.Array) -> jax.Array:
+        # y' = s + x · s · (1 - s), where s = sigmoid(x)
+        s = jax.lax.logistic(x)
+        return dy * s * (1 + x * (1 - s))
+
+    return x * jax.lax.logistic(x), backward
 
 
-def _silu_backward(x: jax.Array, dy: jax.Array) -> jax.Array:
-    # y' = s + x · s · (1 - s), where s = sigmoid(x)
-    s = jax.lax.logistic(x)
-    return dy * s * (1 + x * (1 - s))
-
-
-silu = from_operand(lambda x: x * jax.lax.logistic(x), _silu_backward)
-softplus = from_operand(
+@with_gradient
+def softplus(x: jax.Array) -> WithBackward:
     # log(1 + exp(x)) overflows for large x
-    lambda x: jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x))),
+    y = jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
     # y' = sigmoid(x)
-    lambda x, dy: dy * jax.lax.logistic(x),
-)
-# y' = 1 - y²; the product does not cancel near ±1
-tanh = from_result(jnp.tanh, lambda y, dy: dy * (1 - y) * (1 + y))
-# y' = y · (1 - y)
-sigmoid = from_result(lambda x: jax.lax.logistic(x), lambda y, dy: dy * y * (1 - y))
+    return y, lambda dy: dy * jax.lax.logistic(x)
+
+
+@with_gradient
+def tanh(x: jax.Array) -> WithBackward:
+    y = jnp.tanh(x)
+    # y' = 1 - y²; the product does not cancel near ±1
+    return y, lambda dy: dy * (1 - y) * (1 + y)
+
+
+@with_gradient
+def sigmoid(x: jax.Array) -> WithBackward:
+    y = jax.lax.logistic(x)
+    # y' = y · (1 - y)
+    return y, lambda dy: dy * y * (1 - y)
 
 
 @with_gradient

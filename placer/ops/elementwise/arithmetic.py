@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from placer.ops.common.cases import cases_with
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Case, Declaration
+from placer.ops.declaration import Attr, Declaration, case
 from placer.ops.elementwise.broadcasting import (
     UNARY,
     declare_binary,
@@ -14,10 +13,10 @@ from placer.ops.elementwise.broadcasting import (
 from placer.types import TensorType
 
 _CASES = (
-    Case(("float32[batch, 8]", "float32[batch, 8]")),
-    Case(("float32[batch, 8]", "float32[8]")),
-    Case(("float32[batch, 8]", "float32[batch, 1]")),
-    Case(("float32[batch, 1]", "float32[batch]")),
+    case("float32[batch, 8], float32[batch, 8]"),
+    case("float32[batch, 8], float32[8]"),
+    case("float32[batch, 8], float32[batch, 1]"),
+    case("float32[batch, 1], float32[batch]"),
 )
 
 ADD = declare_binary(
@@ -70,8 +69,9 @@ SCALE = Declaration(
     ),
     linear=lambda types, attrs: () if attrs["bias"] else ((0,),),
     formula="out = factor · x + bias",
-    cases=cases_with(
-        ("float32[batch, 8]",), {"factor": 0.5}, {"factor": 2.0, "bias": -1.0}
+    cases=(
+        case("float32[batch, 8]", factor=0.5),
+        case("float32[batch, 8]", factor=2.0, bias=-1.0),
     ),
     example="{name: penalty, op: scale, in: norm, factor: 1.0e-4}",
 )

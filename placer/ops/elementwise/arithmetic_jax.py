@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, linear, with_gradient
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.elementwise.broadcasting_jax import broadcast_add, sum_to
 from placer.ops.elementwise.ordered_jax import compare
 
@@ -34,12 +34,10 @@ def div(a: jax.Array, b: jax.Array) -> WithBackward:
     return a / b, backward
 
 
-def scale(x: jax.Array, *, factor: float, bias: float = 0.0) -> jax.Array:
-    scaled = _multiply(factor, x)
-    return scaled + bias if bias else scaled
-
-
-_multiply = linear(lambda n, x: x * n, lambda n, dy: dy * n, static=1)
+@with_gradient
+def scale(x: jax.Array, *, factor: float, bias: float = 0.0) -> WithBackward:
+    scaled = x * factor
+    return scaled + bias if bias else scaled, lambda dy: dy * factor
 
 
 def negative(x: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from placer.ops.common.checks import broadcast_rule, broadcast_shapes
-from placer.ops.declaration import Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attrs, BatchRule, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
 
@@ -30,9 +30,7 @@ def declare_binary(kind: str, doc: str, **fields: Any) -> Declaration:
     return Declaration(kind, doc, _FLOATS, infer, binary_rule, result_flops, **fields)
 
 
-declare_unary = partial(
-    Declaration, operands=UNARY, cases=(Case(("float32[batch, 8]",)),)
-)
+declare_unary = partial(Declaration, operands=UNARY, cases=(case("float32[batch, 8]"),))
 """Declares an op on one float."""
 
 

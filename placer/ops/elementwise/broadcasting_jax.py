@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import WithBackward, linear, with_gradient
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 
 
 def sum_to(dy: jax.Array, shape: Sequence[int]) -> jax.Array:
@@ -36,7 +36,9 @@ def divide(x: jax.Array, n: int | jax.Array) -> jax.Array:
     """Return x / n in the dtype of x. A Python int n needs no residual."""
     if isinstance(n, jax.Array):
         return x / n.astype(x.dtype)
-    return _divide(float(n), x)
+    return _divide(x, n=float(n))
 
 
-_divide = linear(lambda n, x: x / n, lambda n, dy: dy / n, static=1)
+@with_gradient
+def _divide(x: jax.Array, *, n: float) -> WithBackward:
+    return x / n, lambda dy: dy / n

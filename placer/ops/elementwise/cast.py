@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import INTEGERS, Operand, Types
 from placer.types import FLOATS, ITEM_BYTES, TensorType
-
-_OPERANDS = (Operand("x", "float, integer or bool, any shape"),)
 
 _DTYPES = (
     "bool",
@@ -43,7 +41,7 @@ CAST = Declaration(
     "Converts x to another dtype. A float is rounded towards 0 to become an integer, a"
     " bool becomes 0 or 1, and a number that is not 0 becomes true. A gradient flows"
     " only from a float to a float, in the dtype of x.",
-    _OPERANDS,
+    (Operand("x", "float, integer or bool, any shape"),),
     _infer,
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
@@ -60,9 +58,9 @@ CAST = Declaration(
     linear=_linear,
     formula="out = x as dtype; dx = dy as the dtype of x",
     cases=(
-        Case(("int32[batch, 8]",), {"dtype": "float32"}),
-        Case(("bfloat16[batch, 8]",), {"dtype": "float32"}),
-        Case(("float32[batch, 8]",), {"dtype": "bfloat16"}),
+        case("int32[batch, 8]", dtype="float32"),
+        case("bfloat16[batch, 8]", dtype="float32"),
+        case("float32[batch, 8]", dtype="bfloat16"),
     ),
     example="{name: weight, op: cast, in: mask, dtype: float32}",
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from placer.errors import OpError
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import broadcast_shapes
 from placer.ops.common.costs import grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.elementwise.broadcasting import (
     BINARY_NAMES,
     BROADCAST,
@@ -20,8 +19,8 @@ from placer.ops.operand import INTEGERS, Operand, Types
 from placer.types import TensorType
 
 _CASES = (
-    Case(("float32[batch, 8]", "float32[batch, 8]")),
-    Case(("float32[batch, 8]", "float32[]")),
+    case("float32[batch, 8], float32[batch, 8]"),
+    case("float32[batch, 8], float32[]"),
 )
 
 _NUMBERS = (
@@ -45,7 +44,7 @@ def _declare_condition(
         result_flops,
         differentiable=False,
         formula=f"out = a {symbol} b",
-        cases=(*_CASES, Case(("int32[batch, 20]", "int32[]"))),
+        cases=(*_CASES, case("int32[batch, 20], int32[]")),
         example=example,
     )
 
@@ -61,15 +60,6 @@ EQUAL = _declare_condition(
     " NaN is not equal to anything.",
 )
 
-_CHOICE = (
-    Operand("condition", "bool, or an integer that is true unless it is 0"),
-    Operand("a", "float, the result where the condition is true", dtype="float"),
-    Operand(
-        "b",
-        "the same dtype, the result elsewhere; all three are broadcast",
-        dtype="float",
-    ),
-)
 _CHOICE_NAMES = ("condition", *BINARY_NAMES)
 
 
@@ -95,7 +85,15 @@ WHERE = Declaration(
     "Selects a where a condition is true and b elsewhere, with broadcasting. Elements"
     " that are not selected get a gradient of 0. If an op before has an infinite"
     " derivative there, its gradient is 0 · inf = NaN.",
-    _CHOICE,
+    (
+        Operand("condition", "bool, or an integer that is true unless it is 0"),
+        Operand("a", "float, the result where the condition is true", dtype="float"),
+        Operand(
+            "b",
+            "the same dtype, the result elsewhere; all three are broadcast",
+            dtype="float",
+        ),
+    ),
     _infer_where,
     binary_rule,
     result_flops,
@@ -104,8 +102,8 @@ WHERE = Declaration(
     saves=lambda types, attrs: (0,),
     formula="out = a where condition, else b",
     cases=(
-        Case(("bool[batch, 8]", "float32[batch, 8]", "float32[batch, 8]")),
-        Case(("int32[batch, 1]", "float32[batch, 8]", "float32[]")),
+        case("bool[batch, 8], float32[batch, 8], float32[batch, 8]"),
+        case("int32[batch, 1], float32[batch, 8], float32[]"),
     ),
     example="{name: masked, op: where, in: [mask, scores, low]}",
 )
@@ -160,11 +158,14 @@ CLIP = Declaration(
     flops=lambda types, attrs: _count_bounds(attrs) * types[0].numel(),
     grad_flops=grad_flops_per_element(1),
     attrs=(
-        Attr("min", float | None, "the lower bound; null: no bound", default=None),
-        Attr("max", float | None, "the upper bound; null: no bound", default=None),
+        Attr("min", float | None, "the lower bound; null: no bound"),
+        Attr("max", float | None, "the upper bound; null: no bound"),
     ),
     residuals=lambda types, attrs: (TensorType("bool", types[0].shape),),
     formula="out = min(max(x, min), max); dx = dy where min ≤ x ≤ max, else 0",
-    cases=cases_with(("float32[batch, 8]",), {"min": -1.0, "max": 1.0}, {"max": 6.0}),
+    cases=(
+        case("float32[batch, 8]", min=-1.0, max=1.0),
+        case("float32[batch, 8]", max=6.0),
+    ),
     example="{name: bounded, op: clip, in: x, min: -1.0, max: 1.0}",
 )

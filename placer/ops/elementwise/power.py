@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isfinite
 
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.elementwise.broadcasting import UNARY, declare_unary
 from placer.ops.operand import Types
 from placer.types import TensorType
@@ -31,7 +29,7 @@ SQRT = declare_unary(
     formula="out = √x; dx = dy / (2 · out)",
     example="{name: rmse, op: sqrt, in: mse}",
     residuals=lambda types, attrs: (types[0],),
-    cases=(Case(("float32[batch]",)),),
+    cases=(case("float32[batch]"),),
 )
 
 
@@ -45,10 +43,6 @@ def _pow_flops(types: Types, attrs: Attrs) -> int:
     return types[0].numel() if attrs["exponent"] not in (0, 1) else 0
 
 
-def _pow_grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    return 3 * _pow_flops(types, attrs) * len(wrt)
-
-
 POW = Declaration(
     "pow",
     "x to the power of a constant. An integral exponent is computed by multiplication,"
@@ -58,12 +52,15 @@ POW = Declaration(
     UNARY,
     _infer_pow,
     flops=_pow_flops,
-    grad_flops=_pow_grad_flops,
+    grad_flops=lambda types, attrs, wrt: 3 * _pow_flops(types, attrs) * len(wrt),
     attrs=(Attr("exponent", float, "the exponent, finite", required=True),),
     linear=lambda types, attrs: ((0,),) if attrs["exponent"] == 1 else (),
     saves=lambda types, attrs: () if attrs["exponent"] in (0, 1) else (0,),
     formula="out = x^exponent; dx = dy · exponent · x^(exponent - 1)",
-    cases=cases_with(("float32[batch, 8]",), {"exponent": -0.5}, {"exponent": 3.0}),
+    cases=(
+        case("float32[batch, 8]", exponent=-0.5),
+        case("float32[batch, 8]", exponent=3.0),
+    ),
     example="{name: cubes, op: pow, in: x, exponent: 3}",
 )
 EXP = declare_unary(

@@ -5,17 +5,20 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import (
-    WithBackward,
-    from_operand,
-    from_result,
-    with_gradient,
-)
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 
-# y' = 2x
-square = from_operand(lambda x: x * x, lambda x, dy: 2 * x * dy)
-# y' = 1 / (2 √x) = 1 / (2y)
-sqrt = from_result(jnp.sqrt, lambda y, dy: dy / (y + y))
+
+@with_gradient
+def square(x: jax.Array) -> WithBackward:
+    # y' = 2x
+    return x * x, lambda dy: 2 * x * dy
+
+
+@with_gradient
+def sqrt(x: jax.Array) -> WithBackward:
+    y = jnp.sqrt(x)
+    # y' = 1 / (2 √x) = 1 / (2y)
+    return y, lambda dy: dy / (y + y)
 
 
 def exp(x: jax.Array) -> jax.Array:

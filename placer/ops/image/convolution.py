@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from placer.ops.declaration import Case, Declaration
+from placer.ops.declaration import Declaration, case
 from placer.ops.image.correlation import (
     ConvLayer,
     infer,
@@ -43,10 +43,9 @@ CONV1D = _declare(
     " summed over k and the channels of the group",
     source=_KERAS + "Conv1D",
     cases=(
-        Case(("float32[batch, 100, 16]", "float32[5, 16, 32]", "float32[32]")),
-        Case(
-            ("float32[batch, 100, 16]", "float32[3, 16, 32]"),
-            {"padding": [[4, 0]], "dilation": 2},
+        case("float32[batch, 100, 16], float32[5, 16, 32], float32[32]"),
+        case(
+            "float32[batch, 100, 16], float32[3, 16, 32]", padding=[[4, 0]], dilation=2
         ),
     ),
     example="{name: c1, op: conv1d, in: tokens, filters: 32, kernel_size: 3, padding:"
@@ -61,14 +60,12 @@ CONV2D = _declare(
     " l] + b), summed over k, l and the channels of the group",
     source=_KERAS + "Conv2D",
     cases=(
-        Case(
-            ("float32[batch, 28, 28, 1]", "float32[3, 3, 1, 32]", "float32[32]"),
-            {"padding": "same", "activation": "relu"},
+        case(
+            "float32[batch, 28, 28, 1], float32[3, 3, 1, 32], float32[32]",
+            padding="same",
+            activation="relu",
         ),
-        Case(
-            ("float32[batch, 28, 28, 32]", "float32[3, 3, 16, 64]"),
-            {"strides": 2, "groups": 2},
-        ),
+        case("float32[batch, 28, 28, 32], float32[3, 3, 16, 64]", strides=2, groups=2),
     ),
     example="{name: c1, op: conv2d, in: image, filters: 32, kernel_size: 3, padding:"
     " same, activation: relu}",
@@ -82,9 +79,9 @@ DEPTHWISE_CONV2D = _declare(
     " before, …, c] · w[k, l, c, m] + b), summed over k and l",
     source=_KERAS + "DepthwiseConv2D, whose `depth_multiplier` is `multiplier`",
     cases=(
-        Case(
-            ("float32[batch, 28, 28, 32]", "float32[3, 3, 32, 1]", "float32[32]"),
-            {"padding": "same"},
+        case(
+            "float32[batch, 28, 28, 32], float32[3, 3, 32, 1], float32[32]",
+            padding="same",
         ),
     ),
     example="{name: d1, op: depthwise_conv2d, in: c1, kernel_size: 3, padding: same}",
@@ -98,9 +95,10 @@ CONV1D_TRANSPOSE = _declare(
     " activation",
     source=_KERAS + "Conv1DTranspose",
     cases=(
-        Case(
-            ("float32[batch, 25, 16]", "float32[4, 8, 16]", "float32[8]"),
-            {"strides": 2, "padding": "same"},
+        case(
+            "float32[batch, 25, 16], float32[4, 8, 16], float32[8]",
+            strides=2,
+            padding="same",
         ),
     ),
     example="{name: up, op: conv1d_transpose, in: h, filters: 8, kernel_size: 4,"
@@ -117,14 +115,12 @@ CONV2D_TRANSPOSE = _declare(
     " and the activation",
     source=_KERAS + "Conv2DTranspose",
     cases=(
-        Case(
-            ("float32[batch, 7, 7, 32]", "float32[3, 3, 16, 32]", "float32[16]"),
-            {"strides": 2, "padding": "same"},
+        case(
+            "float32[batch, 7, 7, 32], float32[3, 3, 16, 32], float32[16]",
+            strides=2,
+            padding="same",
         ),
-        Case(
-            ("float32[batch, 7, 7, 32]", "float32[4, 4, 16, 32]"),
-            {"strides": 2, "padding": 1},
-        ),
+        case("float32[batch, 7, 7, 32], float32[4, 4, 16, 32]", strides=2, padding=1),
     ),
     example="{name: up, op: conv2d_transpose, in: h, filters: 16, kernel_size: 3,"
     " strides: 2, padding: same}",

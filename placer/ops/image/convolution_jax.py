@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from placer.ops.common.gradient_jax import differentiable
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.image.correlation_jax import (
     Correlation,
     correlate,
@@ -19,8 +19,6 @@ from placer.ops.image.correlation_jax import (
 )
 from placer.ops.image.windows import Padding, Sizes, slide_windows
 from placer.ops.linear.weighted_jax import add_bias_and_activate
-
-Pair = tuple[jax.Array, jax.Array]
 
 
 def _convolve(
@@ -53,39 +51,33 @@ def _convolve(
         (*(window.size for window in images.windows), of_group, out),
         (rows, *images.outputs, out),
     )
-    y = _correlate(c, transposed, x, w)
+    y = _correlate(x, w, c=c, transposed=transposed)
     y = y.reshape(rows, *(slide.image if transposed else slide.outputs), y.shape[-1])
     return add_bias_and_activate(y, b, activation)
 
 
-def _correlate_forward(
-    c: Correlation, transposed: bool, x: jax.Array, w: jax.Array
-) -> tuple[jax.Array, Pair]:
+@with_gradient
+def _correlate(
+    x: jax.Array, w: jax.Array, *, c: Correlation, transposed: bool
+) -> WithBackward:
+    def backward(dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+        # y = x ⋆ w is linear in x and in w: each cotangent is the transpose applied to
+        # dy. If y is the transpose of z ⋆ w in z instead, dx = dy ⋆ w, and x has the
+        # role of the result's cotangent in dw.
+        kernel = w.reshape(c.kernel)
+        if transposed:
+            dx = correlate(c, dy, kernel)
+            dw = transpose_to_kernel(c, dy, x.reshape(c.result))
+        else:
+            dx = transpose_to_image(c, dy, kernel)
+            dw = transpose_to_kernel(c, x.reshape(c.image), dy)
+        return dx.reshape(x.shape), dw.reshape(w.shape)
+
     if transposed:
         y = transpose_to_image(c, x.reshape(c.result), w.reshape(c.kernel))
     else:
         y = correlate(c, x.reshape(c.image), w.reshape(c.kernel))
-    return y, (x, w)
-
-
-def _correlate_backward(
-    c: Correlation, transposed: bool, saved: Pair, dy: jax.Array
-) -> Pair:
-    # y = x ⋆ w is linear in x and in w: each cotangent is the transpose applied to dy.
-    # If y is the transpose of z ⋆ w in z instead, dx = dy ⋆ w, and x has the role of
-    # the result's cotangent in dw.
-    x, w = saved
-    kernel = w.reshape(c.kernel)
-    if transposed:
-        dx = correlate(c, dy, kernel)
-        dw = transpose_to_kernel(c, dy, x.reshape(c.result))
-    else:
-        dx = transpose_to_image(c, dy, kernel)
-        dw = transpose_to_kernel(c, x.reshape(c.image), dy)
-    return dx.reshape(x.shape), dw.reshape(w.shape)
-
-
-_correlate = differentiable(_correlate_forward, _correlate_backward, static=2)
+    return y, backward
 
 
 def _layer(kind: str) -> Callable[..., jax.Array]:

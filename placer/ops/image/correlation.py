@@ -18,6 +18,7 @@ from placer.ops.image.windows import (
     Slide,
     image_sizes,
     per_dimension,
+    sizes_attr,
     slide_windows,
 )
 from placer.ops.linear.weighted import check_bias, make_weights
@@ -169,12 +170,8 @@ def make_attributes(layer: ConvLayer) -> tuple[Attr, ...]:
     )
     return (
         number,
-        Attr(
-            "kernel_size",
-            int | list[int],
-            "the size of the window: an int, or one for each dimension",
-            required=True,
-            for_parameters=True,
+        sizes_attr(
+            "kernel_size", "the size of the window", required=True, for_parameters=True
         ),
         STRIDES,
         PADDING,

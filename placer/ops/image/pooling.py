@@ -10,7 +10,7 @@ from typing import Any
 
 from placer.errors import OpError
 from placer.ops.common.checks import count_elements
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.image.windows import (
     IMAGES,
     PADDING,
@@ -21,34 +21,22 @@ from placer.ops.image.windows import (
     adaptive_bins,
     image_sizes,
     per_dimension,
+    sizes_attr,
     slide_windows,
 )
 from placer.ops.operand import Operand, Types
-from placer.types import TensorType
+from placer.types import ITEM_BYTES, TensorType
 
 _WINDOWED = (
-    Attr(
-        "pool_size",
-        int | list[int],
-        "the size of the window: an int, or one for each dimension",
-        required=True,
-    ),
+    sizes_attr("pool_size", "the size of the window", required=True),
     Attr(
         "strides",
         int | list[int] | None,
         "the distance between windows, likewise; null: the size of the window",
-        default=None,
     ),
     PADDING,
 )
-_ADAPTIVE = (
-    Attr(
-        "output_size",
-        int | list[int],
-        "the size of the result: an int, or one for each dimension",
-        required=True,
-    ),
-)
+_ADAPTIVE = (sizes_attr("output_size", "the size of the result", required=True),)
 
 
 def slide_pool(
@@ -88,10 +76,9 @@ def adaptive_counts(kind: str, image: Sequence[int], output_size: Sizes) -> Coun
 
 def tap_dtype(taps: int) -> str:
     """Return the smallest unsigned dtype that can represent the indices of `taps`."""
-    return next(d for d in ("uint8", "uint16", "uint32") if taps <= 1 << 8 * _BYTES[d])
-
-
-_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4}
+    return next(
+        d for d in ("uint8", "uint16", "uint32") if taps <= 1 << 8 * ITEM_BYTES[d]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +179,7 @@ MAX_POOL1D = _declare(
     _Pool("max_pool1d", 1),
     _MAX,
     source="Keras' MaxPooling1D",
-    cases=(Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
+    cases=(case("float32[batch, 100, 16]", pool_size=4),),
     example="{name: p1, op: max_pool1d, in: c1, pool_size: 2}",
 )
 MAX_POOL2D = _declare(
@@ -200,11 +187,8 @@ MAX_POOL2D = _declare(
     _MAX,
     source="Keras' MaxPooling2D",
     cases=(
-        Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
-        Case(
-            ("float32[batch, 28, 28, 32]",),
-            {"pool_size": 3, "strides": 2, "padding": "same"},
-        ),
+        case("float32[batch, 28, 28, 32]", pool_size=2),
+        case("float32[batch, 28, 28, 32]", pool_size=3, strides=2, padding="same"),
     ),
     example="{name: p1, op: max_pool2d, in: c1, pool_size: 2}",
 )
@@ -212,7 +196,7 @@ AVG_POOL1D = _declare(
     _Pool("avg_pool1d", 1),
     _AVG,
     source="Keras' AveragePooling1D",
-    cases=(Case(("float32[batch, 100, 16]",), {"pool_size": 4}),),
+    cases=(case("float32[batch, 100, 16]", pool_size=4),),
     example="{name: p1, op: avg_pool1d, in: c1, pool_size: 2}",
 )
 AVG_POOL2D = _declare(
@@ -220,11 +204,8 @@ AVG_POOL2D = _declare(
     _AVG + " For the mean of a whole image, use `reduce_mean` with `axis: [1, 2]`.",
     source="Keras' AveragePooling2D; PyTorch's with count_include_pad=False",
     cases=(
-        Case(("float32[batch, 28, 28, 32]",), {"pool_size": 2}),
-        Case(
-            ("float32[batch, 28, 28, 32]",),
-            {"pool_size": [3, 2], "strides": 1, "padding": "same"},
-        ),
+        case("float32[batch, 28, 28, 32]", pool_size=2),
+        case("float32[batch, 28, 28, 32]", pool_size=[3, 2], strides=1, padding="same"),
     ),
     example="{name: p1, op: avg_pool2d, in: c1, pool_size: 2}",
 )
@@ -235,7 +216,7 @@ ADAPTIVE_MAX_POOL2D = _declare(
     + _BINS
     + " Of equal elements the first gets the gradient.",
     source=_TORCH,
-    cases=(Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
+    cases=(case("float32[batch, 10, 7, 32]", output_size=4),),
     example="{name: p1, op: adaptive_max_pool2d, in: c1, output_size: [2, 2]}",
 )
 ADAPTIVE_AVG_POOL2D = _declare(
@@ -243,6 +224,6 @@ ADAPTIVE_AVG_POOL2D = _declare(
     "Adaptive average pooling: divides the image into as many windows as the result has"
     " elements, and takes the mean of each." + _BINS,
     source=_TORCH,
-    cases=(Case(("float32[batch, 10, 7, 32]",), {"output_size": 4}),),
+    cases=(case("float32[batch, 10, 7, 32]", output_size=4),),
     example="{name: p1, op: adaptive_avg_pool2d, in: c1, output_size: [2, 2]}",
 )

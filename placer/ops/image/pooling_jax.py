@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.gradient_jax import linear
+from placer.ops.common.gradient_jax import differentiable
 from placer.ops.common.precision_jax import widen
 from placer.ops.image.pooling import adaptive_counts, slide_pool
 from placer.ops.image.sliding_jax import max_of_windows, sum_of_windows
@@ -30,7 +30,7 @@ Bins = tuple[tuple[int, int], ...]
 
 def _mean_of_windows(slide: Slide, x: jax.Array) -> jax.Array:
     """Return the mean of each window, without padding."""
-    return _divide(slide.counts, sum_of_windows(slide, widen(x))).astype(x.dtype)
+    return _divide(slide.counts, sum_of_windows(widen(x), slide=slide)).astype(x.dtype)
 
 
 def _divided(counts: Counts, sums: jax.Array) -> jax.Array:
@@ -42,7 +42,12 @@ def _divided(counts: Counts, sums: jax.Array) -> jax.Array:
     return sums / jnp.asarray(n, sums.dtype)
 
 
-_divide = linear(_divided, _divided, static=1)
+# Not by `with_gradient`, which would save the counts as an array
+_divide = differentiable(
+    lambda counts, sums: (_divided(counts, sums), None),
+    lambda counts, _, dy: (_divided(counts, dy),),
+    static=1,
+)
 
 
 def _pool(
@@ -78,7 +83,8 @@ def adaptive_max_pool2d(x: jax.Array, *, output_size: Sizes) -> jax.Array:
 
 def adaptive_avg_pool2d(x: jax.Array, *, output_size: Sizes) -> jax.Array:
     counts = adaptive_counts("adaptive_avg_pool2d", x.shape[1:3], output_size)
-    sums = sum_of_windows(*_separate_windows(widen(x), counts, 0.0))
+    slide, separated = _separate_windows(widen(x), counts, 0.0)
+    sums = sum_of_windows(separated, slide=slide)
     return _divide(counts, sums).astype(x.dtype)
 
 
@@ -123,15 +129,16 @@ def _taps(bins: Bins) -> list[list[int]]:
 
 
 def _repeat_shared_backward(
-    axis: int, fill: float, bins: Bins, dy: jax.Array
-) -> jax.Array:
+    axis: int, fill: float, bins: Bins, _: None, dy: jax.Array
+) -> tuple[jax.Array]:
     # Gathers add in a fixed order; the order of a scatter-add is not defined
     parts = (_take(dy, taps, axis, 0.0) for taps in _taps(bins))
-    return reduce(jnp.add, map(widen, parts)).astype(dy.dtype)
+    return (reduce(jnp.add, map(widen, parts)).astype(dy.dtype),)
 
 
-_repeat_shared = linear(
-    lambda axis, fill, bins, x: _take(x, _elements(bins), axis, fill),
+# Not by `with_gradient`, which would save the indices as arrays
+_repeat_shared = differentiable(
+    lambda axis, fill, bins, x: (_take(x, _elements(bins), axis, fill), None),
     _repeat_shared_backward,
     static=3,
 )

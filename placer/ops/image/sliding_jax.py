@@ -8,7 +8,7 @@ XLA's select_and_scatter takes 40 times as long on a CPU.
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from functools import reduce
 from itertools import product
 from math import inf
 
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from placer.ops.common.gradient_jax import differentiable, linear
+from placer.ops.common.gradient_jax import WithBackward, differentiable, with_gradient
 from placer.ops.common.precision_jax import widen
 from placer.ops.common.transpose_jax import apply_transpose
 from placer.ops.image.correlation_jax import pad_image
@@ -110,9 +110,15 @@ max_of_windows = differentiable(_max_forward, _max_backward, static=1)
 """Return the largest element of each window of a `Slide`, or NaN if it has one."""
 
 
-def _sum(slide: Slide, x: jax.Array) -> jax.Array:
+@with_gradient
+def sum_of_windows(x: jax.Array, *, slide: Slide) -> WithBackward:
+    """Return the sum of each window of a `Slide`."""
     (height, width), (rows, columns) = slide.windows, slide.outputs
-    return _sum_along(1, height, rows, _sum_along(2, width, columns, x))
+
+    def sums(x: jax.Array) -> jax.Array:
+        return _sum_along(1, height, rows, _sum_along(2, width, columns, x))
+
+    return sums(x), lambda dy: apply_transpose(sums, x.shape, dy)
 
 
 def _sum_along(axis: int, window: Window, number: int, x: jax.Array) -> jax.Array:
@@ -134,12 +140,3 @@ def _sum_along(axis: int, window: Window, number: int, x: jax.Array) -> jax.Arra
         piece = jax.lax.slice_in_dim(piece, 0, length, axis=axis + 1)
         parts.append(jnp.sum(piece, axis + 1))
     return reduce(jnp.add, parts)
-
-
-def _sum_backward(slide: Slide, dy: jax.Array) -> jax.Array:
-    image = dy.shape[0], *slide.image, dy.shape[-1]
-    return apply_transpose(partial(_sum, slide), image, dy)
-
-
-sum_of_windows = linear(_sum, _sum_backward, static=1)
-"""Return the sum of each window of a `Slide`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from placer.errors import OpError, did_you_mean
 from placer.ops.declaration import Attr
@@ -26,12 +26,15 @@ PADDING = Attr(
     " dimension",
     default="valid",
 )
-STRIDES = Attr(
-    "strides",
-    int | list[int],
-    "the distance between windows: an int, or one for each dimension",
-    default=1,
-)
+
+
+def sizes_attr(name: str, doc: str, **fields: Any) -> Attr:
+    """Return an attribute with a value for each dimension of a window."""
+    doc = f"{doc}: an int, or one for each dimension"
+    return Attr(name, int | list[int], doc, **fields)
+
+
+STRIDES = sizes_attr("strides", "the distance between windows", default=1)
 DILATION = Attr(
     "dilation",
     int | list[int],

@@ -14,9 +14,10 @@ from placer.ops.declaration import (
     Attr,
     Attrs,
     BatchRule,
-    Case,
     Declaration,
     LayerParameter,
+    case,
+    flag,
 )
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
@@ -84,11 +85,9 @@ FC = declare_weighted(
         Attr("size", int, "the number of outputs", required=True, for_parameters=True),
         BIAS,
         activation_attr("the last dimension"),
-        Attr(
+        flag(
             "transpose_w",
-            bool,
             "whether `w` is [size, in], to share the table of an embedding",
-            default=False,
         ),
     ),
     parameters=_fc_parameters,
@@ -96,22 +95,15 @@ FC = declare_weighted(
     source="initial values as in Keras and Fluid: `w` as in Glorot and Bengio (2010),"
     " `b` 0",
     cases=(
-        Case(("float32[batch, 64]", "float32[64, 128]", "float32[128]")),
-        Case(
-            ("float32[batch, 64]", "float32[64, 128]", "float32[128]"),
-            {"activation": "relu"},
-        ),
-        Case(
-            ("float32[batch, 20, 64]", "float32[1000, 64]"),
-            {"activation": "softmax", "transpose_w": True},
+        case("float32[batch, 64], float32[64, 128], float32[128]"),
+        case("float32[batch, 64], float32[64, 128], float32[128]", activation="relu"),
+        case(
+            "float32[batch, 20, 64], float32[1000, 64]",
+            activation="softmax",
+            transpose_w=True,
         ),
     ),
     example="{name: h1, op: fc, in: image, size: 128, activation: relu}",
-)
-
-_MATMUL = (
-    Operand("a", "float, […, m, k]", dtype="float"),
-    Operand("b", "the same dtype, […, k, n]", dtype="float", same=True),
 )
 
 
@@ -181,24 +173,27 @@ MATMUL = Declaration(
     "The matrix product of the last two dimensions of a and b. Leading dimensions are"
     " broadcast, so it also computes one product for each row, or for each head of each"
     " row.",
-    _MATMUL,
+    (
+        Operand("a", "float, […, m, k]", dtype="float"),
+        Operand("b", "the same dtype, […, k, n]", dtype="float", same=True),
+    ),
     _infer_matmul,
     _rows_matmul,
     _matmul_flops,
     lambda types, attrs, wrt: _matmul_flops(types, attrs) * len(wrt),
     attrs=(
-        Attr("transpose_a", bool, "whether `a` is […, k, m]", default=False),
-        Attr("transpose_b", bool, "whether `b` is […, n, k]", default=False),
+        flag("transpose_a", "whether `a` is […, k, m]"),
+        flag("transpose_b", "whether `b` is […, n, k]"),
     ),
     linear=lambda types, attrs: ((0,), (1,)),
     saves=lambda types, attrs: (0, 1),
     formula="out = a · b",
     cases=(
-        Case(("float32[batch, 8]", "float32[8, 4]")),
-        Case(("float32[batch, 8]", "float32[batch, 4]"), {"transpose_a": True}),
-        Case(("float32[batch, 8]", "float32[batch, 8]"), {"transpose_b": True}),
-        Case(("float32[batch, 5, 8]", "float32[batch, 8, 3]")),
-        Case(("float32[batch, 4, 20, 16]", "float32[batch, 4, 16, 20]")),
+        case("float32[batch, 8], float32[8, 4]"),
+        case("float32[batch, 8], float32[batch, 4]", transpose_a=True),
+        case("float32[batch, 8], float32[batch, 8]", transpose_b=True),
+        case("float32[batch, 5, 8], float32[batch, 8, 3]"),
+        case("float32[batch, 4, 20, 16], float32[batch, 4, 16, 20]"),
     ),
     example="{name: scores, op: matmul, in: [query, keys], transpose_b: true}",
 )

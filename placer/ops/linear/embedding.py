@@ -7,9 +7,9 @@ from placer.ops.common.checks import is_static
 from placer.ops.declaration import (
     Attr,
     Attrs,
-    Case,
     Declaration,
     LayerParameter,
+    case,
     float_dtype,
 )
 from placer.ops.operand import Operand, Types, check_layer
@@ -82,8 +82,8 @@ EMBEDDING = Declaration(
     source="the initial `table` is uniform on [-0.05, 0.05), as in Keras; it does not"
     " depend on the size of the vocabulary, so a table can grow",
     cases=(
-        Case(("int32[batch]", "float32[1000, 128]")),
-        Case(("int32[batch, 20]", "float32[1000, 128]")),
+        case("int32[batch], float32[1000, 128]"),
+        case("int32[batch, 20], float32[1000, 128]"),
     ),
     example="{name: emb, op: embedding, in: ids, size: [1000, 128]}",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.roles import require_shapes
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case
 from placer.ops.operand import Operand, Types, check_layer
 from placer.types import BATCH, TensorType
 
@@ -52,7 +52,7 @@ POSITION_EMBEDDING = Declaration(
     formula="out[i, t] = x[i, t] + table[t]",
     source="Gehring et al. (2017); the initial `table` is normal with a standard"
     " deviation of 0.02, as in BERT and GPT-2",
-    cases=(Case(("float32[batch, 20, 64]", "float32[20, 64]")),),
+    cases=(case("float32[batch, 20, 64], float32[20, 64]"),),
     example="{name: placed, op: position_embedding, in: tokens}",
 )
 
@@ -82,6 +82,6 @@ POSITION_ENCODING = Declaration(
     formula="out[i, t, 2k] = x[i, t, 2k] + sin(t / base^(2k / size));"
     " out[i, t, 2k + 1] = x[i, t, 2k + 1] + cos(t / base^(2k / size))",
     source="Vaswani et al. (2017)",
-    cases=(Case(("float32[batch, 20, 64]",)),),
+    cases=(case("float32[batch, 20, 64]"),),
     example="{name: placed, op: positional_encoding, in: tokens}",
 )

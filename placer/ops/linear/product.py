@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration, case
 from placer.ops.linear.equation import Equation, parse_equation
 from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
-
-_OPERANDS = (
-    Operand("xs", "float of one dtype", variadic=True, dtype="float", same=True),
-)
 
 
 def _sizes(types: Types, equation: Equation) -> dict[str, Dim]:
@@ -113,7 +109,7 @@ EINSUM = Declaration(
     " rule follows from the letter of the batch: `rows` if it is the result's first,"
     " `reduce` if the result omits it, `whole` if operands have different letters for"
     " their rows.",
-    _OPERANDS,
+    (Operand("xs", "float of one dtype", variadic=True, dtype="float", same=True),),
     _infer,
     _rows,
     _flops,
@@ -133,16 +129,16 @@ EINSUM = Declaration(
     formula="ij,jk->ik: out[i, k] = Σ_j xs[0][i, j] · xs[1][j, k]",
     source="numpy.einsum; the equation must have `->` and cannot have `...`",
     cases=(
-        Case(
-            ("float32[batch, 20, 4, 16]", "float32[batch, 20, 4, 16]"),
-            {"equation": "bqhd,bkhd->bhqk"},
+        case(
+            "float32[batch, 20, 4, 16], float32[batch, 20, 4, 16]",
+            equation="bqhd,bkhd->bhqk",
         ),
-        Case(("float32[batch, 8]", "float32[batch, 4]"), {"equation": "bi,bj->ij"}),
-        Case(
-            ("float32[batch, 8]", "float32[8, 9, 4]", "float32[batch, 9]"),
-            {"equation": "bi,ijo,bj->bo"},
+        case("float32[batch, 8], float32[batch, 4]", equation="bi,bj->ij"),
+        case(
+            "float32[batch, 8], float32[8, 9, 4], float32[batch, 9]",
+            equation="bi,ijo,bj->bo",
         ),
-        Case(("float32[batch, 8]",) * 2, {"equation": "bi,ci->bc"}),
+        case("float32[batch, 8], float32[batch, 8]", equation="bi,ci->bc"),
     ),
     example='{name: scores, op: einsum, in: [query, keys], equation: "bqd,bkd->bqk"}',
 )

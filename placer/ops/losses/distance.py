@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from placer.errors import OpError
-from placer.ops.common.cases import cases_with
 from placer.ops.common.checks import (
     check_positive,
     normalize_axis,
@@ -13,13 +12,13 @@ from placer.ops.common.checks import (
     without,
 )
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.losses.loss import check_same_shape, infer_pair
 from placer.ops.losses.loss_reduction import PAIR, REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
-_CASES = (Case(("float32[batch, 1]", "float32[batch, 1]")),)
+_CASES = (case("float32[batch, 1], float32[batch, 1]"),)
 
 
 _NAMES = ("prediction", "target")
@@ -83,17 +82,6 @@ HUBER = declare_loss(
     example="{name: loss, op: huber, in: [prediction, target], delta: 0.5}",
 )
 
-_LOGARITHMS = (
-    Operand(
-        "log_prediction",
-        "float, [batch, …, classes]: logarithms of probabilities, as of log_softmax",
-        dtype="float",
-    ),
-    Operand(
-        "target", "the same dtype and shape: probabilities", dtype="float", same=True
-    ),
-)
-
 
 def _infer_divergence(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     check_same_shape("kl_div", ("log_prediction", "target"), types)
@@ -113,7 +101,20 @@ KL_DIV = declare_loss(
     " is summed over the last dimension, and the mean is over all other dimensions:"
     " for [batch, classes] this is PyTorch's `batchmean`. A class with a target of 0"
     " contributes 0.",
-    _LOGARITHMS,
+    (
+        Operand(
+            "log_prediction",
+            "float, [batch, …, classes]: logarithms of probabilities, as of"
+            " log_softmax",
+            dtype="float",
+        ),
+        Operand(
+            "target",
+            "the same dtype and shape: probabilities",
+            dtype="float",
+            same=True,
+        ),
+    ),
     _infer_divergence,
     flops=flops_per_element(4),
     grad_flops=grad_flops_per_element(2, 4),
@@ -123,13 +124,8 @@ KL_DIV = declare_loss(
     " dlog_prediction = -target;"
     " dtarget = log target + 1 - log_prediction, or -log_prediction where target = 0",
     source="operands as in PyTorch's kl_div and optax's kl_divergence",
-    cases=(Case(("float32[batch, 10]", "float32[batch, 10]")),),
+    cases=(case("float32[batch, 10], float32[batch, 10]"),),
     example="{name: loss, op: kl_div, in: [log_probabilities, teacher]}",
-)
-
-_VECTORS = (
-    Operand("a", "float, at least one dimension", dtype="float"),
-    Operand("b", "the same dtype and shape", dtype="float", same=True),
 )
 
 
@@ -149,7 +145,10 @@ COSINE_SIMILARITY = Declaration(
     "The cosine of the angle between vectors along an axis, which is reduced. The"
     " length of a vector is taken as at least `epsilon`, so a vector of zeros gives 0"
     " and a finite gradient. For a loss, apply `negative` and `reduce_mean`.",
-    _VECTORS,
+    (
+        Operand("a", "float, at least one dimension", dtype="float"),
+        Operand("b", "the same dtype and shape", dtype="float", same=True),
+    ),
     _infer_cosine,
     rule_along_axis,
     flops_per_element(8),
@@ -168,6 +167,9 @@ COSINE_SIMILARITY = Declaration(
     formula="out = Σ u · v, u = a / max(|a|, epsilon), v = b / max(|b|, epsilon);"
     " da = dy · (v - out · u) / |a|",
     source="PyTorch's cosine_similarity, with the last axis as default",
-    cases=cases_with(("float32[batch, 64]", "float32[batch, 64]"), {}, {"axis": 0}),
+    cases=(
+        case("float32[batch, 64], float32[batch, 64]"),
+        case("float32[batch, 64], float32[batch, 64]", axis=0),
+    ),
     example="{name: similarity, op: cosine_similarity, in: [query, document]}",
 )

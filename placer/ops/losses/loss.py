@@ -9,7 +9,7 @@ from math import isfinite
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case
+from placer.ops.declaration import Attr, Attrs, case
 from placer.ops.losses.loss_reduction import REDUCE, declare_loss, reduced_type
 from placer.ops.operand import Operand, Types, require_same_dtype
 from placer.types import BATCH, TensorType
@@ -138,21 +138,12 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
     source="label smoothing by Szegedy et al. (2016), combined with class weights as in"
     " PyTorch",
     cases=(
-        Case(("float32[batch, 10]", "int32[batch]")),
-        Case(("float32[batch, 10]", "int32[batch]"), {"reduce": "none"}),
-        Case(("float32[batch, 10]", "int32[batch]"), {"label_smoothing": 0.1}),
-        Case(("float32[batch, 2]", "int32[batch]"), {"class_weights": [1.0, 5.0]}),
+        case("float32[batch, 10], int32[batch]"),
+        case("float32[batch, 10], int32[batch]", reduce="none"),
+        case("float32[batch, 10], int32[batch]", label_smoothing=0.1),
+        case("float32[batch, 2], int32[batch]", class_weights=[1.0, 5.0]),
     ),
     example="{name: loss, op: softmax_cross_entropy, in: [logits, label]}",
-)
-
-_BINARY = (
-    Operand("logits", "float, any shape", dtype="float"),
-    Operand(
-        "label",
-        "the same shape, values in [0, 1]; an integer, or a float of the logits' dtype",
-        dtype="number",
-    ),
 )
 
 
@@ -184,7 +175,15 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
     "The binary cross entropy of sigmoid(logits) and labels in [0, 1], element by"
     " element. Finite logits never overflow. The mean divides by the number of"
     " elements, also with a positive weight.",
-    _BINARY,
+    (
+        Operand("logits", "float, any shape", dtype="float"),
+        Operand(
+            "label",
+            "the same shape, values in [0, 1]; an integer, or a float of the logits'"
+            " dtype",
+            dtype="number",
+        ),
+    ),
     _infer_sigmoid,
     flops=_sigmoid_flops,
     grad_flops=_sigmoid_grad_flops,
@@ -208,24 +207,11 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
     " sigmoid_cross_entropy_with_logits: max(z, 0) - z · t + log(1 + exp(-|z|));"
     " smoothing as in Keras; the weight is PyTorch's pos_weight",
     cases=(
-        Case(("float32[batch, 1]", "int32[batch, 1]")),
-        Case(("float32[batch]", "float32[batch]")),
-        Case(("float32[batch]", "int32[batch]"), {"positive_weight": 20.0}),
+        case("float32[batch, 1], int32[batch, 1]"),
+        case("float32[batch], float32[batch]"),
+        case("float32[batch], int32[batch]", positive_weight=20.0),
     ),
     example="{name: loss, op: sigmoid_cross_entropy, in: [logit, click]}",
-)
-
-_HINGE = (
-    Operand(
-        "prediction",
-        "float, any shape: a score, positive for a positive label",
-        dtype="float",
-    ),
-    Operand(
-        "label",
-        "integer, the same shape: 1 is positive, 0 and -1 are negative",
-        dtype="integer",
-    ),
 )
 
 
@@ -234,13 +220,24 @@ HINGE = declare_loss(
     "The hinge loss with a margin of 1. A label above 0 is positive, any other is"
     " negative: labels may be 0 and 1, or -1 and 1, as in Keras. The derivative on the"
     " margin is 0, as that of relu at 0.",
-    _HINGE,
+    (
+        Operand(
+            "prediction",
+            "float, any shape: a score, positive for a positive label",
+            dtype="float",
+        ),
+        Operand(
+            "label",
+            "integer, the same shape: 1 is positive, 0 and -1 are negative",
+            dtype="integer",
+        ),
+    ),
     partial(infer_pair, "hinge", ("prediction", "label")),
     flops=flops_per_element(3),
     grad_flops=grad_flops_per_element(1),
     attrs=(REDUCE,),
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
     formula="loss = max(1 - s · prediction, 0), s = 1 where label > 0, else -1",
-    cases=(Case(("float32[batch]", "int32[batch]")),),
+    cases=(case("float32[batch], int32[batch]"),),
     example="{name: loss, op: hinge, in: [score, label]}",
 )

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from placer.ops.declaration import Attr, Attrs, BatchRule, Declaration
+from placer.ops.declaration import Attrs, BatchRule, Declaration, choice
 from placer.ops.operand import Operand, Types
 from placer.types import Dim, TensorType
 
-REDUCE = Attr(
+REDUCE = choice(
     "reduce",
-    str,
     "the result: the mean of the losses, their sum, or the losses themselves",
-    default="mean",
-    choices=("mean", "sum", "none"),
+    ("mean", "sum", "none"),
 )
 
 PAIR = (

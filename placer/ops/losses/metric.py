@@ -12,7 +12,7 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.losses.loss import LOGITS, check_classes, check_same_shape
 from placer.ops.losses.loss_reduction import PAIR
 from placer.ops.operand import Operand, Types, require_integer
@@ -43,7 +43,7 @@ ACCURACY = _metric(
     flops=flops_per_element(2),
     finalizer="ratio",
     formula="Σ [argmax logits = label] / rows",
-    cases=(Case(("float32[batch, 10]", "int32[batch]")),),
+    cases=(case("float32[batch, 10], int32[batch]"),),
     example="{name: accuracy, op: accuracy, in: [logits, label]}",
 )
 
@@ -66,23 +66,10 @@ TOP_K_ACCURACY = _metric(
     finalizer="ratio",
     attrs=(Attr("k", int, "the number of classes, at least 1", required=True),),
     formula="Σ [label is among the k classes with the largest logits] / rows",
-    cases=(Case(("float32[batch, 10]", "int32[batch]"), {"k": 3}),),
+    cases=(case("float32[batch, 10], int32[batch]", k=3),),
     example="{name: top_3, op: top_k_accuracy, in: [logits, label], k: 3}",
 )
 
-_BINARY = (
-    Operand(
-        "prediction",
-        "float, any shape: the probability of a positive; with `class_id`, logits of"
-        " shape [batch, …, classes]",
-        dtype="float",
-    ),
-    Operand(
-        "label",
-        "the same shape, where a number above 0.5 is positive; with `class_id`, integer"
-        " of shape [batch, …]",
-    ),
-)
 _BINARY_ATTRS = (
     Attr(
         "threshold",
@@ -90,18 +77,12 @@ _BINARY_ATTRS = (
         "the probability above which a prediction is positive, in (0, 1)",
         default=0.5,
     ),
-    Attr(
-        "logits",
-        bool,
-        "whether predictions are logits instead of probabilities",
-        default=False,
-    ),
+    flag("logits", "whether predictions are logits instead of probabilities"),
     Attr(
         "class_id",
         int | None,
         "the positive class, all others are negative; the predicted class is that of"
         " the largest logit, of equal ones the first",
-        default=None,
     ),
 )
 
@@ -144,12 +125,24 @@ def _check_pair(kind: str, types: Types) -> None:
 
 _declare_binary = partial(
     _metric,
-    operands=_BINARY,
+    operands=(
+        Operand(
+            "prediction",
+            "float, any shape: the probability of a positive; with `class_id`, logits"
+            " of shape [batch, …, classes]",
+            dtype="float",
+        ),
+        Operand(
+            "label",
+            "the same shape, where a number above 0.5 is positive; with `class_id`,"
+            " integer of shape [batch, …]",
+        ),
+    ),
     finalizer="ratio",
     attrs=_BINARY_ATTRS,
     cases=(
-        Case(("float32[batch]", "int32[batch]")),
-        Case(("float32[batch, 10]", "int32[batch]"), {"class_id": 3}),
+        case("float32[batch], int32[batch]"),
+        case("float32[batch, 10], int32[batch]", class_id=3),
     ),
 )
 PRECISION = _declare_binary(
@@ -213,17 +206,12 @@ AUC = _metric(
             f"the number of bins of the histogram, from 2 to {MAX_BINS:,}",
             default=4096,
         ),
-        Attr(
-            "logits",
-            bool,
-            "whether predictions are logits, to which sigmoid is applied",
-            default=False,
-        ),
+        flag("logits", "whether predictions are logits, to which sigmoid is applied"),
     ),
     formula="P(prediction of a positive > that of a negative) + ½ P(they are equal)",
     source="the histogram of PaddlePaddle's auc, with predictions rounded to the"
     " nearest bin",
-    cases=(Case(("float32[batch]", "int32[batch]")),),
+    cases=(case("float32[batch], int32[batch]"),),
     example="{name: auc, op: auc, in: [click, label]}",
 )
 
@@ -243,7 +231,7 @@ _declare_error = partial(
     _metric,
     operands=PAIR,
     flops=flops_per_element(3),
-    cases=(Case(("float32[batch, 1]", "float32[batch, 1]")),),
+    cases=(case("float32[batch, 1], float32[batch, 1]"),),
 )
 MEAN_ABSOLUTE_ERROR = _declare_error(
     "mean_absolute_error",
@@ -275,6 +263,6 @@ MEAN = _metric(
     flops=flops_per_element(1),
     finalizer="ratio",
     formula="Σ x / n",
-    cases=(Case(("float32[batch, 8]",)),),
+    cases=(case("float32[batch, 8]"),),
     example="{name: activity, op: mean, in: h1}",
 )

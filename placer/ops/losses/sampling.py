@@ -7,7 +7,7 @@ from functools import partial
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr, is_static
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case, choice, flag
 from placer.ops.losses.loss_reduction import (
     REDUCE,
     declare_loss,
@@ -17,14 +17,12 @@ from placer.ops.operand import Operand, Types
 from placer.ops.special.random import POSITION, STREAM, check_position
 from placer.types import BATCH, MAX_DIM, TensorType
 
-SAMPLER = Attr(
+SAMPLER = choice(
     "sampler",
-    str,
     "the distribution that classes are drawn from: `log_uniform`, where class c has the"
     " probability log((c + 2) / (c + 1)) / log(classes + 1), for words numbered by"
     " decreasing frequency; or `uniform`",
-    default="log_uniform",
-    choices=("log_uniform", "uniform"),
+    ("log_uniform", "uniform"),
 )
 SAMPLING = (
     Attr("classes", int, "the number of classes, at least 2", required=True),
@@ -59,19 +57,9 @@ SAMPLE_CLASSES = Declaration(
     inserted=True,
     formula="out[i, j] = c with the probability P(c) that `sampler` defines",
     source="random bits by threefry2x32 (Salmon et al. 2011)",
-    cases=(
-        Case(("uint32[batch, 2]",), {"classes": 1000, "num_sampled": 8, "stream": 1}),
-    ),
+    cases=(case("uint32[batch, 2]", classes=1000, num_sampled=8, stream=1),),
     example="%l.sampled = sample_classes(%batch.position)"
     " {classes = 1000, num_sampled = 8, stream = 1}",
-)
-
-_OPERANDS = (
-    Operand("x", "float, [batch, size]", dtype="float"),
-    Operand("w", "the same dtype, [classes, size]", same=True),
-    Operand("b", "the same dtype, [classes]", same=True),
-    Operand("label", "integer, [batch], each in [0, classes)", dtype="integer"),
-    Operand("sampled", "int32, [batch, num_sampled]"),
 )
 
 
@@ -124,7 +112,13 @@ def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
 
 _sampled_loss = partial(
     declare_loss,
-    operands=_OPERANDS,
+    operands=(
+        Operand("x", "float, [batch, size]", dtype="float"),
+        Operand("w", "the same dtype, [classes, size]", same=True),
+        Operand("b", "the same dtype, [classes]", same=True),
+        Operand("label", "integer, [batch], each in [0, classes)", dtype="integer"),
+        Operand("sampled", "int32, [batch, num_sampled]"),
+    ),
     flops=_flops,
     grad_flops=_grad_flops,
     saves=lambda types, attrs: (0, 1, 3, 4),
@@ -132,14 +126,9 @@ _sampled_loss = partial(
     index_bounds=lambda types, attrs: {3: int(types[1].shape[0])},
     inserted=True,
     cases=(
-        Case(
-            (
-                "float32[batch, 16]",
-                "float32[1000, 16]",
-                "float32[1000]",
-                "int32[batch]",
-                "int32[batch, 8]",
-            )
+        case(
+            "float32[batch, 16], float32[1000, 16], float32[1000],"
+            " int32[batch], int32[batch, 8]"
         ),
     ),
 )
@@ -147,9 +136,8 @@ _sampled_loss = partial(
 
 def accidental_hits(default: bool) -> Attr:
     """Return the attribute that excludes samples equal to the row's label."""
-    return Attr(
+    return flag(
         "remove_accidental_hits",
-        bool,
         "whether to ignore samples that are equal to the row's label",
         default=default,
     )

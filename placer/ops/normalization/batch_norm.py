@@ -7,7 +7,7 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import infer_one_type
 from placer.ops.common.costs import flops_per_element, grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
@@ -37,16 +37,12 @@ _X = Operand("x", "float, [batch, …, channels]", dtype="float")
 _VARIANCE = (_X, Operand("mean", "[channels], of the global batch", same=True))
 
 
-def _infer_variance(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
-    return (_check("variance", _VARIANCE, types),)
-
-
 VARIANCE = Declaration(
     "variance",
     "The variance over all dimensions but the last: the mean of the squared distances"
     " from the mean. Over the batch, it divides by the rows of the global batch.",
     _VARIANCE,
-    _infer_variance,
+    lambda types, attrs: (_check("variance", _VARIANCE, types),),
     lambda types, attrs: "reduce",
     flops_per_element(3),
     grad_flops_per_element(3, 3),
@@ -56,7 +52,7 @@ VARIANCE = Declaration(
     inserted=True,
     formula="out = Σ (x - mean)² / n; dx = 2 · dy · (x - mean) / n; dmean = 0, since"
     " Σ (x - mean) = 0",
-    cases=(Case(("float32[batch, 64]", "float32[64]")),),
+    cases=(case("float32[batch, 64], float32[64]"),),
     example="%bn.variance = variance(%x, %bn.mean)",
 )
 
@@ -80,7 +76,7 @@ NORMALIZE = Declaration(
     saves=lambda types, attrs: (0, 1, 2, 3),
     inserted=True,
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias",
-    cases=(Case(("float32[batch, 64]", *["float32[64]"] * 4), {"epsilon": 1e-5}),),
+    cases=(case("float32[batch, 64]" + ", float32[64]" * 4, epsilon=1e-5),),
     example="%bn = normalize(%x, %m, %v, %bn.scale, %bn.bias) {epsilon = 1e-05}",
 )
 
@@ -111,9 +107,7 @@ REPLICA_NORM = Declaration(
     takes_count=lambda types, attrs: types[0].has_rows,
     inserted=True,
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias",
-    cases=(
-        Case(("float32[batch, 64]", "float32[64]", "float32[64]"), {"epsilon": 1e-5}),
-    ),
+    cases=(case("float32[batch, 64], float32[64], float32[64]", epsilon=1e-5),),
     example="%y, %m, %v = replica_norm(%x, %bn.scale, %bn.bias) {epsilon = 1e-05}",
 )
 
@@ -130,6 +124,6 @@ MOVING_AVERAGE = Declaration(
     differentiable=False,
     inserted=True,
     formula="out = momentum · old + (1 - momentum) · new",
-    cases=(Case(("float32[64]", "float32[64]"), {"momentum": 0.99}),),
+    cases=(case("float32[64], float32[64]", momentum=0.99),),
     example="%m.new = moving_average(%m, %bn.mean) {momentum = 0.99}",
 )

@@ -8,19 +8,22 @@ from math import inf
 from typing import Any
 
 from placer.errors import OpError
-from placer.ops.common.checks import normalize_axis
+from placer.ops.common.checks import check_divides, normalize_axis
 from placer.ops.common.costs import grad_flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
 from placer.ops.operand import Operand, Types, check_arity, check_layer
 from placer.types import BATCH, HALF_FLOATS, Dim, TensorType
 
 Shape = tuple[Dim, ...]
 
-_AFFINE = Attr(
-    "affine", bool, "whether to create and apply parameters", True, for_parameters=True
+_AFFINE = flag(
+    "affine",
+    "whether to create and apply parameters",
+    default=True,
+    for_parameters=True,
 )
-_BIAS = Attr(
-    "bias", bool, "whether the parameters include a `bias`", True, for_parameters=True
+_BIAS = flag(
+    "bias", "whether the parameters include a `bias`", default=True, for_parameters=True
 )
 _AXIS = Attr(
     "axis",
@@ -156,8 +159,8 @@ LAYER_NORM = _declare(
     " the mean of (x - mean)²",
     source="Ba, Kiros and Hinton (2016); epsilon as in PyTorch, Keras has 1e-3",
     cases=(
-        Case(("float32[batch, 20, 64]", "float32[64]", "float32[64]")),
-        Case(("float32[batch, 20, 64]",), {"axis": 1}),
+        case("float32[batch, 20, 64], float32[64], float32[64]"),
+        case("float32[batch, 20, 64]", axis=1),
     ),
     example="{name: n1, op: layer_norm, in: h}",
 )
@@ -176,7 +179,7 @@ RMS_NORM = _declare(
     attrs=(_AXIS, _epsilon(1e-6, "the mean square"), _AFFINE),
     formula="out = scale · x / √(mean(x²) + epsilon)",
     source="Zhang and Sennrich (2019); epsilon as in Keras",
-    cases=(Case(("float32[batch, 20, 64]", "float32[64]")),),
+    cases=(case("float32[batch, 20, 64], float32[64]"),),
     example="{name: n1, op: rms_norm, in: h}",
 )
 
@@ -190,11 +193,7 @@ def _group_shapes(types: Types, attrs: Attrs) -> tuple[Shape, tuple[int, ...]]:
     if x.rank < 2 or BATCH in x.shape[1:]:
         raise OpError(f"group_norm needs [batch, …, channels], 'x' is {x}", operand=0)
     channels = int(x.shape[-1])
-    if groups < 1 or channels % groups:
-        raise OpError(
-            f"group_norm cannot divide {channels} channels into {groups} groups",
-            attr="groups",
-        )
+    check_divides("group_norm", attrs, "groups", channels, f"{channels} channels")
     return (x.shape[0], groups), (channels,)
 
 
@@ -220,8 +219,8 @@ GROUP_NORM = _declare(
     source="Wu and He (2018), with their default number of groups; epsilon as in"
     " PyTorch",
     cases=(
-        Case(("float32[batch, 8, 8, 64]", "float32[64]", "float32[64]")),
-        Case(("float32[batch, 8, 8, 16]",), {"groups": 4}),
+        case("float32[batch, 8, 8, 64], float32[64], float32[64]"),
+        case("float32[batch, 8, 8, 16]", groups=4),
     ),
     example="{name: n1, op: group_norm, in: c1, groups: 8}",
 )

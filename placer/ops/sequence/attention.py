@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from placer.errors import OpError
 from placer.ops.common.checks import check_divides
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.operand import (
     INTEGERS,
     Operand,
@@ -25,12 +25,7 @@ MASK = Operand(
     " keys to attend to, from the first on",
     optional=True,
 )
-CAUSAL = Attr(
-    "causal",
-    bool,
-    "whether query t attends only to the first t + 1 keys",
-    default=False,
-)
+CAUSAL = flag("causal", "whether query t attends only to the first t + 1 keys")
 
 
 def sequence_width(kind: str, name: str, index: int, types: Types) -> int:
@@ -84,14 +79,6 @@ def check_mask(kind: str, index: int, types: Types, keys: TensorType) -> None:
             f"{kind} needs 'mask' {listed} for 'query' {types[0]}, 'mask' is {mask}",
             operand=index,
         )
-
-
-_OPERANDS = (
-    Operand("query", "float, [batch, time, heads · size]"),
-    Operand("key", "the same dtype, [batch, keys, heads · size]"),
-    Operand("value", "the same dtype, [batch, keys, heads · value size]"),
-    MASK,
-)
 
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -150,7 +137,12 @@ ATTENTION = Declaration(
     " separate; the last dimension of each operand and of the result is made of its"
     " heads. A query that may attend to no key gives zeros and no gradient, as in"
     " PyTorch.",
-    _OPERANDS,
+    (
+        Operand("query", "float, [batch, time, heads · size]"),
+        Operand("key", "the same dtype, [batch, keys, heads · size]"),
+        Operand("value", "the same dtype, [batch, keys, heads · value size]"),
+        MASK,
+    ),
     _infer,
     flops=_flops,
     grad_flops=_grad_flops,
@@ -161,7 +153,6 @@ ATTENTION = Declaration(
             "scale",
             float | None,
             "the factor of the products; null: 1 / √size, size that of a head",
-            default=None,
         ),
     ),
     linear=lambda types, attrs: ((2,),),
@@ -172,14 +163,14 @@ ATTENTION = Declaration(
     formula="out = softmax(scale · query · keyᵀ) · value, in each head",
     source="Vaswani et al. (2017)",
     cases=(
-        Case(("float32[batch, 20, 64]",) * 3, {"heads": 4, "causal": True}),
-        Case(
-            (
-                "float32[batch, 5, 64]",
-                "float32[batch, 20, 64]",
-                "float32[batch, 20, 32]",
-                "int32[batch]",
-            )
+        case(
+            "float32[batch, 20, 64], float32[batch, 20, 64], float32[batch, 20, 64]",
+            heads=4,
+            causal=True,
+        ),
+        case(
+            "float32[batch, 5, 64], float32[batch, 20, 64],"
+            " float32[batch, 20, 32], int32[batch]"
         ),
     ),
     example="{name: seen, op: attention, in: [query, key, value], heads: 4,"

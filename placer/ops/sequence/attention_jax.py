@@ -10,11 +10,12 @@ from math import sqrt
 import jax
 import jax.numpy as jnp
 
-from placer.ops.common.gradient_jax import differentiable
+from placer.ops.common.gradient_jax import WithBackward, with_gradient
 
 Three = tuple[jax.Array, jax.Array, jax.Array]
 
 
+@with_gradient
 def attention(
     query: jax.Array,
     key: jax.Array,
@@ -24,8 +25,15 @@ def attention(
     heads: int = 1,
     causal: bool = False,
     scale: float | None = None,
-) -> jax.Array:
-    return _attention(heads, causal, scale, (query, key, value), mask)
+) -> WithBackward:
+    sequences = query, key, value
+    out, probabilities = attend(heads, causal, scale, sequences, mask)
+
+    def backward(dy: jax.Array) -> tuple[jax.Array | None, ...]:
+        dxs = attend_backward(heads, scale, sequences, probabilities, dy)
+        return dxs if mask is None else (*dxs, None)
+
+    return out, backward
 
 
 def attend(
@@ -114,27 +122,3 @@ def _split_heads(x: jax.Array, heads: int) -> jax.Array:
 def _join_heads(x: jax.Array) -> jax.Array:
     rows, time, heads, size = x.shape
     return jnp.reshape(x, (rows, time, heads * size))
-
-
-def _attention_forward(
-    heads: int,
-    causal: bool,
-    scale: float | None,
-    sequences: Three,
-    mask: jax.Array | None,
-) -> tuple[jax.Array, tuple[Three, jax.Array]]:
-    out, probabilities = attend(heads, causal, scale, sequences, mask)
-    return out, (sequences, probabilities)
-
-
-def _attention_backward(
-    heads: int,
-    causal: bool,
-    scale: float | None,
-    saved: tuple[Three, jax.Array],
-    dy: jax.Array,
-) -> tuple[Three, None]:
-    return attend_backward(heads, scale, *saved, dy), None
-
-
-_attention = differentiable(_attention_forward, _attention_backward, static=3)

@@ -12,9 +12,8 @@ from placer.ops.common.roles import (
     make_parameters,
     name_operands,
     require_shapes,
-    types_by_name,
 )
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.declaration import Attr, Attrs, Declaration, LayerParameter, case, flag
 from placer.ops.linear import dense
 from placer.ops.operand import Operand, Types
 from placer.ops.sequence import attention
@@ -73,7 +72,7 @@ def _check(
     kind = "multi_head_attention"
     present = [name for name in names if name in SEQUENCES]
     check_sequences(kind, present, types)
-    named = types_by_name(names, types)
+    named = dict(zip(names, types, strict=True))
     inputs = {which: named[name] for which, name in projection_sources(names).items()}
     if "mask" in named:
         check_mask(kind, names.index("mask"), types, inputs["key"])
@@ -133,7 +132,7 @@ class _Part(NamedTuple):
 def _parts(types: Types, attrs: Attrs) -> list[_Part]:
     """Return the ops that compute this one, in order."""
     names = operand_names(types)
-    typed = types_by_name(names, types)
+    typed = dict(zip(names, types, strict=True))
     parts: list[_Part] = []
 
     def add(declaration: Declaration, operands: str, attrs: Attrs, result: str) -> None:
@@ -227,10 +226,9 @@ MULTI_HEAD_ATTENTION = Declaration(
             "size",
             int | None,
             "the total width of all heads; null: the width of the query",
-            default=None,
             for_parameters=True,
         ),
-        Attr("bias", bool, "whether to add biases", default=True, for_parameters=True),
+        flag("bias", "whether to add biases", default=True, for_parameters=True),
         CAUSAL,
     ),
     operand_names=operand_names,
@@ -244,21 +242,15 @@ MULTI_HEAD_ATTENTION = Declaration(
     source="Vaswani et al. (2017); initial weights as in Glorot and Bengio (2010),"
     " biases 0; widths as in PyTorch's MultiheadAttention",
     cases=(
-        Case(
-            ("float32[batch, 20, 64]", *["float32[64, 64]", "float32[64]"] * 4),
-            {"heads": 4, "causal": True},
+        case(
+            "float32[batch, 20, 64]" + ", float32[64, 64], float32[64]" * 4,
+            heads=4,
+            causal=True,
         ),
-        Case(
-            (
-                "float32[batch, 5, 64]",
-                "float32[batch, 20, 48]",
-                "int32[batch]",
-                "float32[64, 32]",
-                "float32[48, 32]",
-                "float32[48, 32]",
-                "float32[32, 64]",
-            ),
-            {"heads": 2},
+        case(
+            "float32[batch, 5, 64], float32[batch, 20, 48], int32[batch],"
+            " float32[64, 32], float32[48, 32], float32[48, 32], float32[32, 64]",
+            heads=2,
         ),
     ),
     example="{name: seen, op: multi_head_attention, in: tokens, heads: 4,"

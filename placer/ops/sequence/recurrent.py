@@ -13,9 +13,16 @@ from placer.ops.common.roles import (
     make_parameters,
     name_operands,
     require_shapes,
-    types_by_name,
 )
-from placer.ops.declaration import Attr, Attrs, Case, Declaration, LayerParameter
+from placer.ops.declaration import (
+    Attr,
+    Attrs,
+    Declaration,
+    LayerParameter,
+    case,
+    choice,
+    flag,
+)
 from placer.ops.operand import Operand, Types, require_float, require_integer
 from placer.types import BATCH, Dim, TensorType
 
@@ -87,7 +94,7 @@ def _sizes(kind: str, x: TensorType) -> tuple[Dim, int, int]:
 
 def _size(kind: str, types: Types) -> int:
     """Return the size of the hidden state."""
-    w = types_by_name(operand_names(kind, types), types)["w_recurrent"]
+    w = dict(zip(operand_names(kind, types), types, strict=True))["w_recurrent"]
     return int(w.shape[0]) if w.rank and w.shape[0] != BATCH else 1
 
 
@@ -222,22 +229,12 @@ def _operands(kind: str) -> tuple[Operand, ...]:
 
 
 _SIZE = Attr("size", int, "the size of the state", required=True, for_parameters=True)
-_BIAS = Attr("bias", bool, "whether to add biases", default=True, for_parameters=True)
-_REVERSE = Attr(
+_BIAS = flag("bias", "whether to add biases", default=True, for_parameters=True)
+_REVERSE = flag(
     "reverse",
-    bool,
     "whether to process the steps from the last to the first; `sequence` remains in the"
     " order of x, and `last` is the state after the first step",
-    default=False,
 )
-
-
-def _case(kind: str, *optional: str, bias: bool = True, **attrs: Any) -> Case:
-    """Return an example of a layer of size 16, with operands of these types after x."""
-    shapes = _shapes(kind, BATCH, 8, 16)
-    names = (*_WEIGHTS, *_KINDS[kind].biases) if bias else _WEIGHTS
-    parameters = (str(TensorType("float32", shapes[name])) for name in names)
-    return Case(("float32[batch, 20, 8]", *optional, *parameters), attrs)
 
 
 def _declare(kind: str, doc: str, *attrs: Attr, **fields: Any) -> Declaration:
@@ -265,19 +262,21 @@ SIMPLE_RNN = _declare(
     "A simple recurrent layer (Elman network). Returns the states after each step,"
     " `sequence`, [batch, time, size], and the state after the last step, `last`."
     " Creates the parameters `w_input`, `w_recurrent` and `b`.",
-    Attr(
+    choice(
         "activation",
-        str,
         "the activation function; the derivative of relu at 0 is 0",
-        default="tanh",
-        choices=("tanh", "relu"),
+        ("tanh", "relu"),
     ),
     formula="h[t] = activation(x[t] · w_input + h[t-1] · w_recurrent + b)",
     source="Elman (1990); initial values as in Keras: `w_input` as in Glorot and Bengio"
     " (2010), `w_recurrent` orthogonal (Saxe et al. 2014), `b` 0",
     cases=(
-        _case("simple_rnn", bias=False),
-        _case("simple_rnn", "int32[batch]", activation="relu"),
+        case("float32[batch, 20, 8], float32[8, 16], float32[16, 16]"),
+        case(
+            "float32[batch, 20, 8], int32[batch],"
+            " float32[8, 16], float32[16, 16], float32[16]",
+            activation="relu",
+        ),
     ),
 )
 
@@ -295,7 +294,12 @@ GRU = _declare(
     " (`reset_after`), where the reset gate is applied after the product. The order of"
     " the gates is that of PyTorch. As in Flax, there is no recurrent bias for the"
     " other gates, which would only add to `b`. Initial values as in simple_rnn",
-    cases=(_case("gru"),),
+    cases=(
+        case(
+            "float32[batch, 20, 8],"
+            " float32[8, 48], float32[16, 48], float32[48], float32[16]"
+        ),
+    ),
 )
 
 LSTM = _declare(
@@ -320,7 +324,11 @@ LSTM = _declare(
     " BasicLSTMCell and replaces Keras' `unit_forget_bias` (Jozefowicz et al. 2015)."
     " Initial values as in simple_rnn",
     cases=(
-        _case("lstm"),
-        _case("lstm", *["float32[batch, 16]"] * 2, "int32[batch]", reverse=True),
+        case("float32[batch, 20, 8], float32[8, 64], float32[16, 64], float32[64]"),
+        case(
+            "float32[batch, 20, 8], float32[batch, 16], float32[batch, 16],"
+            " int32[batch], float32[8, 64], float32[16, 64], float32[64]",
+            reverse=True,
+        ),
     ),
 )

@@ -7,10 +7,8 @@ the op is one region of a traced function (`placer.regions`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from placer.errors import OpError
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case, flag
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
@@ -53,10 +51,6 @@ def _cost(name: str, types: Types, attrs: Attrs) -> int:
     return int(fixed + per_row * int(types[-1].shape[0]))
 
 
-def _grad_flops(types: Types, attrs: Attrs, wrt: Sequence[int]) -> int:
-    return _cost("grad_cost", types, attrs) if wrt else 0
-
-
 CALL = Declaration(
     "call",
     "Calls a JAX function of a Python module next to the spec; the module is copied"
@@ -67,13 +61,13 @@ CALL = Declaration(
     _infer,
     lambda types, attrs: attrs["batch"],
     lambda types, attrs: _cost("cost", types, attrs),
-    _grad_flops,
+    lambda types, attrs, wrt: _cost("grad_cost", types, attrs) if wrt else 0,
     attrs=(
         Attr("fn", str, "the function, as MODULE:FUNCTION", required=True),
         Attr("params", list[str], "names of the parameters", default=()),
         Attr("state", list[str], "names of the state", default=()),
         Attr("stream", int, "the number of the random stream, below 2⁶³", default=0),
-        Attr("training", bool, "the function's argument `training`", default=False),
+        flag("training", "the function's argument `training`"),
         Attr(
             "batch",
             str,
@@ -121,14 +115,12 @@ CALL = Declaration(
     inserted=True,
     formula="outputs, state = fn(params, state, *inputs, rng=rng, training=training)",
     cases=(
-        Case(
-            ("float32[batch, 8]", "float32[8, 8]", "uint32[batch, 2]"),
-            {
-                "fn": "blocks:ffn",
-                "params": ("w",),
-                "batch": "rows",
-                "out": ("float32[batch, 8]",),
-            },
+        case(
+            "float32[batch, 8], float32[8, 8], uint32[batch, 2]",
+            fn="blocks:ffn",
+            params=("w",),
+            batch="rows",
+            out=("float32[batch, 8]",),
         ),
     ),
     example="{name: y, op: call, fn: blocks:ffn, in: x, batch: rows,"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.checks import is_in_range
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import INTEGERS, Types, check_arity
 from placer.types import FLOATS, TensorType
 
@@ -45,6 +45,6 @@ CONSTANT = Declaration(
     ),
     differentiable=False,
     formula="out = value",
-    cases=(Case((), {"value": 1.0}),),
+    cases=(case(value=1.0),),
     example="{name: half, op: constant, value: 0.5}",
 )

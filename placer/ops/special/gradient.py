@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from placer.ops.declaration import Case, Declaration
+from placer.ops.declaration import Declaration, case
 from placer.ops.operand import Operand
-
-_OPERANDS = (Operand("x", "any dtype and shape"),)
-
 
 STOP_GRADIENT = Declaration(
     "stop_gradient",
     "Returns x, and stops the gradient: ops that use the result treat it as a"
     " constant.",
-    _OPERANDS,
+    (Operand("x", "any dtype and shape"),),
     linear=lambda types, attrs: ((0,),),
     differentiable=False,
     formula="out = x; dx = 0",
     source="jax.lax.stop_gradient, tf.stop_gradient",
-    cases=(Case(("float32[batch, 8]",)),),
+    cases=(case("float32[batch, 8]"),),
     example="{name: target, op: stop_gradient, in: teacher}",
 )

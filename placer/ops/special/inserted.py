@@ -7,15 +7,12 @@ from functools import partial
 from placer.errors import OpError
 from placer.ops.common.checks import check_attr, check_positive, infer_one_type
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, BatchRule, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import TensorType
 
 _inserted = partial(Declaration, differentiable=False, inserted=True)
 
-_SUMMANDS = (
-    Operand("xs", "float, all of one type", variadic=True, dtype="float", same=True),
-)
 _SQUARES = (
     Operand(
         "xs", "float scalars: sums of squares", variadic=True, dtype="float", same=True
@@ -38,18 +35,13 @@ ACCUMULATE = _inserted(
     "accumulate",
     "The sum of values of one type, in the order of the operands, so that a run can be"
     " repeated bit for bit. Half floats are added in float32 and rounded once.",
-    _SUMMANDS,
+    (Operand("xs", "float, all of one type", variadic=True, dtype="float", same=True),),
     _infer_accumulate,
     flops=lambda types, attrs: (len(types) - 1) * types[0].numel(),
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = ((xs[0] + xs[1]) + xs[2]) + …",
-    cases=(Case(("float32[8]", "float32[8]", "float32[8]")),),
+    cases=(case("float32[8], float32[8], float32[8]"),),
     example="%w.grad = accumulate(%w.grad.0, %w.grad.1)",
-)
-
-
-_SQUARED = (
-    Operand("xs", "float of any dtypes and shapes", variadic=True, dtype="float"),
 )
 
 
@@ -58,23 +50,19 @@ def _infer_squares(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType("float64" if wide else "float32"),)
 
 
-def _rows_squares(types: Types, attrs: Attrs) -> BatchRule:
-    return "reduce" if all(t.has_rows for t in types) else "whole"
-
-
 SUM_OF_SQUARES = _inserted(
     "sum_of_squares",
     "The sum of the squares of all elements of all operands, in the order of the"
     " operands. It is computed in float64 if an operand is float64, else in float32, so"
     " the square of a half float does not overflow.",
-    _SQUARED,
+    (Operand("xs", "float of any dtypes and shapes", variadic=True, dtype="float"),),
     _infer_squares,
-    _rows_squares,
+    lambda types, attrs: "reduce" if all(t.has_rows for t in types) else "whole",
     lambda types, attrs: sum(2 * t.numel() for t in types),
     formula="out = Σ xs[0]² + Σ xs[1]² + …",
     cases=(
-        Case(("float32[64, 128]", "float32[128]")),
-        Case(("bfloat16[64, 128]", "float32[128]")),
+        case("float32[64, 128], float32[128]"),
+        case("bfloat16[64, 128], float32[128]"),
     ),
     example="%clip.square = sum_of_squares(%w.grad, %b.grad)",
 )
@@ -106,7 +94,7 @@ CLIP_SCALE = _inserted(
     ),
     formula="out = min(1, max_norm / √Σ xs)",
     source="optax.clip_by_global_norm",
-    cases=(Case(("float32[]", "float32[]"), {"max_norm": 1.0}),),
+    cases=(case("float32[], float32[]", max_norm=1.0),),
     example="%clip.scale = clip_scale(%square0, %square1) {max_norm = 1.0}",
 )
 
@@ -125,7 +113,7 @@ CLIP_VALUE = _inserted(
     attrs=(Attr("limit", float, "the bound, finite and above 0", required=True),),
     formula="out = min(limit, max(-limit, x))",
     source="optax.clip",
-    cases=(Case(("float32[8]",), {"limit": 0.5}),),
+    cases=(case("float32[8]", limit=0.5),),
     example="%w.grad.clipped = clip_value(%w.grad) {limit = 0.5}",
 )
 
@@ -157,7 +145,7 @@ TRUST_RATIO = _inserted(
     ),
     formula="out = coefficient · √Σ w² / (√Σ direction² + eps)",
     source="optax.scale_by_trust_ratio; LARS (You et al. 2017), LAMB (You et al. 2020)",
-    cases=(Case(("float32[]", "float32[]"), {"coefficient": 0.001}),),
+    cases=(case("float32[], float32[]", coefficient=0.001),),
     example="%w.ratio = trust_ratio(%w.square, %w.direction.square)",
 )
 
@@ -173,14 +161,8 @@ IF_TRAINING = Declaration(
     partial(infer_one_type, "if_training", ("training", "evaluation")),
     constant_operands=(1,),
     inserted=True,
-    cases=(Case(("float32[batch, 8]", "float32[batch, 8]")),),
+    cases=(case("float32[batch, 8], float32[batch, 8]"),),
     example="%d = if_training(%d.dropped, %x)",
-)
-
-
-_HOLD = (
-    Operand("x", "any type"),
-    Operand("after", "any type: the value that x waits for", optional=True),
 )
 
 
@@ -189,9 +171,12 @@ HOLD = _inserted(
     "Returns x once another value has been computed. XLA does not merge what is"
     " computed from the result with what is computed from x, so the ops that recompute"
     " forward values for the backward start with it.",
-    _HOLD,
+    (
+        Operand("x", "any type"),
+        Operand("after", "any type: the value that x waits for", optional=True),
+    ),
     source="jax.lax.optimization_barrier, as in jax.checkpoint",
-    cases=(Case(("float32[batch, 8]", "float32[batch, 4]")),),
+    cases=(case("float32[batch, 8], float32[batch, 4]"),),
     example="%x.again = hold(%x, %y.grad)",
 )
 
@@ -213,7 +198,7 @@ _part = partial(
         Attr("parts", int, "the number of parts of the batch", required=True),
     ),
     linear=lambda types, attrs: ((0,),),
-    cases=(Case(("float32[batch, 8]",), {"own": (0,), "parts": 2}),),
+    cases=(case("float32[batch, 8]", own=(0,), parts=2),),
 )
 
 SPLIT_ROWS = _part(

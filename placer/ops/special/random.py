@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placer.errors import OpError
 from placer.ops.common.costs import flops_per_element
-from placer.ops.declaration import Attr, Attrs, Case, Declaration
+from placer.ops.declaration import Attr, Attrs, Declaration, case
 from placer.ops.operand import Operand, Types
 from placer.types import BATCH, TensorType
 
@@ -26,9 +26,6 @@ def check_position(kind: str, types: Types, index: int) -> None:
         )
 
 
-_OPERANDS = (Operand("x", "float, [batch, …]", dtype="float"), POSITION)
-
-
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     if not types[0].has_rows:
         raise OpError(f"drop needs rows, 'x' is {types[0]}", operand=0)
@@ -41,7 +38,7 @@ DROP = Declaration(
     "Sets random elements of x to 0 and divides the others by 1 - rate. The random"
     " bits of an element are a function of the stream, the step, the row's index in"
     " the global batch and the element's index in the row.",
-    _OPERANDS,
+    (Operand("x", "float, [batch, …]", dtype="float"), POSITION),
     _infer,
     flops=flops_per_element(2),
     grad_flops=lambda types, attrs, wrt: 2 * types[0].numel() * len(wrt),
@@ -53,8 +50,6 @@ DROP = Declaration(
     inserted=True,
     formula="out = x / (1 - rate) where kept, else 0; dx = dy / (1 - rate) where kept",
     source="threefry2x32 (Salmon et al. 2011)",
-    cases=(
-        Case(("float32[batch, 64]", "uint32[batch, 2]"), {"rate": 0.5, "stream": 1}),
-    ),
+    cases=(case("float32[batch, 64], uint32[batch, 2]", rate=0.5, stream=1),),
     example="%d.dropped = drop(%x, %batch.position) {rate = 0.5, stream = 1}",
 )
