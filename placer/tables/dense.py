@@ -23,7 +23,7 @@ from placer.errors import RunError
 from placer.memory import aligned
 from placer.tables.block_table import BlockTable
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
-from placer.tables.rules import Kernel, StepNumbers
+from placer.tables.rules import Kernel, record_of_numbers
 from placer.tables.update_pass import Loop, UpdatePass, is_fused
 
 Array = npt.NDArray[Any]
@@ -61,6 +61,7 @@ class DenseTable(BlockTable):
         self.block_of_gradient = {
             block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
         }
+        self._record = record_of_numbers(self.compute_dtype)
         self._loops: dict[tuple[Kernel, int], Loop] = {}
         self._offsets = _offsets(self.blocks, self.dtype)
         self._slots = {
@@ -201,9 +202,12 @@ class DenseTable(BlockTable):
         finally:
             update_pass.release()
 
-    def _coefficients(self, rate: float, scale: Any) -> list[tuple[Any, StepNumbers]]:
-        """Return the scale of the gradients and the numbers of each block."""
-        numbers = self.next_numbers(rate)
+    def _coefficients(self, rate: float, scale: Any) -> list[tuple[Any, Array]]:
+        """Return the scale of the gradients and the record of numbers of each block."""
+        numbers = {
+            decays: each.view(self._record)
+            for decays, each in self.next_numbers(rate).items()
+        }
         return [
             (np.asarray(each).astype(self.compute_dtype)[()], numbers[block.decays])
             for each, block in zip(

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from placer.config.slicing import Block
 from placer.errors import RunError
-from placer.tables.rules import StepNumbers
 
 Array = npt.NDArray[Any]
 Loop = Callable[..., None]
@@ -34,7 +33,7 @@ class UpdatePass:
         arrays: the flat arrays that the kernel changes, all of one dtype.
         previous_values: where the first array's values are read from before they are
             changed, if the update is not in place.
-        coefficients: the scale of the gradients and the kernel's numbers for each
+        coefficients: the scale of the gradients and the record of numbers for each
             block.
         kernel_for: returns the kernel for a number of gradients.
         compute_dtype: the dtype of the computation. Gradients of another dtype are
@@ -47,7 +46,7 @@ class UpdatePass:
     offsets: Sequence[int]
     arrays: Sequence[Array]
     previous_values: Array | None
-    coefficients: Sequence[tuple[Any, StepNumbers]]
+    coefficients: Sequence[tuple[Any, Array]]
     kernel_for: Callable[[int], Loop]
     compute_dtype: np.dtype[Any]
     applied: list[int] = field(init=False)
@@ -103,7 +102,7 @@ class UpdatePass:
         low: int,
         high: int,
         chunk: Sequence[Array],
-        coefficients: tuple[Any, StepNumbers],
+        coefficients: tuple[Any, Array],
     ) -> None:
         arrays = [array[low:high] for array in self.arrays]
         if self.previous_values is not None:
