@@ -7,8 +7,8 @@ that alternate if readers must not see values change (see `placer.tables.buffers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -62,7 +62,7 @@ class DenseTable(BlockTable):
             block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
         }
         self._record = record_of_numbers(self.compute_dtype)
-        self._loops: dict[tuple[Kernel, int], Loop] = {}
+        self._loops: dict[tuple[Callable[..., Any], int], Loop] = {}
         self._offsets = _offsets(self.blocks, self.dtype)
         self._slots = {
             slot: self._filled(start)
@@ -129,10 +129,9 @@ class DenseTable(BlockTable):
         ) as update_pass:
             _apply_all(update_pass, arrays)
 
-    @contextmanager
     def update_in_chunks(
         self, *, learning_rate: float, scale: Any = None
-    ) -> Iterator[UpdatePass]:
+    ) -> AbstractContextManager[UpdatePass]:
         """Update by gradients that arrive in chunks, in the body of a `with` statement.
 
         The body calls `UpdatePass.apply` for all elements of each block, from the first
@@ -140,14 +139,12 @@ class DenseTable(BlockTable):
         elements are updated and others are not, and the table cannot be used any more.
         """
         assert len(self.kernels) == 1, "a two-phase rule takes two passes"
-        with self._write_values(learning_rate, scale) as update_pass:
-            yield update_pass
+        return self._write_values(learning_rate, scale)
 
     def compute_directions(
         self, gradients: Sequence[Any], *, scale: Any = None
     ) -> tuple[Array, ...]:
-        """Compute update directions, as
-        `ProgramTable.compute_directions`.
+        """Compute update directions, as `ProgramTable.compute_directions`.
 
         Returns read-only views that the next call overwrites.
         """
@@ -209,19 +206,20 @@ class DenseTable(BlockTable):
             for decays, each in self.next_numbers(rate).items()
         }
         return [
-            (np.asarray(each).astype(self.compute_dtype)[()], numbers[block.decays])
+            (self.compute_dtype.type(each), numbers[block.decays])
             for each, block in zip(
                 self.scale_per_block(scale), self.blocks, strict=True
             )
         ]
 
     def _loop(self, kernel: Kernel, sources: int) -> Loop:
-        loop = self._loops.get((kernel, sources))
+        key = kernel.function, sources
+        loop = self._loops.get(key)
         if loop is None:
             from placer.tables.compiled_kernels import compile_kernel
 
             loop = compile_kernel(kernel, sources, self.compute_dtype.name)
-            self._loops[kernel, sources] = loop
+            self._loops[key] = loop
         return loop
 
     def _publish(self, flat: Array) -> None:
