@@ -9,7 +9,7 @@ from functools import cached_property
 from placer.analysis.node_classes import NodeClasses
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion, is_optimizer_part
-from placer.layouts.conversions import pieces_for
+from placer.layouts.conversions import Conversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def operands_on(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
     layouts = operand.layout, result.layout
     sources = graph.nodes(graph.producers[operand.name])
     workers = graph.cluster.workers
-    needed = pieces_for(layouts, sources, graph.nodes(op), node, graph.batch, workers)
-    return op.operands if needed else ()
+    conversion = Conversion(layouts, sources, graph.nodes(op), graph.batch, workers)
+    return op.operands if conversion.pieces_for(node) else ()
 
 
 def _group(graph: Graph, ops: Sequence[Op]) -> Iterator[tuple[Op, ...]]:

@@ -90,18 +90,10 @@ def _old_files(folder: Path) -> tuple[str, ...]:
     Also of unfinished and edited builds. They include programs of nodes that the new
     build does not have.
     """
-    paths = (
-        *_files_in_plan(folder / FILE),
-        *_files_in_plan(folder / unfinished_path(FILE)),
-    )
+    paths: list[str] = []
+    for plan in (folder / FILE, folder / unfinished_path(FILE)):
+        if plan.is_file():
+            # Files that are named by something else than a plan are left alone.
+            with suppress(ValueError, msgspec.MsgspecError):
+                paths += msgspec.json.decode(plan.read_bytes(), type=_OldPlan).files
     return tuple(path for path in dict.fromkeys(paths) if is_inside(path))
-
-
-def _files_in_plan(plan: Path) -> tuple[str, ...]:
-    if not plan.is_file():
-        return ()
-    try:
-        old = msgspec.json.decode(plan.read_bytes(), type=_OldPlan)
-    except (ValueError, msgspec.MsgspecError):
-        return ()  # not a plan: files that it may have named are left alone
-    return tuple(old.files)

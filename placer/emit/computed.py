@@ -11,7 +11,7 @@ from placer.emit.code import Call, Expression, literal
 from placer.emit.hook import Hook
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs, is_conversion
-from placer.layouts.conversions import pieces_for
+from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard
 from placer.ops.attributes import complete
 from placer.ops.declaration import takes_no_count
@@ -140,7 +140,9 @@ class OpWriter:
         sources, targets = _nodes_of(graph, operand.name), graph.nodes(op)
         layouts = (operand.layout, result.layout)
         workers = graph.cluster.workers
-        own = pieces_for(layouts, sources, targets, node, graph.batch, workers)
+        own = Conversion(layouts, sources, targets, graph.batch, workers).pieces_for(
+            node
+        )
         if not own:
             return self._zeros(op)
         if own[0].is_whole or layouts == ("S", "S"):  # it has all that it needs

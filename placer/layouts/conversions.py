@@ -32,29 +32,18 @@ class Piece:
     is_whole: bool = True
 
 
-def pieces_for(
-    layouts: tuple[Layout, Layout],
-    sources: Sequence[str],
-    targets: Sequence[str],
-    target: str,
-    count: int,
-    workers: int,
-) -> tuple[Piece, ...]:
-    """Return what `target` needs, in the order in which it is concatenated or summed.
-
-    `layouts` are those of the value on `sources` and on `targets`. `count` is the
-    number of rows of the global value (any number for a value without rows), `workers`
-    the number of nodes of kind `worker`. Pieces of a P value are added up in this
-    order; a target of layout P without a piece has zeros.
-    """
-    return Conversion(layouts, sources, targets, count, workers).pieces_for(target)
-
-
 class Conversion:
-    """`pieces_for`, for any number of targets.
+    """What each target of a value needs from its sources.
 
     What the targets have in common is computed once, so that asking for each of n
     targets does not take n² steps.
+
+    Args:
+        layouts: those of the value on `sources` and on `targets`.
+        sources, targets: the nodes that have the value, and those that get it.
+        count: the number of rows of the global value; any number for a value without
+            rows.
+        workers: the number of nodes of kind `worker`.
     """
 
     def __init__(
@@ -71,7 +60,12 @@ class Conversion:
         self._count = count
 
     def pieces_for(self, target: str) -> tuple[Piece, ...]:
-        """Return what one target needs, in order."""
+        """Return what one target needs, in the order in which it is concatenated or
+        summed.
+
+        Pieces of a P value are added up in this order; a target of layout P without a
+        piece has zeros.
+        """
         if "S" not in self._layouts:
             return tuple(map(Piece, self._sources_for(target)))
         # In R and P, each row is at its number in the global value.

@@ -14,7 +14,7 @@ from placer.build.plan import Table
 from placer.config import optimizers
 from placer.errors import RunError
 from placer.tables.protocol import ProgramTable
-from placer.tables.rules import StepNumbers, compute_numbers, kernels_of
+from placer.tables.rules import changing_numbers, constant_numbers, kernels_of
 from placer.types import is_half_float
 
 Array = npt.NDArray[Any]
@@ -46,6 +46,10 @@ class BlockTable(ProgramTable, ABC):
         self.compute_dtype = np.dtype("float32") if is_half_float(dtype) else self.dtype
         self.kernels = kernels_of(self.rule, self.hyper)
         self.step = 0
+        self._constants = {
+            decays: constant_numbers(self.hyper, decays=decays)
+            for decays in {block.decays for block in self.blocks}
+        }
 
     @abstractmethod
     def slots(self) -> dict[str, tuple[Array, ...]]:
@@ -103,12 +107,14 @@ class BlockTable(ProgramTable, ABC):
         assert len(scale) == len(self.blocks), (self.name, len(scale))
         return scale
 
-    def next_numbers(self, rate: float) -> dict[bool, StepNumbers]:
-        """Return the numbers of the next update: for blocks without weight decay, and
-        for those with it."""
-        context = self.hyper, self.step + 1, rate, self.compute_dtype
+    def next_numbers(self, rate: float) -> dict[bool, Array]:
+        """Return the `StepNumbers` of the next update as an array of the compute dtype:
+        for blocks without weight decay, and for those with it, if there are any."""
+        step = self.step + 1
+        changing = changing_numbers(self.hyper, step, rate, self.compute_dtype)
         return {
-            decays: compute_numbers(*context, decays=decays) for decays in (False, True)
+            decays: np.array(constants._replace(**changing), self.compute_dtype)
+            for decays, constants in self._constants.items()
         }
 
 

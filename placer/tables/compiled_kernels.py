@@ -23,11 +23,13 @@ from numba.extending import overload, register_jitable
 
 from placer.memory.caches import usable_folder, user_cache
 from placer.tables import elementary, rules
-from placer.tables.rules import Kernel, Results, StepNumbers
+from placer.tables.rules import Kernel, Results, record_of_numbers
 
 Array = npt.NDArray[Any]
-Update = tuple[tuple[Array, ...], Any, StepNumbers]
-"""The gradient of each source, their scale, and the numbers of the step."""
+Update = tuple[tuple[Array, ...], Any, Array]
+"""The gradient of each source, their scale, and an array of one record with the numbers
+of the step (`record_of_numbers`). A call with a record takes less time than one with a
+tuple of numbers, which numba converts one by one."""
 Rule = Callable[..., Results]
 Loop = Callable[..., None]
 
@@ -61,7 +63,7 @@ def _gradient(update: Update, i: int) -> Any:
 def _loop_1(rule: Rule) -> Loop:
     def loop(a: Array, update: Update) -> None:
         for i in range(a.size):
-            (a[i],) = rule(a[i], _gradient(update, i), update[2])
+            (a[i],) = rule(a[i], _gradient(update, i), update[2][0])
 
     return loop
 
@@ -69,7 +71,7 @@ def _loop_1(rule: Rule) -> Loop:
 def _loop_2(rule: Rule) -> Loop:
     def loop(a: Array, b: Array, update: Update) -> None:
         for i in range(a.size):
-            a[i], b[i] = rule(a[i], b[i], _gradient(update, i), update[2])
+            a[i], b[i] = rule(a[i], b[i], _gradient(update, i), update[2][0])
 
     return loop
 
@@ -78,7 +80,7 @@ def _loop_3(rule: Rule) -> Loop:
     def loop(a: Array, b: Array, c: Array, update: Update) -> None:
         for i in range(a.size):
             g = _gradient(update, i)
-            a[i], b[i], c[i] = rule(a[i], b[i], c[i], g, update[2])
+            a[i], b[i], c[i] = rule(a[i], b[i], c[i], g, update[2][0])
 
     return loop
 
@@ -87,7 +89,7 @@ def _loop_4(rule: Rule) -> Loop:
     def loop(a: Array, b: Array, c: Array, d: Array, update: Update) -> None:
         for i in range(a.size):
             g = _gradient(update, i)
-            a[i], b[i], c[i], d[i] = rule(a[i], b[i], c[i], d[i], g, update[2])
+            a[i], b[i], c[i], d[i] = rule(a[i], b[i], c[i], d[i], g, update[2][0])
 
     return loop
 
@@ -95,7 +97,7 @@ def _loop_4(rule: Rule) -> Loop:
 def _loop_1_reading_1(rule: Rule) -> Loop:
     def loop(a: Array, read: Array, update: Update) -> None:
         for i in range(a.size):
-            (a[i],) = rule(read[i], _gradient(update, i), update[2])
+            (a[i],) = rule(read[i], _gradient(update, i), update[2][0])
 
     return loop
 
@@ -104,7 +106,7 @@ def _loop_3_reading_1(rule: Rule) -> Loop:
     def loop(a: Array, b: Array, c: Array, read: Array, update: Update) -> None:
         for i in range(a.size):
             g = _gradient(update, i)
-            a[i], b[i], c[i] = rule(a[i], b[i], read[i], g, update[2])
+            a[i], b[i], c[i] = rule(a[i], b[i], read[i], g, update[2][0])
 
     return loop
 
@@ -134,7 +136,7 @@ def _compiled(kernel: Kernel, sources: int, dtype: str) -> Loop:
     number = getattr(types, dtype)
     array = types.Array(number, 1, "C")
     gradient = types.Array(number, 1, "C", readonly=True)
-    numbers = types.NamedUniTuple(number, len(StepNumbers._fields), StepNumbers)
+    numbers = types.Array(numba.from_dtype(record_of_numbers(np.dtype(dtype))), 1, "C")
     update = types.Tuple([types.UniTuple(gradient, sources), number, numbers])
     arrays = kernel.arrays
     signature = types.void(*[array] * len(arrays), update)

@@ -7,8 +7,8 @@ that alternate if readers must not see values change (see `placer.tables.buffers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -23,7 +23,7 @@ from placer.errors import RunError
 from placer.memory import aligned
 from placer.tables.block_table import BlockTable
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
-from placer.tables.rules import Kernel, StepNumbers
+from placer.tables.rules import Kernel, record_of_numbers
 from placer.tables.update_pass import Loop, UpdatePass, is_fused
 
 Array = npt.NDArray[Any]
@@ -61,7 +61,8 @@ class DenseTable(BlockTable):
         self.block_of_gradient = {
             block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
         }
-        self._loops: dict[tuple[Kernel, int], Loop] = {}
+        self._record = record_of_numbers(self.compute_dtype)
+        self._loops: dict[tuple[Callable[..., Any], int], Loop] = {}
         self._offsets = _offsets(self.blocks, self.dtype)
         self._slots = {
             slot: self._filled(start)
@@ -128,10 +129,9 @@ class DenseTable(BlockTable):
         ) as update_pass:
             _apply_all(update_pass, arrays)
 
-    @contextmanager
     def update_in_chunks(
         self, *, learning_rate: float, scale: Any = None
-    ) -> Iterator[UpdatePass]:
+    ) -> AbstractContextManager[UpdatePass]:
         """Update by gradients that arrive in chunks, in the body of a `with` statement.
 
         The body calls `UpdatePass.apply` for all elements of each block, from the first
@@ -139,14 +139,12 @@ class DenseTable(BlockTable):
         elements are updated and others are not, and the table cannot be used any more.
         """
         assert len(self.kernels) == 1, "a two-phase rule takes two passes"
-        with self._write_values(learning_rate, scale) as update_pass:
-            yield update_pass
+        return self._write_values(learning_rate, scale)
 
     def compute_directions(
         self, gradients: Sequence[Any], *, scale: Any = None
     ) -> tuple[Array, ...]:
-        """Compute update directions, as
-        `ProgramTable.compute_directions`.
+        """Compute update directions, as `ProgramTable.compute_directions`.
 
         Returns read-only views that the next call overwrites.
         """
@@ -201,23 +199,27 @@ class DenseTable(BlockTable):
         finally:
             update_pass.release()
 
-    def _coefficients(self, rate: float, scale: Any) -> list[tuple[Any, StepNumbers]]:
-        """Return the scale of the gradients and the numbers of each block."""
-        numbers = self.next_numbers(rate)
+    def _coefficients(self, rate: float, scale: Any) -> list[tuple[Any, Array]]:
+        """Return the scale of the gradients and the record of numbers of each block."""
+        numbers = {
+            decays: each.view(self._record)
+            for decays, each in self.next_numbers(rate).items()
+        }
         return [
-            (np.asarray(each).astype(self.compute_dtype)[()], numbers[block.decays])
+            (self.compute_dtype.type(each), numbers[block.decays])
             for each, block in zip(
                 self.scale_per_block(scale), self.blocks, strict=True
             )
         ]
 
     def _loop(self, kernel: Kernel, sources: int) -> Loop:
-        loop = self._loops.get((kernel, sources))
+        key = kernel.function, sources
+        loop = self._loops.get(key)
         if loop is None:
             from placer.tables.compiled_kernels import compile_kernel
 
             loop = compile_kernel(kernel, sources, self.compute_dtype.name)
-            self._loops[kernel, sources] = loop
+            self._loops[key] = loop
         return loop
 
     def _publish(self, flat: Array) -> None:

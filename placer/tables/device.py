@@ -111,7 +111,7 @@ class DeviceTable(BlockTable):
             {name: arrays[name] for name in kernel.reads},
             gradients,
             list(self.scale_per_block(scale)),
-            {d: np.array(numbers) for d, numbers in self.next_numbers(rate).items()},
+            self.next_numbers(rate),
             decays=tuple(block.decays for block in self.blocks),
         )
         self._slots.update((n, v) for n, v in written.items() if n in self._slots)

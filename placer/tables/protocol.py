@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 
 class ProgramTable(Protocol):
@@ -51,7 +51,6 @@ class ProgramTable(Protocol):
         """
 
 
-@runtime_checkable
 class StreamedTable(Protocol):
     """A table that is updated in chunks, as gradients arrive."""
 

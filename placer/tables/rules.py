@@ -34,7 +34,7 @@ Results = tuple[Number, ...]
 
 
 class StepNumbers(NamedTuple):
-    """The numbers of a step that rules use, which `compute_numbers` finds by name.
+    """The numbers of a step that rules use.
 
     - `rate`: the learning rate of the step
     - `zero`: 0, in the dtype of the arrays
@@ -63,6 +63,11 @@ class StepNumbers(NamedTuple):
     b2: Number
     one_minus_b2: Number
     correction_b2: Number
+
+
+def record_of_numbers(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of a record of `StepNumbers` of one dtype."""
+    return np.dtype([(name, dtype) for name in StepNumbers._fields])
 
 
 def sgd(value: Number, gradient: Number, n: StepNumbers) -> Results:
@@ -233,28 +238,33 @@ def _kernel(
     return Kernel(function, tuple(reads), writes or tuple(reads))
 
 
-def compute_numbers(
-    hyper: Hyper, step: int, rate: float, dtype: np.dtype[Any], *, decays: bool
-) -> StepNumbers:
-    """Return the numbers of a step (from 1), rounded to the dtype it is computed in.
-
-    They are rounded where optax rounds them: in float32 the bias correction 1 - b**step
-    is that of a float32 power, which differs from the exact one when b is near 1.
-    """
-    real = dtype.type
-    known = {"rate": rate, "zero": 0.0, "weight_decay": 0.0, **hyper}
+def constant_numbers(hyper: Hyper, *, decays: bool) -> StepNumbers:
+    """Return the numbers that are the same in every step; the others are NaN."""
+    known = {"zero": 0.0, "weight_decay": 0.0, **hyper}
     if not decays:
         known["weight_decay"] = 0.0
+    known |= {f"one_minus_{key}": 1 - value for key, value in hyper.items()}
+    return StepNumbers(*(known.get(name, nan) for name in StepNumbers._fields))
 
-    def number(name: str) -> Any:
-        if name in known:
-            return known[name]
-        prefix, _, key = name.rpartition("_")
+
+def changing_numbers(
+    hyper: Hyper, step: int, rate: float, dtype: np.dtype[Any]
+) -> dict[str, Number]:
+    """Return the other numbers of a step (from 1) by name.
+
+    Corrections are rounded where optax rounds them: in float32, 1 - b**step is that of
+    a float32 power, which differs from the exact one when b is near 1.
+    """
+    real = dtype.type
+
+    def correction(key: str, power: int) -> Number:
         if key not in hyper:
             return nan
-        if prefix == "one_minus":
-            return 1 - hyper[key]
-        power = step + 1 if prefix == "next_correction" else step
         return real(1) - real(float(real(hyper[key])) ** power)
 
-    return StepNumbers(*(real(number(name)) for name in StepNumbers._fields))
+    return {
+        "rate": rate,
+        "correction_b1": correction("b1", step),
+        "next_correction_b1": correction("b1", step + 1),
+        "correction_b2": correction("b2", step),
+    }

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from placer.config.slicing import Block
 from placer.errors import RunError
-from placer.tables.rules import StepNumbers
 
 Array = npt.NDArray[Any]
 Loop = Callable[..., None]
@@ -34,7 +33,7 @@ class UpdatePass:
         arrays: the flat arrays that the kernel changes, all of one dtype.
         previous_values: where the first array's values are read from before they are
             changed, if the update is not in place.
-        coefficients: the scale of the gradients and the kernel's numbers for each
+        coefficients: the scale of the gradients and the record of numbers for each
             block.
         kernel_for: returns the kernel for a number of gradients.
         compute_dtype: the dtype of the computation. Gradients of another dtype are
@@ -47,7 +46,7 @@ class UpdatePass:
     offsets: Sequence[int]
     arrays: Sequence[Array]
     previous_values: Array | None
-    coefficients: Sequence[tuple[Any, StepNumbers]]
+    coefficients: Sequence[tuple[Any, Array]]
     kernel_for: Callable[[int], Loop]
     compute_dtype: np.dtype[Any]
     applied: list[int] = field(init=False)
@@ -76,12 +75,14 @@ class UpdatePass:
         size, offset = chunk[0].size, self.offsets[block] + start
         # Tiles matter only if `_run` copies: then the copy is still cached when the
         # kernel reads it.
-        copies_nothing = self.previous_values is None and self._is_fused(chunk)
+        fused = is_fused(len(chunk), chunk[0].dtype, self.compute_dtype)
+        copies_nothing = fused and self.previous_values is None
         step = size if copies_nothing else TILE
         for low in range(0, size, max(1, step)):
             high = min(size, low + step)
             tile = chunk if copies_nothing else [array[low:high] for array in chunk]
-            self._run(offset + low, offset + high, tile, self.coefficients[block])
+            coefficients = self.coefficients[block]
+            self._run(offset + low, offset + high, tile, coefficients, fused=fused)
         self.applied[block] += size
 
     def check_complete(self) -> None:
@@ -103,12 +104,14 @@ class UpdatePass:
         low: int,
         high: int,
         chunk: Sequence[Array],
-        coefficients: tuple[Any, StepNumbers],
+        coefficients: tuple[Any, Array],
+        *,
+        fused: bool,
     ) -> None:
         arrays = [array[low:high] for array in self.arrays]
         if self.previous_values is not None:
             arrays[0][...] = self.previous_values[low:high]
-        if self._is_fused(chunk):
+        if fused:
             self.kernel_for(len(chunk))(*arrays, (tuple(chunk), *coefficients))
             return
         # No warning for an overflow: the kernels give none either, and the loss shows
@@ -124,10 +127,6 @@ class UpdatePass:
             for array, computed in zip(arrays, converted, strict=True):
                 if array is not computed:
                     array[...] = computed
-
-    def _is_fused(self, chunk: Sequence[Array]) -> bool:
-        """Return whether the kernel reads these gradients without a copy."""
-        return is_fused(len(chunk), chunk[0].dtype, self.compute_dtype)
 
     def _check_chunk(
         self, block: Block, start: int, gradients: Sequence[Any]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.layouts.conversions import is_local, pieces_for
+from placer.layouts.conversions import Conversion, is_local
 from placer.layouts.partition import RowShard, part_range, row_shards
 
 LAYOUTS = ("R", "S", "P")
@@ -65,8 +65,9 @@ def convert(layouts, sources, targets, count, workers=0, seed=0):
     value = rng.integers(-99, 99, (count, COLUMNS))
     of_sources = distribute(layouts[0], value, sources, rng, workers)
     results = {}
+    conversion = Conversion(layouts, sources, targets, count, workers)
     for i, target in enumerate(targets):
-        pieces = pieces_for(layouts, sources, targets, target, count, workers)
+        pieces = conversion.pieces_for(target)
         rows = rows_of(targets, i, count, workers)
         size = len(rows) if layouts[1] == "S" else count
         results[target] = receive(pieces, of_sources, size)
@@ -146,11 +147,11 @@ def test_parts_are_contiguous_and_even_and_the_first_are_longer(count, parts):
 def test_a_local_conversion_has_no_piece_from_another_node(
     layouts, sources, targets, workers
 ):
-    count = 60
+    conversion = Conversion(layouts, sources, targets, 60, workers)
     crossing = [
         piece
         for target in targets
-        for piece in pieces_for(layouts, sources, targets, target, count, workers)
+        for piece in conversion.pieces_for(target)
         if piece.source != target
     ]
     assert is_local(layouts, sources, targets, workers) == (not crossing)
@@ -167,19 +168,21 @@ def test_rows_stay_where_they_are_when_the_nodes_do():
 
 def test_a_sum_is_in_the_order_of_its_sources():
     for sources in permutations("abc"):
-        pieces = pieces_for(("P", "R"), sources, ("a",), "a", 4, 0)
+        pieces = Conversion(("P", "R"), sources, ("a",), 4, 0).pieces_for("a")
         assert [piece.source for piece in pieces] == list(sources)
 
 
 def test_a_replica_is_used_where_it_is():
-    (piece,) = pieces_for(("R", "R"), ("a", "b"), ("b", "c"), "b", 4, 0)
+    conversion = Conversion(("R", "R"), ("a", "b"), ("b", "c"), 4, 0)
+    (piece,) = conversion.pieces_for("b")
     assert piece.source == "b"
-    (piece,) = pieces_for(("R", "R"), ("a", "b"), ("b", "c"), "c", 4, 0)
+    (piece,) = conversion.pieces_for("c")
     assert piece.source == "a"
 
 
 def test_a_replicated_value_counts_once_in_a_sum():
-    pieces = {t: pieces_for(("R", "P"), ("a", "b"), ("a", "b"), t, 4, 0) for t in "ab"}
+    conversion = Conversion(("R", "P"), ("a", "b"), ("a", "b"), 4, 0)
+    pieces = {target: conversion.pieces_for(target) for target in "ab"}
     assert [len(pieces[t]) for t in "ab"] == [1, 0]
 
 
@@ -194,7 +197,7 @@ def test_a_heter_node_has_the_rows_of_its_workers_in_their_order():
     workers = [f"worker:{w}" for w in range(5)]
     heter = ["heter:0", "heter:1"]
     for w, worker in enumerate(workers):
-        (piece,) = pieces_for(("S", "S"), heter, workers, worker, 12, 5)
+        (piece,) = Conversion(("S", "S"), heter, workers, 12, 5).pieces_for(worker)
         assert piece.source == heter[w % 2]
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.small_models import load_model
 
 from placer.compiler import lower_model
-from placer.layouts.conversions import pieces_for
+from placer.layouts.conversions import Conversion
 
 HEAD = """\
 nodes: {worker: {count: 4, devices: {cpu: 1, gpu: 3}}, ps: {count: 2}}
@@ -36,15 +36,11 @@ def transfers(graph):
         times = graph.microbatches if graph.is_repeated(listen) else 1
         for operand, result in zip(send.operands, listen.results, strict=True):
             layouts = graph.values[operand].layout, result.layout
+            conversion = Conversion(
+                layouts, sources, targets, graph.batch, graph.cluster.workers
+            )
             for target in targets:
-                for piece in pieces_for(
-                    layouts,
-                    sources,
-                    targets,
-                    target,
-                    graph.batch,
-                    graph.cluster.workers,
-                ):
+                for piece in conversion.pieces_for(target):
                     if piece.source != target:
                         counts[operand, piece.source, target] += times
     return counts

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from placer.build.plan import Edge, EdgeValue
 from placer.channel.protocol import Channel, Key
 from placer.errors import RunError
-from placer.layouts.conversions import Piece, pieces_for
+from placer.layouts.conversions import Conversion, Piece
 from placer.memory.arena import Arena
 from placer.types import is_half_float
 
@@ -174,8 +174,8 @@ class Exchange:
         key = id(edge_value), target, count
         pieces = self._piece_cache.get(key)
         if pieces is None:
-            conversion = edge_value.layouts, edge.sources, edge.targets
-            pieces = pieces_for(*conversion, target, count, self.workers)
+            places = edge_value.layouts, edge.sources, edge.targets
+            pieces = Conversion(*places, count, self.workers).pieces_for(target)
             self._piece_cache[key] = pieces
         return pieces
 
