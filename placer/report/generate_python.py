@@ -35,9 +35,26 @@ do not edit. docs/ops.md documents the ops, docs/python.md explains how to use t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import FunctionType
 from typing import Literal
 
+from placer.front import fluid, ops
+from placer.front.fluid import cast as cast
+from placer.front.fluid import cross_entropy as cross_entropy
+from placer.front.fluid import data as data
+from placer.front.fluid import mean as mean
+from placer.front.special_ops import call as call
+from placer.front.special_ops import parameter as parameter
+from placer.front.variable import Variable
+
+Params = Mapping[str, Variable] | None
+"""Existing parameters to use instead of new ones, by operand."""
 '''
+
+_LAYERS_END = """
+
+__all__ = sorted(k for k, v in globals().items() if isinstance(v, FunctionType))
+"""
 
 _OPTIMIZERS = '''\
 """The optimizers, as in `SGD(0.1).minimize(loss)`.
@@ -51,10 +68,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placer.front.training import Optimizer
-
-__all__ = [
-{names}]
 '''
+
+_OPTIMIZERS_END = """
+
+__all__ = sorted(each.__name__ for each in Optimizer.__subclasses__())
+"""
 
 _SETTINGS = {
     "learning_rate": "a number, or a schedule as in docs/spec.md",
@@ -70,35 +89,15 @@ def layers_text() -> str:
     """Return the text of placer/layers.py."""
     declared = [d for d in op_kinds().values() if _name(d) not in OWN]
     aliases = _aliases(declared)
-    names = sorted([*(_name(d) for d in declared), *OWN, "call", "parameter"])
-    parts = [
-        _LAYERS + _imports(),
-        "__all__ = [\n" + "".join(f'    "{name}",\n' for name in names) + "]\n\n",
-        "Params = Mapping[str, Variable] | None\n",
-        '"""Existing parameters to use instead of new ones, by operand."""\n',
-        *(_alias(name, text) for text, name in aliases.items()),
-    ]
-    return "".join(parts) + "".join(_function(d, aliases) for d in declared)
+    shared = [_alias(name, text) for text, name in aliases.items()]
+    functions = [_function(declaration, aliases) for declaration in declared]
+    return "".join([_LAYERS, *shared, *functions, _LAYERS_END])
 
 
 def optimizers_text() -> str:
     """Return the text of placer/optimizer.py."""
-    rules = [optimizers.find(name) for name in optimizers.names()]
-    classes = sorted(
-        map(_class, optimizers.names()), key=lambda c: (not c.isupper(), c)
-    )
-    names = "".join(f'    "{name}",\n' for name in classes)
-    return _OPTIMIZERS.format(names=names) + "".join(map(_rule, rules))
-
-
-def _imports() -> str:
-    own = ["fluid_keywords", *OWN]
-    return (
-        f"from placer.front.fluid import {', '.join(sorted(own))}\n"
-        "from placer.front.ops import record_op, record_ops\n"
-        "from placer.front.special_ops import call, parameter\n"
-        "from placer.front.variable import Variable\n\n"
-    )
+    rules = map(optimizers.find, optimizers.names())
+    return "".join([_OPTIMIZERS, *map(_rule, rules), _OPTIMIZERS_END])
 
 
 def _name(declaration: OpKind) -> str:
@@ -125,10 +124,10 @@ def _function(declaration: OpKind, aliases: dict[str, str]) -> str:
     kind = json.dumps(declaration.kind)
     lines = ["", ""]
     if declaration.kind in SPELLINGS:
-        lines.append(f"@fluid_keywords({kind})")
+        lines.append(f"@fluid.fluid_keywords({kind})")
     lines += _def(_name(declaration), (*required, "*", *optional), returns)
     lines += _docstring(declaration, operands, many)
-    lines.append(f"    return record_op{'s' if many else ''}({kind}, locals())")
+    lines.append(f"    return ops.record_op{'s' if many else ''}({kind}, locals())")
     return "\n".join(lines) + "\n"
 
 
