@@ -16,7 +16,7 @@ from placer.front.nesting import RecordedOp, nest_ops
 from placer.front.remat import current_remat
 from placer.front.results import as_list, parameter_names, result_names
 from placer.front.sections import KEYS_BEFORE_INPUTS, SECTION_KEYS, TRAIN_KEYS, Sections
-from placer.front.tree import mapping_node, scalar_node, sequence_node, to_node
+from placer.front.tree import mapping_node, scalar_node, to_node
 from placer.front.variable import Variable
 from placer.graph.graph import Op
 from placer.graph.model import Model
@@ -25,7 +25,7 @@ from placer.spec.context import Context
 from placer.spec.inputs import declare_inputs
 from placer.spec.parse import load_tree, name_from_file
 from placer.spec.sections.train import read_group
-from placer.spec.tree import MappingNode, ScalarNode, SpecNode
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 from placer.types import TensorType
 
 T = TypeVar("T")
@@ -323,7 +323,7 @@ class Program:
             **{key: sections.get(key) for key in KEYS_BEFORE_INPUTS},
             "inputs": _inputs_section(list(self._inputs.values()), self._span),
             "data": sections.get("data"),
-            "graph": sequence_node(nest_ops(self._entries), self._span),
+            "graph": SequenceNode(self._span, nest_ops(self._entries)),
             "parameters": sections.get("parameters"),
             "train": self._train_section(),
         }
@@ -342,7 +342,7 @@ class Program:
         if len(self._optimizers) == 1:
             section["optimizer"] = self._optimizers[0]
         elif self._optimizers:
-            section["optimizer"] = sequence_node(self._optimizers, self._span)
+            section["optimizer"] = SequenceNode(self._span, self._optimizers)
         return mapping_node(section, self._span)
 
     def _loss_node(self, loss: Variable, span: Span) -> ScalarNode:
