@@ -84,7 +84,8 @@ class Program:
         self._backward: ScalarNode | None = None
         self._optimizers: list[SpecNode] = []
         self._context: Context | None = None
-        self._files: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {}
+        """The files of initial values that are in no folder, by name."""
         self.update(**sections)
 
     @property
@@ -181,13 +182,13 @@ class Program:
         if guards is None:
             guards = places_around(OpCall(kind, name, inputs, written))
         recorded = RecordedOp(node, tuple(guards), current_remat())
-        files_before = dict(self._files)
-        self._files.update(files or {})
+        files_before = dict(self.files)
+        self.files.update(files or {})
         try:
             ops = self._try(lambda live: add_ops(nest_ops([recorded]), span, live))
         except SpecError:
-            self._files.clear()
-            self._files.update(files_before)
+            self.files.clear()
+            self.files.update(files_before)
             raise
         self._entries.append(recorded)
         self._parameters[name] = parameter_names(name, written, ops)
@@ -233,11 +234,6 @@ class Program:
             number += 1
         self._counts[kind] = number
         return f"{kind}_{number}"
-
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        """The files of initial values that are in no folder, by name."""
-        return self._files
 
     def variable(self, name: str, op: str) -> Variable:
         """Return a value that the op `op` computes."""
@@ -310,7 +306,7 @@ class Program:
             self.folder,
             nodes=nodes,
             single_process=single_process,
-            files=self._files,
+            files=self.files,
         )
 
     def tree(self) -> MappingNode:
@@ -387,7 +383,7 @@ class Program:
                 sections["seed"].value if "seed" in sections else 0,  # type: ignore[arg-type]
                 self.folder,
                 self._span,
-                self._files,
+                self.files,
             )
             if self._entries:
                 add_ops(nest_ops(self._entries), self._span, live)

@@ -19,6 +19,7 @@ from placer.config import optimizers
 from placer.front.fluid import OWN, RENAMED, SPELLINGS
 from placer.ops.declaration import Attr, Declaration
 from placer.ops.operand import Operand
+from placer.report.op_reference import operand_notes
 from placer.spec.op_kinds import OpKind, op_kinds
 
 WIDTH = 88
@@ -158,9 +159,7 @@ def _docstring(
         lines += ["", *_wrap(declaration.formula, 4, 8)]
     lines += ["", "    Args:"]
     for operand in operands:
-        more = ["optional"] if operand.optional else []
-        more += ["one or more"] if operand.variadic else []
-        doc = "; ".join([operand.doc or "any", *more])
+        doc = "; ".join([operand.doc or "any", *operand_notes(operand)])
         lines += _wrap(f"{operand.name}: {doc}.", 8, 12)
     for attr in declaration.attrs:
         lines += _wrap(f"{attr.name}: {attr.doc}.", 8, 12)
