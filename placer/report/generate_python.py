@@ -108,7 +108,11 @@ def _name(declaration: OpKind) -> str:
 def _function(declaration: OpKind, aliases: dict[str, str]) -> str:
     operands = [o for o in declaration.operands if not o.parameter]
     attrs = declaration.attrs
-    required = [f"{o.name}: {_operand_type(o)}" for o in operands if not o.optional]
+    required = [
+        f"{o.name}: {'Sequence[Variable]' if o.variadic else 'Variable'}"
+        for o in operands
+        if not o.optional
+    ]
     required += [f"{a.name}: {_type(a, aliases)}" for a in attrs if a.required]
     optional = [f"{o.name}: Variable | None = None" for o in operands if o.optional]
     optional += [
@@ -187,10 +191,6 @@ def _wrap(text: str, first: int, rest: int) -> list[str]:
     )
 
 
-def _operand_type(operand: Operand) -> str:
-    return "Sequence[Variable]" if operand.variadic else "Variable"
-
-
 def _type(attr: Attr, aliases: dict[str, str]) -> str:
     text = _annotation(attr)
     return aliases.get(text, text)
@@ -267,14 +267,7 @@ def _rule(rule: optimizers.Rule) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(folder: Path) -> None:
-    """Write both files into the package folder."""
-    for name, text in (
-        ("layers.py", layers_text()),
-        ("optimizer.py", optimizers_text()),
-    ):
-        (folder / name).write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write(Path(placer.__path__[0]))
+    package = Path(placer.__path__[0])
+    (package / "layers.py").write_text(layers_text(), encoding="utf-8")
+    (package / "optimizer.py").write_text(optimizers_text(), encoding="utf-8")

@@ -132,7 +132,8 @@ def load_tree(
     assert isinstance(root, MappingNode)
     good = decode(root, Spec, "the spec", problems)
     names = Names(problems)
-    name = _name(root, file, names)
+    name_node = root.get("name")
+    name = names.read(name_node, "'name'") if name_node else name_from_file(file)
     cluster, memories = read_nodes(good.get("nodes"), nodes, problems)
     places = Places(cluster, problems)
     wide = good.get("precision") == "float64"
@@ -189,12 +190,6 @@ def load_tree(
         files=files,
         memory={} if single_process else memories,
     )
-
-
-def _name(root: MappingNode, file: str, names: Names) -> str | None:
-    """Return the name in the spec, or else the name of its file."""
-    node = root.get("name")
-    return name_from_file(file) if node is None else names.read(node, "'name'")
 
 
 def name_from_file(file: str) -> str:
