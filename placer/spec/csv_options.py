@@ -32,24 +32,17 @@ def read_csv(
         key, message, hint = problem
         problems.add(message, node.entries[key].span, hint)
         return None
-    matches = [
-        _check_key(source, section.keys[pattern], csv.header, problems)
-        for section in map(node.get, ("vocabulary", "unknown", "missing"))
-        if isinstance(section, MappingNode) and csv.header
-        for pattern in section.keys
-    ]
-    return csv if all(matches) else None
-
-
-def _check_key(
-    source: Source, pattern: ScalarNode, header: list[str], problems: Problems
-) -> bool:
-    try:
-        check_pattern(source.text, pattern.text, header)
-    except DataError as error:
-        problems.add_error(error, span=pattern.span)
-        return False
-    return True
+    valid = True
+    for section in map(node.get, ("vocabulary", "unknown", "missing")):
+        if not isinstance(section, MappingNode) or not csv.header:
+            continue
+        for pattern in section.keys.values():
+            try:
+                check_pattern(source.text, pattern.text, csv.header)
+            except DataError as error:
+                problems.add_error(error, span=pattern.span)
+                valid = False
+    return csv if valid else None
 
 
 def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | None:
