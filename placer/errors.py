@@ -100,10 +100,9 @@ class OpError(PlacerError):
         *,
         operand: int | None = None,
         attr: str | None = None,
-        span: Span | None = None,
         hint: str | None = None,
     ) -> None:
-        super().__init__(message, span=span, hint=hint)
+        super().__init__(message, hint=hint)
         self.operand = operand
         self.attr = attr
 

@@ -9,119 +9,17 @@ do not edit. docs/ops.md documents the ops, docs/python.md explains how to use t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import FunctionType
 from typing import Literal
 
-from placer.front.fluid import cast, cross_entropy, data, fluid_keywords, mean
-from placer.front.ops import record_op, record_ops
-from placer.front.special_ops import call, parameter
+from placer.front import fluid, ops
+from placer.front.fluid import cast as cast
+from placer.front.fluid import cross_entropy as cross_entropy
+from placer.front.fluid import data as data
+from placer.front.fluid import mean as mean
+from placer.front.special_ops import call as call
+from placer.front.special_ops import parameter as parameter
 from placer.front.variable import Variable
-
-__all__ = [
-    "abs",
-    "accuracy",
-    "adaptive_avg_pool2d",
-    "adaptive_max_pool2d",
-    "add",
-    "argmax",
-    "argmin",
-    "attention",
-    "auc",
-    "avg_pool1d",
-    "avg_pool2d",
-    "batch_norm",
-    "call",
-    "cast",
-    "clip",
-    "concat",
-    "constant",
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv2d_transpose",
-    "cosine_similarity",
-    "cross_entropy",
-    "cumsum",
-    "data",
-    "depthwise_conv2d",
-    "div",
-    "dropout",
-    "einsum",
-    "elu",
-    "embedding",
-    "equal",
-    "exp",
-    "expand_dims",
-    "f1",
-    "fc",
-    "flatten",
-    "gather",
-    "gelu",
-    "greater",
-    "group_norm",
-    "gru",
-    "hinge",
-    "huber",
-    "kl_div",
-    "l1_loss",
-    "layer_norm",
-    "leaky_relu",
-    "less",
-    "log",
-    "log_softmax",
-    "lstm",
-    "matmul",
-    "max_pool1d",
-    "max_pool2d",
-    "maximum",
-    "mean",
-    "mean_absolute_error",
-    "mean_metric",
-    "mean_squared_error",
-    "minimum",
-    "mul",
-    "multi_head_attention",
-    "nce",
-    "negative",
-    "one_hot",
-    "pad",
-    "parameter",
-    "position_embedding",
-    "positional_encoding",
-    "pow",
-    "precision",
-    "recall",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_sum",
-    "relu",
-    "reshape",
-    "rms_norm",
-    "root_mean_squared_error",
-    "sampled_softmax",
-    "scale",
-    "sigmoid",
-    "sigmoid_cross_entropy",
-    "silu",
-    "simple_rnn",
-    "slice",
-    "softmax",
-    "softmax_cross_entropy",
-    "softplus",
-    "split",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stop_gradient",
-    "sub",
-    "take_along_axis",
-    "tanh",
-    "tile",
-    "top_k",
-    "top_k_accuracy",
-    "transpose",
-    "where",
-]
 
 Params = Mapping[str, Variable] | None
 """Existing parameters to use instead of new ones, by operand."""
@@ -144,7 +42,7 @@ Reduce = Literal["mean", "sum", "none"]
 Sampler = Literal["log_uniform", "uniform"]
 
 
-@fluid_keywords("fc")
+@fluid.fluid_keywords("fc")
 def fc(
     x: Variable,
     size: int,
@@ -171,7 +69,7 @@ def fc(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op("fc", locals())
+    return ops.record_op("fc", locals())
 
 
 def matmul(
@@ -195,7 +93,7 @@ def matmul(
         transpose_b: whether `b` is […, n, k].
         name: the name of the op; by default generated.
     """
-    return record_op("matmul", locals())
+    return ops.record_op("matmul", locals())
 
 
 def conv1d(
@@ -234,7 +132,7 @@ def conv1d(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op("conv1d", locals())
+    return ops.record_op("conv1d", locals())
 
 
 def conv2d(
@@ -273,7 +171,7 @@ def conv2d(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op("conv2d", locals())
+    return ops.record_op("conv2d", locals())
 
 
 def depthwise_conv2d(
@@ -310,7 +208,7 @@ def depthwise_conv2d(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op("depthwise_conv2d", locals())
+    return ops.record_op("depthwise_conv2d", locals())
 
 
 def conv1d_transpose(
@@ -348,7 +246,7 @@ def conv1d_transpose(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op("conv1d_transpose", locals())
+    return ops.record_op("conv1d_transpose", locals())
 
 
 def conv2d_transpose(
@@ -389,7 +287,7 @@ def conv2d_transpose(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op("conv2d_transpose", locals())
+    return ops.record_op("conv2d_transpose", locals())
 
 
 def max_pool1d(
@@ -415,7 +313,7 @@ def max_pool1d(
             after] for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op("max_pool1d", locals())
+    return ops.record_op("max_pool1d", locals())
 
 
 def max_pool2d(
@@ -441,7 +339,7 @@ def max_pool2d(
             after] for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op("max_pool2d", locals())
+    return ops.record_op("max_pool2d", locals())
 
 
 def avg_pool1d(
@@ -466,7 +364,7 @@ def avg_pool1d(
             after] for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op("avg_pool1d", locals())
+    return ops.record_op("avg_pool1d", locals())
 
 
 def avg_pool2d(
@@ -492,7 +390,7 @@ def avg_pool2d(
             after] for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op("avg_pool2d", locals())
+    return ops.record_op("avg_pool2d", locals())
 
 
 def adaptive_max_pool2d(
@@ -510,7 +408,7 @@ def adaptive_max_pool2d(
         output_size: the size of the result: an int, or one for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op("adaptive_max_pool2d", locals())
+    return ops.record_op("adaptive_max_pool2d", locals())
 
 
 def adaptive_avg_pool2d(
@@ -528,7 +426,7 @@ def adaptive_avg_pool2d(
         output_size: the size of the result: an int, or one for each dimension.
         name: the name of the op; by default generated.
     """
-    return record_op("adaptive_avg_pool2d", locals())
+    return ops.record_op("adaptive_avg_pool2d", locals())
 
 
 def layer_norm(
@@ -558,7 +456,7 @@ def layer_norm(
             `bias`.
         name: the name of the op; by default generated.
     """
-    return record_op("layer_norm", locals())
+    return ops.record_op("layer_norm", locals())
 
 
 def rms_norm(
@@ -584,7 +482,7 @@ def rms_norm(
         params: existing parameters to use instead of new ones, by operand: `scale`.
         name: the name of the op; by default generated.
     """
-    return record_op("rms_norm", locals())
+    return ops.record_op("rms_norm", locals())
 
 
 def group_norm(
@@ -615,10 +513,10 @@ def group_norm(
             `bias`.
         name: the name of the op; by default generated.
     """
-    return record_op("group_norm", locals())
+    return ops.record_op("group_norm", locals())
 
 
-@fluid_keywords("embedding")
+@fluid.fluid_keywords("embedding")
 def embedding(
     ids: Variable,
     size: Sequence[int],
@@ -641,7 +539,7 @@ def embedding(
         params: existing parameters to use instead of new ones, by operand: `table`.
         name: the name of the op; by default generated.
     """
-    return record_op("embedding", locals())
+    return ops.record_op("embedding", locals())
 
 
 def position_embedding(
@@ -657,7 +555,7 @@ def position_embedding(
         params: existing parameters to use instead of new ones, by operand: `table`.
         name: the name of the op; by default generated.
     """
-    return record_op("position_embedding", locals())
+    return ops.record_op("position_embedding", locals())
 
 
 def positional_encoding(
@@ -674,7 +572,7 @@ def positional_encoding(
         base: the ratio of the longest wavelength to the shortest, above 1.
         name: the name of the op; by default generated.
     """
-    return record_op("positional_encoding", locals())
+    return ops.record_op("positional_encoding", locals())
 
 
 def simple_rnn(
@@ -715,7 +613,7 @@ def simple_rnn(
     Returns:
         `sequence`, `last`.
     """
-    return record_ops("simple_rnn", locals())
+    return ops.record_ops("simple_rnn", locals())
 
 
 def gru(
@@ -758,7 +656,7 @@ def gru(
     Returns:
         `sequence`, `last`.
     """
-    return record_ops("gru", locals())
+    return ops.record_ops("gru", locals())
 
 
 def lstm(
@@ -807,7 +705,7 @@ def lstm(
     Returns:
         `sequence`, `last`, `cell`.
     """
-    return record_ops("lstm", locals())
+    return ops.record_ops("lstm", locals())
 
 
 def attention(
@@ -840,7 +738,7 @@ def attention(
         scale: the factor of the products; null: 1 / √size, size that of a head.
         name: the name of the op; by default generated.
     """
-    return record_op("attention", locals())
+    return ops.record_op("attention", locals())
 
 
 def multi_head_attention(
@@ -881,7 +779,7 @@ def multi_head_attention(
             `b_query`, `w_key`, `b_key`, `w_value`, `b_value`, `w_output`, `b_output`.
         name: the name of the op; by default generated.
     """
-    return record_op("multi_head_attention", locals())
+    return ops.record_op("multi_head_attention", locals())
 
 
 def add(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
@@ -894,7 +792,7 @@ def add(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("add", locals())
+    return ops.record_op("add", locals())
 
 
 def sub(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
@@ -907,7 +805,7 @@ def sub(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("sub", locals())
+    return ops.record_op("sub", locals())
 
 
 def mul(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
@@ -920,7 +818,7 @@ def mul(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("mul", locals())
+    return ops.record_op("mul", locals())
 
 
 def div(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
@@ -934,7 +832,7 @@ def div(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("div", locals())
+    return ops.record_op("div", locals())
 
 
 def scale(
@@ -950,7 +848,7 @@ def scale(
         bias: the number that is added to the product.
         name: the name of the op; by default generated.
     """
-    return record_op("scale", locals())
+    return ops.record_op("scale", locals())
 
 
 def negative(x: Variable, *, name: str | None = None) -> Variable:
@@ -962,7 +860,7 @@ def negative(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("negative", locals())
+    return ops.record_op("negative", locals())
 
 
 def abs(x: Variable, *, name: str | None = None) -> Variable:
@@ -975,7 +873,7 @@ def abs(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("abs", locals())
+    return ops.record_op("abs", locals())
 
 
 def square(x: Variable, *, name: str | None = None) -> Variable:
@@ -987,7 +885,7 @@ def square(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("square", locals())
+    return ops.record_op("square", locals())
 
 
 def sqrt(x: Variable, *, name: str | None = None) -> Variable:
@@ -1000,7 +898,7 @@ def sqrt(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("sqrt", locals())
+    return ops.record_op("sqrt", locals())
 
 
 def pow(x: Variable, exponent: float, *, name: str | None = None) -> Variable:
@@ -1015,7 +913,7 @@ def pow(x: Variable, exponent: float, *, name: str | None = None) -> Variable:
         exponent: the exponent, finite.
         name: the name of the op; by default generated.
     """
-    return record_op("pow", locals())
+    return ops.record_op("pow", locals())
 
 
 def exp(x: Variable, *, name: str | None = None) -> Variable:
@@ -1027,7 +925,7 @@ def exp(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("exp", locals())
+    return ops.record_op("exp", locals())
 
 
 def log(x: Variable, *, name: str | None = None) -> Variable:
@@ -1039,7 +937,7 @@ def log(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("log", locals())
+    return ops.record_op("log", locals())
 
 
 def greater(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
@@ -1053,7 +951,7 @@ def greater(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("greater", locals())
+    return ops.record_op("greater", locals())
 
 
 def less(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
@@ -1067,7 +965,7 @@ def less(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("less", locals())
+    return ops.record_op("less", locals())
 
 
 def equal(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
@@ -1081,7 +979,7 @@ def equal(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("equal", locals())
+    return ops.record_op("equal", locals())
 
 
 def where(
@@ -1099,7 +997,7 @@ def where(
         b: the same dtype, the result elsewhere; all three are broadcast.
         name: the name of the op; by default generated.
     """
-    return record_op("where", locals())
+    return ops.record_op("where", locals())
 
 
 def maximum(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
@@ -1113,7 +1011,7 @@ def maximum(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("maximum", locals())
+    return ops.record_op("maximum", locals())
 
 
 def minimum(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
@@ -1127,7 +1025,7 @@ def minimum(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
         b: the same dtype; a and b are broadcast to each other.
         name: the name of the op; by default generated.
     """
-    return record_op("minimum", locals())
+    return ops.record_op("minimum", locals())
 
 
 def clip(
@@ -1149,7 +1047,7 @@ def clip(
         max: the upper bound; null: no bound.
         name: the name of the op; by default generated.
     """
-    return record_op("clip", locals())
+    return ops.record_op("clip", locals())
 
 
 def relu(x: Variable, *, name: str | None = None) -> Variable:
@@ -1161,7 +1059,7 @@ def relu(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("relu", locals())
+    return ops.record_op("relu", locals())
 
 
 def leaky_relu(
@@ -1177,7 +1075,7 @@ def leaky_relu(
         negative_slope: the slope below 0.
         name: the name of the op; by default generated.
     """
-    return record_op("leaky_relu", locals())
+    return ops.record_op("leaky_relu", locals())
 
 
 def elu(x: Variable, *, alpha: float = 1.0, name: str | None = None) -> Variable:
@@ -1191,7 +1089,7 @@ def elu(x: Variable, *, alpha: float = 1.0, name: str | None = None) -> Variable
         alpha: the negated limit for x → -∞.
         name: the name of the op; by default generated.
     """
-    return record_op("elu", locals())
+    return ops.record_op("elu", locals())
 
 
 def gelu(
@@ -1210,7 +1108,7 @@ def gelu(
             GPT-2 were trained so.
         name: the name of the op; by default generated.
     """
-    return record_op("gelu", locals())
+    return ops.record_op("gelu", locals())
 
 
 def silu(x: Variable, *, name: str | None = None) -> Variable:
@@ -1222,7 +1120,7 @@ def silu(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("silu", locals())
+    return ops.record_op("silu", locals())
 
 
 def softplus(x: Variable, *, name: str | None = None) -> Variable:
@@ -1234,7 +1132,7 @@ def softplus(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("softplus", locals())
+    return ops.record_op("softplus", locals())
 
 
 def tanh(x: Variable, *, name: str | None = None) -> Variable:
@@ -1246,7 +1144,7 @@ def tanh(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("tanh", locals())
+    return ops.record_op("tanh", locals())
 
 
 def sigmoid(x: Variable, *, name: str | None = None) -> Variable:
@@ -1258,7 +1156,7 @@ def sigmoid(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("sigmoid", locals())
+    return ops.record_op("sigmoid", locals())
 
 
 def softmax(x: Variable, *, axis: int = -1, name: str | None = None) -> Variable:
@@ -1272,7 +1170,7 @@ def softmax(x: Variable, *, axis: int = -1, name: str | None = None) -> Variable
         axis: the axis along which the result sums to 1.
         name: the name of the op; by default generated.
     """
-    return record_op("softmax", locals())
+    return ops.record_op("softmax", locals())
 
 
 def log_softmax(x: Variable, *, axis: int = -1, name: str | None = None) -> Variable:
@@ -1285,7 +1183,7 @@ def log_softmax(x: Variable, *, axis: int = -1, name: str | None = None) -> Vari
         axis: the axis along which the exponentials of the result sum to 1.
         name: the name of the op; by default generated.
     """
-    return record_op("log_softmax", locals())
+    return ops.record_op("log_softmax", locals())
 
 
 def reshape(
@@ -1301,7 +1199,7 @@ def reshape(
             inferred.
         name: the name of the op; by default generated.
     """
-    return record_op("reshape", locals())
+    return ops.record_op("reshape", locals())
 
 
 def flatten(x: Variable, *, axis: int = 1, name: str | None = None) -> Variable:
@@ -1316,7 +1214,7 @@ def flatten(x: Variable, *, axis: int = 1, name: str | None = None) -> Variable:
         axis: the first dimension to join.
         name: the name of the op; by default generated.
     """
-    return record_op("flatten", locals())
+    return ops.record_op("flatten", locals())
 
 
 def concat(
@@ -1331,7 +1229,7 @@ def concat(
         axis: the axis to concatenate along.
         name: the name of the op; by default generated.
     """
-    return record_op("concat", locals())
+    return ops.record_op("concat", locals())
 
 
 def tile(x: Variable, repeats: Sequence[int], *, name: str | None = None) -> Variable:
@@ -1344,7 +1242,7 @@ def tile(x: Variable, repeats: Sequence[int], *, name: str | None = None) -> Var
         repeats: the number of copies along each dimension, 1 along the batch.
         name: the name of the op; by default generated.
     """
-    return record_op("tile", locals())
+    return ops.record_op("tile", locals())
 
 
 def transpose(
@@ -1360,7 +1258,7 @@ def transpose(
         perm: the axes of x in the order of the result; null: reversed.
         name: the name of the op; by default generated.
     """
-    return record_op("transpose", locals())
+    return ops.record_op("transpose", locals())
 
 
 def squeeze(
@@ -1376,7 +1274,7 @@ def squeeze(
         axis: the axes to remove.
         name: the name of the op; by default generated.
     """
-    return record_op("squeeze", locals())
+    return ops.record_op("squeeze", locals())
 
 
 def expand_dims(
@@ -1392,7 +1290,7 @@ def expand_dims(
         axis: the axes of the result that are new.
         name: the name of the op; by default generated.
     """
-    return record_op("expand_dims", locals())
+    return ops.record_op("expand_dims", locals())
 
 
 def split(
@@ -1415,7 +1313,7 @@ def split(
         out: the names of the results; by default generated.
         name: the name of the op; by default generated.
     """
-    return record_ops("split", locals())
+    return ops.record_ops("split", locals())
 
 
 def slice(
@@ -1442,7 +1340,7 @@ def slice(
         step: the distance from one index to the next, likewise; not 0.
         name: the name of the op; by default generated.
     """
-    return record_op("slice", locals())
+    return ops.record_op("slice", locals())
 
 
 def pad(
@@ -1466,7 +1364,7 @@ def pad(
         mode: the elements to insert.
         name: the name of the op; by default generated.
     """
-    return record_op("pad", locals())
+    return ops.record_op("pad", locals())
 
 
 def gather(
@@ -1485,7 +1383,7 @@ def gather(
         axis: the axis that is indexed.
         name: the name of the op; by default generated.
     """
-    return record_op("gather", locals())
+    return ops.record_op("gather", locals())
 
 
 def take_along_axis(
@@ -1504,7 +1402,7 @@ def take_along_axis(
         axis: the axis that is indexed.
         name: the name of the op; by default generated.
     """
-    return record_op("take_along_axis", locals())
+    return ops.record_op("take_along_axis", locals())
 
 
 def one_hot(
@@ -1521,7 +1419,7 @@ def one_hot(
         dtype: the dtype of the result.
         name: the name of the op; by default generated.
     """
-    return record_op("one_hot", locals())
+    return ops.record_op("one_hot", locals())
 
 
 def top_k(
@@ -1541,7 +1439,7 @@ def top_k(
     Returns:
         `values`, `indices`.
     """
-    return record_ops("top_k", locals())
+    return ops.record_ops("top_k", locals())
 
 
 def argmax(
@@ -1558,7 +1456,7 @@ def argmax(
         keepdims: whether to keep the axis with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("argmax", locals())
+    return ops.record_op("argmax", locals())
 
 
 def argmin(
@@ -1575,7 +1473,7 @@ def argmin(
         keepdims: whether to keep the axis with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("argmin", locals())
+    return ops.record_op("argmin", locals())
 
 
 def reduce_sum(
@@ -1595,7 +1493,7 @@ def reduce_sum(
         keepdims: whether to keep the axes with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("reduce_sum", locals())
+    return ops.record_op("reduce_sum", locals())
 
 
 def reduce_mean(
@@ -1616,7 +1514,7 @@ def reduce_mean(
         keepdims: whether to keep the axes with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("reduce_mean", locals())
+    return ops.record_op("reduce_mean", locals())
 
 
 def reduce_max(
@@ -1639,7 +1537,7 @@ def reduce_max(
         keepdims: whether to keep the axes with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("reduce_max", locals())
+    return ops.record_op("reduce_max", locals())
 
 
 def reduce_min(
@@ -1662,7 +1560,7 @@ def reduce_min(
         keepdims: whether to keep the axes with size 1.
         name: the name of the op; by default generated.
     """
-    return record_op("reduce_min", locals())
+    return ops.record_op("reduce_min", locals())
 
 
 def cumsum(
@@ -1684,7 +1582,7 @@ def cumsum(
         exclusive: whether each sum excludes the element at its own index.
         name: the name of the op; by default generated.
     """
-    return record_op("cumsum", locals())
+    return ops.record_op("cumsum", locals())
 
 
 def einsum(
@@ -1704,7 +1602,7 @@ def einsum(
             letters of the result; a letter occurs at most once in each of them.
         name: the name of the op; by default generated.
     """
-    return record_op("einsum", locals())
+    return ops.record_op("einsum", locals())
 
 
 def stop_gradient(x: Variable, *, name: str | None = None) -> Variable:
@@ -1717,7 +1615,7 @@ def stop_gradient(x: Variable, *, name: str | None = None) -> Variable:
         x: any dtype and shape.
         name: the name of the op; by default generated.
     """
-    return record_op("stop_gradient", locals())
+    return ops.record_op("stop_gradient", locals())
 
 
 def softmax_cross_entropy(
@@ -1747,7 +1645,7 @@ def softmax_cross_entropy(
         class_weights: a factor for each class, at least 0; an empty list: all are 1.
         name: the name of the op; by default generated.
     """
-    return record_op("softmax_cross_entropy", locals())
+    return ops.record_op("softmax_cross_entropy", locals())
 
 
 def sigmoid_cross_entropy(
@@ -1778,7 +1676,7 @@ def sigmoid_cross_entropy(
         positive_weight: a factor for the loss of positive labels, above 0.
         name: the name of the op; by default generated.
     """
-    return record_op("sigmoid_cross_entropy", locals())
+    return ops.record_op("sigmoid_cross_entropy", locals())
 
 
 def hinge(
@@ -1800,7 +1698,7 @@ def hinge(
         reduce: the result: the mean of the losses, their sum, or the losses themselves.
         name: the name of the op; by default generated.
     """
-    return record_op("hinge", locals())
+    return ops.record_op("hinge", locals())
 
 
 def mean_squared_error(
@@ -1820,7 +1718,7 @@ def mean_squared_error(
         reduce: the result: the mean of the losses, their sum, or the losses themselves.
         name: the name of the op; by default generated.
     """
-    return record_op("mean_squared_error", locals())
+    return ops.record_op("mean_squared_error", locals())
 
 
 def l1_loss(
@@ -1841,7 +1739,7 @@ def l1_loss(
         reduce: the result: the mean of the losses, their sum, or the losses themselves.
         name: the name of the op; by default generated.
     """
-    return record_op("l1_loss", locals())
+    return ops.record_op("l1_loss", locals())
 
 
 def huber(
@@ -1864,7 +1762,7 @@ def huber(
         delta: the difference at which the loss becomes linear, above 0.
         name: the name of the op; by default generated.
     """
-    return record_op("huber", locals())
+    return ops.record_op("huber", locals())
 
 
 def kl_div(
@@ -1889,7 +1787,7 @@ def kl_div(
         reduce: the result: the mean of the losses, their sum, or the losses themselves.
         name: the name of the op; by default generated.
     """
-    return record_op("kl_div", locals())
+    return ops.record_op("kl_div", locals())
 
 
 def cosine_similarity(
@@ -1914,7 +1812,7 @@ def cosine_similarity(
         epsilon: the minimum length, above 0; in float16 at least 2⁻¹⁴.
         name: the name of the op; by default generated.
     """
-    return record_op("cosine_similarity", locals())
+    return ops.record_op("cosine_similarity", locals())
 
 
 def accuracy(logits: Variable, label: Variable, *, name: str | None = None) -> Variable:
@@ -1931,7 +1829,7 @@ def accuracy(logits: Variable, label: Variable, *, name: str | None = None) -> V
         label: integer, [batch, …], each in [0, classes).
         name: the name of the op; by default generated.
     """
-    return record_op("accuracy", locals())
+    return ops.record_op("accuracy", locals())
 
 
 def top_k_accuracy(
@@ -1951,7 +1849,7 @@ def top_k_accuracy(
         k: the number of classes, at least 1.
         name: the name of the op; by default generated.
     """
-    return record_op("top_k_accuracy", locals())
+    return ops.record_op("top_k_accuracy", locals())
 
 
 def precision(
@@ -1981,7 +1879,7 @@ def precision(
             that of the largest logit, of equal ones the first.
         name: the name of the op; by default generated.
     """
-    return record_op("precision", locals())
+    return ops.record_op("precision", locals())
 
 
 def recall(
@@ -2011,7 +1909,7 @@ def recall(
             that of the largest logit, of equal ones the first.
         name: the name of the op; by default generated.
     """
-    return record_op("recall", locals())
+    return ops.record_op("recall", locals())
 
 
 def f1(
@@ -2041,7 +1939,7 @@ def f1(
             that of the largest logit, of equal ones the first.
         name: the name of the op; by default generated.
     """
-    return record_op("f1", locals())
+    return ops.record_op("f1", locals())
 
 
 def auc(
@@ -2068,7 +1966,7 @@ def auc(
         logits: whether predictions are logits, to which sigmoid is applied.
         name: the name of the op; by default generated.
     """
-    return record_op("auc", locals())
+    return ops.record_op("auc", locals())
 
 
 def mean_absolute_error(
@@ -2086,7 +1984,7 @@ def mean_absolute_error(
         target: the same dtype and shape.
         name: the name of the op; by default generated.
     """
-    return record_op("mean_absolute_error", locals())
+    return ops.record_op("mean_absolute_error", locals())
 
 
 def root_mean_squared_error(
@@ -2105,7 +2003,7 @@ def root_mean_squared_error(
         target: the same dtype and shape.
         name: the name of the op; by default generated.
     """
-    return record_op("root_mean_squared_error", locals())
+    return ops.record_op("root_mean_squared_error", locals())
 
 
 def mean_metric(x: Variable, *, name: str | None = None) -> Variable:
@@ -2120,7 +2018,7 @@ def mean_metric(x: Variable, *, name: str | None = None) -> Variable:
         x: float, any shape.
         name: the name of the op; by default generated.
     """
-    return record_op("mean", locals())
+    return ops.record_op("mean", locals())
 
 
 def constant(
@@ -2143,7 +2041,7 @@ def constant(
         shape: the shape of the result.
         name: the name of the op; by default generated.
     """
-    return record_op("constant", locals())
+    return ops.record_op("constant", locals())
 
 
 def dropout(x: Variable, rate: float, *, name: str | None = None) -> Variable:
@@ -2159,7 +2057,7 @@ def dropout(x: Variable, rate: float, *, name: str | None = None) -> Variable:
         rate: the probability of a zero, in [0, 1).
         name: the name of the op; by default generated.
     """
-    return record_op("dropout", locals())
+    return ops.record_op("dropout", locals())
 
 
 def batch_norm(
@@ -2191,7 +2089,7 @@ def batch_norm(
             `bias`, `running_mean`, `running_variance`.
         name: the name of the op; by default generated.
     """
-    return record_op("batch_norm", locals())
+    return ops.record_op("batch_norm", locals())
 
 
 def nce(
@@ -2229,7 +2127,7 @@ def nce(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op("nce", locals())
+    return ops.record_op("nce", locals())
 
 
 def sampled_softmax(
@@ -2266,4 +2164,7 @@ def sampled_softmax(
         params: existing parameters to use instead of new ones, by operand: `w`, `b`.
         name: the name of the op; by default generated.
     """
-    return record_op("sampled_softmax", locals())
+    return ops.record_op("sampled_softmax", locals())
+
+
+__all__ = sorted(k for k, v in globals().items() if isinstance(v, FunctionType))

@@ -10,22 +10,6 @@ from dataclasses import dataclass
 
 from placer.front.training import Optimizer
 
-__all__ = [
-    "SGD",
-    "Adadelta",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Lamb",
-    "Lars",
-    "Lion",
-    "Momentum",
-    "Nadam",
-    "Nesterov",
-    "RMSProp",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Adadelta(Optimizer):
@@ -284,3 +268,6 @@ class SGD(Optimizer):
         clip: a bound for the gradients of these parameters, as {"global_norm": 1.0}.
         update: how the gradients of the workers are combined.
     """
+
+
+__all__ = sorted(each.__name__ for each in Optimizer.__subclasses__())

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from placer.errors import Span
-from placer.front.tree import sequence_node
 from placer.graph.graph import Op
 from placer.spec.context import Context
 from placer.spec.inputs import declare_inputs
@@ -21,7 +20,7 @@ from placer.spec.problems import Problems
 from placer.spec.sections.graph import build_ops
 from placer.spec.sections.nodes import read_nodes
 from placer.spec.sections.train import Group
-from placer.spec.tree import MappingNode, SpecNode
+from placer.spec.tree import MappingNode, SequenceNode, SpecNode
 from placer.spec.values import Values
 from placer.spec.weight_files import WeightFiles
 
@@ -57,6 +56,6 @@ def new_context(
 def add_ops(entries: list[SpecNode], span: Span, context: Context) -> tuple[Op, ...]:
     """Build entries of a section `graph`, and return the ops. Raises SpecError."""
     before = len(context.values.ops)
-    build_ops(sequence_node(entries, span), context)
+    build_ops(SequenceNode(span, entries), context)
     context.problems.raise_any()
     return tuple(context.values.ops[before:])

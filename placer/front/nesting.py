@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from placer.front.tree import mapping_node, scalar_node, sequence_node
+from placer.front.tree import mapping_node, scalar_node
 from placer.place.guard import GuardEntry, merge_entries
 from placer.spec.op_kinds import PARAMETER
-from placer.spec.tree import MappingNode, SpecNode
+from placer.spec.tree import MappingNode, SequenceNode, SpecNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def _nest_from(entries: Sequence[RecordedOp], depth: int) -> list[SpecNode]:
         guards = group[0].guards[depth:end]
         place = scalar_node(str(merge_entries(guards)), guards[-1].span)
         if len(group) > 1 or len(group[0].guards) > end:
-            ops = sequence_node(_nest_from(group, end), place.span)
+            ops = SequenceNode(place.span, _nest_from(group, end))
             nodes.append(mapping_node({"place": place, "ops": ops}, place.span))
         elif group[0].node.entries["op"].value == PARAMETER:
             nodes.append(group[0].node)  # parameters have no place
@@ -87,4 +87,4 @@ def _remat_scope(inner: list[SpecNode]) -> MappingNode:
     ):
         place, ops = inner[0].entries["place"], inner[0].entries["ops"]
         return mapping_node({"place": place, "remat": true, "ops": ops}, span)
-    return mapping_node({"remat": true, "ops": sequence_node(inner, span)}, span)
+    return mapping_node({"remat": true, "ops": SequenceNode(span, inner)}, span)

@@ -16,7 +16,7 @@ from placer.front.nesting import RecordedOp, nest_ops
 from placer.front.remat import current_remat
 from placer.front.results import as_list, parameter_names, result_names
 from placer.front.sections import KEYS_BEFORE_INPUTS, SECTION_KEYS, TRAIN_KEYS, Sections
-from placer.front.tree import mapping_node, scalar_node, sequence_node, to_node
+from placer.front.tree import mapping_node, scalar_node, to_node
 from placer.front.variable import Variable
 from placer.graph.graph import Op
 from placer.graph.model import Model
@@ -25,7 +25,7 @@ from placer.spec.context import Context
 from placer.spec.inputs import declare_inputs
 from placer.spec.parse import load_tree, name_from_file
 from placer.spec.sections.train import read_group
-from placer.spec.tree import MappingNode, ScalarNode, SpecNode
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 from placer.types import TensorType
 
 T = TypeVar("T")
@@ -84,7 +84,8 @@ class Program:
         self._backward: ScalarNode | None = None
         self._optimizers: list[SpecNode] = []
         self._context: Context | None = None
-        self._files: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {}
+        """The files of initial values that are in no folder, by name."""
         self.update(**sections)
 
     @property
@@ -181,13 +182,13 @@ class Program:
         if guards is None:
             guards = places_around(OpCall(kind, name, inputs, written))
         recorded = RecordedOp(node, tuple(guards), current_remat())
-        files_before = dict(self._files)
-        self._files.update(files or {})
+        files_before = dict(self.files)
+        self.files.update(files or {})
         try:
             ops = self._try(lambda live: add_ops(nest_ops([recorded]), span, live))
         except SpecError:
-            self._files.clear()
-            self._files.update(files_before)
+            self.files.clear()
+            self.files.update(files_before)
             raise
         self._entries.append(recorded)
         self._parameters[name] = parameter_names(name, written, ops)
@@ -233,11 +234,6 @@ class Program:
             number += 1
         self._counts[kind] = number
         return f"{kind}_{number}"
-
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        """The files of initial values that are in no folder, by name."""
-        return self._files
 
     def variable(self, name: str, op: str) -> Variable:
         """Return a value that the op `op` computes."""
@@ -310,7 +306,7 @@ class Program:
             self.folder,
             nodes=nodes,
             single_process=single_process,
-            files=self._files,
+            files=self.files,
         )
 
     def tree(self) -> MappingNode:
@@ -323,7 +319,7 @@ class Program:
             **{key: sections.get(key) for key in KEYS_BEFORE_INPUTS},
             "inputs": _inputs_section(list(self._inputs.values()), self._span),
             "data": sections.get("data"),
-            "graph": sequence_node(nest_ops(self._entries), self._span),
+            "graph": SequenceNode(self._span, nest_ops(self._entries)),
             "parameters": sections.get("parameters"),
             "train": self._train_section(),
         }
@@ -342,7 +338,7 @@ class Program:
         if len(self._optimizers) == 1:
             section["optimizer"] = self._optimizers[0]
         elif self._optimizers:
-            section["optimizer"] = sequence_node(self._optimizers, self._span)
+            section["optimizer"] = SequenceNode(self._span, self._optimizers)
         return mapping_node(section, self._span)
 
     def _loss_node(self, loss: Variable, span: Span) -> ScalarNode:
@@ -387,7 +383,7 @@ class Program:
                 sections["seed"].value if "seed" in sections else 0,  # type: ignore[arg-type]
                 self.folder,
                 self._span,
-                self._files,
+                self.files,
             )
             if self._entries:
                 add_ops(nest_ops(self._entries), self._span, live)

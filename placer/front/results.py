@@ -29,14 +29,11 @@ def result_names(
     """
     out = written.get("out")
     if out is not None and not (kind == CALL and isinstance(out, str)):
-        return [each for item in as_list(out) for each in _names_in(item)]
+        # An item is a name, or a mapping from names to types.
+        items = (item if isinstance(item, Mapping) else [item] for item in as_list(out))
+        return [name for item in items for name in item]
     values = [value.name for op in ops for value in op.results]
     return [name] if name in values else [value.name for value in ops[-1].results]
-
-
-def _names_in(item: Any) -> list[str]:
-    """Return a name, or those in a mapping from names to types, as a list."""
-    return list(item) if isinstance(item, Mapping) else [item]
 
 
 def parameter_names(

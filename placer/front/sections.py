@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from placer.front.variable import Variable
+from placer.spec.schema import Train
 
 
 class Sections(TypedDict, total=False):
@@ -33,7 +34,4 @@ class Sections(TypedDict, total=False):
 
 SECTION_KEYS = tuple(Sections.__annotations__)
 KEYS_BEFORE_INPUTS = ("emulate", "precision", "seed", "nodes")
-TRAIN_KEYS = (
-    *("epochs", "microbatches", "schedule", "nan"),
-    *("metrics", "clip", "slicing", "eval"),
-)
+TRAIN_KEYS = tuple(key for key in SECTION_KEYS if key in Train.__struct_fields__)

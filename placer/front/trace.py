@@ -75,6 +75,8 @@ def trace(
 
         y = placer.trace(apply, create_model, x, name="net")
     """
+    from placer.regions.description import describe
+
     span, program = caller_span(), current_program()
     name = program.unused_name(TRACE) if name is None else name
     lines: dict[str, Span] = {}
@@ -83,8 +85,13 @@ def trace(
         text = _function_path(fn, program)
         wide = program.precision == "float64"
         arguments = collect_arguments(fn, args, wide)
+        typed = json.dumps(arguments.typed_terms(wide))
+        names = [
+            leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
+            for leaf in arguments.leaves
+        ]
         rows = None if batch is None else batch == "rows"
-        function = _describe(fn, arguments, name, rows, wide)
+        function = describe(fn, typed, names, name, rows=rows, wide=wide)
     except PlacerError as error:
         if error.span is not None:
             raise
@@ -112,23 +119,6 @@ def trace(
         for value in function.results
     ]
     return function.unflatten(values)
-
-
-def _describe(
-    fn: Callable[..., Any],
-    arguments: Arguments,
-    name: str,
-    rows: bool | None,
-    wide: bool,
-) -> Any:
-    text = json.dumps(arguments.typed_terms(wide))
-    values = [
-        leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
-        for leaf in arguments.leaves
-    ]
-    from placer.regions.description import describe
-
-    return describe(fn, text, values, name, rows=rows, wide=wide)
 
 
 def _parameter_entries(

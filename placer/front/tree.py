@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from placer.errors import Span, SpecError
 from placer.front.variable import Variable
 from placer.place import Place
-from placer.spec.tree import MappingNode, PythonLine, ScalarNode, SequenceNode, SpecNode
+from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 from placer.spec.yaml_events import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -20,18 +20,13 @@ if TYPE_CHECKING:
 def scalar_node(value: str | float | None, span: Span) -> ScalarNode:
     """Return the node of a text, number, bool or None that is known to be valid."""
     text = value if isinstance(value, str) else repr(value)
-    return ScalarNode(PythonLine(span), text, value, plain=True)
+    return ScalarNode(span, text, value, plain=True)
 
 
 def mapping_node(entries: Mapping[str, SpecNode], span: Span) -> MappingNode:
     """Return a mapping of nodes."""
     keys = {key: scalar_node(key, span) for key in entries}
-    return MappingNode(PythonLine(span), flow=True, entries=dict(entries), keys=keys)
-
-
-def sequence_node(items: list[SpecNode], span: Span) -> SequenceNode:
-    """Return a list of nodes."""
-    return SequenceNode(PythonLine(span), flow=True, items=items)
+    return MappingNode(span, dict(entries), keys)
 
 
 def to_node(value: object, span: Span, program: Program, depth: int = 0) -> SpecNode:
@@ -63,7 +58,7 @@ def to_node(value: object, span: Span, program: Program, depth: int = 0) -> Spec
         return mapping_node(entries, span)
     if isinstance(value, list | tuple):
         items = [to_node(item, span, program, depth + 1) for item in value]
-        return sequence_node(items, span)
+        return SequenceNode(span, items)
     return scalar_node(_to_scalar(value, span), span)
 
 

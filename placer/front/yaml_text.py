@@ -60,7 +60,7 @@ def _entry_lines(
 ) -> Iterator[str]:
     """Yield the lines of a block mapping, with each entry on one line if it fits."""
     for key, value in mapping.items():
-        head = f"{' ' * indent}{_scalar(key, flow=False)}:"
+        head = f"{' ' * indent}{_one_line(key)}:"
         joined = f"{head} {_one_line(value)}"
         if len(joined) <= width or not isinstance(value, dict | list):
             yield joined
@@ -90,22 +90,16 @@ def _item_lines(items: list[Any], indent: int) -> Iterator[str]:
         yield from lines[1:]
 
 
-def _one_line(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return _flow(value)
-    return _scalar(value, flow=False)
-
-
-def _flow(value: Any) -> str:
+def _one_line(value: Any, *, flow: bool = False) -> str:
+    """Return a value on one line. `flow` is whether it is inside a list or mapping."""
     if isinstance(value, dict):
-        pairs = (f"{_scalar(k, flow=True)}: {_flow(v)}" for k, v in value.items())
+        pairs = (
+            f"{_one_line(k, flow=True)}: {_one_line(v, flow=True)}"
+            for k, v in value.items()
+        )
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
-    return _scalar(value, flow=True)
-
-
-def _scalar(value: str | float | None, *, flow: bool) -> str:
+        return f"[{', '.join(_one_line(item, flow=True) for item in value)}]"
     if value is None:
         return "null"
     if isinstance(value, bool):

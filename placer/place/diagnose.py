@@ -18,7 +18,6 @@ PARTS = ("node", "job", "replica", "task", "device")
 DEVICES = ("cpu", "gpu", "tpu")
 
 _WORD = re.compile(r"[A-Za-z0-9_]*")
-_WORD_BEFORE = re.compile(r"[A-Za-z0-9_]*\Z")
 
 
 class Diagnosis(NamedTuple):
@@ -128,10 +127,5 @@ def _word_bounds(text: str, at: int) -> tuple[int, int]:
 
     The word is empty if `text[at]` is not a letter, a digit or `_`.
     """
-    following = _WORD.match(text, at)
-    preceding = _WORD_BEFORE.search(text, 0, at)
-    assert following is not None
-    assert preceding is not None
-    if not following[0]:
-        return at, at
-    return preceding.start(), following.end()
+    bounds = (word.span() for word in _WORD.finditer(text))
+    return next(((start, end) for start, end in bounds if start <= at < end), (at, at))

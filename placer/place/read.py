@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from placer.errors import PlaceError, Span
 from placer.place.diagnose import DEVICES, EXAMPLE, diagnose
@@ -19,18 +19,9 @@ MAX_LENGTH = 1_000
 _FOREIGN = re.compile(r"[^A-Za-z0-9_/:,*-]")
 
 
-class PlaceParts(NamedTuple):
-    """The fields of a place string, as in `Place`."""
-
-    node: str | None
-    node_ids: Ids
-    device: str | None
-    device_ids: Ids
-
-
 @lru_cache(maxsize=4096)
-def read_place(text: str) -> PlaceParts:
-    """Parse a place string.
+def read_place(text: str) -> tuple[str | None, Ids, str | None, Ids]:
+    """Parse a place string: return the fields of its `Place`.
 
     Raises PlaceError with a span in file `<place>`, line 1, if `text` is not one.
     """
@@ -51,9 +42,8 @@ def read_place(text: str) -> PlaceParts:
             )
         # TensorFlow writes device kinds in upper case.
         fields[part.data] = (name.lower(), _ids(text, ids))
-    return PlaceParts(
-        *fields.get("node", (None, None)), *fields.get("device", (None, None))
-    )
+    nothing = (None, None)
+    return *fields.get("node", nothing), *fields.get("device", nothing)
 
 
 def _missing_node_prefix(text: str, parts: list[Tree[Token]]) -> PlaceError | None:

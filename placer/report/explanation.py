@@ -107,7 +107,8 @@ def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
     shape = ", ".join(map(str, parameter.shape))
     trained = "trained" if parameter.trainable else "not trained"
     yield f"{parameter.name}: parameter {parameter.dtype}[{shape}], {trained}"
-    own = {parameter.name} | {block.name for _, _, block in _blocks(build, parameter)}
+    blocks = list(_blocks(build, parameter))
+    own = {parameter.name} | {block.name for _, _, block in blocks}
     yield from _position(build, parameter.name, *own)
     yield f"  initialized as {_init(parameter.init)}"
     chosen = _choices(build.plan, own)
@@ -115,15 +116,13 @@ def _parameter(build: BuildInfo, parameter: Parameter) -> Iterator[str]:
     nodes = ", ".join(dict.fromkeys(holder for holder, _, _ in parameter.holders))
     yield f"  stored on {nodes}: {'; '.join(whys) or 'as written in the spec'}"
     items = item_bytes(build.plan)
-    for holder, table, block in _blocks(build, parameter):
+    for holder, table, block in blocks:
         yield (
             f"    {block.name}: elements {format_range(block.start, block.stop)}, "
             f"{format_count(block_bytes(block, items))} bytes, on {holder} in table "
             f"'{table.name}' ({table.rule or 'not trained'})"
         )
-    for table in {
-        table.name: table for _, table, _ in _blocks(build, parameter)
-    }.values():
+    for table in {table.name: table for _, table, _ in blocks}.values():
         yield f"  {table.name}: {describe_optimizer(table)}"
     yield from _crossings(build, own, "the parameter")
     if parameter.trainable:

@@ -19,6 +19,7 @@ from placer.config import optimizers
 from placer.front.fluid import OWN, RENAMED, SPELLINGS
 from placer.ops.declaration import Attr, Declaration
 from placer.ops.operand import Operand
+from placer.report.op_reference import operand_notes
 from placer.spec.op_kinds import OpKind, op_kinds
 
 WIDTH = 88
@@ -35,9 +36,26 @@ do not edit. docs/ops.md documents the ops, docs/python.md explains how to use t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import FunctionType
 from typing import Literal
 
+from placer.front import fluid, ops
+from placer.front.fluid import cast as cast
+from placer.front.fluid import cross_entropy as cross_entropy
+from placer.front.fluid import data as data
+from placer.front.fluid import mean as mean
+from placer.front.special_ops import call as call
+from placer.front.special_ops import parameter as parameter
+from placer.front.variable import Variable
+
+Params = Mapping[str, Variable] | None
+"""Existing parameters to use instead of new ones, by operand."""
 '''
+
+_LAYERS_END = """
+
+__all__ = sorted(k for k, v in globals().items() if isinstance(v, FunctionType))
+"""
 
 _OPTIMIZERS = '''\
 """The optimizers, as in `SGD(0.1).minimize(loss)`.
@@ -51,10 +69,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placer.front.training import Optimizer
-
-__all__ = [
-{names}]
 '''
+
+_OPTIMIZERS_END = """
+
+__all__ = sorted(each.__name__ for each in Optimizer.__subclasses__())
+"""
 
 _SETTINGS = {
     "learning_rate": "a number, or a schedule as in docs/spec.md",
@@ -70,35 +90,15 @@ def layers_text() -> str:
     """Return the text of placer/layers.py."""
     declared = [d for d in op_kinds().values() if _name(d) not in OWN]
     aliases = _aliases(declared)
-    names = sorted([*(_name(d) for d in declared), *OWN, "call", "parameter"])
-    parts = [
-        _LAYERS + _imports(),
-        "__all__ = [\n" + "".join(f'    "{name}",\n' for name in names) + "]\n\n",
-        "Params = Mapping[str, Variable] | None\n",
-        '"""Existing parameters to use instead of new ones, by operand."""\n',
-        *(_alias(name, text) for text, name in aliases.items()),
-    ]
-    return "".join(parts) + "".join(_function(d, aliases) for d in declared)
+    shared = [_alias(name, text) for text, name in aliases.items()]
+    functions = [_function(declaration, aliases) for declaration in declared]
+    return "".join([_LAYERS, *shared, *functions, _LAYERS_END])
 
 
 def optimizers_text() -> str:
     """Return the text of placer/optimizer.py."""
-    rules = [optimizers.find(name) for name in optimizers.names()]
-    classes = sorted(
-        map(_class, optimizers.names()), key=lambda c: (not c.isupper(), c)
-    )
-    names = "".join(f'    "{name}",\n' for name in classes)
-    return _OPTIMIZERS.format(names=names) + "".join(map(_rule, rules))
-
-
-def _imports() -> str:
-    own = ["fluid_keywords", *OWN]
-    return (
-        f"from placer.front.fluid import {', '.join(sorted(own))}\n"
-        "from placer.front.ops import record_op, record_ops\n"
-        "from placer.front.special_ops import call, parameter\n"
-        "from placer.front.variable import Variable\n\n"
-    )
+    rules = map(optimizers.find, optimizers.names())
+    return "".join([_OPTIMIZERS, *map(_rule, rules), _OPTIMIZERS_END])
 
 
 def _name(declaration: OpKind) -> str:
@@ -108,7 +108,11 @@ def _name(declaration: OpKind) -> str:
 def _function(declaration: OpKind, aliases: dict[str, str]) -> str:
     operands = [o for o in declaration.operands if not o.parameter]
     attrs = declaration.attrs
-    required = [f"{o.name}: {_operand_type(o)}" for o in operands if not o.optional]
+    required = [
+        f"{o.name}: {'Sequence[Variable]' if o.variadic else 'Variable'}"
+        for o in operands
+        if not o.optional
+    ]
     required += [f"{a.name}: {_type(a, aliases)}" for a in attrs if a.required]
     optional = [f"{o.name}: Variable | None = None" for o in operands if o.optional]
     optional += [
@@ -125,10 +129,10 @@ def _function(declaration: OpKind, aliases: dict[str, str]) -> str:
     kind = json.dumps(declaration.kind)
     lines = ["", ""]
     if declaration.kind in SPELLINGS:
-        lines.append(f"@fluid_keywords({kind})")
+        lines.append(f"@fluid.fluid_keywords({kind})")
     lines += _def(_name(declaration), (*required, "*", *optional), returns)
     lines += _docstring(declaration, operands, many)
-    lines.append(f"    return record_op{'s' if many else ''}({kind}, locals())")
+    lines.append(f"    return ops.record_op{'s' if many else ''}({kind}, locals())")
     return "\n".join(lines) + "\n"
 
 
@@ -159,9 +163,7 @@ def _docstring(
         lines += ["", *_wrap(declaration.formula, 4, 8)]
     lines += ["", "    Args:"]
     for operand in operands:
-        more = ["optional"] if operand.optional else []
-        more += ["one or more"] if operand.variadic else []
-        doc = "; ".join([operand.doc or "any", *more])
+        doc = "; ".join([operand.doc or "any", *operand_notes(operand)])
         lines += _wrap(f"{operand.name}: {doc}.", 8, 12)
     for attr in declaration.attrs:
         lines += _wrap(f"{attr.name}: {attr.doc}.", 8, 12)
@@ -187,10 +189,6 @@ def _wrap(text: str, first: int, rest: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _operand_type(operand: Operand) -> str:
-    return "Sequence[Variable]" if operand.variadic else "Variable"
 
 
 def _type(attr: Attr, aliases: dict[str, str]) -> str:
@@ -269,14 +267,7 @@ def _rule(rule: optimizers.Rule) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(folder: Path) -> None:
-    """Write both files into the package folder."""
-    for name, text in (
-        ("layers.py", layers_text()),
-        ("optimizer.py", optimizers_text()),
-    ):
-        (folder / name).write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write(Path(placer.__path__[0]))
+    package = Path(placer.__path__[0])
+    (package / "layers.py").write_text(layers_text(), encoding="utf-8")
+    (package / "optimizer.py").write_text(optimizers_text(), encoding="utf-8")

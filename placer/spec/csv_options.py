@@ -1,15 +1,11 @@
-"""Reads the key `csv` of a source, and checks the columns that inputs read of a source
-where they may read several."""
+"""Reads the key `csv` of a source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from placer.config.checks import describe_value
-from placer.config.columns import Column, select_columns
 from placer.config.csv import Csv, check, check_pattern
 from placer.config.sources import Source
-from placer.errors import DataError, Span
+from placer.errors import DataError
 from placer.spec.decode import decode
 from placer.spec.names import quote
 from placer.spec.problems import Problems
@@ -36,48 +32,17 @@ def read_csv(
         key, message, hint = problem
         problems.add(message, node.entries[key].span, hint)
         return None
-    matches = [
-        _check_key(source, section.keys[pattern], csv.header, problems)
-        for section in map(node.get, ("vocabulary", "unknown", "missing"))
-        if isinstance(section, MappingNode) and csv.header
-        for pattern in section.keys
-    ]
-    return csv if all(matches) else None
-
-
-def check_columns(
-    source: Source,
-    columns: Mapping[str, str | list[str]],
-    inputs: Iterable[Column],
-    header: list[str] | None,
-    spans: Mapping[str, Span],
-    problems: Problems,
-) -> bool:
-    """Check the columns of all inputs without reading the file; report errors.
-
-    `inputs` are the inputs, `header` the columns of the file if the spec has them, and
-    `spans` the positions of `columns` in the spec, by input. Returns whether there are
-    no errors.
-    """
     valid = True
-    for column in inputs:
-        try:
-            select_columns(source, column, columns[column.name], header)
-        except DataError as error:
-            problems.add_error(error, span=spans[column.name])
-            valid = False
-    return valid
-
-
-def _check_key(
-    source: Source, pattern: ScalarNode, header: list[str], problems: Problems
-) -> bool:
-    try:
-        check_pattern(source.text, pattern.text, header)
-    except DataError as error:
-        problems.add_error(error, span=pattern.span)
-        return False
-    return True
+    for section in map(node.get, ("vocabulary", "unknown", "missing")):
+        if not isinstance(section, MappingNode) or not csv.header:
+            continue
+        for pattern in section.keys.values():
+            try:
+                check_pattern(source.text, pattern.text, csv.header)
+            except DataError as error:
+                problems.add_error(error, span=pattern.span)
+                valid = False
+    return csv if valid else None
 
 
 def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | None:

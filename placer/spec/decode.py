@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-from msgspec import inspect
+from msgspec import Struct, inspect
+from msgspec.structs import FieldInfo
 
 from placer.config.checks import describe_value
 from placer.errors import did_you_mean, nearest
@@ -28,31 +29,18 @@ UNSUPPORTED_KEYS = frozenset({"sparse", "max_staleness"})
 """Keys that are reserved for later versions."""
 
 
-class Field(NamedTuple):
-    """One field of a struct. A `nested` field is decoded by its own reader."""
-
-    type: Any
-    required: bool
-    default: Any
-    nested: bool
-
-
 @cache
-def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
-    """Return the fields of a struct by key."""
-    by_key = {}
-    for field in msgspec.structs.fields(struct):
-        default = field.default
-        if field.default_factory is not msgspec.NODEFAULT:
-            default = None  # only nested fields have a factory, of an empty container
-        nested = _is_nested(inspect.type_info(field.type))
-        by_key[field.encode_name] = Field(field.type, field.required, default, nested)
-    return by_key
+def _fields_of(struct: type[Struct]) -> dict[str, tuple[FieldInfo, bool]]:
+    """Return each field of a struct by key, and whether its own reader decodes it."""
+    return {
+        field.encode_name: (field, _is_nested(inspect.type_info(field.type)))
+        for field in msgspec.structs.fields(struct)
+    }
 
 
 def decode(
     node: SpecNode | None,
-    struct: type[msgspec.Struct],
+    struct: type[Struct],
     where: str,
     problems: Problems,
     others: Iterable[str] = (),
@@ -66,27 +54,29 @@ def decode(
         problems: Where errors are reported. Their fields are not in the result.
         others: Keys that the caller reads itself.
     """
-    fields = fields_of(struct)
+    fields = _fields_of(struct)
     hint = missing_blank_hint(node.text) if isinstance(node, ScalarNode) else None
     node = problems.expect(node, MappingNode, f"{where} must be a mapping", hint)
     if node is None:
         return {}
     meant = report_unknown_keys(node, (*fields, *others), where, problems)
     result: dict[str, Any] = {}
-    for key, field in fields.items():
+    for key, (field, is_nested) in fields.items():
         value = node.get(key)
+        # A nested field may have a factory instead of a default.
+        default = None if field.default is msgspec.NODEFAULT else field.default
         if value is None:
             if not field.required:
-                result[key] = field.default
+                result[key] = default
             elif key not in meant:
                 report_missing(node, key, where, problems)
-        elif field.nested:
+        elif is_nested:
             if not (isinstance(value, ScalarNode) and value.value is None):
                 result[key] = value
             elif field.required:
                 report_wrong_type(key, value, field.type, problems)
             else:
-                result[key] = field.default
+                result[key] = default
         elif check_type(key, value, field.type, problems):
             result[key] = msgspec.convert(value.value, field.type)
     return result

@@ -1,14 +1,20 @@
-"""Declares the inputs of a model: their names, and their types in the graph."""
+"""Reads the section `inputs`: the names of inputs, and their types."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
+from placer.config.checks import describe_value
+from placer.errors import did_you_mean
 from placer.spec.names import Names
 from placer.spec.op_parameters import graph_type
 from placer.spec.problems import Problems
-from placer.spec.sections.data import read_inputs
-from placer.spec.tree import MappingNode, SpecNode
+from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 from placer.spec.values import Values
-from placer.types import TensorType
+from placer.types import BATCH, ITEM_BYTES, MAX_DIM, TensorType
+
+_DTYPES = tuple(name for name in ITEM_BYTES if name != "key")
 
 
 def declare_inputs(
@@ -18,10 +24,68 @@ def declare_inputs(
     values: Values,
     problems: Problems,
 ) -> dict[str, TensorType | None]:
-    """Declare the inputs of a section; return their types as `read_inputs` does."""
-    types = read_inputs(section, wide, names, problems)
-    if isinstance(section, MappingNode):
-        for name, type_ in types.items():
-            in_graph = None if type_ is None else graph_type(type_, wide)
-            values.declare_input(name, in_graph, section.keys[name].span)
+    """Declare the inputs of a section, with the types that they have in the graph.
+
+    Returns the type of each input as written, or None for an input with an error.
+    `wide` is whether the precision is float64.
+    """
+    if not isinstance(section, MappingNode):
+        if section is not None:
+            message = f"'inputs' must be a mapping, not {describe_value(section.value)}"
+            problems.add(message, section.span, "write image: float32[batch, 64]")
+        return {}
+    types: dict[str, TensorType | None] = {}
+    for name, node in section:
+        key = section.keys[name]
+        if names.check(name, key):
+            names.define(name, key.span)
+        type_ = _input_type(name, node, problems)
+        if type_ is not None and type_.dtype == "float64" and not wide:
+            message = f"input '{name}' is float64, and the precision is float32"
+            narrow = replace(type_, dtype="float32")
+            hint = f"declare it {narrow}, or write precision: float64"
+            problems.add(message, node.span, hint)
+            type_ = None
+        types[name] = type_
+        in_graph = None if type_ is None else graph_type(type_, wide)
+        values.declare_input(name, in_graph, key.span)
     return types
+
+
+def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | None:
+    """Return the type of an input, of which only the first dimension must be `batch`.
+
+    Reports errors and returns None.
+    """
+    expected, hint = (
+        f"input '{name}' must be a type",
+        "write for example float32[batch, 64]",
+    )
+    text = problems.expect(node, ScalarNode, expected, hint)
+    if text is None:
+        return None
+    try:
+        type_ = TensorType.parse(text.text, MAX_DIM)
+    except ValueError as error:
+        word = re.match(r"\w*", text.text.strip())
+        dtype = word.group() if word else ""
+        known = dtype in _DTYPES or "[" not in text.text
+        problems.add(
+            str(error), text.inner_span, None if known else did_you_mean(dtype, _DTYPES)
+        )
+        return None
+    message, advice = "", None
+    if type_.dtype == "key":
+        message = "'key' is not a dtype"
+    elif not type_.has_rows or BATCH in type_.shape[1:]:
+        message = (
+            f"the first dimension of an input, and no other, must be 'batch': {type_}"
+        )
+        shape = ", ".join([BATCH, *(str(d) for d in type_.shape if d != BATCH)])
+        advice = f"write {type_.dtype}[{shape}]"
+    elif 0 in type_.shape:
+        message = f"a dimension of {type_} is 0"
+    if message:
+        problems.add(message, text.inner_span, advice)
+        return None
+    return type_

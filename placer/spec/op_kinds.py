@@ -43,12 +43,6 @@ def op_kinds() -> dict[str, OpKind]:
     return {kind.kind: kind for kind in kinds}
 
 
-def describe_unknown_kind(name: str) -> tuple[str, str | None]:
-    """Return the message and the hint for an unknown op kind."""
-    hint = did_you_mean(name, [*op_kinds(), PARAMETER, CALL, TRACE])
-    return f"unknown op '{name}'", hint or "`placer schema` and docs/ops.md list them"
-
-
 def read_attrs(
     kind: OpKind, entry: OpEntry, problems: Problems
 ) -> dict[str, Any] | None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from placer.errors import SpecError
+from placer.errors import SpecError, did_you_mean
 from placer.files.regular import TooLargeError, read_at_most, read_regular
 from placer.graph.graph import Graph, Op
 from placer.graph.model import Model
 from placer.spec.context import Context
 from placer.spec.decode import decode
 from placer.spec.inputs import declare_inputs
-from placer.spec.names import Names, is_name
+from placer.spec.names import Names, is_name, quote
 from placer.spec.op_parameters import Parameters
 from placer.spec.places import Places
 from placer.spec.problems import Problems
@@ -24,9 +24,9 @@ from placer.spec.schema import Spec
 from placer.spec.sections.data import read_data
 from placer.spec.sections.graph import build_ops
 from placer.spec.sections.nodes import read_nodes, to_single_process
-from placer.spec.sections.parameters import Rule, read_rules, report_unused_patterns
+from placer.spec.sections.parameters import Rule, read_rules
 from placer.spec.sections.train import Group, Training, read_train
-from placer.spec.tree import MappingNode, SpecNode
+from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 from placer.spec.values import Values
 from placer.spec.weight_files import WeightFiles
 from placer.spec.yaml_events import MAX_BYTES, parse_yaml, too_big_error
@@ -132,7 +132,8 @@ def load_tree(
     assert isinstance(root, MappingNode)
     good = decode(root, Spec, "the spec", problems)
     names = Names(problems)
-    name = _name(root, file, names)
+    name_node = root.get("name")
+    name = names.read(name_node, "'name'") if name_node else name_from_file(file)
     cluster, memories = read_nodes(good.get("nodes"), nodes, problems)
     places = Places(cluster, problems)
     wide = good.get("precision") == "float64"
@@ -191,12 +192,6 @@ def load_tree(
     )
 
 
-def _name(root: MappingNode, file: str, names: Names) -> str | None:
-    """Return the name in the spec, or else the name of its file."""
-    node = root.get("name")
-    return name_from_file(file) if node is None else names.read(node, "'name'")
-
-
 def name_from_file(file: str) -> str:
     """Return a valid name from that of a file, with `_` for other characters."""
     stem = re.sub(r"[^A-Za-z0-9_]", "_", Path(file).stem)[:64]
@@ -213,8 +208,8 @@ def _training_ops(values: Values, training: Training) -> list[Op]:
     for node in training.metrics:
         if values.check_scalar(node, "loss" if node is training.minimize else "metric"):
             attrs: dict[str, Any] = {"metric": node.text}
-            if (finalizer := values.finalizer_of(node.text)) is not None:
-                attrs["final"] = finalizer
+            if node.text in values.finalizers:
+                attrs["final"] = values.finalizers[node.text]
             ops.append(Op("record", (node.text,), (), attrs, None, node.span))
     for group in training.groups:
         ops.append(Op("optimizer", (), (), group.attrs, group.place, group.span))
@@ -237,7 +232,18 @@ def _check_groups(
     names = list(parameters.spans)
     patterns = [rule.pattern for rule in rules]
     patterns += [group.pattern for group in groups if group.pattern is not None]
-    report_unused_patterns(patterns, names, problems)
+    for pattern in patterns:
+        if pattern.is_used:
+            continue
+        shadowed = next((n for n in names if pattern.matches(n)), None)
+        span = pattern.node.inner_span if isinstance(pattern.node, ScalarNode) else None
+        if shadowed is None:
+            message = f"no parameter matches {quote(pattern.text)}"
+            problems.add(message, span, did_you_mean(pattern.text, names))
+        else:
+            message = f"{quote(pattern.text)} applies to no parameter"
+            hint = f"an earlier entry applies to '{shadowed}', or it is not trained"
+            problems.add(message, span, hint)
     if parameters.unassigned:
         first, *rest = parameters.unassigned
         others = f" and {len(rest)} more" if rest else ""
@@ -248,5 +254,5 @@ def _check_groups(
         )
     for group in groups:
         if group.pattern is None and not group.is_used:
-            hint = None if names else "the graph has no parameters to train"
-            problems.add("this optimizer matches no parameter", group.span, hint)
+            advice = None if names else "the graph has no parameters to train"
+            problems.add("this optimizer matches no parameter", group.span, advice)

@@ -15,8 +15,6 @@ from placer.config.data import Data
 from placer.config.fields import Count, Name, Seed, doc
 from placer.types import MAX_DIM
 
-KIND_PATTERN = r"^[a-z][a-z0-9_]*$"
-
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
 NodeCount = Annotated[
     int, Meta(ge=1, le=100_000)

@@ -7,30 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from placer.errors import Span
 
 # The line breaks that libyaml counts, which are those of YAML 1.1.
 LINE_BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
-
-
-class Origin(Protocol):
-    """Where a node was written: YAML text, or a line of Python."""
-
-    def span_between(self, start: Any, end: Any) -> Span:
-        """Return the span from one position to another, cut at the end of the line."""
-
-
-@dataclass(frozen=True, slots=True)
-class PythonLine:
-    """The origin of nodes that Python code created: their span is the line."""
-
-    span: Span
-
-    def span_between(self, start: Any, end: Any) -> Span:
-        return self.span
 
 
 class Text:
@@ -67,16 +50,10 @@ class ScalarNode:
     scalar has no quotes and is resolved by the core schema of YAML 1.2.
     """
 
-    source: Origin
+    span: Span
     text: str
     value: Any
     plain: bool
-    start: Any = None
-    end: Any = None
-
-    @property
-    def span(self) -> Span:
-        return self.source.span_between(self.start, self.end)
 
     @property
     def inner_span(self) -> Span:
@@ -90,37 +67,27 @@ class ScalarNode:
 
 @dataclass(slots=True, eq=False)
 class SequenceNode:
-    """A list of nodes. `flow` is true for `[a, b]`."""
+    """A list of nodes."""
 
-    source: Origin
-    flow: bool
-    start: Any = None
-    end: Any = None
-    items: list[SpecNode] = field(default_factory=list)
+    span: Span
+    items: list[SpecNode]
 
     @property
     def value(self) -> list[Any]:
         return [item.value for item in self.items]
-
-    @property
-    def span(self) -> Span:
-        return self.source.span_between(self.start, self.end)
 
 
 @dataclass(slots=True, eq=False)
 class MappingNode:
     """A mapping from keys to nodes, in the order of the file.
 
-    `entries` holds the node of each key, `keys` the scalar of the key itself. `flow` is
-    true for `{a: b}`.
+    `entries` holds the node of each key, `keys` the scalar of the key itself. `span` is
+    that of the first line of a flow mapping, or the first key of a block mapping.
     """
 
-    source: Origin
-    flow: bool
-    start: Any = None
-    end: Any = None
-    entries: dict[str, SpecNode] = field(default_factory=dict)
-    keys: dict[str, ScalarNode] = field(default_factory=dict)
+    span: Span
+    entries: dict[str, SpecNode]
+    keys: dict[str, ScalarNode]
 
     def __iter__(self) -> Iterator[tuple[str, SpecNode]]:
         return iter(self.entries.items())
@@ -139,13 +106,6 @@ class MappingNode:
     @property
     def value(self) -> dict[str, Any]:
         return {key: node.value for key, node in self.entries.items()}
-
-    @property
-    def span(self) -> Span:
-        """The first line of a flow mapping, or the first key of a block mapping."""
-        if not self.flow and self.keys:
-            return next(iter(self.keys.values())).span
-        return self.source.span_between(self.start, self.end)
 
 
 SpecNode = ScalarNode | SequenceNode | MappingNode

@@ -32,7 +32,8 @@ class Values:
     """The ops that have been built, in program order, and the values they define.
 
     The values of an op with an error are *invalid*: ops that use them are not checked.
-    An input with an error has the type None. `section` is the section `graph`.
+    An input with an error has the type None. `finalizers` has those of metrics by name.
+    `section` is the section `graph`.
     """
 
     def __init__(self, section: SpecNode | None, problems: Problems) -> None:
@@ -42,7 +43,7 @@ class Values:
         self._input_spans: dict[str, Span] = {}
         self._section = section
         self._invalid: set[str] = set()
-        self._finalizers: dict[str, Finalizer] = {}
+        self.finalizers: dict[str, Finalizer] = {}
         self._equal_types: dict[TensorType, TensorType] = {}
         self._problems = problems
 
@@ -55,7 +56,7 @@ class Values:
         """Append an op and its values, which have a finalizer if the op is a metric."""
         self.ops.append(op)
         if finalizer is not None:
-            self._finalizers.update((value.name, finalizer) for value in op.results)
+            self.finalizers.update((value.name, finalizer) for value in op.results)
         for value in op.results:
             assert isinstance(value.type, TensorType)
             self.types[value.name] = value.type
@@ -102,7 +103,7 @@ class Values:
         The op that reads an input is added at its first use.
         """
         name = node.text
-        if name in self._finalizers:
+        if name in self.finalizers:
             self._problems.add(
                 f"op '{op}': '{name}' is a metric, which cannot be an operand",
                 node.inner_span,
@@ -122,10 +123,6 @@ class Values:
         if not self.is_invalid(name):
             self.report_unknown(node, op)
         return None
-
-    def finalizer_of(self, name: str) -> Finalizer | None:
-        """Return the finalizer of a metric; None for any other value."""
-        return self._finalizers.get(name)
 
     def mark_invalid(self, node: MappingNode) -> None:
         """Mark the values of an op with an error as invalid."""
@@ -175,7 +172,7 @@ class Values:
                     f"unknown {what} {quote(name)}", node.inner_span, hint
                 )
             return False
-        if name in self._finalizers:
+        if name in self.finalizers:
             if what == "loss":
                 message = f"'{name}' is a metric, which has no gradient to minimize it"
                 self._problems.add(message, node.inner_span, "minimize a loss")
@@ -195,7 +192,7 @@ class Values:
             n
             for n, t in recent
             if (t and t.is_float and not t.shape)
-            or (n in self._finalizers and what != "loss")
+            or (n in self.finalizers and what != "loss")
         ]
 
 

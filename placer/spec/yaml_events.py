@@ -128,34 +128,35 @@ class _Parser:
                 message = f"{text[:40]} {error}"
                 self.errors.append(SpecError(message, span=self._span(event)))
                 value = 0
-        start, end = event.start_mark, event.end_mark
-        return ScalarNode(self._source, text, value, plain, start, end)
+        return ScalarNode(self._span(event), text, value, plain)
 
     def _sequence(self, start: Any, depth: int) -> SequenceNode:
-        node = SequenceNode(self._source, start.flow_style, start.start_mark)
+        items: list[SpecNode] = []
         while not isinstance(event := self._next_event(), yaml.SequenceEndEvent):
-            node.items.append(self._node(event, depth + 1))
-        node.end = event.end_mark
-        return node
+            items.append(self._node(event, depth + 1))
+        return SequenceNode(self._span(start, event), items)
 
     def _mapping(self, start: Any, depth: int) -> MappingNode:
-        node = MappingNode(self._source, start.flow_style, start.start_mark)
+        entries: dict[str, SpecNode] = {}
+        keys: dict[str, ScalarNode] = {}
         while not isinstance(event := self._next_event(), yaml.MappingEndEvent):
             key = self._node(event, depth + 1, is_key=True)
             value = self._node(self._next_event(), depth + 1)
             assert isinstance(key, ScalarNode)
-            if key.text in node.keys:
-                first = node.keys[key.text].span.line
+            if key.text in keys:
+                first = keys[key.text].span.line
                 message = f"duplicate key {quote(key.text)}; first on line {first}"
                 self.errors.append(SpecError(message, span=key.span))
             else:
-                node.keys[key.text] = key
-                node.entries[key.text] = value
-        node.end = event.end_mark
-        return node
+                keys[key.text] = key
+                entries[key.text] = value
+        is_block = not start.flow_style and keys
+        span = next(iter(keys.values())).span if is_block else self._span(start, event)
+        return MappingNode(span, entries, keys)
 
-    def _span(self, event: Any) -> Span:
-        return self._source.span_between(event.start_mark, event.end_mark)
+    def _span(self, start: Any, end: Any = None) -> Span:
+        """Return the span of an event, or from one event to another."""
+        return self._source.span_between(start.start_mark, (end or start).end_mark)
 
 
 def _unsupported_error(event: Any, source: Text) -> SpecError:

@@ -1,96 +1,25 @@
-"""Reads the sections `inputs` and `data`: types of inputs, and sources of rows."""
+"""Reads the section `data`: the sources of rows."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from placer.config import sources
-from placer.config.checks import describe_value
-from placer.config.columns import Column
+from placer.config.columns import Column, select_columns
 from placer.config.csv import Csv
 from placer.config.data import Data, RowSource
-from placer.errors import DataError, did_you_mean, nearest
-from placer.spec.csv_options import check_columns, read_csv
+from placer.errors import DataError, nearest
+from placer.spec.csv_options import read_csv
 from placer.spec.decode import decode
 from placer.spec.module_imports import defined_names, local_imports
-from placer.spec.names import Names, explain_invalid_name, is_name
+from placer.spec.names import explain_invalid_name, is_name
 from placer.spec.problems import Problems
 from placer.spec.schema import DataSection
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
-from placer.types import BATCH, ITEM_BYTES, MAX_DIM, TensorType
-
-_DTYPES = tuple(name for name in ITEM_BYTES if name != "key")
-
-
-def read_inputs(
-    section: SpecNode | None, wide: bool, names: Names, problems: Problems
-) -> dict[str, TensorType | None]:
-    """Return the type of each input as written, or None for an input with an error.
-
-    `wide` is whether the precision is float64.
-    """
-    if not isinstance(section, MappingNode):
-        if section is not None:
-            message = f"'inputs' must be a mapping, not {describe_value(section.value)}"
-            problems.add(message, section.span, "write image: float32[batch, 64]")
-        return {}
-    types: dict[str, TensorType | None] = {}
-    for name, node in section:
-        key = section.keys[name]
-        if names.check(name, key):
-            names.define(name, key.span)
-        type_ = types[name] = _input_type(name, node, problems)
-        if type_ is not None and type_.dtype == "float64" and not wide:
-            message = f"input '{name}' is float64, and the precision is float32"
-            narrow = replace(type_, dtype="float32")
-            hint = f"declare it {narrow}, or write precision: float64"
-            problems.add(message, node.span, hint)
-            types[name] = None
-    return types
-
-
-def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | None:
-    if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-        message = f"input '{name}' must be a type, not {describe_value(node.value)}"
-        problems.add(message, node.span, "write for example float32[batch, 64]")
-        return None
-    return parse_input_type(node, problems, input_name=name)
-
-
-def parse_input_type(
-    node: ScalarNode, problems: Problems, *, input_name: str
-) -> TensorType | None:
-    """Parse the type of an input, of which only the first dimension must be `batch`.
-
-    Reports errors and returns None.
-    """
-    try:
-        type_ = TensorType.parse(node.text, MAX_DIM)
-    except ValueError as error:
-        word = re.match(r"\w*", node.text.strip())
-        dtype = word.group() if word else ""
-        known = dtype in _DTYPES or "[" not in node.text
-        hint = None if known else did_you_mean(dtype, _DTYPES)
-        problems.add(str(error), node.inner_span, hint)
-        return None
-    if type_.dtype == "key":
-        problems.add("'key' is not a dtype", node.inner_span)
-        return None
-    if not type_.has_rows or BATCH in type_.shape[1:]:
-        message = (
-            f"the first dimension of an input, and no other, must be 'batch': {type_}"
-        )
-        shape = ", ".join([BATCH, *(str(d) for d in type_.shape if d != BATCH)])
-        problems.add(message, node.inner_span, f"write {type_.dtype}[{shape}]")
-        return None
-    if 0 in type_.shape:
-        problems.add(f"a dimension of {type_} is 0", node.inner_span)
-        return None
-    return type_
+from placer.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,19 +186,24 @@ class _Reader:
         csv: Csv | None,
         entry: MappingNode,
     ) -> bool:
-        """Check the columns of inputs that may read several; return False on errors."""
-        inputs = [
-            Column(name, type_.dtype, type_.sizes(1)[1:])
-            for name, type_ in self.inputs.items()
-            if type_
-        ]
+        """Check the columns of inputs that may read several; return False on errors.
+
+        The file is not read: its columns are known only if the spec has its header.
+        """
         section = entry.get("columns")
         nodes = section.entries if isinstance(section, MappingNode) else {}
-        spans = {
-            name: nodes.get(name, entry.entries["source"]).span for name in columns
-        }
         header = csv.header if csv else None
-        return check_columns(source, columns, inputs, header, spans, self.problems)
+        valid = True
+        for name, type_ in self.inputs.items():
+            assert type_ is not None
+            column = Column(name, type_.dtype, type_.sizes(1)[1:])
+            try:
+                select_columns(source, column, columns[name], header)
+            except DataError as error:
+                span = nodes.get(name, entry.entries["source"]).span
+                self.problems.add_error(error, span=span)
+                valid = False
+        return valid
 
 
 _REMAINDERS = {"train": "drop", "eval": "keep"}

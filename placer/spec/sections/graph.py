@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from placer import ops
-from placer.errors import OpError
+from placer.errors import OpError, did_you_mean
 from placer.graph.graph import Op
 from placer.ops.attributes import complete, condense
 from placer.ops.composite import Composite, CompositeUse
@@ -22,7 +22,6 @@ from placer.spec.op_kinds import (
     PARAMETER,
     TRACE,
     OpKind,
-    describe_unknown_kind,
     op_kinds,
     read_attrs,
 )
@@ -101,8 +100,12 @@ def _build_op(
     if kind is None and kind_name not in (CALL, TRACE):
         at = node.entries["op"]
         assert isinstance(at, ScalarNode)
-        message, hint = describe_unknown_kind(kind_name)
-        context.problems.add(message, at.inner_span, hint)
+        hint = did_you_mean(kind_name, [*op_kinds(), PARAMETER, CALL, TRACE])
+        context.problems.add(
+            f"unknown op '{kind_name}'",
+            at.inner_span,
+            hint or "`placer schema` and docs/ops.md list them",
+        )
         return False
     place = context.places.merge(outer, node.get_non_null("place"))
     entry = OpEntry(node, name, kind_name, span, place, remat)

@@ -8,12 +8,10 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from placer.config import initializers
-from placer.errors import did_you_mean
 from placer.spec.decode import decode
-from placer.spec.names import quote
 from placer.spec.problems import Problems
 from placer.spec.schema import CallParameter, ParameterRule
-from placer.spec.tree import ScalarNode, SequenceNode, SpecNode
+from placer.spec.tree import SequenceNode, SpecNode
 from placer.types import TensorType
 
 
@@ -90,24 +88,6 @@ def find_rule(name: str, rules: list[Rule]) -> Rule | None:
             rule.pattern.is_used = True
             return rule
     return None
-
-
-def report_unused_patterns(
-    patterns: list[Pattern], parameters: list[str], problems: Problems
-) -> None:
-    """Report every pattern that applies to no parameter, and why."""
-    for pattern in patterns:
-        if pattern.is_used:
-            continue
-        shadowed = next((n for n in parameters if pattern.matches(n)), None)
-        span = pattern.node.inner_span if isinstance(pattern.node, ScalarNode) else None
-        if shadowed is None:
-            message = f"no parameter matches {quote(pattern.text)}"
-            problems.add(message, span, did_you_mean(pattern.text, parameters))
-        else:
-            message = f"{quote(pattern.text)} applies to no parameter"
-            hint = f"an earlier entry applies to '{shadowed}', or it is not trained"
-            problems.add(message, span, hint)
 
 
 def freeze(value: Any) -> Any:
