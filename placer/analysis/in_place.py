@@ -133,7 +133,7 @@ class InPlaceAnalysis:
             for op in self._graph.uses.get(name, ()):
                 local = nodes & {*self._nodes(op)}
                 structure = op.structure
-                if structure is None:
+                if op.is_computed:
                     readers.update(self._run_of(op, each) for each in local)
                     if _may_return_operand(op):
                         pending.append((op.name, local))
@@ -174,7 +174,7 @@ class InPlaceAnalysis:
     def _visit(self, op: Op, node: str) -> None:
         """Compute what has finished before the op's results exist on the node."""
         structure = op.structure
-        if structure is None:
+        if op.is_computed:
             self._visit_computed(op, node)
         elif structure.sends:  # a message is sent when all its values exist
             message = op.attrs["edge"], node
@@ -252,7 +252,7 @@ class InPlaceAnalysis:
         return {
             op.operands[0]: op.operands[1]
             for op in self._graph.ops
-            if op.structure is not None and op.structure.update
+            if op.structure.update
         }
 
     @cached_property

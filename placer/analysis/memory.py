@@ -178,10 +178,9 @@ class _Sizes:
         Those of one microbatch, if each has its own. 0 for views: blocks of other
         values, and parameters, which the tables store.
         """
-        if op.structure is not None and not op.structure.allocates:
+        if not op.structure.allocates:
             return 0
-        joins = op.structure is not None and op.structure.reduces == "S"
-        repeated = value.microbatch_layout == "S" or joins
+        repeated = value.microbatch_layout == "S" or op.structure.reduces == "S"
         key = id(value.type), value.layout, repeated, id(op.place)
         size = self._known.get(key)
         if size is None:
@@ -204,7 +203,7 @@ class _Sizes:
 
 def _is_sum_of_half_floats(op: Op) -> bool:
     """Whether the runtime sums the op's half floats over microbatches in float32."""
-    if op.structure is None or op.structure.reduces != "P":
+    if op.structure.reduces != "P":
         return False
     kind = op.result.type
     return isinstance(kind, TensorType) and is_half_float(kind.dtype)

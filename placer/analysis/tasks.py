@@ -94,11 +94,7 @@ def _add_totals(graph: Graph, sequence: Sequence[Task]) -> list[Task]:
             tasks.append(Task(repeated=False, totals=totals))
         else:
             task.totals = totals
-        pending.update(
-            (op.name, op)
-            for op in task.ops
-            if op.structure is not None and op.structure.reduces
-        )
+        pending.update((op.name, op) for op in task.ops if op.structure.reduces)
         tasks.append(task)
     return tasks
 

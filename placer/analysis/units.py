@@ -86,11 +86,9 @@ def _used_ops(graph: Graph, node: str) -> list[Op]:
     used: set[str] = set()
     ops: list[Op] = []
     for op in reversed(graph.ops_on(node)):
-        structure = op.structure
-        if structure is not None and structure.directive:
+        if op.structure.directive:
             continue
-        has_effect = structure is not None and structure.effect
-        if has_effect or any(value.name in used for value in op.results):
+        if op.structure.effect or any(value.name in used for value in op.results):
             ops.append(op)
             used.update(operands_on(graph, node, op))
     ops.reverse()
@@ -135,7 +133,7 @@ def _is_same_unit(graph: Graph, a: Op, b: Op) -> bool:
         return same and graph.devices(a) == graph.devices(b)
     if a.attrs.get("segment") != b.attrs.get("segment"):
         return False
-    return a.kind == b.kind and a.structure is not None and a.structure.grouped
+    return a.kind == b.kind and a.structure.grouped
 
 
 def _make_unit(

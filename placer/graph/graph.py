@@ -13,7 +13,7 @@ from operator import is_
 from typing import Any
 
 from placer.errors import Span
-from placer.graph.kinds import KINDS, StructuralKind
+from placer.graph.kinds import COMPUTED, KINDS, StructuralKind
 from placer.layouts import Layout
 from placer.place import Cluster, NodeId, Place
 from placer.types import ResidualType, TensorType, ValueType
@@ -55,11 +55,11 @@ class Op:
     place: Place | None = None
     source: Span | None = None
     why: str = ""
-    structure: StructuralKind | None = field(init=False, repr=False)
-    """The declaration of a structural op; None for a computed op."""
+    structure: StructuralKind = field(init=False, repr=False)
+    """The declaration of a structural op; `COMPUTED` for a computed op."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "structure", KINDS.get(self.kind))
+        object.__setattr__(self, "structure", KINDS.get(self.kind, COMPUTED))
 
     @property
     def name(self) -> str:
@@ -77,22 +77,20 @@ class Op:
     @property
     def is_computed(self) -> bool:
         """Whether the op is part of a jitted function."""
-        return self.structure is None
+        return self.structure is COMPUTED
 
     @property
     def sent_edge(self) -> int | None:
         """The number of the edge whose message the op sends, if it sends one."""
-        structure = self.structure
-        return int(self.attrs["edge"]) if structure and structure.sends else None
+        return int(self.attrs["edge"]) if self.structure.sends else None
 
     @property
     def received_edge(self) -> int | None:
         """The number of the edge whose message the op receives, if it receives one."""
-        structure = self.structure
-        if structure is None or not structure.receives:
+        if not self.structure.receives:
             return None
         # One that sends, too, waits for a reply.
-        return int(self.attrs["back" if structure.sends else "edge"])
+        return int(self.attrs["back" if self.structure.sends else "edge"])
 
     @property
     def is_once(self) -> bool:

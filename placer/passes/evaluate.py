@@ -26,8 +26,7 @@ def evaluate(graph: Graph) -> Graph:
             op = op.with_attrs(training=False)
         # A metric is recorded for every batch, because it is weighted by the batch's
         # rows.
-        is_per_batch = op.structure is not None and op.structure.per_batch
-        if not is_per_batch and once.issuperset(op.operands):
+        if not op.structure.per_batch and once.issuperset(op.operands):
             once.update(value.name for value in op.results)
             op = op.with_attrs(once=True)
         ops.append(op)

@@ -23,7 +23,7 @@ from placer.analysis.layout_rules import (
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import StructuralKind, conversion_kind
+from placer.graph.kinds import conversion_kind
 from placer.layouts import Layout
 from placer.layouts.partition import row_shards
 from placer.passes.place import union_place
@@ -66,8 +66,8 @@ def _signature(
     """
     if len(graph.nodes(op)) == 1:
         return replicated_signature(op)
-    if op.structure is not None:
-        return _structural_signature(graph, op, op.structure, layouts)
+    if not op.is_computed:
+        return _structural_signature(graph, op, layouts)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
         types = [graph.tensor_type(name) for name in forward.operands]
@@ -88,13 +88,13 @@ def _signature(
 
 
 def _structural_signature(
-    graph: Graph, op: Op, structure: StructuralKind, layouts: Mapping[str, Layout]
+    graph: Graph, op: Op, layouts: Mapping[str, Layout]
 ) -> LayoutSignature:
     """Return the signature of a structural op, as declared."""
-    if structure.layout == "operands" and op.operands:
+    if op.structure.layout == "operands" and op.operands:
         have = tuple(layouts[name] for name in op.operands)
         return have, have[:1] * len(op.results)
-    if structure.layout == "rows":
+    if op.structure.layout == "rows":
         types = (graph.tensor_type(value.name) for value in op.results)
         return (), tuple("S" if each.has_rows else "R" for each in types)
     # "gathered" ops, too, have replicas. Each microbatch has rows of every node, so the
@@ -129,7 +129,7 @@ def check_rows(graph: Graph) -> None:
     device_counts: dict[int, int] = {}  # by id(place)
     checked: set[tuple[object, ...]] = set()
     for op in graph.ops:
-        if _is_anywhere(op) and op.name not in graph.uses:
+        if op.structure.anywhere and op.name not in graph.uses:
             continue  # users need the whole batch, and have a `read` of their own
         devices = device_counts.get(id(op.place))
         if devices is None:
@@ -352,7 +352,7 @@ def _emit(
     result = Value(
         conversion.result, value.type, conversion.layout, value.microbatch_layout
     )
-    if _is_anywhere(producer) and original is None:
+    if producer.structure.anywhere and original is None:
         # The target reads the rows itself.
         place = graph.cluster.host_memory(conversion.place)
         yield replace(producer, results=(result,), place=place)
@@ -362,11 +362,6 @@ def _emit(
     if producer.is_once:
         attrs["once"] = True
     yield Op(kind, (name,), (result,), attrs, conversion.place, producer.source)
-
-
-def _is_anywhere(op: Op) -> bool:
-    """Whether each node reads the value itself, so that it is not sent."""
-    return op.structure is not None and op.structure.anywhere
 
 
 def _nodes(graph: Graph, place: Place) -> tuple[str, ...]:

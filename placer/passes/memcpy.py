@@ -119,7 +119,7 @@ def _merge_copies(graph: Graph) -> Graph:
     timed: list[tuple[tuple[bool, int, bool, LevelPhase], Op]] = []
     for op, level in zip(graph.ops, earliest_levels(graph), strict=True):
         when = not op.is_once, level, graph.is_repeated(op), level_phase(graph, op)
-        if op.structure is not None and op.structure.copies:
+        if op.structure.copies:
             origin = graph.devices(graph.producers[op.operands[0]])
             assert op.place is not None
             groups[_CopyKey(*when, op.kind, origin, op.place)].append(op)

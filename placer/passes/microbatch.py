@@ -25,7 +25,6 @@ from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import (
     MICROBATCH_REDUCTIONS,
     MICROBATCH_SCATTERS,
-    StructuralKind,
     is_optimizer_part,
 )
 from placer.layouts import Layout
@@ -88,8 +87,8 @@ class _Rewriter:
         its results. An op whose operands are the same in all microbatches runs once."""
         have = [self.layouts[name] for name in op.operands]
         once = (None,) * len(have), (None,) * len(op.results)
-        if op.structure is not None:
-            return self._structural_signature(op, op.structure, have)
+        if not op.is_computed:
+            return self._structural_signature(op, have)
         if op.kind == "accumulate":
             return self._sum_signature(op, have)
         if is_optimizer_part(op.kind):
@@ -105,10 +104,10 @@ class _Rewriter:
         return needs, gives
 
     def _structural_signature(
-        self, op: Op, structure: StructuralKind, have: Sequence[MicrobatchLayout]
+        self, op: Op, have: Sequence[MicrobatchLayout]
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
         """Return the signature of a structural op, as declared."""
-        match structure.microbatches:
+        match op.structure.microbatches:
             case "rows":
                 types = (self.graph.tensor_type(value.name) for value in op.results)
                 return tuple(have), tuple("S" if t.has_rows else None for t in types)
@@ -191,8 +190,7 @@ class _Rewriter:
         total = Value(f"{name}.total", self.graph.values[name].type)
         self.converted[name, None, None] = total.name
         self.layouts[total.name] = None
-        structure = producer.structure
-        if structure is not None and structure.anywhere:  # reads the whole batch
+        if producer.structure.anywhere:  # reads the whole batch
             return replace(producer, results=(total,))
         is_gathered = have == "S" and len(self.graph.nodes(producer)) > 1
         place = user.place if is_gathered else producer.place

@@ -266,7 +266,7 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
     anywhere = _first_default_node(cluster)
     places = dict(placed)
     for op in graph.ops:
-        if op in places or op.structure is None or not op.operands:
+        if op in places or op.is_computed or not op.operands:
             continue
         source = producers[op.operands[0]]
         if op.kind == "store":
@@ -362,7 +362,7 @@ def _copy_sources(graph: Graph) -> Graph:
 
     def place_for(source: Op, user: Op) -> Place:
         assert user.place is not None
-        if source.structure is not None and source.structure.host_memory:
+        if source.structure.host_memory:
             return graph.cluster.host_memory(user.place)
         return user.place
 
@@ -379,7 +379,9 @@ def _copy_sources(graph: Graph) -> Graph:
             for at, name in copies.get(op.results[0].name, {}).items():
                 value = replace(op.results[0], name=name)
                 copy = replace(op, results=(value,))
-                ops.append(copy.with_place(at, _READ_ANYWHERE if op.structure else ""))
+                ops.append(
+                    copy.with_place(at, "" if op.is_computed else _READ_ANYWHERE)
+                )
             continue
         if any(name in copies for name in op.operands):
             operands = tuple(
@@ -393,9 +395,7 @@ def _copy_sources(graph: Graph) -> Graph:
 
 def _is_anywhere(op: Op) -> bool:
     """Whether each place that uses the value runs the op itself."""
-    if op.structure is not None:
-        return op.structure.anywhere
-    return op.kind == "constant" and not op.operands
+    return op.structure.anywhere or (op.kind == "constant" and not op.operands)
 
 
 _READ_ANYWHERE = "each node reads the inputs that it uses: inputs are not sent"

@@ -86,12 +86,7 @@ def _find_reply(graph: Graph, position: int, send: Op) -> _Pair | None:
 def _runs_last(op: Op) -> bool:
     """Whether the op only uses what its level has computed, so that a worker can run it
     before the request as well as after it."""
-    structure = op.structure
-    return (
-        structure is not None
-        and structure.phase >= LevelPhase.EXIT
-        and structure.update is None
-    )
+    return op.structure.phase >= LevelPhase.EXIT and op.structure.update is None
 
 
 def _depends_on(graph: Graph, edge: int, request: int) -> bool:

@@ -106,9 +106,8 @@ def _transfers(
 def _level_item(item: Op | _Transfer) -> LevelItem:
     if isinstance(item, _Transfer):
         return LevelItem((item.operand.name,), (item.result.name,), 1)
-    delay = 0 if item.structure is None else item.structure.delay
     results = [value.name for value in item.results]
-    return LevelItem(item.operands, results, delay, level_group(item))
+    return LevelItem(item.operands, results, item.structure.delay, level_group(item))
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,12 +313,12 @@ def _check_messages(graph: Graph) -> None:
 
 
 def _is_message(op: Op) -> bool:
-    return op.structure is not None and (op.structure.sends or op.structure.receives)
+    return op.structure.sends or op.structure.receives
 
 
 def _check_devices(graph: Graph, ops: Iterable[Op]) -> None:
     for op in ops:
-        if op.structure is not None and op.structure.copies:
+        if op.structure.copies:
             continue
         devices = graph.devices(op)
         for name in op.operands:

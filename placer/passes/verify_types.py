@@ -79,7 +79,7 @@ def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
     values, number, valid = graph.values, cache.type_number, cache.valid
     for op in ops:
         kind, structure = op.kind, op.structure
-        if structure is not None and structure.infer is None:
+        if not op.is_computed and structure.infer is None:
             continue
         types = [values[name].type for name in op.operands]
         types += [value.type for value in op.results]
@@ -136,7 +136,7 @@ def _result_types(
     structure = op.structure
     tensors = [_require_tensor(op, i, each) for i, each in enumerate(operand_types)]
     try:
-        if structure is not None:
+        if not op.is_computed:
             assert structure.infer is not None
             return list(structure.infer(op, tensors))
         if is_conversion(op.kind):
