@@ -233,10 +233,8 @@ class InPlaceAnalysis:
         key = send.attrs["edge"], index
         if key not in self._conversions:
             graph = self._graph
-            operand, result = graph.values[send.operands[index]], listen.results[index]
-            assert operand.layout is not None
-            assert result.layout is not None
-            layouts = operand.layout, result.layout
+            operand, result = send.operands[index], listen.results[index].name
+            layouts = graph.layout(operand), graph.layout(result)
             nodes = self._nodes(send), self._nodes(listen)
             workers = graph.cluster.workers
             self._conversions[key] = Conversion(layouts, *nodes, graph.batch, workers)

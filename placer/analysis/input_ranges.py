@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from placer import ops
+from placer.analysis.declared import declared
 from placer.analysis.if_training import resolve_if_training
 from placer.config.columns import Range
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import declared_attrs
 from placer.graph.model import Model
-from placer.ops.attributes import complete
 from placer.types import TensorType
 
 _REARRANGED = frozenset(
@@ -71,9 +69,7 @@ def _is_root(op: Op, evaluating: bool) -> bool:
 
 def _index_bounds(op: Op, graph: Graph) -> dict[int, int]:
     """The operands that the op uses as indices, with the number of valid indices."""
-    declaration = ops.find(op.kind)
-    types = [graph.tensor_type(name) for name in op.operands]
-    attrs = complete(declaration, declared_attrs(op.attrs))
+    declaration, types, attrs = declared(graph, op)
     return dict(declaration.index_bounds(types, attrs))
 
 

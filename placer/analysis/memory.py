@@ -51,10 +51,9 @@ class MemoryEstimate:
         """
         graph = self._graph
         device_bytes: dict[str, int] = {}
-        places = {graph.devices(op): op.place for op in graph.ops_on(node)}
+        places = {graph.devices(op): op.known_place for op in graph.ops_on(node)}
         peaks = self._peaks_of(node)
         for devices, place in places.items():
-            assert place is not None
             needed = peaks[devices]
             needed += self.table_bytes([t for t in tables if t.devices == devices])
             for number in graph.cluster.device_ids(place):
@@ -138,8 +137,7 @@ class _LiveBytes:
 
 def _has_one_device(graph: Graph, op: Op) -> bool:
     """Whether the op is on one device of each of its nodes."""
-    assert op.place is not None
-    return len(graph.cluster.device_ids(op.place)) == 1
+    return len(graph.cluster.device_ids(op.known_place)) == 1
 
 
 def _peak_of_temporaries(unit: Unit, sizes: _Sizes) -> int:
@@ -196,8 +194,7 @@ class _Sizes:
             index = nodes.index(self._node)
             rows = row_shard(nodes, index, graph.cluster.workers).num_rows(batch)
         if self._devices is not None:
-            assert op.place is not None
-            rows //= len(graph.cluster.device_ids(op.place))
+            rows //= len(graph.cluster.device_ids(op.known_place))
         return value.type.nbytes(batch, rows)
 
 

@@ -285,12 +285,12 @@ class _Simulation:
         ]
         costs: dict[str, int] = {}
         locations: set[Location] = set()
+        node_id = NodeId(node)
         for op in computed or [*task.ops, *task.totals]:
-            assert op.place is not None
-            node_id = NodeId(node)
+            place = op.known_place
             op_locations = [
-                Location(node_id.kind, node_id.number, str(op.place.device), each)
-                for each in graph.cluster.device_ids(op.place)
+                Location(node_id.kind, node_id.number, str(place.device), each)
+                for each in graph.cluster.device_ids(place)
             ]
             cost = task_cost(graph, op, node, cache) if computed else 0
             devices = graph.devices(op)

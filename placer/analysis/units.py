@@ -103,11 +103,8 @@ def operands_on(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
     """
     if not is_conversion(op.kind):
         return op.operands
-    operand, result = graph.values[op.operands[0]], op.result
-    assert operand.layout is not None
-    assert result.layout is not None
-    layouts = operand.layout, result.layout
-    sources = graph.nodes(graph.producers[operand.name])
+    layouts = graph.layout(op.operands[0]), graph.layout(op.name)
+    sources = graph.nodes(graph.producers[op.operands[0]])
     workers = graph.cluster.workers
     needed = pieces_for(layouts, sources, graph.nodes(op), node, graph.batch, workers)
     return op.operands if needed else ()

@@ -75,6 +75,24 @@ class Op:
         return value
 
     @property
+    def tensors(self) -> tuple[Value, ...]:
+        """The results without the residual, which is the last one if there is one."""
+        if self.has_residual:
+            return self.results[:-1]
+        return self.results
+
+    @property
+    def has_residual(self) -> bool:
+        results = self.results
+        return bool(results) and isinstance(results[-1].type, ResidualType)
+
+    @property
+    def known_place(self) -> Place:
+        """The place of an op of a placed graph."""
+        assert self.place is not None, self
+        return self.place
+
+    @property
     def is_computed(self) -> bool:
         """Whether the op is part of a jitted function."""
         return self.structure is COMPUTED
@@ -244,13 +262,23 @@ class Graph:
             raise TypeError(f"'{name}' is a residual, not a tensor")
         return value_type
 
+    def operand_types(self, op: Op) -> list[TensorType]:
+        """Return the types of an op's operands, which are tensors."""
+        return [self.tensor_type(name) for name in op.operands]
+
+    def layout(self, name: str) -> Layout:
+        """Return the layout of a value of a laid-out graph."""
+        layout = self.values[name].layout
+        assert layout is not None, name
+        return layout
+
     def nodes(self, op: Op) -> tuple[NodeId, ...]:
         """Return the nodes (`worker:0`, …) of a placed op, in the order of its
         place."""
         entry = self._nodes.get(id(op.place))
         if entry is None:
-            assert op.place is not None, op
-            entry = self._nodes[id(op.place)] = self.cluster.nodes(op.place), op.place
+            place = op.known_place
+            entry = self._nodes[id(place)] = self.cluster.nodes(place), place
         return entry[0]
 
     @cached_property
@@ -264,9 +292,8 @@ class Graph:
         """Return the devices of a placed op on each of its nodes, as `gpu:0-7`."""
         entry = self._devices.get(id(op.place))
         if entry is None:
-            assert op.place is not None, op
-            devices = self.cluster.devices(op.place)
-            entry = self._devices[id(op.place)] = devices, op.place
+            place = op.known_place
+            entry = self._devices[id(place)] = self.cluster.devices(place), place
         return entry[0]
 
     @cached_property

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from placer import ops
+from placer.analysis.declared import declared
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import declared_attrs
-from placer.ops.attributes import complete
 from placer.passes.updates import update_ops
 from placer.types import ResidualType, TensorType
 
@@ -135,9 +135,7 @@ def _contributions(
 
 
 def _with_residual(graph: Graph, op: Op) -> Op:
-    declaration = ops.find(op.kind)
-    types = [graph.tensor_type(name) for name in op.operands]
-    attrs = complete(declaration, declared_attrs(op.attrs))
+    declaration, types, attrs = declared(graph, op)
     parts = declaration.residuals(types, attrs)
     residual = Value(f"{op.name}.res", _residual_type(tuple(parts)))
     return op.with_values(op.operands, (*op.results, residual))
@@ -202,11 +200,9 @@ def _gradient_op(
     that lead to the loss; `gradients` are the names of its results, by op and
     operand.
     """
-    declaration = ops.find(op.kind)
-    types = [graph.tensor_type(name) for name in op.operands]
-    given_attrs = declared_attrs(op.attrs)
-    saved = declaration.saves(types, complete(declaration, given_attrs))
-    attrs = {**given_attrs, "wrt": tuple(wrt)}
+    declaration, types, complete_attrs = declared(graph, op)
+    saved = declaration.saves(types, complete_attrs)
+    attrs = {**declared_attrs(op.attrs), "wrt": tuple(wrt)}
     if len(cotangents) < len(op.results):
         attrs["cotangents"] = tuple(cotangents)
     return Op(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from placer.analysis.if_training import resolve_if_training
 from placer.graph.graph import Graph, Op
-from placer.types import ResidualType
 
 
 def evaluate(graph: Graph) -> Graph:
@@ -19,9 +18,8 @@ def evaluate(graph: Graph) -> Graph:
     once: set[str] = set()
     ops: list[Op] = []
     for op in resolve_if_training(graph, 1, _is_metric):
-        tensors = tuple(v for v in op.results if not isinstance(v.type, ResidualType))
-        if tensors != op.results:
-            op = op.with_values(op.operands, tensors)
+        if op.has_residual:
+            op = op.with_values(op.operands, op.tensors)
         if op.attrs.get("training"):
             op = op.with_attrs(training=False)
         # A metric is recorded for every batch, because it is weighted by the batch's

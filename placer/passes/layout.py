@@ -70,12 +70,11 @@ def _signature(
         return _structural_signature(graph, op, layouts)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
-        types = [graph.tensor_type(name) for name in forward.operands]
         needed = needed_by_first_result[forward.results[0].name]
-        return gradient_signature(op, forward, types, needed, layouts)
+        return gradient_signature(graph, op, needed, layouts)
     if op.kind == "accumulate":
         return accumulation_signature(op, layouts)
-    types = [graph.tensor_type(name) for name in op.operands]
+    types = graph.operand_types(op)
     have = [
         _arriving_layout(graph, op, name, value_type, layouts)
         for name, value_type in zip(op.operands, types, strict=True)
@@ -83,7 +82,7 @@ def _signature(
     attrs_text = repr(op.attrs) if op.attrs else ""
     key = op.kind, attrs_text, len(op.results), *have, *types
     if key not in cache:
-        cache[key] = forward_signature(op, types, have)
+        cache[key] = forward_signature(graph, op, have)
     return cache[key]
 
 
@@ -133,8 +132,7 @@ def check_rows(graph: Graph) -> None:
             continue  # users need the whole batch, and have a `read` of their own
         devices = device_counts.get(id(op.place))
         if devices is None:
-            assert op.place is not None
-            devices = len(graph.cluster.device_ids(op.place))
+            devices = len(graph.cluster.device_ids(op.known_place))
             device_counts[id(op.place)] = devices
         for value in op.results:
             value_type = value.type
@@ -211,8 +209,7 @@ def _insert_conversions(
     for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
         for i, (name, layout) in enumerate(zip(op.operands, needs, strict=True)):
             if not _is_satisfied(graph, name, layouts[name], layout, op):
-                assert op.place is not None
-                requests.setdefault(name, []).append((layout, op.place))
+                requests.setdefault(name, []).append((layout, op.known_place))
                 to_convert.setdefault(number, []).append(i)
     used_names = set(graph.values)
     plans = {

@@ -70,17 +70,16 @@ def _copy(
     A replica is copied on the nodes of the users. Of other layouts every node has a
     part, so all nodes of the value copy theirs.
     """
-    assert op.place is not None
+    place = op.known_place
     (devices,) = {graph.devices(user) for user in users}
-    assert users[0].place is not None
     nodes = graph.nodes(op)
     if value.layout == "R":
         user_nodes = {node for user in users for node in graph.nodes(user)}
         nodes = tuple(node for node in nodes if node in user_nodes)
     ids = tuple(node.number for node in nodes)
-    target = users[0].place
-    place = Place(op.place.node, ids, target.device, target.device_ids)
-    direction = _direction(graph, op.place, devices)
+    direction = _direction(graph, place, devices)
+    target = users[0].known_place
+    place = Place(place.node, ids, target.device, target.device_ids)
     name = unique_name(f"{value.name}.{direction}", used_names)
     return Op(
         f"memcpy_{direction}",
@@ -121,8 +120,7 @@ def _merge_copies(graph: Graph) -> Graph:
         when = not op.is_once, level, graph.is_repeated(op), level_phase(graph, op)
         if op.structure.copies:
             origin = graph.devices(graph.producers[op.operands[0]])
-            assert op.place is not None
-            groups[_CopyKey(*when, op.kind, origin, op.place)].append(op)
+            groups[_CopyKey(*when, op.kind, origin, op.known_place)].append(op)
         else:
             timed.append((when, op))
     for key, copies in groups.items():
@@ -139,8 +137,7 @@ def _merge(graph: Graph, copies: list[Op]) -> Op:
     `rows` is their number: these are split over the devices, the others replicated.
     """
     first = copies[0]
-    assert first.place is not None
-    has_several_devices = len(graph.cluster.device_ids(first.place)) > 1
+    has_several_devices = len(graph.cluster.device_ids(first.known_place)) > 1
     attrs = dict(first.attrs)
     if has_several_devices and any(map(_has_rows, copies)):
         copies = sorted(copies, key=lambda copy: not _has_rows(copy))

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from placer.analysis.layout_rules import DUAL, forward_signature
+from placer.analysis.layout_rules import forward_signature, gradient_signature
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import (
     MICROBATCH_REDUCTIONS,
@@ -29,7 +29,6 @@ from placer.graph.kinds import (
 )
 from placer.layouts import Layout
 from placer.place import Place
-from placer.types import TensorType
 
 MicrobatchLayout = Layout | None
 """A microbatch layout; None for a value that is computed once a step."""
@@ -97,8 +96,8 @@ class _Rewriter:
             return self._gradient_signature(op)
         if not {"S", "P"} & {*have}:
             return once
-        types = [self.graph.tensor_type(name) for name in op.operands]
-        needs, gives = forward_signature(op, types, [layout or "R" for layout in have])
+        in_step = [layout or "R" for layout in have]
+        needs, gives = forward_signature(self.graph, op, in_step)
         if not {"S", "P"} & {*needs}:
             return once
         return needs, gives
@@ -133,28 +132,16 @@ class _Rewriter:
     def _gradient_signature(
         self, op: Op
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the signature of a gradient op.
-
-        It runs as often as its forward op. It needs the saved operands as the forward
-        op does, and the cotangents in the duals of the forward results; it gives the
-        duals of what the forward op needs.
-        """
+        """Return the signature of a gradient op, which runs as often as its forward
+        op."""
         forward = self.graph.producers[op.operands[0]]
-        needed = self.needed[forward.results[-1].name]
-        position = {name: i for i, name in enumerate(forward.operands)}
-        tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
-        cotangents = op.attrs.get("cotangents", range(len(tensors)))
-        saved = op.operands[1 : len(op.operands) - len(cotangents)]
-        duals = (_dual(self.layouts[tensors[i].name]) for i in cotangents)
-        needs: MicrobatchLayouts = (
-            self.layouts[op.operands[0]],
-            *(needed[position[name]] for name in saved),
-            *duals,
-        )
         if all(self.layouts[value.name] is None for value in forward.results):
-            return (None,) * len(needs), (None,) * len(op.results)
-        needs = tuple(need or "R" for need in needs)
-        return needs, tuple(DUAL[needed[i] or "R"] for i in op.attrs["wrt"])
+            return (None,) * len(op.operands), (None,) * len(op.results)
+        needed = tuple(
+            layout or "R" for layout in self.needed[forward.results[-1].name]
+        )
+        layouts = {v.name: self.layouts[v.name] or "R" for v in forward.results}
+        return gradient_signature(self.graph, op, needed, layouts)
 
     def _missing_conversions(
         self, op: Op, name: str, need: MicrobatchLayout
@@ -209,7 +196,3 @@ class _Rewriter:
         self.layouts[result] = need
         kind = MICROBATCH_SCATTERS[need]
         return Op(kind, (step_value,), (value,), {}, place, producer.source)
-
-
-def _dual(layout: MicrobatchLayout) -> MicrobatchLayout:
-    return None if layout is None else DUAL[layout]

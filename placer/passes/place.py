@@ -361,10 +361,8 @@ def _copy_sources(graph: Graph) -> Graph:
     sources = {op.result.name: op for op in graph.ops if _is_anywhere(op)}
 
     def place_for(source: Op, user: Op) -> Place:
-        assert user.place is not None
-        if source.structure.host_memory:
-            return graph.cluster.host_memory(user.place)
-        return user.place
+        at = user.known_place
+        return graph.cluster.host_memory(at) if source.structure.host_memory else at
 
     for op in graph.ops:
         for name in op.operands:

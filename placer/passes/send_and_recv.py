@@ -50,8 +50,7 @@ def _pairs(graph: Graph) -> Iterator[_Pair]:
     for i, op in enumerate(graph.ops):
         if op.kind != "send" or op.attrs["to"].node != HETER:
             continue
-        assert op.place is not None
-        if op.place.node != WORKER:
+        if op.known_place.node != WORKER:
             continue
         pair = _find_reply(graph, i, op)
         # An op can be moved for one pair only.

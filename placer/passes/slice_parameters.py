@@ -78,9 +78,8 @@ def _place_blocks(graph: Graph) -> dict[str, Placement]:
         return {}
     groups: dict[tuple[Place, str], list[Op]] = defaultdict(list)
     for op in updates:
-        assert op.place is not None
         settings = graph.optimizers[op.attrs["group"]].attrs.get("slicing", {})
-        groups[op.place, repr(settings)].append(op)
+        groups[op.known_place, repr(settings)].append(op)
     placements: dict[str, Placement] = {}
     stored = stored_bytes(graph)
     load = _unsliced_load(graph, stored, {op.operands[0] for op in updates})
@@ -175,9 +174,8 @@ def _assembled_parameters(
         user_places: dict[str, list[Place]] = defaultdict(list)
         for op in graph.uses.get(parameter, ()):
             if op.is_computed and not is_optimizer_part(op.kind):
-                assert op.place is not None
-                at = graph.cluster.host_memory(op.place)
-                user_places[str(op.place.node)].append(at)
+                at = graph.cluster.host_memory(op.known_place)
+                user_places[str(at.node)].append(at)
         for i, (kind, places) in enumerate(user_places.items()):
             place = union_place(graph.cluster, places)
             assert place is not None
@@ -246,8 +244,7 @@ def _cuts(graph: Graph, op: Op, gradient: Value, placement: Placement) -> Iterat
     """Yield the `cut` ops of a gradient, which follow the op that computes it."""
     if len(placement) == 1:
         return
-    assert op.place is not None
-    place = graph.cluster.host_memory(op.place)
+    place = graph.cluster.host_memory(op.known_place)
     for i, (block, _) in enumerate(placement):
         value = Value(f"{gradient.name}.block{i}", _block_type(block, gradient))
         attrs = {"start": block.start, "stop": block.stop}
@@ -309,8 +306,7 @@ def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op
     ]
     if op.kind == "clip_scale":
         squares.sort(key=lambda part: order[graph.nodes(part)[0]])
-    place = squares[0].place
-    assert place is not None
+    place = squares[0].known_place
     if any(part.place != place for part in squares):
         place = first_node_place(graph.cluster, place)
     return replace(op, operands=tuple(part.name for part in squares), place=place)

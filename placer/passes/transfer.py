@@ -57,19 +57,18 @@ def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
     values: dict[str, Value] = {}
     items: list[Op | _Transfer] = []
     for op in graph.ops:
-        assert op.place is not None
         if is_conversion(op.kind):
             operand, result = values[op.operands[0]], op.result
             origin = places[operand.name]
-            if _crosses_nodes(graph, operand, result, origin, op.place):
-                for each in _transfers(graph, operand, result, origin, op.place, op):
+            if _crosses_nodes(graph, operand, result, origin, op.known_place):
+                for each in _transfers(graph, operand, result, origin, op):
                     items.append(each)
                     places[each.result.name] = each.target
                     values[each.result.name] = each.result
                 continue
         items.append(op)
         for value in op.results:
-            places[value.name], values[value.name] = op.place, value
+            places[value.name], values[value.name] = op.known_place, value
     return items
 
 
@@ -84,14 +83,14 @@ def _crosses_nodes(
 
 
 def _transfers(
-    graph: Graph, operand: Value, result: Value, origin: Place, target: Place, op: Op
+    graph: Graph, operand: Value, result: Value, origin: Place, op: Op
 ) -> Sequence[_Transfer]:
     """Return the transfers of a conversion: one, or two for an all_reduce.
 
     A sum for several nodes is computed at the first of them, which sends it to the
     others: the additions are done once, and all nodes have the same bits.
     """
-    origin, target = map(graph.cluster.host_memory, (origin, target))
+    origin, target = map(graph.cluster.host_memory, (origin, op.known_place))
     several = len(graph.cluster.nodes(target)) > 1
     if (operand.layout, result.layout) != ("P", "R") or not several:
         return (_Transfer(operand, result, origin, target, op),)

@@ -155,23 +155,19 @@ def _signature(
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
         needed = tuple([layouts[name] for name in forward.operands])
-        types = [graph.tensor_type(name) for name in forward.operands]
-        return gradient_signature(op, forward, types, needed, layouts)
+        return gradient_signature(graph, op, needed, layouts)
     if op.kind == "accumulate":
         return accumulation_signature(op, layouts)
-    types = [graph.tensor_type(name) for name in op.operands]
     have = [layouts[name] for name in op.operands]
-    numbers = map(cache.type_number, types)
+    numbers = (cache.type_number(graph.values[name].type) for name in op.operands)
     key = op.kind, cache.attrs_number(op.attrs), len(op.results), *have, *numbers
     if key not in cache.signatures:
-        cache.signatures[key] = forward_signature(op, types, have)
+        cache.signatures[key] = forward_signature(graph, op, have)
     return cache.signatures[key]
 
 
 def _check_conversion(graph: Graph, op: Op) -> None:
-    have, need = graph.values[op.operands[0]].layout, op.result.layout
-    assert have is not None
-    assert need is not None
+    have, need = graph.layout(op.operands[0]), graph.layout(op.name)
     kind = conversion_kind(have, need, len(graph.nodes(op)))
     if kind != op.kind:
         raise verification_error(op, f"the conversion from {have} to {need} is {kind}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from placer import ops
+from placer.analysis.declared import declared
 from placer.analysis.layout_rules import LayoutSignature
 from placer.errors import GraphError, OpError
 from placer.graph.graph import Graph, Op
@@ -182,9 +183,7 @@ def _gradient_types(
         raise verification_error(
             op, f"'{op.operands[0]}' is a residual of {forward.kind}"
         )
-    declaration = ops.find(forward.kind)
-    forward_types = [graph.tensor_type(name) for name in forward.operands]
-    attrs = complete(declaration, declared_attrs(forward.attrs))
+    declaration, forward_types, attrs = declared(graph, forward)
     saved = declaration.saves(forward_types, attrs)
     expected = [forward_types[i] for i in saved]
     tensors = [v.type for v in forward.results if isinstance(v.type, TensorType)]
