@@ -57,15 +57,15 @@ class InPlaceAnalysis:
     ) -> None:
         self._graph = graph
         both = [graph, *([evaluation] if evaluation is not None else [])]
-        self._node_classes = node_classes or NodeClasses(both)
+        self.node_classes = node_classes or NodeClasses(both)
         self._analysed = {
-            node for nodes in self._node_classes.classes.values() for node in nodes[:2]
+            node for nodes in self.node_classes.classes.values() for node in nodes[:2]
         }
         self._nodes_of: dict[int, tuple[str, ...]] = {}  # by the identity of a place
         self._evaluation: InPlaceAnalysis | None = None
         if evaluation is not None:
             self._evaluation = InPlaceAnalysis(
-                evaluation, node_classes=self._node_classes
+                evaluation, node_classes=self.node_classes
             )
         self._bits: dict[str | SegmentRun, int] = {}
         for i, node in enumerate(sorted(self._analysed)):
@@ -101,7 +101,7 @@ class InPlaceAnalysis:
 
         Parameters that the step does not store never change, and do not count.
         """
-        node = self._node_classes.representative(node)
+        node = self.node_classes.representative(node)
         return all(
             name in self._gradients
             and self._has_no_reader(name, self._gradients[name], node)

@@ -124,23 +124,13 @@ class Op:
         """The kind without `.grad`: the declaration that the op belongs to."""
         return self.kind.removesuffix(".grad")
 
-    # Passes copy most ops, so the copies below are written out: `dataclasses.replace`
-    # takes several times as long.
-
     def with_place(self, place: Place | None, why: str = "") -> Op:
         """Return the op at another place, which was chosen because of `why`."""
-        return Op(
-            self.kind,
-            self.operands,
-            self.results,
-            self.attrs,
-            place,
-            self.source,
-            why or self.why,
-        )
+        return replace(self, place=place, why=why or self.why)
 
     def with_values(self, operands: tuple[str, ...], results: tuple[Value, ...]) -> Op:
         """Return the op with other operands and results."""
+        # Passes do this with most ops, and `replace` takes several times as long.
         return Op(
             self.kind,
             operands,
@@ -153,15 +143,7 @@ class Op:
 
     def with_attrs(self, **attrs: Any) -> Op:
         """Return the op with these attributes added to its own."""
-        return Op(
-            self.kind,
-            self.operands,
-            self.results,
-            {**self.attrs, **attrs},
-            self.place,
-            self.source,
-            self.why,
-        )
+        return replace(self, attrs={**self.attrs, **attrs})
 
 
 @dataclass(frozen=True, eq=False)

@@ -424,11 +424,6 @@ def is_conversion(kind: str) -> bool:
     return kind in CONVERSION_KINDS
 
 
-def is_structural(kind: str) -> bool:
-    """Whether ops of the kind are not part of a jitted function."""
-    return kind in KINDS
-
-
 def is_update(kind: str) -> bool:
     """Whether the kind is an optimizer rule, whose result is a parameter's new
     value."""

@@ -65,8 +65,9 @@ class _Rewriter:
         needs, gives = self._signature(op)
         operands = []
         for name, need in zip(op.operands, needs, strict=True):
-            yield from self._missing_conversions(op, name, need)
-            operands.append(self._converted_name(op, name, need))
+            conversions, converted = self._convert(op, name, need)
+            yield from conversions
+            operands.append(converted)
         results = tuple(
             replace(value, microbatch_layout=layout)
             for value, layout in zip(op.results, gives, strict=True)
@@ -143,29 +144,23 @@ class _Rewriter:
         layouts = {v.name: self.layouts[v.name] or "R" for v in forward.results}
         return gradient_signature(self.graph, op, needed, layouts)
 
-    def _missing_conversions(
+    def _convert(
         self, op: Op, name: str, need: MicrobatchLayout
-    ) -> Iterator[Op]:
-        """Yield the conversions that an operand needs and that do not exist yet: a
-        reduction to one value of the step, and a scatter from it."""
-        have = self.layouts[name]
+    ) -> tuple[list[Op], str]:
+        """Return the conversions that an operand needs and that do not exist yet, a
+        reduction to one value of the step and a scatter from it, and the name of the
+        converted operand."""
+        have, new = self.layouts[name], list[Op]()
         if have == need or (need == "R" and have is None):
-            return
+            return new, name
         if have is not None and (name, None, None) not in self.converted:
-            yield self._reduce(name, have, op)
+            new.append(self._reduce(name, have, op))
+        step_value = name if have is None else self.converted[name, None, None]
         if need is None or need == "R":
-            return
+            return new, step_value
         if (name, need, op.place) not in self.converted:
-            step_value = name if have is None else self.converted[name, None, None]
-            yield self._scatter(name, step_value, need, op.place)
-
-    def _converted_name(self, op: Op, name: str, need: MicrobatchLayout) -> str:
-        have = self.layouts[name]
-        if have == need or (need == "R" and have is None):
-            return name
-        if need in MICROBATCH_SCATTERS:
-            return self.converted[name, need, op.place]
-        return self.converted[name, None, None]
+            new.append(self._scatter(name, step_value, need, op.place))
+        return new, self.converted[name, need, op.place]
 
     def _reduce(self, name: str, have: Layout, user: Op) -> Op:
         """Return the reduction of a value over the microbatches.

@@ -19,7 +19,7 @@ from placer.config import slicing
 from placer.config.slicing import Block
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import SCALES, is_optimizer_part, is_update
-from placer.passes.place import first_node_place, union_place
+from placer.passes.place import scale_of_sums, sums_at_places, union_place
 from placer.passes.updates import owning_parameters
 from placer.place import SERVER, Place
 from placer.types import TensorType
@@ -43,14 +43,14 @@ def slice_parameters(graph: Graph) -> Graph:
         for value, parameter in owning_parameters(graph).items()
         if parameter in placements
     }
-    partial_sums: dict[str, tuple[Op, ...]] = {}  # sums of squares, by original name
+    partial_sums: dict[str, list[Op]] = {}  # sums of squares, by original name
     ops: list[Op] = []
     for op in graph.ops:
         if op.kind == "parameter" and op.name in placements:
             ops.extend(_parameter_ops(op, placements[op.name], assembled_of[op.name]))
         elif is_optimizer_part(op.kind) and op.operands[0] in value_placements:
             if op.kind == "sum_of_squares":
-                partial_sums[op.name] = tuple(_sums_of_squares(op, value_placements))
+                partial_sums[op.name] = _sums_of_squares(op, value_placements)
                 ops.extend(partial_sums[op.name])
             else:
                 ops.extend(_ops_by_block(op, value_placements))
@@ -276,16 +276,13 @@ def _stores(op: Op, placement: Placement) -> Iterator[Op]:
         yield replace(op, operands=(block.name, f"{block.name}.new"), place=at)
 
 
-def _sums_of_squares(op: Op, placements: Mapping[str, Placement]) -> Iterator[Op]:
-    """Yield one partial sum of squares per server."""
+def _sums_of_squares(op: Op, placements: Mapping[str, Placement]) -> list[Op]:
+    """Return one partial sum of squares per server."""
     blocks: dict[Place, list[str]] = defaultdict(list)
     for name in op.operands:
         for i, (_, at) in enumerate(placements[name]):
             blocks[at].append(_block_name(name, i, placements[name]))
-    for i, (at, names) in enumerate(blocks.items()):
-        name = op.name if len(blocks) == 1 else f"{op.name}.{i}"
-        value = replace(op.result, name=name)
-        yield replace(op, operands=tuple(names), results=(value,), place=at)
+    return sums_at_places(op, blocks)
 
 
 def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op:
@@ -306,7 +303,4 @@ def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op
     ]
     if op.kind == "clip_scale":
         squares.sort(key=lambda part: order[graph.nodes(part)[0]])
-    place = squares[0].known_place
-    if any(part.place != place for part in squares):
-        place = first_node_place(graph.cluster, place)
-    return replace(op, operands=tuple(part.name for part in squares), place=place)
+    return scale_of_sums(graph.cluster, op, squares)
