@@ -80,24 +80,18 @@ class MemoryEstimate:
     def _compute_peaks(self, node: str) -> _Peaks:
         graph, slots = self._graph, self._lifetimes.slots_of(node)
         whole = _LiveBytes(graph, node, None, len(slots))
-        groups = {graph.devices(op): op for op in graph.ops_on(node)}
-        counters = {
-            each: (whole, _LiveBytes(graph, node, each, len(slots))) for each in groups
-        }
-        if len(groups) == 1 and all(
-            _has_one_device(graph, op) for op in groups.values()
-        ):
-            counters = dict.fromkeys(groups, (whole, whole))
+        groups = dict.fromkeys(map(graph.devices, graph.ops_on(node)))
+        counters = {each: _LiveBytes(graph, node, each, len(slots)) for each in groups}
         for lifetime in self._lifetimes.lifetimes_in(node, slots):
-            for counter in set(counters[graph.devices(lifetime.op)]):
+            for counter in (whole, counters[graph.devices(lifetime.op)]):
                 counter.add(lifetime)
         for i, slot in enumerate(slots):
             for unit in slot.units:
                 if unit.computed:
-                    for counter in set(counters[graph.devices(unit.ops[0])]):
+                    for counter in (whole, counters[graph.devices(unit.ops[0])]):
                         counter.add_temporaries(i, unit)
         peaks: dict[str | None, int] = {None: whole.peak()}
-        peaks.update((each, counter.peak()) for each, (_, counter) in counters.items())
+        peaks.update((each, counter.peak()) for each, counter in counters.items())
         return peaks
 
 
@@ -133,11 +127,6 @@ class _LiveBytes:
 
     def peak(self) -> int:
         return max(map(add, accumulate(self._changes), self._temporaries), default=0)
-
-
-def _has_one_device(graph: Graph, op: Op) -> bool:
-    """Whether the op is on one device of each of its nodes."""
-    return len(graph.cluster.device_ids(op.known_place)) == 1
 
 
 def _peak_of_temporaries(unit: Unit, sizes: _Sizes) -> int:

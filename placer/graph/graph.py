@@ -194,18 +194,17 @@ class Graph:
 
         It does if it uses or computes values of single microbatches.
         """
-        repeated = self._repeated.get(op)
-        if repeated is None:
-            values = self.values
-            repeated = any(v.microbatch_layout is not None for v in op.results) or any(
-                values[name].microbatch_layout is not None for name in op.operands
-            )
-            self._repeated[op] = repeated
-        return repeated
+        return op in self._repeated
 
     @cached_property
-    def _repeated(self) -> dict[Op, bool]:
-        return {}
+    def _repeated(self) -> set[Op]:
+        of_one = {n for n, v in self.values.items() if v.microbatch_layout is not None}
+        return {
+            op
+            for op in self.ops
+            if not of_one.isdisjoint(op.operands)
+            or not of_one.isdisjoint(value.name for value in op.results)
+        }
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops)

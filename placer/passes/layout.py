@@ -125,15 +125,10 @@ def check_rows(graph: Graph) -> None:
     compute together; their product must divide the batch. Raises GraphError, with the
     nearest batch sizes as the hint.
     """
-    device_counts: dict[int, int] = {}  # by id(place)
     checked: set[tuple[object, ...]] = set()
     for op in graph.ops:
         if op.structure.anywhere and op.name not in graph.uses:
             continue  # users need the whole batch, and have a `read` of their own
-        devices = device_counts.get(id(op.place))
-        if devices is None:
-            devices = len(graph.cluster.device_ids(op.known_place))
-            device_counts[id(op.place)] = devices
         for value in op.results:
             value_type = value.type
             over = value.layout, value.microbatch_layout
@@ -142,7 +137,9 @@ def check_rows(graph: Graph) -> None:
                 continue
             checked.add(key)
             has_rows = isinstance(value_type, TensorType) and value_type.has_rows
-            device_parts = devices if op.is_computed and has_rows else 1
+            device_parts = 1
+            if op.is_computed and has_rows:
+                device_parts = len(graph.cluster.device_ids(op.known_place))
             splits: list[tuple[int, str]] = []
             if value.layout == "S":
                 shards = row_shards(graph.nodes(op), graph.cluster.workers)

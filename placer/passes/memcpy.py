@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from placer.analysis.order import earliest_levels, level_phase
 from placer.graph.fresh_names import unique_name
@@ -98,33 +97,23 @@ def _direction(graph: Graph, origin: Place, devices: str) -> str:
     return "d2h" if devices == host_memory else "d2d"
 
 
-@dataclass(frozen=True, slots=True)
-class _CopyKey:
-    """What the copies of one op have in common."""
-
-    once: bool
-    level: int
-    repeated: bool
-    phase: LevelPhase
-    kind: str
-    origin: str
-    place: Place
+_When = tuple[bool, int, bool, LevelPhase]
+"""What ops are sorted by: `once` ops first, level, not repeated ops first, phase."""
 
 
 def _merge_copies(graph: Graph) -> Graph:
     """Merge copies between the same devices at the same level into one op, and sort all
     ops by level and phase."""
-    groups: dict[_CopyKey, list[Op]] = defaultdict(list)
-    timed: list[tuple[tuple[bool, int, bool, LevelPhase], Op]] = []
+    groups: dict[tuple[_When, str, str, Place], list[Op]] = defaultdict(list)
+    timed: list[tuple[_When, Op]] = []
     for op, level in zip(graph.ops, earliest_levels(graph), strict=True):
         when = not op.is_once, level, graph.is_repeated(op), level_phase(graph, op)
         if op.structure.copies:
             origin = graph.devices(graph.producers[op.operands[0]])
-            groups[_CopyKey(*when, op.kind, origin, op.known_place)].append(op)
+            groups[when, op.kind, origin, op.known_place].append(op)
         else:
             timed.append((when, op))
-    for key, copies in groups.items():
-        when = key.once, key.level, key.repeated, key.phase
+    for (when, *_), copies in groups.items():
         timed.append((when, _merge(graph, copies)))
     timed.sort(key=lambda entry: entry[0])
     return graph.with_ops(op for _, op in timed)

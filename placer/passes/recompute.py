@@ -15,7 +15,7 @@ value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from placer.analysis.declared import declared
 from placer.graph.graph import Graph, Op, Value
@@ -113,26 +113,15 @@ def _recomputed_ops(
         for name in op.operands:
             if name not in part.names and graph.tensor_type(name).has_rows:
                 part.names[name] = f"{name}.{suffix}"
-                original = graph.values[name]
-                value = _renamed(original, part.names[name])
-                yield Op(
-                    "hold",
-                    (name, cotangent),
-                    (value,),
-                    {"again": True},
-                    op.place,
-                    op.source,
-                )
+                value = replace(graph.values[name], name=part.names[name])
+                waits, attrs = (name, cotangent), {"again": True}
+                yield Op("hold", waits, (value,), attrs, op.place, op.source)
         for value in op.results:
             part.names[value.name] = _recomputed_name(value, suffix)
         operands = tuple(part.names.get(name, name) for name in op.operands)
-        results = tuple(_renamed(v, part.names[v.name]) for v in op.results)
+        results = tuple(replace(v, name=part.names[v.name]) for v in op.results)
         attrs = {**op.attrs, "again": True}
         yield Op(op.kind, operands, results, attrs, op.place, op.source)
-
-
-def _renamed(value: Value, name: str) -> Value:
-    return Value(name, value.type, value.layout, value.microbatch_layout)
 
 
 def _recomputed_name(value: Value, suffix: str) -> str:

@@ -109,60 +109,51 @@ def _level_item(item: Op | _Transfer) -> LevelItem:
     return LevelItem(item.operands, results, item.structure.delay, level_group(item))
 
 
-@dataclass(frozen=True, slots=True)
-class _EdgeKey:
-    """What the transfers of one message have in common."""
-
-    once: bool
-    level: int
-    repeated: bool
-    origin: Place
-    target: Place
-
-
 def _merge_messages(
     graph: Graph, items: Sequence[Op | _Transfer], levels: Sequence[int]
 ) -> Graph:
     """Merge transfers between the same places at the same level into one message, and
     sort all ops by level."""
-    edges: dict[_EdgeKey, list[_Transfer]] = {}
+    # By what the transfers of one message have in common, and first what edges are
+    # sorted by.
+    edges: dict[tuple[bool, int, bool, Place, Place], list[_Transfer]] = {}
     # Sorted by: `once` ops first, level, then 0 to receive, 1 to compute, 2 to send.
     timed: list[tuple[bool, int, int, Op]] = []
     for item, level in zip(items, levels, strict=True):
         if isinstance(item, _Transfer):
             repeated = item.operand.microbatch_layout is not None
-            key = _EdgeKey(item.once, level, repeated, item.origin, item.target)
+            key = not item.once, level, repeated, item.origin, item.target
             edges.setdefault(key, []).append(item)
         else:
             timed.append((not item.is_once, level, 1, item))
-    order = sorted(edges, key=lambda e: (not e.once, e.level))
+    order = sorted(edges, key=lambda key: key[:2])
     for number, key in enumerate(order, graph.first_edge):
-        send, listen = _messages(number, key, edges[key])
-        timed.append((not key.once, key.level, 2, send))
-        timed.append((not key.once, key.level + 1, 0, listen))
+        per_batch, level, *_ = key
+        send, listen = _messages(number, edges[key])
+        timed.append((per_batch, level, 2, send))
+        timed.append((per_batch, level + 1, 0, listen))
     timed.sort(key=lambda entry: entry[:3])
     return graph.with_ops(op for *_, op in timed)
 
 
-def _messages(
-    number: int, edge: _EdgeKey, transfers: Sequence[_Transfer]
-) -> tuple[Op, Op]:
+def _messages(number: int, transfers: Sequence[_Transfer]) -> tuple[Op, Op]:
     """Return the two ops of an edge."""
-    once = {"once": True} if edge.once else {}
+    first = transfers[0]
+    once = {"once": True} if first.once else {}
     send = Op(
         "send",
         tuple(each.operand.name for each in transfers),
         (),
-        {"edge": number, "to": edge.target, **once},
-        edge.origin,
-        transfers[0].conversion.source,
+        {"edge": number, "to": first.target, **once},
+        first.origin,
+        first.conversion.source,
     )
     listen = Op(
         "listen_and_serv",
         (),
         tuple(each.result for each in transfers),
-        {"edge": number, "from": edge.origin, **once},
-        edge.target,
-        transfers[0].conversion.source,
+        {"edge": number, "from": first.origin, **once},
+        first.target,
+        first.conversion.source,
     )
     return send, listen
