@@ -110,4 +110,4 @@ def _purpose_of(task: Task) -> str:
     computed = [op for unit in task.units if unit.computed for op in unit.ops]
     if not computed:
         return "exchange" if task.units else "totals"
-    return purpose_of(Unit(tuple(computed), computed=True, once=False), False)
+    return purpose_of(computed, evaluating=False)

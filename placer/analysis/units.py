@@ -75,7 +75,7 @@ def units_on(graph: Graph, node: str) -> tuple[Unit, ...]:
             for name in operands_on(graph, node, op):
                 last_use[name] = i
     return tuple(
-        _make_unit(graph, node, group, i, local, last_use, group[0].is_once)
+        _make_unit(graph, node, group, i, local, last_use)
         for i, group in enumerate(groups)
     )
 
@@ -140,8 +140,8 @@ def _make_unit(
     number: int,
     local: set[str],
     last_use: dict[str, int],
-    once: bool,
 ) -> Unit:
+    once = group[0].is_once
     if not group[0].is_computed:
         return Unit(group, computed=False, once=once)
     own = {value.name for op in group for value in op.results}
@@ -160,17 +160,17 @@ def _make_unit(
     return Unit(group, True, once, tuple(inputs), outputs)
 
 
-def purpose_of(unit: Unit, evaluating: bool) -> str:
+def purpose_of(ops: Sequence[Op], evaluating: bool) -> str:
     """Return the name of a segment's function, by the ops in it.
 
     In an evaluation `predict` or `prepare`, in a training step `forward`, `backward`,
     `forward_backward`, or `combine` if it only converts and updates.
     """
-    backward = any(op.is_gradient for op in unit.ops)
+    backward = any(op.is_gradient for op in ops)
     forward = any(
         not (op.is_gradient or is_conversion(op.kind) or is_optimizer_part(op.kind))
         and op.kind not in ("accumulate", "constant")
-        for op in unit.ops
+        for op in ops
     )
     if evaluating:
         return "predict" if forward else "prepare"

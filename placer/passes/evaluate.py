@@ -8,7 +8,7 @@ Each `if_training` is its second operand. Ops that depend on no input have the a
 
 from __future__ import annotations
 
-from placer.analysis.if_training import resolve_if_training
+from placer.analysis.if_training import is_metric, resolve_if_training
 from placer.graph.graph import Graph, Op
 
 
@@ -17,7 +17,7 @@ def evaluate(graph: Graph) -> Graph:
     assert graph.evaluation_batch is not None
     once: set[str] = set()
     ops: list[Op] = []
-    for op in resolve_if_training(graph, 1, _is_metric):
+    for op in resolve_if_training(graph, 1, is_metric):
         if op.has_residual:
             op = op.with_values(op.operands, op.tensors)
         if op.attrs.get("training"):
@@ -35,8 +35,3 @@ def evaluate(graph: Graph) -> Graph:
         tuple(ops),
         first_edge=graph.first_edge,
     )
-
-
-def _is_metric(op: Op) -> bool:
-    """Whether the op records a metric, not the loss that only training watches."""
-    return op.kind == "record" and not op.attrs.get("watched")

@@ -21,7 +21,7 @@ from placer.analysis.order import (
     level_phase,
     loop_parts,
 )
-from placer.graph.graph import Graph, Op
+from placer.graph.graph import Graph
 
 
 def segment(graph: Graph) -> Graph:
@@ -40,7 +40,10 @@ def segment(graph: Graph) -> Graph:
             # An operand from another place may have been moved to a later level.
             level = max((first, *(available_at[name] for name in op.operands)))
             if op.structure.level != "early":
-                busy = busy_levels.get((_worker(graph, op), repeated), ())
+                # A computed op should run when its devices have work, any other op
+                # when its nodes have.
+                worker = op.place if op.is_computed else graph.nodes(op)
+                busy = busy_levels.get((worker, repeated), ())
                 level = next((i for i in range(level, last) if i in busy), last)
         after = level + level_delay(graph, op)
         available_at.update((value.name, after) for value in op.results)
@@ -55,12 +58,6 @@ def segment(graph: Graph) -> Graph:
         timed.append((not op.is_once, part, within, op))
     timed.sort(key=lambda entry: entry[:3])
     return graph.with_ops(op for *_, op in timed)
-
-
-def _worker(graph: Graph, op: Op) -> object:
-    """Return the key of `_busy_levels` for an op: a computed op should run when its
-    devices have work, any other op when its nodes have work."""
-    return op.place if op.is_computed else graph.nodes(op)
 
 
 def _busy_levels(

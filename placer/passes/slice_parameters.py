@@ -70,9 +70,7 @@ def slice_parameters(graph: Graph) -> Graph:
 def _place_blocks(graph: Graph) -> dict[str, Placement]:
     """Return the blocks of every parameter whose optimizer is on servers."""
     updates = [
-        op
-        for op in graph.ops
-        if is_update(op.kind) and op.place is not None and op.place.node == SERVER
+        op for op in graph.ops if is_update(op.kind) and op.known_place.node == SERVER
     ]
     if not updates:
         return {}
@@ -85,12 +83,9 @@ def _place_blocks(graph: Graph) -> dict[str, Placement]:
     load = _unsliced_load(graph, stored, {op.operands[0] for op in updates})
     # Parameters that can only be on one server come first, so that the dispatch of the
     # others takes their load into account.
-    for place, settings_text in sorted(
-        groups, key=lambda key: len(graph.cluster.nodes(key[0])) > 1
-    ):
-        group = groups[place, settings_text]
+    for group in sorted(groups.values(), key=lambda ops: len(graph.nodes(ops[0])) > 1):
         settings = graph.optimizers[group[0].attrs["group"]].attrs.get("slicing", {})
-        placements |= _dispatch(graph, place, group, settings, stored, load)
+        placements |= _dispatch(graph, group, settings, stored, load)
     return {op.operands[0]: placements[op.operands[0]] for op in updates}
 
 
@@ -101,7 +96,7 @@ def _unsliced_load(
     these are not sliced."""
     load: Counter[str] = Counter()
     for op in graph.parameters:
-        if op.place is not None and op.place.node == SERVER and op.name not in updated:
+        if op.known_place.node == SERVER and op.name not in updated:
             for node in graph.nodes(op):
                 load[node] += stored[op.name]
     return load
@@ -109,7 +104,6 @@ def _unsliced_load(
 
 def _dispatch(
     graph: Graph,
-    place: Place,
     updates: list[Op],
     settings: Mapping[str, object],
     stored: Mapping[str, int],
@@ -121,6 +115,7 @@ def _dispatch(
     `settings` are those of `slicing` in the spec, `stored` the bytes of each parameter.
     `load` is the bytes of each server, to which this adds the blocks.
     """
+    place = updates[0].known_place
     servers = [
         graph.cluster.canonical(replace(place, node_ids=(number,)))
         for number in dict.fromkeys(at.node_id for at in graph.cluster.resolve(place))
@@ -186,9 +181,7 @@ def _assembled_parameters(
 def _with_assembled_operands(
     op: Op, assembled: Mapping[tuple[str, str], tuple[str, Place]]
 ) -> Op:
-    if op.place is None or not op.operands:
-        return op
-    kind = str(op.place.node)
+    kind = str(op.known_place.node)
     operands = tuple(
         assembled[name, kind][0] if (name, kind) in assembled else name
         for name in op.operands
