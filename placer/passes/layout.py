@@ -294,35 +294,22 @@ def _conversions_for(
     """Return the conversion ops that an op needs for an operand and that are not
     emitted yet, and the name of the converted operand."""
     nodes = set(graph.nodes(op))
-    chosen = next(
-        planned
-        for planned in plan
-        if planned.layout == need
-        and (
-            nodes <= set(_nodes(graph, planned.place))
-            if need == "R"
-            else _nodes(graph, planned.place) == graph.nodes(op)
-        )
-    )
-    replica = next(
-        (
-            planned
-            for planned in plan
-            if planned is not chosen
-            and planned.layout == "R"
-            and need == "S"
-            and nodes <= set(_nodes(graph, planned.place))
-        ),
-        None,
-    )
-    conversions: list[Op] = []
-    if replica is not None:
-        # Some op needs the whole value on these nodes, so it moves there anyway: the
-        # local rows are taken from that replica and do not move a second time.
-        conversions += _emit(graph, name, have, replica, emitted)
-        conversions += _emit(graph, replica.result, "R", chosen, emitted, original=name)
-    else:
-        conversions += _emit(graph, name, have, chosen, emitted)
+
+    def reaches(planned: _PlannedConversion) -> bool:
+        if planned.layout == "R":
+            return nodes <= set(_nodes(graph, planned.place))
+        return _nodes(graph, planned.place) == graph.nodes(op)
+
+    at_op = {planned.layout: planned for planned in reversed(plan) if reaches(planned)}
+    chosen, replica = at_op[need], at_op.get("R")
+    if need != "S" or replica is None:
+        return [*_emit(graph, name, have, chosen, emitted)], chosen.result
+    # Some op needs the whole value on these nodes, so it moves there anyway: the
+    # local rows are taken from that replica and do not move a second time.
+    conversions = [
+        *_emit(graph, name, have, replica, emitted),
+        *_emit(graph, replica.result, "R", chosen, emitted, original=name),
+    ]
     return conversions, chosen.result
 
 
