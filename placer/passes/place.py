@@ -334,18 +334,12 @@ def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
 
 def sums_at_places(op: Op, operands: Mapping[Place, Sequence[str]]) -> list[Op]:
     """Return a sum of squares as one sum for each place, of its operands there."""
-    names = [f"{op.name}.{i}" for i in range(len(operands))]
-    return [
-        replace(
-            op,
-            operands=tuple(operands[at]),
-            results=(replace(op.result, name=name),),
-            place=at,
-        )
-        for name, at in zip(
-            names if len(names) > 1 else [op.name], operands, strict=True
-        )
-    ]
+    sums = []
+    for i, (at, names) in enumerate(operands.items()):
+        name = op.name if len(operands) == 1 else f"{op.name}.{i}"
+        results = (replace(op.result, name=name),)
+        sums.append(replace(op, operands=tuple(names), results=results, place=at))
+    return sums
 
 
 def scale_of_sums(cluster: Cluster, op: Op, sums: Sequence[Op]) -> Op:
