@@ -36,7 +36,7 @@ def step_costs(
     costs = {node: Cost() for node in node_classes.classes}
     known = FlopsCache()
     for op in graph.ops:
-        if is_conversion(op.kind) or (op.structure and not op.structure.update):
+        if is_conversion(op.kind) or not (op.is_computed or op.structure.update):
             continue
         nodes = graph.nodes(op)
         split = _is_split(graph, op)

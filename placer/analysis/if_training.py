@@ -13,6 +13,11 @@ from placer.graph.graph import Graph, Op
 IF_TRAINING = "if_training"
 
 
+def is_metric(op: Op) -> bool:
+    """Whether the op records a metric, not the loss that only training watches."""
+    return op.kind == "record" and not op.attrs.get("watched")
+
+
 def resolve_if_training(
     graph: Graph, operand_index: int, is_root: Callable[[Op], bool]
 ) -> tuple[Op, ...]:

@@ -57,15 +57,15 @@ class InPlaceAnalysis:
     ) -> None:
         self._graph = graph
         both = [graph, *([evaluation] if evaluation is not None else [])]
-        self._node_classes = node_classes or NodeClasses(both)
+        self.node_classes = node_classes or NodeClasses(both)
         self._analysed = {
-            node for nodes in self._node_classes.classes.values() for node in nodes[:2]
+            node for nodes in self.node_classes.classes.values() for node in nodes[:2]
         }
         self._nodes_of: dict[int, tuple[str, ...]] = {}  # by the identity of a place
         self._evaluation: InPlaceAnalysis | None = None
         if evaluation is not None:
             self._evaluation = InPlaceAnalysis(
-                evaluation, node_classes=self._node_classes
+                evaluation, node_classes=self.node_classes
             )
         self._bits: dict[str | SegmentRun, int] = {}
         for i, node in enumerate(sorted(self._analysed)):
@@ -101,7 +101,7 @@ class InPlaceAnalysis:
 
         Parameters that the step does not store never change, and do not count.
         """
-        node = self._node_classes.representative(node)
+        node = self.node_classes.representative(node)
         return all(
             name in self._gradients
             and self._has_no_reader(name, self._gradients[name], node)
@@ -133,7 +133,7 @@ class InPlaceAnalysis:
             for op in self._graph.uses.get(name, ()):
                 local = nodes & {*self._nodes(op)}
                 structure = op.structure
-                if structure is None:
+                if op.is_computed:
                     readers.update(self._run_of(op, each) for each in local)
                     if _may_return_operand(op):
                         pending.append((op.name, local))
@@ -174,7 +174,7 @@ class InPlaceAnalysis:
     def _visit(self, op: Op, node: str) -> None:
         """Compute what has finished before the op's results exist on the node."""
         structure = op.structure
-        if structure is None:
+        if op.is_computed:
             self._visit_computed(op, node)
         elif structure.sends:  # a message is sent when all its values exist
             message = op.attrs["edge"], node
@@ -233,10 +233,8 @@ class InPlaceAnalysis:
         key = send.attrs["edge"], index
         if key not in self._conversions:
             graph = self._graph
-            operand, result = graph.values[send.operands[index]], listen.results[index]
-            assert operand.layout is not None
-            assert result.layout is not None
-            layouts = operand.layout, result.layout
+            operand, result = send.operands[index], listen.results[index].name
+            layouts = graph.layout(operand), graph.layout(result)
             nodes = self._nodes(send), self._nodes(listen)
             workers = graph.cluster.workers
             self._conversions[key] = Conversion(layouts, *nodes, graph.batch, workers)
@@ -252,7 +250,7 @@ class InPlaceAnalysis:
         return {
             op.operands[0]: op.operands[1]
             for op in self._graph.ops
-            if op.structure is not None and op.structure.update
+            if op.structure.update
         }
 
     @cached_property

@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from placer import ops
-from placer.analysis.if_training import resolve_if_training
+from placer.analysis.declared import declared
+from placer.analysis.if_training import is_metric, resolve_if_training
 from placer.config.columns import Range
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import declared_attrs
 from placer.graph.model import Model
-from placer.ops.attributes import complete
 from placer.types import TensorType
 
 _REARRANGED = frozenset(
@@ -42,12 +40,10 @@ def index_ranges(graph: Graph, *, evaluating: bool) -> dict[str, Range]:
     smallest range counts.
     """
     ranges: dict[str, Range] = {}
-    inputs: dict[
-        str, frozenset[str]
-    ] = {}  # of each value: the inputs that it rearranges
-    for op in resolve_if_training(
-        graph, int(evaluating), lambda op: _is_root(op, evaluating)
-    ):
+    # Of each value: the inputs that it rearranges.
+    inputs: dict[str, frozenset[str]] = {}
+    is_root = is_metric if evaluating else _is_training_root
+    for op in resolve_if_training(graph, int(evaluating), is_root):
         if "input" in op.attrs:
             inputs[op.result.name] = frozenset({op.attrs["input"]})
         if not op.is_computed:
@@ -63,17 +59,13 @@ def index_ranges(graph: Graph, *, evaluating: bool) -> dict[str, Range]:
     return ranges
 
 
-def _is_root(op: Op, evaluating: bool) -> bool:
-    if evaluating:
-        return op.kind == "record" and not op.attrs.get("watched")
+def _is_training_root(op: Op) -> bool:
     return op.kind in ("record", "minimize")
 
 
 def _index_bounds(op: Op, graph: Graph) -> dict[int, int]:
     """The operands that the op uses as indices, with the number of valid indices."""
-    declaration = ops.find(op.kind)
-    types = [graph.tensor_type(name) for name in op.operands]
-    attrs = complete(declaration, declared_attrs(op.attrs))
+    declaration, types, attrs = declared(graph, op)
     return dict(declaration.index_bounds(types, attrs))
 
 

@@ -20,11 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from placer import ops
-from placer.graph.graph import Op
-from placer.graph.kinds import declared_attrs
+from placer.analysis.declared import declared
+from placer.graph.graph import Graph, Op
 from placer.layouts import Layout
-from placer.ops.attributes import complete
 from placer.ops.declaration import BatchRule
 from placer.types import TensorType
 
@@ -41,19 +39,15 @@ def replicated_signature(op: Op) -> LayoutSignature:
     return repeat_layout("R", len(op.operands)), repeat_layout("R", len(op.results))
 
 
-def forward_signature(
-    op: Op, types: Sequence[TensorType], have: Sequence[Layout]
-) -> LayoutSignature:
+def forward_signature(graph: Graph, op: Op, have: Sequence[Layout]) -> LayoutSignature:
     """Return the signature of a forward op that runs on several nodes.
 
-    `types` are those of its operands, `have` the layouts in which they arrive.
+    `have` are the layouts in which its operands arrive.
     """
     if op.kind == "hold":  # passes its first operand on and only waits for the second
         return tuple(have), tuple(have[:1])
-    declaration = ops.find(op.kind)
-    attrs = complete(declaration, declared_attrs(op.attrs))
-    tensors = [v for v in op.results if isinstance(v.type, TensorType)]
-    residuals = len(op.results) - len(tensors)
+    declaration, types, attrs = declared(graph, op)
+    residuals = int(op.has_residual)
     if "S" in have:
         rule = declaration.batch_rule(types, attrs)
         if rule != "whole":
@@ -67,43 +61,36 @@ def forward_signature(
         for group in declaration.linear(types, attrs):
             if partial <= set(group):
                 need = tuple("P" if i in group else "R" for i in range(len(types)))
-                gives = repeat_layout("P", len(tensors)) + repeat_layout("R", residuals)
+                gives = repeat_layout("P", len(op.tensors)) + repeat_layout(
+                    "R", residuals
+                )
                 return need, gives
     return replicated_signature(op)
 
 
 def gradient_signature(
-    op: Op,
-    forward: Op,
-    types: Sequence[TensorType],
-    needed: Layouts,
-    layouts: Mapping[str, Layout],
+    graph: Graph, op: Op, needed: Layouts, layouts: Mapping[str, Layout]
 ) -> LayoutSignature:
     """Return the signature of a gradient op that runs on several nodes.
 
     It needs the saved operands in the layouts that the forward op `needed`, and the
     cotangents in the duals of the layouts of the forward results. It gives the duals of
-    the layouts that the forward op needed. `types` are the types of the forward
-    operands, `layouts` contains the layouts of the forward results.
+    the layouts that the forward op needed. `layouts` contains the layouts of the
+    forward results.
     """
-    tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
+    forward = graph.producers[op.operands[0]]
+    tensors = forward.tensors
     cotangents = op.attrs.get("cotangents", range(len(tensors)))
     saved = op.operands[1 : len(op.operands) - len(cotangents)]
     position = {name: i for i, name in enumerate(forward.operands)}
     if position.keys() >= {*saved}:
         saved_layouts = tuple(needed[position[name]] for name in saved)
     else:  # recomputed operands have other names than in the forward op
-        saved_layouts = tuple(needed[i] for i in _saved_indices(forward, types))
+        declaration, types, attrs = declared(graph, forward)
+        saved_layouts = tuple(needed[i] for i in declaration.saves(types, attrs))
     cotangent_layouts = tuple(DUAL[layouts[tensors[i].name]] for i in cotangents)
     gives = tuple(DUAL[needed[i]] for i in op.attrs["wrt"])
     return (layouts[op.operands[0]], *saved_layouts, *cotangent_layouts), gives
-
-
-def _saved_indices(forward: Op, types: Sequence[TensorType]) -> Sequence[int]:
-    declaration = ops.find(forward.kind)
-    return declaration.saves(
-        types, complete(declaration, declared_attrs(forward.attrs))
-    )
 
 
 def accumulation_signature(op: Op, layouts: Mapping[str, Layout]) -> LayoutSignature:

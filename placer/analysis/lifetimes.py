@@ -92,10 +92,7 @@ class Lifetimes:
                 for op in unit.ops:
                     received = op.received_edge is not None
                     ahead = received and slot.microbatch is not None
-                    accumulates = op.structure is not None and op.structure.reduces in (
-                        "P",
-                        "R",
-                    )
+                    accumulates = op.structure.reduces in ("P", "R")
                     for value in op.results:
                         if unit.computed and value.name not in outputs:
                             continue

@@ -51,10 +51,9 @@ class MemoryEstimate:
         """
         graph = self._graph
         device_bytes: dict[str, int] = {}
-        places = {graph.devices(op): op.place for op in graph.ops_on(node)}
+        places = {graph.devices(op): op.known_place for op in graph.ops_on(node)}
         peaks = self._peaks_of(node)
         for devices, place in places.items():
-            assert place is not None
             needed = peaks[devices]
             needed += self.table_bytes([t for t in tables if t.devices == devices])
             for number in graph.cluster.device_ids(place):
@@ -81,24 +80,18 @@ class MemoryEstimate:
     def _compute_peaks(self, node: str) -> _Peaks:
         graph, slots = self._graph, self._lifetimes.slots_of(node)
         whole = _LiveBytes(graph, node, None, len(slots))
-        groups = {graph.devices(op): op for op in graph.ops_on(node)}
-        counters = {
-            each: (whole, _LiveBytes(graph, node, each, len(slots))) for each in groups
-        }
-        if len(groups) == 1 and all(
-            _has_one_device(graph, op) for op in groups.values()
-        ):
-            counters = dict.fromkeys(groups, (whole, whole))
+        groups = dict.fromkeys(map(graph.devices, graph.ops_on(node)))
+        counters = {each: _LiveBytes(graph, node, each, len(slots)) for each in groups}
         for lifetime in self._lifetimes.lifetimes_in(node, slots):
-            for counter in set(counters[graph.devices(lifetime.op)]):
+            for counter in (whole, counters[graph.devices(lifetime.op)]):
                 counter.add(lifetime)
         for i, slot in enumerate(slots):
             for unit in slot.units:
                 if unit.computed:
-                    for counter in set(counters[graph.devices(unit.ops[0])]):
+                    for counter in (whole, counters[graph.devices(unit.ops[0])]):
                         counter.add_temporaries(i, unit)
         peaks: dict[str | None, int] = {None: whole.peak()}
-        peaks.update((each, counter.peak()) for each, (_, counter) in counters.items())
+        peaks.update((each, counter.peak()) for each, counter in counters.items())
         return peaks
 
 
@@ -134,12 +127,6 @@ class _LiveBytes:
 
     def peak(self) -> int:
         return max(map(add, accumulate(self._changes), self._temporaries), default=0)
-
-
-def _has_one_device(graph: Graph, op: Op) -> bool:
-    """Whether the op is on one device of each of its nodes."""
-    assert op.place is not None
-    return len(graph.cluster.device_ids(op.place)) == 1
 
 
 def _peak_of_temporaries(unit: Unit, sizes: _Sizes) -> int:
@@ -178,10 +165,9 @@ class _Sizes:
         Those of one microbatch, if each has its own. 0 for views: blocks of other
         values, and parameters, which the tables store.
         """
-        if op.structure is not None and not op.structure.allocates:
+        if not op.structure.allocates:
             return 0
-        joins = op.structure is not None and op.structure.reduces == "S"
-        repeated = value.microbatch_layout == "S" or joins
+        repeated = value.microbatch_layout == "S" or op.structure.reduces == "S"
         key = id(value.type), value.layout, repeated, id(op.place)
         size = self._known.get(key)
         if size is None:
@@ -197,14 +183,13 @@ class _Sizes:
             index = nodes.index(self._node)
             rows = row_shard(nodes, index, graph.cluster.workers).num_rows(batch)
         if self._devices is not None:
-            assert op.place is not None
-            rows //= len(graph.cluster.device_ids(op.place))
+            rows //= len(graph.cluster.device_ids(op.known_place))
         return value.type.nbytes(batch, rows)
 
 
 def _is_sum_of_half_floats(op: Op) -> bool:
     """Whether the runtime sums the op's half floats over microbatches in float32."""
-    if op.structure is None or op.structure.reduces != "P":
+    if op.structure.reduces != "P":
         return False
     kind = op.result.type
     return isinstance(kind, TensorType) and is_half_float(kind.dtype)

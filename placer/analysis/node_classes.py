@@ -53,9 +53,7 @@ def _group_nodes(signatures: Mapping[str, Sequence[Hashable]]) -> dict[str, list
 def _node_tuples(graph: Graph) -> Iterable[tuple[str, ...]]:
     """Return every tuple of nodes that runs some op, once each."""
     of_place = {
-        id(op.place): graph.nodes(op)
-        for op in graph.ops
-        if op.structure is None or not op.structure.directive
+        id(op.place): graph.nodes(op) for op in graph.ops if not op.structure.directive
     }
     return dict.fromkeys(of_place.values())
 

@@ -18,8 +18,6 @@ from placer.graph.kinds import LevelPhase
 def level_phase(graph: Graph, op: Op) -> LevelPhase:
     """Return the phase of an op within its level."""
     structure = op.structure
-    if structure is None:
-        return LevelPhase.COMPUTE
     if structure.computed_phase is None or not op.operands:
         return structure.phase
     computed = graph.producers[op.operands[0]].is_computed
@@ -32,14 +30,11 @@ def level_delay(graph: Graph, op: Op) -> int:
     An op may delay users of an earlier phase: within the same level, that phase has
     ended when the op runs.
     """
-    structure = op.structure
-    if structure is None:
-        return 0
-    if structure.delays_earlier_phases:
+    if op.structure.delays_earlier_phases:
         own_phase = level_phase(graph, op)
         users = [u for value in op.results for u in graph.uses.get(value.name, ())]
         return int(any(level_phase(graph, user) < own_phase for user in users))
-    return structure.delay
+    return op.structure.delay
 
 
 class LoopPart(IntEnum):
@@ -66,10 +61,8 @@ def loop_parts(graph: Graph) -> list[LoopPart]:
     late: set[str] = set()  # depends on microbatches or updates
     parts: list[LoopPart] = []
     for op in graph.ops:
-        structure = op.structure
-        waits = structure is not None and structure.waits_for_microbatches
         uses, defines = _uses_and_definitions(op)
-        if waits or not late.isdisjoint(uses):
+        if op.structure.waits_for_microbatches or not late.isdisjoint(uses):
             late.update(defines)
             parts.append(LoopPart.AFTER)
         else:

@@ -229,31 +229,22 @@ class _Simulation:
 
         With `limit`, starts no microbatch in a stage that has enough in flight.
         """
-        free, work = self.free, self.work[node]
-        candidates = [
-            (
-                max(since, *(free.get(d, 0) for d in work[run[1]].locations)),
-                self._rank(run),
-                run,
-            )
-            for run, since in self.ready[node].items()
-            if not (limit and self._is_at_limit(run))
-        ]
-        return min(candidates, default=None)
-
-    def _rank(self, run: _Run) -> _Rank:
-        """What the policy prefers of runs that can start at once: the least."""
-        _, number, microbatch = run
-        first = number if self.policy == "gpipe" else -number
-        return first, -1 if microbatch is None else microbatch
-
-    def _is_at_limit(self, run: _Run) -> bool:
-        """Whether the run would start a microbatch in a stage with enough in flight."""
-        node, number, _ = run
-        return any(
-            number == stage.first and stage.in_flight >= stage.limit
+        full = {
+            stage.first
             for stage in self.stages[node]
-        )
+            if limit and stage.in_flight >= stage.limit
+        }
+        candidates = []
+        for run, since in self.ready[node].items():
+            _, number, microbatch = run
+            if number in full:
+                continue
+            locations = self.work[node][number].locations
+            start = max(since, *(self.free.get(each, 0) for each in locations))
+            task = number if self.policy == "gpipe" else -number
+            rank = task, -1 if microbatch is None else microbatch
+            candidates.append((start, rank, run))
+        return min(candidates, default=None)
 
     def _stages_of(self, node: str) -> list[_Stage]:
         """The stages of a node: the whole node, and each set of its devices."""
@@ -285,12 +276,12 @@ class _Simulation:
         ]
         costs: dict[str, int] = {}
         locations: set[Location] = set()
+        node_id = NodeId(node)
         for op in computed or [*task.ops, *task.totals]:
-            assert op.place is not None
-            node_id = NodeId(node)
+            place = op.known_place
             op_locations = [
-                Location(node_id.kind, node_id.number, str(op.place.device), each)
-                for each in graph.cluster.device_ids(op.place)
+                Location(node_id.kind, node_id.number, str(place.device), each)
+                for each in graph.cluster.device_ids(place)
             ]
             cost = task_cost(graph, op, node, cache) if computed else 0
             devices = graph.devices(op)

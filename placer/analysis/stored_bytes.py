@@ -19,7 +19,7 @@ def find_update(graph: Graph, parameter: str) -> Op | None:
 def stored_bytes(graph: Graph) -> dict[str, int]:
     """Return the bytes of each parameter and of the slots of its optimizer, by name."""
     slot_counts = {
-        group: len(optimizers.slots(op.attrs["rule"], _hyperparameters(op.attrs)))
+        group: len(optimizers.slots(op.attrs["rule"], hyperparameters(op.attrs)))
         for group, op in graph.optimizers.items()
     }
     sizes: dict[str, int] = {}
@@ -30,7 +30,7 @@ def stored_bytes(graph: Graph) -> dict[str, int]:
     return sizes
 
 
-def _hyperparameters(attrs: Mapping[str, Any]) -> dict[str, Any]:
+def hyperparameters(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the hyperparameters among the attributes of an optimizer."""
     declared = optimizers.find(attrs["rule"]).hyper
     return {name: attrs[name] for name in declared if name in attrs}

@@ -44,9 +44,7 @@ class NodeStep:
     after: Task
 
 
-def split_into_tasks(
-    graph: Graph, units: Sequence[Unit], *, evaluating: bool = False
-) -> NodeStep:
+def split_into_tasks(graph: Graph, units: Sequence[Unit]) -> NodeStep:
     """Split a node's units into tasks, and name those that the schedule orders.
 
     `graph` is the graph after the last pass. Tasks are named by their purpose, such as
@@ -60,7 +58,7 @@ def split_into_tasks(
     tasks = tuple(sequence[first:last])
     counts: Counter[str] = Counter()
     for task in tasks:
-        name = _purpose_of(task, evaluating)
+        name = _purpose_of(task)
         counts[name] += 1
         task.name = name if counts[name] == 1 else f"{name}_{counts[name]}"
     return NodeStep(_join(sequence[:first]), tasks, _join(sequence[last:]))
@@ -94,11 +92,7 @@ def _add_totals(graph: Graph, sequence: Sequence[Task]) -> list[Task]:
             tasks.append(Task(repeated=False, totals=totals))
         else:
             task.totals = totals
-        pending.update(
-            (op.name, op)
-            for op in task.ops
-            if op.structure is not None and op.structure.reduces
-        )
+        pending.update((op.name, op) for op in task.ops if op.structure.reduces)
         tasks.append(task)
     return tasks
 
@@ -112,8 +106,8 @@ def _join(tasks: Sequence[Task]) -> Task:
     return joined
 
 
-def _purpose_of(task: Task, evaluating: bool) -> str:
+def _purpose_of(task: Task) -> str:
     computed = [op for unit in task.units if unit.computed for op in unit.ops]
     if not computed:
         return "exchange" if task.units else "totals"
-    return purpose_of(Unit(tuple(computed), computed=True, once=False), evaluating)
+    return purpose_of(computed, evaluating=False)

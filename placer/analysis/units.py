@@ -75,7 +75,7 @@ def units_on(graph: Graph, node: str) -> tuple[Unit, ...]:
             for name in operands_on(graph, node, op):
                 last_use[name] = i
     return tuple(
-        _make_unit(graph, node, group, i, local, last_use, group[0].is_once)
+        _make_unit(graph, node, group, i, local, last_use)
         for i, group in enumerate(groups)
     )
 
@@ -86,11 +86,9 @@ def _used_ops(graph: Graph, node: str) -> list[Op]:
     used: set[str] = set()
     ops: list[Op] = []
     for op in reversed(graph.ops_on(node)):
-        structure = op.structure
-        if structure is not None and structure.directive:
+        if op.structure.directive:
             continue
-        has_effect = structure is not None and structure.effect
-        if has_effect or any(value.name in used for value in op.results):
+        if op.structure.effect or any(value.name in used for value in op.results):
             ops.append(op)
             used.update(operands_on(graph, node, op))
     ops.reverse()
@@ -105,11 +103,8 @@ def operands_on(graph: Graph, node: str, op: Op) -> tuple[str, ...]:
     """
     if not is_conversion(op.kind):
         return op.operands
-    operand, result = graph.values[op.operands[0]], op.result
-    assert operand.layout is not None
-    assert result.layout is not None
-    layouts = operand.layout, result.layout
-    sources = graph.nodes(graph.producers[operand.name])
+    layouts = graph.layout(op.operands[0]), graph.layout(op.name)
+    sources = graph.nodes(graph.producers[op.operands[0]])
     workers = graph.cluster.workers
     conversion = Conversion(layouts, sources, graph.nodes(op), graph.batch, workers)
     return op.operands if conversion.pieces_for(node) else ()
@@ -135,7 +130,7 @@ def _is_same_unit(graph: Graph, a: Op, b: Op) -> bool:
         return same and graph.devices(a) == graph.devices(b)
     if a.attrs.get("segment") != b.attrs.get("segment"):
         return False
-    return a.kind == b.kind and a.structure is not None and a.structure.grouped
+    return a.kind == b.kind and a.structure.grouped
 
 
 def _make_unit(
@@ -145,8 +140,8 @@ def _make_unit(
     number: int,
     local: set[str],
     last_use: dict[str, int],
-    once: bool,
 ) -> Unit:
+    once = group[0].is_once
     if not group[0].is_computed:
         return Unit(group, computed=False, once=once)
     own = {value.name for op in group for value in op.results}
@@ -165,17 +160,17 @@ def _make_unit(
     return Unit(group, True, once, tuple(inputs), outputs)
 
 
-def purpose_of(unit: Unit, evaluating: bool) -> str:
+def purpose_of(ops: Sequence[Op], evaluating: bool) -> str:
     """Return the name of a segment's function, by the ops in it.
 
     In an evaluation `predict` or `prepare`, in a training step `forward`, `backward`,
     `forward_backward`, or `combine` if it only converts and updates.
     """
-    backward = any(op.is_gradient for op in unit.ops)
+    backward = any(op.is_gradient for op in ops)
     forward = any(
         not (op.is_gradient or is_conversion(op.kind) or is_optimizer_part(op.kind))
         and op.kind not in ("accumulate", "constant")
-        for op in unit.ops
+        for op in ops
     )
     if evaluating:
         return "predict" if forward else "prepare"

@@ -33,7 +33,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
             what="accelerators",
             why="each is emulated by a CPU device: the spec has emulate",
         )
-    if any(op.structure and op.structure.copies and "rows" in op.attrs for op in step):
+    if any(op.structure.copies and "rows" in op.attrs for op in step):
         yield Choice(
             what="a short batch that the devices of a node cannot share evenly",
             why="each device computes the whole batch: only even parts can be split",
@@ -55,7 +55,7 @@ def _choices(model: Model, step: Graph) -> Iterator[Choice]:
 def _why_inserted(step: Graph, op: Op) -> str:
     """Why placer inserted an op, from the declaration of its kind; empty if it did
     not."""
-    template = "" if op.structure is None else op.structure.why
+    template = op.structure.why
     if is_conversion(op.kind):
         template = "inserted: converts '{operands}' to layout {layout}"
     return template.format(
@@ -73,7 +73,7 @@ def _idle(step: Graph) -> Iterator[Choice]:
     idle = [
         node
         for node in servers
-        if all(op.structure and op.structure.directive for op in step.ops_on(node))
+        if all(op.structure.directive for op in step.ops_on(node))
     ]
     if idle:
         more = f" and {len(idle) - 3:,} more" if len(idle) > 3 else ""

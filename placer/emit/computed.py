@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from placer import ops
+from placer.analysis.declared import declared
 from placer.analysis.units import Unit
 from placer.emit.bundles import Bundle
 from placer.emit.code import Call, Expression, literal
@@ -13,9 +14,7 @@ from placer.graph.graph import Graph, Op
 from placer.graph.kinds import declared_attrs, is_conversion
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard
-from placer.ops.attributes import complete
 from placer.ops.declaration import takes_no_count
-from placer.types import ResidualType, TensorType
 
 
 class OpWriter:
@@ -90,7 +89,7 @@ class OpWriter:
         if _takes_count(graph, op):
             keywords.append(f"count={self._count()}")
         targets = [scope.text(value.name) for value in op.results]
-        if not isinstance(op.results[-1].type, ResidualType):
+        if not op.has_residual:
             return self._call(f"ops.{op.kind}", op.operands, keywords, targets)
         *outputs, residual = targets
         output = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
@@ -126,19 +125,18 @@ class OpWriter:
             indices = op.attrs["cotangents"]
             given = dict(zip(indices, operands[-len(indices) :], strict=True))
             operands = operands[: -len(indices)]
-            number = sum(isinstance(v.type, TensorType) for v in forward.results)
-            operands += [given.get(i, Expression("None")) for i in range(number)]
+            operands += [
+                given.get(i, Expression("None")) for i in range(len(forward.tensors))
+            ]
         function = f"ops.{op.forward_kind}.backward"
         return Call(function, scope.collapse(operands), targets, is_tuple=True)
 
     def _conversion(self, op: Op) -> Call | None:
         """Return a conversion that moves nothing between nodes, as this node does it."""
         graph, node = self._graph, self._node
-        operand, result = graph.values[op.operands[0]], op.result
-        assert operand.layout is not None
-        assert result.layout is not None
-        sources, targets = _nodes_of(graph, operand.name), graph.nodes(op)
-        layouts = (operand.layout, result.layout)
+        operand, result = op.operands[0], op.name
+        sources, targets = _nodes_of(graph, operand), graph.nodes(op)
+        layouts = graph.layout(operand), graph.layout(result)
         workers = graph.cluster.workers
         own = Conversion(layouts, sources, targets, graph.batch, workers).pieces_for(
             node
@@ -146,9 +144,9 @@ class OpWriter:
         if not own:
             return self._zeros(op)
         if own[0].is_whole or layouts == ("S", "S"):  # it has all that it needs
-            self._scope.bind(result.name, self._scope[operand.name])
+            self._scope.bind(result, self._scope[operand])
             return None
-        if result.layout == "S":
+        if layouts[1] == "S":
             share = _share(row_shard(targets, targets.index(node), workers))
             function = "ops.split_rows"
         else:
@@ -193,11 +191,9 @@ def has_row_indices(graph: Graph, units: Iterable[Unit]) -> bool:
 
 def _takes_count(graph: Graph, op: Op) -> bool:
     """Whether the op's function takes the number of rows."""
-    declaration = ops.find(op.kind)
-    if declaration.takes_count is takes_no_count:
+    if ops.find(op.kind).takes_count is takes_no_count:
         return False
-    types = [graph.tensor_type(name) for name in op.operands]
-    attrs = complete(declaration, declared_attrs(op.attrs))
+    declaration, types, attrs = declared(graph, op)
     return declaration.takes_count(types, attrs)
 
 

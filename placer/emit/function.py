@@ -89,7 +89,7 @@ def is_awaited(graph: Graph, names: Iterable[str]) -> bool:
         operands: Iterable[str] = ()
         if op.received_edge is not None:
             operands = graph.sends[op.received_edge].operands
-        elif op.structure is not None and op.structure.update is None:
+        elif op.structure.update is None:
             operands = op.operands
         # The results of a request are computed by the node that replies.
         is_request = op.sent_edge is not None

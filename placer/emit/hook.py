@@ -108,10 +108,7 @@ class Hook:
 
 def is_of_table(op: Op) -> bool:
     """Whether a table does the op, with its own values of the parameter."""
-    structure = op.structure
-    return op.kind == "store" or (
-        structure is not None and structure.update is not None
-    )
+    return op.kind == "store" or op.structure.update is not None
 
 
 def _group_updates(hook: Hook) -> dict[Op, list[Op]]:

@@ -7,6 +7,7 @@ import keyword
 import re
 from collections.abc import Iterable
 
+from placer.graph.fresh_names import unique_name
 from placer.graph.kinds import CONVERSION_KINDS
 
 _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -54,11 +55,7 @@ class Names:
         """Return the proposal, or if it is used, the first unused name of `proposal_2`,
         `proposal_3` and so on."""
         assert _LEGAL.match(proposal), proposal
-        name, i = proposal, 2
-        while name in self._used:
-            name, i = f"{proposal}_{i}", i + 1
-        self._used.add(name)
-        return name
+        return unique_name(proposal, self._used, "_", first=2)
 
     def release(self, names: Iterable[str]) -> None:
         """Allow names to be used again."""

@@ -220,9 +220,6 @@ def _edge_value(graph: Graph, operand: str, result: str) -> EdgeValue:
     into its place in the joined value, so that neither op copies.
     """
     kind = graph.tensor_type(operand)
-    have, need = graph.values[operand].layout, graph.values[result].layout
-    assert have is not None
-    assert need is not None
     cut = graph.producers[operand]
     is_cut = cut.kind == "cut"
     joined = [op for op in graph.uses.get(result, ()) if op.kind == "assemble"]
@@ -237,7 +234,7 @@ def _edge_value(graph: Graph, operand: str, result: str) -> EdgeValue:
         result=result,
         dtype=kind.dtype,
         shape=kind.shape,
-        layouts=(have, need),
+        layouts=(graph.layout(operand), graph.layout(result)),
         start=cut.attrs["start"] if is_cut else None,
         stop=cut.attrs["stop"] if is_cut else None,
         whole=whole,

@@ -15,12 +15,11 @@ def origin(graph: Graph, name: str) -> tuple[Op, int]:
     while True:
         op = graph.producers[name]
         index = graph.result_indices[name]
-        structure = op.structure
         if op.received_edge is not None:
             name = graph.sends[op.received_edge].operands[index]
-        elif structure is not None and structure.copies:
+        elif op.structure.copies:
             name = op.operands[index]
-        elif is_conversion(op.kind) or (structure is not None and structure.reduces):
+        elif is_conversion(op.kind) or op.structure.reduces:
             name = op.operands[0]
         else:
             return op, index

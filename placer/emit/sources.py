@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from placer.analysis.units import LoweredGraph
@@ -32,6 +33,7 @@ def make_sources(
     for graph, op, position in located:
         positions.setdefault(spec_op(graph, op), position)
 
+    @cache  # all lines of a function that have one cause are about the same ops
     def shortened(about: tuple[str, ...]) -> tuple[str, ...]:
         function, *names = about
         ops = sorted({*names} & positions.keys(), key=lambda op: (positions[op], op))

@@ -222,12 +222,6 @@ def _total_name(expression: Expression) -> str:
     return expression.text.replace(".", "_")
 
 
-def _scatter(hook: Hook, ops: Sequence[Op]) -> list[Call]:
-    (op,) = ops
-    arguments = [hook.scope[op.operands[0]]]
-    return [Call(f"node.{op.kind}", arguments, hook.targets([op.name]))]
-
-
 _EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {
     "read": _read,
     "parameter": _parameters,
@@ -239,5 +233,4 @@ _EMIT: dict[str, Callable[[Hook, Sequence[Op]], list[Call]]] = {
     "send_and_recv": _send_and_receive,
     "record": _record,
     **{name: _reduce for name, kind in KINDS.items() if kind.reduces},
-    **{name: _scatter for name, kind in KINDS.items() if kind.scatters},
 }

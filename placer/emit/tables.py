@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+from msgspec import structs
+
 from placer.analysis.in_place import InPlaceAnalysis
-from placer.analysis.node_classes import NodeClasses
+from placer.analysis.stored_bytes import hyperparameters
 from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
 from placer.graph.graph import Graph, Op
-from placer.graph.kinds import is_update, is_update_direction
+from placer.graph.kinds import is_update
 from placer.graph.model import Model
 from placer.types import TensorType
 
@@ -27,9 +29,8 @@ def plan_tables(
     groups = {
         op.operands[0]: op.attrs["group"] for op in step.ops if is_update(op.kind)
     }
-    node_classes = NodeClasses(
-        [step, *([evaluation] if evaluation is not None else [])]
-    )
+    analysis = InPlaceAnalysis(step, evaluation)
+    node_classes = analysis.node_classes
     parameters: dict[str, dict[_TableKey, list[Op]]] = {
         node: defaultdict(list) for node in node_classes.classes
     }
@@ -46,11 +47,9 @@ def plan_tables(
             parameters[node][_TableKey(name, group, devices)].append(op)
     gradients = {
         op.operands[0]: op.operands[1]
-        for op in step.ops
-        if is_update_direction(op.kind)
-        or (is_update(op.kind) and not optimizers.find(op.kind).is_two_phase)
+        for op in reversed(step.ops)  # so that the first phase of a rule counts
+        if op.structure.update
     }
-    analysis = InPlaceAnalysis(step, evaluation, node_classes)
 
     def table(node: str, key: _TableKey) -> Table:
         blocks = tuple(
@@ -88,29 +87,19 @@ class _TableKey(NamedTuple):
 def _make_table(
     key: _TableKey, step: Graph, blocks: tuple[Block, ...], in_place: bool
 ) -> Table:
-    if key.group is None:
-        return Table(
-            name=key.name,
-            learning_rate=0.0,
-            blocks=blocks,
-            in_place=in_place,
-            devices=key.devices,
-        )
-    optimizer_op = step.optimizers[key.group]
-    rule = optimizer_op.attrs["rule"]
-    named = optimizers.find(rule).hyper
-    hyper = optimizers.complete(
-        rule, {name: v for name, v in optimizer_op.attrs.items() if name in named}
-    )
-    return Table(
+    table = Table(
         name=key.name,
-        rule=rule,
-        hyper=hyper,
-        learning_rate=optimizer_op.attrs["learning_rate"],
+        learning_rate=0.0,
         blocks=blocks,
         in_place=in_place,
         devices=key.devices,
     )
+    if key.group is None:
+        return table
+    attrs = step.optimizers[key.group].attrs
+    rule, rate = attrs["rule"], attrs["learning_rate"]
+    hyper = optimizers.complete(rule, hyperparameters(attrs))
+    return structs.replace(table, rule=rule, hyper=hyper, learning_rate=rate)
 
 
 def _make_block(op: Op, gradient: str | None) -> Block:

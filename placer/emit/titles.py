@@ -39,7 +39,7 @@ def name_functions(
 
 
 def _title(unit: Unit, evaluating: bool) -> str:
-    purpose = purpose_of(unit, evaluating)
+    purpose = purpose_of(unit.ops, evaluating)
     if purpose not in ("combine", "prepare"):
         return purpose
     kinds = {op.kind for op in unit.ops}

@@ -1,15 +1,18 @@
-"""Unique names for the values that a pass adds."""
+"""Unique names: for the values that a pass adds, and in programs."""
 
 from __future__ import annotations
 
 
-def unique_name(stem: str, used_names: set[str]) -> str:
+def unique_name(
+    stem: str, used_names: set[str], separator: str = ".", first: int = 1
+) -> str:
     """Return `stem`, with a number if the name is in use: `h.gather`, `h.gather.1`.
 
-    Adds the result to `used_names`.
+    The number comes after the separator and counts from `first`. Adds the result to
+    `used_names`.
     """
-    name, i = stem, 1
+    name, i = stem, first
     while name in used_names:
-        name, i = f"{stem}.{i}", i + 1
+        name, i = f"{stem}{separator}{i}", i + 1
     used_names.add(name)
     return name

@@ -13,7 +13,7 @@ from operator import is_
 from typing import Any
 
 from placer.errors import Span
-from placer.graph.kinds import KINDS, StructuralKind
+from placer.graph.kinds import COMPUTED, KINDS, StructuralKind
 from placer.layouts import Layout
 from placer.place import Cluster, NodeId, Place
 from placer.types import ResidualType, TensorType, ValueType
@@ -55,11 +55,11 @@ class Op:
     place: Place | None = None
     source: Span | None = None
     why: str = ""
-    structure: StructuralKind | None = field(init=False, repr=False)
-    """The declaration of a structural op; None for a computed op."""
+    structure: StructuralKind = field(init=False, repr=False)
+    """The declaration of a structural op; `COMPUTED` for a computed op."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "structure", KINDS.get(self.kind))
+        object.__setattr__(self, "structure", KINDS.get(self.kind, COMPUTED))
 
     @property
     def name(self) -> str:
@@ -75,24 +75,40 @@ class Op:
         return value
 
     @property
+    def tensors(self) -> tuple[Value, ...]:
+        """The results without the residual, which is the last one if there is one."""
+        if self.has_residual:
+            return self.results[:-1]
+        return self.results
+
+    @property
+    def has_residual(self) -> bool:
+        results = self.results
+        return bool(results) and isinstance(results[-1].type, ResidualType)
+
+    @property
+    def known_place(self) -> Place:
+        """The place of an op of a placed graph."""
+        assert self.place is not None, self
+        return self.place
+
+    @property
     def is_computed(self) -> bool:
         """Whether the op is part of a jitted function."""
-        return self.structure is None
+        return self.structure is COMPUTED
 
     @property
     def sent_edge(self) -> int | None:
         """The number of the edge whose message the op sends, if it sends one."""
-        structure = self.structure
-        return int(self.attrs["edge"]) if structure and structure.sends else None
+        return int(self.attrs["edge"]) if self.structure.sends else None
 
     @property
     def received_edge(self) -> int | None:
         """The number of the edge whose message the op receives, if it receives one."""
-        structure = self.structure
-        if structure is None or not structure.receives:
+        if not self.structure.receives:
             return None
         # One that sends, too, waits for a reply.
-        return int(self.attrs["back" if structure.sends else "edge"])
+        return int(self.attrs["back" if self.structure.sends else "edge"])
 
     @property
     def is_once(self) -> bool:
@@ -108,23 +124,13 @@ class Op:
         """The kind without `.grad`: the declaration that the op belongs to."""
         return self.kind.removesuffix(".grad")
 
-    # Passes copy most ops, so the copies below are written out: `dataclasses.replace`
-    # takes several times as long.
-
     def with_place(self, place: Place | None, why: str = "") -> Op:
         """Return the op at another place, which was chosen because of `why`."""
-        return Op(
-            self.kind,
-            self.operands,
-            self.results,
-            self.attrs,
-            place,
-            self.source,
-            why or self.why,
-        )
+        return replace(self, place=place, why=why or self.why)
 
     def with_values(self, operands: tuple[str, ...], results: tuple[Value, ...]) -> Op:
         """Return the op with other operands and results."""
+        # Passes do this with most ops, and `replace` takes several times as long.
         return Op(
             self.kind,
             operands,
@@ -137,15 +143,7 @@ class Op:
 
     def with_attrs(self, **attrs: Any) -> Op:
         """Return the op with these attributes added to its own."""
-        return Op(
-            self.kind,
-            self.operands,
-            self.results,
-            {**self.attrs, **attrs},
-            self.place,
-            self.source,
-            self.why,
-        )
+        return replace(self, attrs={**self.attrs, **attrs})
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,18 +194,17 @@ class Graph:
 
         It does if it uses or computes values of single microbatches.
         """
-        repeated = self._repeated.get(op)
-        if repeated is None:
-            values = self.values
-            repeated = any(v.microbatch_layout is not None for v in op.results) or any(
-                values[name].microbatch_layout is not None for name in op.operands
-            )
-            self._repeated[op] = repeated
-        return repeated
+        return op in self._repeated
 
     @cached_property
-    def _repeated(self) -> dict[Op, bool]:
-        return {}
+    def _repeated(self) -> set[Op]:
+        of_one = {n for n, v in self.values.items() if v.microbatch_layout is not None}
+        return {
+            op
+            for op in self.ops
+            if not of_one.isdisjoint(op.operands)
+            or not of_one.isdisjoint(value.name for value in op.results)
+        }
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops)
@@ -246,13 +243,23 @@ class Graph:
             raise TypeError(f"'{name}' is a residual, not a tensor")
         return value_type
 
+    def operand_types(self, op: Op) -> list[TensorType]:
+        """Return the types of an op's operands, which are tensors."""
+        return [self.tensor_type(name) for name in op.operands]
+
+    def layout(self, name: str) -> Layout:
+        """Return the layout of a value of a laid-out graph."""
+        layout = self.values[name].layout
+        assert layout is not None, name
+        return layout
+
     def nodes(self, op: Op) -> tuple[NodeId, ...]:
         """Return the nodes (`worker:0`, …) of a placed op, in the order of its
         place."""
         entry = self._nodes.get(id(op.place))
         if entry is None:
-            assert op.place is not None, op
-            entry = self._nodes[id(op.place)] = self.cluster.nodes(op.place), op.place
+            place = op.known_place
+            entry = self._nodes[id(place)] = self.cluster.nodes(place), place
         return entry[0]
 
     @cached_property
@@ -266,9 +273,8 @@ class Graph:
         """Return the devices of a placed op on each of its nodes, as `gpu:0-7`."""
         entry = self._devices.get(id(op.place))
         if entry is None:
-            assert op.place is not None, op
-            devices = self.cluster.devices(op.place)
-            entry = self._devices[id(op.place)] = devices, op.place
+            place = op.known_place
+            entry = self._devices[id(place)] = self.cluster.devices(place), place
         return entry[0]
 
     @cached_property

@@ -170,6 +170,14 @@ def check_equal_types(op: Op, operands: Sequence[TensorType], count: int) -> Non
             )
 
 
+COMPUTED = StructuralKind(
+    name="",
+    doc="compute the results in a jitted function: any kind that is not structural",
+    phase=LevelPhase.COMPUTE,
+)
+"""What the declarations below say of a computed op, which has its own declaration in
+`placer.ops`."""
+
 _UPDATE = StructuralKind(
     name="",
     doc="compute the new value of a parameter in its table",
@@ -416,24 +424,17 @@ def is_conversion(kind: str) -> bool:
     return kind in CONVERSION_KINDS
 
 
-def is_structural(kind: str) -> bool:
-    """Whether ops of the kind are not part of a jitted function."""
-    return kind in KINDS
-
-
 def is_update(kind: str) -> bool:
     """Whether the kind is an optimizer rule, whose result is a parameter's new
     value."""
-    return kind in KINDS and KINDS[kind].update == "value"
+    return KINDS.get(kind, COMPUTED).update == "value"
 
 
 def is_update_direction(kind: str) -> bool:
     """Whether the kind is the first phase of a two-phase rule."""
-    return kind in KINDS and KINDS[kind].update == "direction"
+    return KINDS.get(kind, COMPUTED).update == "direction"
 
 
 def is_optimizer_part(kind: str) -> bool:
     """Whether the kind belongs to the optimizers: clipping, norms, scales, updates."""
-    if kind in KINDS:
-        return KINDS[kind].update is not None
-    return kind in _OPTIMIZER_PARTS
+    return kind in _OPTIMIZER_PARTS or KINDS.get(kind, COMPUTED).update is not None

@@ -230,9 +230,9 @@ class _Reader:
             return read(str(token))
         except (ValueError, PlacerError) as error:
             at = _span(self.text, self.file, token.line, token.column, len(token))
-            message = error.message if isinstance(error, PlacerError) else str(error)
-            hint = error.hint if isinstance(error, PlacerError) else None
-            raise GraphError(message, span=at, hint=hint) from error
+            if isinstance(error, PlacerError):
+                raise GraphError(error.message, span=at, hint=error.hint) from error
+            raise GraphError(str(error), span=at) from error
 
 
 def _parse_number(text: str) -> int | float:

@@ -11,15 +11,14 @@ Gradient ops of ops without a place get the place of `minimize`. The ops of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from placer import ops
+from placer.analysis.declared import declared
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import declared_attrs
-from placer.ops.attributes import complete
 from placer.passes.updates import update_ops
 from placer.types import ResidualType, TensorType
 
@@ -41,9 +40,9 @@ def differentiate(graph: Graph) -> Graph:
             span=minimize.source,
         )
     active = _active_operands(graph, loss)
-    contributions = _contributions(graph, active)
-    backward = tuple(_backward(graph, minimize, active, contributions))
-    trained = [op for op in graph.parameters if op.name in contributions]
+    uses = _uses(graph, active)
+    backward = tuple(_backward(graph, minimize, active, uses))
+    trained = [op for op in graph.parameters if op.name in uses]
     _check_groups(graph, loss, trained)
     forward = []
     for op in graph.ops:
@@ -107,37 +106,21 @@ def _active_operands(graph: Graph, loss: str) -> dict[Op, tuple[int, ...]]:
     return active
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """One use of a value, as operand `index` of an op, with the name of its
-    gradient."""
-
-    op: Op
-    index: int
-    gradient: str
+_Use = tuple[Op, int]
+"""One use of a value: an op, and the index of the operand."""
 
 
-def _contributions(
-    graph: Graph, active: dict[Op, tuple[int, ...]]
-) -> dict[str, tuple[_Use, ...]]:
+def _uses(graph: Graph, active: Mapping[Op, Sequence[int]]) -> dict[str, list[_Use]]:
     """Return the uses of each value that have a gradient, in program order."""
-    uses: dict[str, list[tuple[Op, int]]] = {}
+    uses: dict[str, list[_Use]] = {}
     for op in graph.ops:
         for index in active.get(op, ()):
             uses.setdefault(op.operands[index], []).append((op, index))
-    return {
-        name: tuple(
-            _Use(op, index, f"{name}.grad.{i}" if len(of_value) > 1 else f"{name}.grad")
-            for i, (op, index) in enumerate(of_value)
-        )
-        for name, of_value in uses.items()
-    }
+    return uses
 
 
 def _with_residual(graph: Graph, op: Op) -> Op:
-    declaration = ops.find(op.kind)
-    types = [graph.tensor_type(name) for name in op.operands]
-    attrs = complete(declaration, declared_attrs(op.attrs))
+    declaration, types, attrs = declared(graph, op)
     parts = declaration.residuals(types, attrs)
     residual = Value(f"{op.name}.res", _residual_type(tuple(parts)))
     return op.with_values(op.operands, (*op.results, residual))
@@ -153,8 +136,8 @@ def _residual_type(parts: tuple[TensorType, ...]) -> ResidualType:
 def _backward(
     graph: Graph,
     minimize: Op,
-    active: dict[Op, tuple[int, ...]],
-    contributions: dict[str, tuple[_Use, ...]],
+    active: Mapping[Op, Sequence[int]],
+    uses: Mapping[str, Sequence[_Use]],
 ) -> Iterator[Op]:
     """Yield the gradient ops and the sums of gradients, from the loss backwards."""
     (loss,) = minimize.operands
@@ -162,15 +145,15 @@ def _backward(
     seed = {"value": 1.0, "dtype": loss_type.dtype, "shape": ()}
     yield Op("constant", (), (Value(f"{loss}.grad", loss_type),), seed)
     gradients = {
-        (use.op, use.index): use.gradient
-        for uses in contributions.values()
-        for use in uses
+        use: f"{name}.grad.{i}" if len(of_value) > 1 else f"{name}.grad"
+        for name, of_value in uses.items()
+        for i, use in enumerate(of_value)
     }
     for op in reversed(graph.ops):
         for value in op.results:
-            uses = contributions.get(value.name, ())
-            if len(uses) > 1:
-                terms = tuple(use.gradient for use in uses)
+            of_value = uses.get(value.name, ())
+            if len(of_value) > 1:
+                terms = tuple(gradients[use] for use in of_value)
                 total = Value(f"{value.name}.grad", value.type)
                 attrs = {"of": value.name}
                 yield Op("accumulate", terms, (total,), attrs, source=op.source)
@@ -179,14 +162,10 @@ def _backward(
             cotangents = [
                 i
                 for i, value in enumerate(op.results)
-                if value.name == loss or value.name in contributions
+                if value.name == loss or value.name in uses
             ]
             gradient = _gradient_op(graph, op, wrt, cotangents, gradients)
-            yield (
-                gradient
-                if op.place is not None
-                else gradient.with_place(minimize.place)
-            )
+            yield gradient if op.place else gradient.with_place(minimize.place)
 
 
 def _gradient_op(
@@ -194,7 +173,7 @@ def _gradient_op(
     op: Op,
     wrt: Sequence[int],
     cotangents: Sequence[int],
-    gradients: dict[tuple[Op, int], str],
+    gradients: Mapping[_Use, str],
 ) -> Op:
     """Return the gradient op of a forward op.
 
@@ -202,11 +181,9 @@ def _gradient_op(
     that lead to the loss; `gradients` are the names of its results, by op and
     operand.
     """
-    declaration = ops.find(op.kind)
-    types = [graph.tensor_type(name) for name in op.operands]
-    given_attrs = declared_attrs(op.attrs)
-    saved = declaration.saves(types, complete(declaration, given_attrs))
-    attrs = {**given_attrs, "wrt": tuple(wrt)}
+    declaration, types, complete_attrs = declared(graph, op)
+    saved = declaration.saves(types, complete_attrs)
+    attrs = {**declared_attrs(op.attrs), "wrt": tuple(wrt)}
     if len(cotangents) < len(op.results):
         attrs["cotangents"] = tuple(cotangents)
     return Op(

@@ -8,9 +8,8 @@ Each `if_training` is its second operand. Ops that depend on no input have the a
 
 from __future__ import annotations
 
-from placer.analysis.if_training import resolve_if_training
+from placer.analysis.if_training import is_metric, resolve_if_training
 from placer.graph.graph import Graph, Op
-from placer.types import ResidualType
 
 
 def evaluate(graph: Graph) -> Graph:
@@ -18,16 +17,14 @@ def evaluate(graph: Graph) -> Graph:
     assert graph.evaluation_batch is not None
     once: set[str] = set()
     ops: list[Op] = []
-    for op in resolve_if_training(graph, 1, _is_metric):
-        tensors = tuple(v for v in op.results if not isinstance(v.type, ResidualType))
-        if tensors != op.results:
-            op = op.with_values(op.operands, tensors)
+    for op in resolve_if_training(graph, 1, is_metric):
+        if op.has_residual:
+            op = op.with_values(op.operands, op.tensors)
         if op.attrs.get("training"):
             op = op.with_attrs(training=False)
         # A metric is recorded for every batch, because it is weighted by the batch's
         # rows.
-        is_per_batch = op.structure is not None and op.structure.per_batch
-        if not is_per_batch and once.issuperset(op.operands):
+        if not op.structure.per_batch and once.issuperset(op.operands):
             once.update(value.name for value in op.results)
             op = op.with_attrs(once=True)
         ops.append(op)
@@ -38,8 +35,3 @@ def evaluate(graph: Graph) -> Graph:
         tuple(ops),
         first_edge=graph.first_edge,
     )
-
-
-def _is_metric(op: Op) -> bool:
-    """Whether the op records a metric, not the loss that only training watches."""
-    return op.kind == "record" and not op.attrs.get("watched")

@@ -23,7 +23,7 @@ from placer.analysis.layout_rules import (
 from placer.errors import GraphError
 from placer.graph.fresh_names import unique_name
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import StructuralKind, conversion_kind
+from placer.graph.kinds import conversion_kind
 from placer.layouts import Layout
 from placer.layouts.partition import row_shards
 from placer.passes.place import union_place
@@ -66,16 +66,15 @@ def _signature(
     """
     if len(graph.nodes(op)) == 1:
         return replicated_signature(op)
-    if op.structure is not None:
-        return _structural_signature(graph, op, op.structure, layouts)
+    if not op.is_computed:
+        return _structural_signature(graph, op, layouts)
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
-        types = [graph.tensor_type(name) for name in forward.operands]
         needed = needed_by_first_result[forward.results[0].name]
-        return gradient_signature(op, forward, types, needed, layouts)
+        return gradient_signature(graph, op, needed, layouts)
     if op.kind == "accumulate":
         return accumulation_signature(op, layouts)
-    types = [graph.tensor_type(name) for name in op.operands]
+    types = graph.operand_types(op)
     have = [
         _arriving_layout(graph, op, name, value_type, layouts)
         for name, value_type in zip(op.operands, types, strict=True)
@@ -83,18 +82,18 @@ def _signature(
     attrs_text = repr(op.attrs) if op.attrs else ""
     key = op.kind, attrs_text, len(op.results), *have, *types
     if key not in cache:
-        cache[key] = forward_signature(op, types, have)
+        cache[key] = forward_signature(graph, op, have)
     return cache[key]
 
 
 def _structural_signature(
-    graph: Graph, op: Op, structure: StructuralKind, layouts: Mapping[str, Layout]
+    graph: Graph, op: Op, layouts: Mapping[str, Layout]
 ) -> LayoutSignature:
     """Return the signature of a structural op, as declared."""
-    if structure.layout == "operands" and op.operands:
+    if op.structure.layout == "operands" and op.operands:
         have = tuple(layouts[name] for name in op.operands)
         return have, have[:1] * len(op.results)
-    if structure.layout == "rows":
+    if op.structure.layout == "rows":
         types = (graph.tensor_type(value.name) for value in op.results)
         return (), tuple("S" if each.has_rows else "R" for each in types)
     # "gathered" ops, too, have replicas. Each microbatch has rows of every node, so the
@@ -126,16 +125,10 @@ def check_rows(graph: Graph) -> None:
     compute together; their product must divide the batch. Raises GraphError, with the
     nearest batch sizes as the hint.
     """
-    device_counts: dict[int, int] = {}  # by id(place)
     checked: set[tuple[object, ...]] = set()
     for op in graph.ops:
-        if _is_anywhere(op) and op.name not in graph.uses:
+        if op.structure.anywhere and op.name not in graph.uses:
             continue  # users need the whole batch, and have a `read` of their own
-        devices = device_counts.get(id(op.place))
-        if devices is None:
-            assert op.place is not None
-            devices = len(graph.cluster.device_ids(op.place))
-            device_counts[id(op.place)] = devices
         for value in op.results:
             value_type = value.type
             over = value.layout, value.microbatch_layout
@@ -144,7 +137,9 @@ def check_rows(graph: Graph) -> None:
                 continue
             checked.add(key)
             has_rows = isinstance(value_type, TensorType) and value_type.has_rows
-            device_parts = devices if op.is_computed and has_rows else 1
+            device_parts = 1
+            if op.is_computed and has_rows:
+                device_parts = len(graph.cluster.device_ids(op.known_place))
             splits: list[tuple[int, str]] = []
             if value.layout == "S":
                 shards = row_shards(graph.nodes(op), graph.cluster.workers)
@@ -211,8 +206,7 @@ def _insert_conversions(
     for number, (op, needs) in enumerate(zip(graph.ops, needed, strict=True)):
         for i, (name, layout) in enumerate(zip(op.operands, needs, strict=True)):
             if not _is_satisfied(graph, name, layouts[name], layout, op):
-                assert op.place is not None
-                requests.setdefault(name, []).append((layout, op.place))
+                requests.setdefault(name, []).append((layout, op.known_place))
                 to_convert.setdefault(number, []).append(i)
     used_names = set(graph.values)
     plans = {
@@ -300,35 +294,22 @@ def _conversions_for(
     """Return the conversion ops that an op needs for an operand and that are not
     emitted yet, and the name of the converted operand."""
     nodes = set(graph.nodes(op))
-    chosen = next(
-        planned
-        for planned in plan
-        if planned.layout == need
-        and (
-            nodes <= set(_nodes(graph, planned.place))
-            if need == "R"
-            else _nodes(graph, planned.place) == graph.nodes(op)
-        )
-    )
-    replica = next(
-        (
-            planned
-            for planned in plan
-            if planned is not chosen
-            and planned.layout == "R"
-            and need == "S"
-            and nodes <= set(_nodes(graph, planned.place))
-        ),
-        None,
-    )
-    conversions: list[Op] = []
-    if replica is not None:
-        # Some op needs the whole value on these nodes, so it moves there anyway: the
-        # local rows are taken from that replica and do not move a second time.
-        conversions += _emit(graph, name, have, replica, emitted)
-        conversions += _emit(graph, replica.result, "R", chosen, emitted, original=name)
-    else:
-        conversions += _emit(graph, name, have, chosen, emitted)
+
+    def reaches(planned: _PlannedConversion) -> bool:
+        if planned.layout == "R":
+            return nodes <= set(_nodes(graph, planned.place))
+        return _nodes(graph, planned.place) == graph.nodes(op)
+
+    at_op = {planned.layout: planned for planned in reversed(plan) if reaches(planned)}
+    chosen, replica = at_op[need], at_op.get("R")
+    if need != "S" or replica is None:
+        return [*_emit(graph, name, have, chosen, emitted)], chosen.result
+    # Some op needs the whole value on these nodes, so it moves there anyway: the
+    # local rows are taken from that replica and do not move a second time.
+    conversions = [
+        *_emit(graph, name, have, replica, emitted),
+        *_emit(graph, replica.result, "R", chosen, emitted, original=name),
+    ]
     return conversions, chosen.result
 
 
@@ -352,7 +333,7 @@ def _emit(
     result = Value(
         conversion.result, value.type, conversion.layout, value.microbatch_layout
     )
-    if _is_anywhere(producer) and original is None:
+    if producer.structure.anywhere and original is None:
         # The target reads the rows itself.
         place = graph.cluster.host_memory(conversion.place)
         yield replace(producer, results=(result,), place=place)
@@ -362,11 +343,6 @@ def _emit(
     if producer.is_once:
         attrs["once"] = True
     yield Op(kind, (name,), (result,), attrs, conversion.place, producer.source)
-
-
-def _is_anywhere(op: Op) -> bool:
-    """Whether each node reads the value itself, so that it is not sent."""
-    return op.structure is not None and op.structure.anywhere
 
 
 def _nodes(graph: Graph, place: Place) -> tuple[str, ...]:

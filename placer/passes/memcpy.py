@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from placer.analysis.order import earliest_levels, level_phase
 from placer.graph.fresh_names import unique_name
@@ -70,17 +69,16 @@ def _copy(
     A replica is copied on the nodes of the users. Of other layouts every node has a
     part, so all nodes of the value copy theirs.
     """
-    assert op.place is not None
+    place = op.known_place
     (devices,) = {graph.devices(user) for user in users}
-    assert users[0].place is not None
     nodes = graph.nodes(op)
     if value.layout == "R":
         user_nodes = {node for user in users for node in graph.nodes(user)}
         nodes = tuple(node for node in nodes if node in user_nodes)
     ids = tuple(node.number for node in nodes)
-    target = users[0].place
-    place = Place(op.place.node, ids, target.device, target.device_ids)
-    direction = _direction(graph, op.place, devices)
+    direction = _direction(graph, place, devices)
+    target = users[0].known_place
+    place = Place(place.node, ids, target.device, target.device_ids)
     name = unique_name(f"{value.name}.{direction}", used_names)
     return Op(
         f"memcpy_{direction}",
@@ -99,34 +97,23 @@ def _direction(graph: Graph, origin: Place, devices: str) -> str:
     return "d2h" if devices == host_memory else "d2d"
 
 
-@dataclass(frozen=True, slots=True)
-class _CopyKey:
-    """What the copies of one op have in common."""
-
-    once: bool
-    level: int
-    repeated: bool
-    phase: LevelPhase
-    kind: str
-    origin: str
-    place: Place
+_When = tuple[bool, int, bool, LevelPhase]
+"""What ops are sorted by: `once` ops first, level, not repeated ops first, phase."""
 
 
 def _merge_copies(graph: Graph) -> Graph:
     """Merge copies between the same devices at the same level into one op, and sort all
     ops by level and phase."""
-    groups: dict[_CopyKey, list[Op]] = defaultdict(list)
-    timed: list[tuple[tuple[bool, int, bool, LevelPhase], Op]] = []
+    groups: dict[tuple[_When, str, str, Place], list[Op]] = defaultdict(list)
+    timed: list[tuple[_When, Op]] = []
     for op, level in zip(graph.ops, earliest_levels(graph), strict=True):
         when = not op.is_once, level, graph.is_repeated(op), level_phase(graph, op)
-        if op.structure is not None and op.structure.copies:
+        if op.structure.copies:
             origin = graph.devices(graph.producers[op.operands[0]])
-            assert op.place is not None
-            groups[_CopyKey(*when, op.kind, origin, op.place)].append(op)
+            groups[when, op.kind, origin, op.known_place].append(op)
         else:
             timed.append((when, op))
-    for key, copies in groups.items():
-        when = key.once, key.level, key.repeated, key.phase
+    for (when, *_), copies in groups.items():
         timed.append((when, _merge(graph, copies)))
     timed.sort(key=lambda entry: entry[0])
     return graph.with_ops(op for _, op in timed)
@@ -139,8 +126,7 @@ def _merge(graph: Graph, copies: list[Op]) -> Op:
     `rows` is their number: these are split over the devices, the others replicated.
     """
     first = copies[0]
-    assert first.place is not None
-    has_several_devices = len(graph.cluster.device_ids(first.place)) > 1
+    has_several_devices = len(graph.cluster.device_ids(first.known_place)) > 1
     attrs = dict(first.attrs)
     if has_several_devices and any(map(_has_rows, copies)):
         copies = sorted(copies, key=lambda copy: not _has_rows(copy))

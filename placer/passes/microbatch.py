@@ -20,17 +20,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from placer.analysis.layout_rules import DUAL, forward_signature
+from placer.analysis.layout_rules import forward_signature, gradient_signature
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import (
     MICROBATCH_REDUCTIONS,
     MICROBATCH_SCATTERS,
-    StructuralKind,
     is_optimizer_part,
 )
 from placer.layouts import Layout
 from placer.place import Place
-from placer.types import TensorType
 
 MicrobatchLayout = Layout | None
 """A microbatch layout; None for a value that is computed once a step."""
@@ -67,8 +65,9 @@ class _Rewriter:
         needs, gives = self._signature(op)
         operands = []
         for name, need in zip(op.operands, needs, strict=True):
-            yield from self._missing_conversions(op, name, need)
-            operands.append(self._converted_name(op, name, need))
+            conversions, converted = self._convert(op, name, need)
+            yield from conversions
+            operands.append(converted)
         results = tuple(
             replace(value, microbatch_layout=layout)
             for value, layout in zip(op.results, gives, strict=True)
@@ -88,8 +87,8 @@ class _Rewriter:
         its results. An op whose operands are the same in all microbatches runs once."""
         have = [self.layouts[name] for name in op.operands]
         once = (None,) * len(have), (None,) * len(op.results)
-        if op.structure is not None:
-            return self._structural_signature(op, op.structure, have)
+        if not op.is_computed:
+            return self._structural_signature(op, have)
         if op.kind == "accumulate":
             return self._sum_signature(op, have)
         if is_optimizer_part(op.kind):
@@ -98,17 +97,17 @@ class _Rewriter:
             return self._gradient_signature(op)
         if not {"S", "P"} & {*have}:
             return once
-        types = [self.graph.tensor_type(name) for name in op.operands]
-        needs, gives = forward_signature(op, types, [layout or "R" for layout in have])
+        in_step = [layout or "R" for layout in have]
+        needs, gives = forward_signature(self.graph, op, in_step)
         if not {"S", "P"} & {*needs}:
             return once
         return needs, gives
 
     def _structural_signature(
-        self, op: Op, structure: StructuralKind, have: Sequence[MicrobatchLayout]
+        self, op: Op, have: Sequence[MicrobatchLayout]
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
         """Return the signature of a structural op, as declared."""
-        match structure.microbatches:
+        match op.structure.microbatches:
             case "rows":
                 types = (self.graph.tensor_type(value.name) for value in op.results)
                 return tuple(have), tuple("S" if t.has_rows else None for t in types)
@@ -134,52 +133,34 @@ class _Rewriter:
     def _gradient_signature(
         self, op: Op
     ) -> tuple[MicrobatchLayouts, MicrobatchLayouts]:
-        """Return the signature of a gradient op.
-
-        It runs as often as its forward op. It needs the saved operands as the forward
-        op does, and the cotangents in the duals of the forward results; it gives the
-        duals of what the forward op needs.
-        """
+        """Return the signature of a gradient op, which runs as often as its forward
+        op."""
         forward = self.graph.producers[op.operands[0]]
-        needed = self.needed[forward.results[-1].name]
-        position = {name: i for i, name in enumerate(forward.operands)}
-        tensors = [v for v in forward.results if isinstance(v.type, TensorType)]
-        cotangents = op.attrs.get("cotangents", range(len(tensors)))
-        saved = op.operands[1 : len(op.operands) - len(cotangents)]
-        duals = (_dual(self.layouts[tensors[i].name]) for i in cotangents)
-        needs: MicrobatchLayouts = (
-            self.layouts[op.operands[0]],
-            *(needed[position[name]] for name in saved),
-            *duals,
-        )
         if all(self.layouts[value.name] is None for value in forward.results):
-            return (None,) * len(needs), (None,) * len(op.results)
-        needs = tuple(need or "R" for need in needs)
-        return needs, tuple(DUAL[needed[i] or "R"] for i in op.attrs["wrt"])
+            return (None,) * len(op.operands), (None,) * len(op.results)
+        needed = tuple(
+            layout or "R" for layout in self.needed[forward.results[-1].name]
+        )
+        layouts = {v.name: self.layouts[v.name] or "R" for v in forward.results}
+        return gradient_signature(self.graph, op, needed, layouts)
 
-    def _missing_conversions(
+    def _convert(
         self, op: Op, name: str, need: MicrobatchLayout
-    ) -> Iterator[Op]:
-        """Yield the conversions that an operand needs and that do not exist yet: a
-        reduction to one value of the step, and a scatter from it."""
-        have = self.layouts[name]
+    ) -> tuple[list[Op], str]:
+        """Return the conversions that an operand needs and that do not exist yet, a
+        reduction to one value of the step and a scatter from it, and the name of the
+        converted operand."""
+        have, new = self.layouts[name], list[Op]()
         if have == need or (need == "R" and have is None):
-            return
+            return new, name
         if have is not None and (name, None, None) not in self.converted:
-            yield self._reduce(name, have, op)
+            new.append(self._reduce(name, have, op))
+        step_value = name if have is None else self.converted[name, None, None]
         if need is None or need == "R":
-            return
+            return new, step_value
         if (name, need, op.place) not in self.converted:
-            step_value = name if have is None else self.converted[name, None, None]
-            yield self._scatter(name, step_value, need, op.place)
-
-    def _converted_name(self, op: Op, name: str, need: MicrobatchLayout) -> str:
-        have = self.layouts[name]
-        if have == need or (need == "R" and have is None):
-            return name
-        if need in MICROBATCH_SCATTERS:
-            return self.converted[name, need, op.place]
-        return self.converted[name, None, None]
+            new.append(self._scatter(name, step_value, need, op.place))
+        return new, self.converted[name, need, op.place]
 
     def _reduce(self, name: str, have: Layout, user: Op) -> Op:
         """Return the reduction of a value over the microbatches.
@@ -191,8 +172,7 @@ class _Rewriter:
         total = Value(f"{name}.total", self.graph.values[name].type)
         self.converted[name, None, None] = total.name
         self.layouts[total.name] = None
-        structure = producer.structure
-        if structure is not None and structure.anywhere:  # reads the whole batch
+        if producer.structure.anywhere:  # reads the whole batch
             return replace(producer, results=(total,))
         is_gathered = have == "S" and len(self.graph.nodes(producer)) > 1
         place = user.place if is_gathered else producer.place
@@ -211,7 +191,3 @@ class _Rewriter:
         self.layouts[result] = need
         kind = MICROBATCH_SCATTERS[need]
         return Op(kind, (step_value,), (value,), {}, place, producer.source)
-
-
-def _dual(layout: MicrobatchLayout) -> MicrobatchLayout:
-    return None if layout is None else DUAL[layout]

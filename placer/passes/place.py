@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from placer.analysis.servers import ServerChoice, choose_servers
-from placer.graph.graph import Graph, Op, Value
+from placer.graph.graph import Graph, Op
 from placer.graph.kinds import (
     SCALES,
     is_optimizer_part,
@@ -35,7 +35,11 @@ def place(graph: Graph) -> Graph:
     choices = choose_servers(graph, forward_ops)
     places = _forward_places(graph, forward_ops, choices)
     whys = {op: _why_forward(graph, op, places[op], choices) for op in forward_ops}
-    places |= _gradient_places(graph, places)
+    places |= {
+        op: places[graph.producers[op.operands[0]]]
+        for op in graph.ops
+        if op.is_gradient
+    }
     places |= _accumulation_places(graph, places)
     parameter_places, parameter_whys = _parameter_places(graph, places)
     places |= parameter_places
@@ -155,16 +159,6 @@ def _is_forward(op: Op) -> bool:
     return op.kind != "accumulate" and (op.kind != "constant" or op.place is not None)
 
 
-def _gradient_places(
-    graph: Graph, forward_places: Mapping[Op, Place]
-) -> dict[Op, Place]:
-    return {
-        op: forward_places[graph.producers[op.operands[0]]]
-        for op in graph.ops
-        if op.is_gradient
-    }
-
-
 def _accumulation_places(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Place]:
     """Return the places of sums of gradients: for a parameter all places of its
     gradients, for another value the place of the value."""
@@ -266,9 +260,9 @@ def _places_of_others(graph: Graph, placed: Mapping[Op, Place]) -> dict[Op, Plac
     anywhere = _first_default_node(cluster)
     places = dict(placed)
     for op in graph.ops:
-        if op in places or not op.operands:
+        if op in places or op.is_computed or not op.operands:
             continue
-        if op.structure is None or op.structure.update is not None:
+        if op.structure.update is not None:
             continue  # optimizer parts are placed below
         source = producers[op.operands[0]]
         if op.kind == "store":
@@ -321,7 +315,7 @@ def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
     The scale is computed from all of them, at the first node if there are several
     places.
     """
-    place_of = {op.name: op.place for op in placed if op.kind == "parameter"}
+    place_of = {op.name: op.known_place for op in placed if op.kind == "parameter"}
     owners = owning_parameters(graph)
     parts: dict[str, list[Op]] = {}
     ops: list[Op] = []
@@ -329,28 +323,34 @@ def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:
         if op.kind == "sum_of_squares":
             groups: dict[Place, list[str]] = {}
             for name in op.operands:
-                at = place_of[owners[name]]
-                assert at is not None
-                groups.setdefault(at, []).append(name)
-            names = [op.name] if len(groups) == 1 else None
-            for i, (at, gradients) in enumerate(groups.items()):
-                name = names[0] if names else f"{op.name}.{i}"
-                value = Value(name, op.result.type)
-                part = replace(
-                    op, operands=tuple(gradients), results=(value,), place=at
-                )
-                parts.setdefault(op.name, []).append(part)
+                groups.setdefault(place_of[owners[name]], []).append(name)
+            parts[op.name] = sums_at_places(op, groups)
             ops.extend(parts[op.name])
         elif op.kind in SCALES:
             squares = [part for name in op.operands for part in parts[name]]
-            at = squares[0].place
-            assert at is not None
-            if any(part.place != at for part in squares):
-                at = first_node_place(graph.cluster, at)
-            ops.append(replace(op, operands=tuple(s.name for s in squares), place=at))
+            ops.append(scale_of_sums(graph.cluster, op, squares))
         else:
             ops.append(op)
     return ops
+
+
+def sums_at_places(op: Op, operands: Mapping[Place, Sequence[str]]) -> list[Op]:
+    """Return a sum of squares as one sum for each place, of its operands there."""
+    sums = []
+    for i, (at, names) in enumerate(operands.items()):
+        name = op.name if len(operands) == 1 else f"{op.name}.{i}"
+        results = (replace(op.result, name=name),)
+        sums.append(replace(op, operands=tuple(names), results=results, place=at))
+    return sums
+
+
+def scale_of_sums(cluster: Cluster, op: Op, sums: Sequence[Op]) -> Op:
+    """Return a scale that is computed from these sums of squares: at their place, or at
+    the first node of the first if they have several."""
+    at = sums[0].known_place
+    if any(each.place != at for each in sums):
+        at = first_node_place(cluster, at)
+    return replace(op, operands=tuple(each.name for each in sums), place=at)
 
 
 def _copy_sources(graph: Graph) -> Graph:
@@ -363,10 +363,8 @@ def _copy_sources(graph: Graph) -> Graph:
     sources = {op.result.name: op for op in graph.ops if _is_anywhere(op)}
 
     def place_for(source: Op, user: Op) -> Place:
-        assert user.place is not None
-        if source.structure is not None and source.structure.host_memory:
-            return graph.cluster.host_memory(user.place)
-        return user.place
+        at = user.known_place
+        return graph.cluster.host_memory(at) if source.structure.host_memory else at
 
     for op in graph.ops:
         for name in op.operands:
@@ -381,7 +379,9 @@ def _copy_sources(graph: Graph) -> Graph:
             for at, name in copies.get(op.results[0].name, {}).items():
                 value = replace(op.results[0], name=name)
                 copy = replace(op, results=(value,))
-                ops.append(copy.with_place(at, _READ_ANYWHERE if op.structure else ""))
+                ops.append(
+                    copy.with_place(at, "" if op.is_computed else _READ_ANYWHERE)
+                )
             continue
         if any(name in copies for name in op.operands):
             operands = tuple(
@@ -395,9 +395,7 @@ def _copy_sources(graph: Graph) -> Graph:
 
 def _is_anywhere(op: Op) -> bool:
     """Whether each place that uses the value runs the op itself."""
-    if op.structure is not None:
-        return op.structure.anywhere
-    return op.kind == "constant" and not op.operands
+    return op.structure.anywhere or (op.kind == "constant" and not op.operands)
 
 
 _READ_ANYWHERE = "each node reads the inputs that it uses: inputs are not sent"

@@ -15,14 +15,12 @@ value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from placer import ops
+from placer.analysis.declared import declared
 from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import declared_attrs
-from placer.ops.attributes import complete
 from placer.place import Place
-from placer.types import ResidualType, TensorType
+from placer.types import ResidualType
 
 
 def recompute(graph: Graph) -> Graph:
@@ -44,7 +42,7 @@ def recompute(graph: Graph) -> Graph:
     for op in graph.ops:
         new_ops.extend(recomputed_before.get(op, ()))
         if op in recomputed:
-            op = _without_residual(op)
+            op = op.with_values(op.operands, op.tensors)
         elif op.is_gradient and op.operands[0] in part_of_residual:
             names = part_of_residual[op.operands[0]].names
             operands = tuple(names.get(name, name) for name in op.operands)
@@ -79,7 +77,7 @@ def _block_parts(graph: Graph) -> tuple[list[_BlockPart], dict[str, _BlockPart]]
             part = parts.setdefault(key, _BlockPart())
             if _works_by_rows(graph, op):
                 part.forward.append(op)
-            if op.results and isinstance(op.results[-1].type, ResidualType):
+            if op.has_residual:
                 part_of_residual[op.results[-1].name] = part
     return list(parts.values()), part_of_residual
 
@@ -88,12 +86,9 @@ def _works_by_rows(graph: Graph, op: Op) -> bool:
     """Whether each row of the results depends on the same row of the operands only."""
     if not op.is_computed:
         return False
-    types = [graph.tensor_type(name) for name in op.operands]
-    if not any(each.has_rows for each in types):
-        return False
-    declaration = ops.find(op.kind)
-    attrs = complete(declaration, declared_attrs(op.attrs))
-    return declaration.batch_rule(types, attrs) == "rows"
+    declaration, types, attrs = declared(graph, op)
+    has_rows = any(each.has_rows for each in types)
+    return has_rows and declaration.batch_rule(types, attrs) == "rows"
 
 
 def _needed_forward_ops(part: _BlockPart) -> list[Op]:
@@ -118,34 +113,18 @@ def _recomputed_ops(
         for name in op.operands:
             if name not in part.names and graph.tensor_type(name).has_rows:
                 part.names[name] = f"{name}.{suffix}"
-                original = graph.values[name]
-                value = _renamed(original, part.names[name])
-                yield Op(
-                    "hold",
-                    (name, cotangent),
-                    (value,),
-                    {"again": True},
-                    op.place,
-                    op.source,
-                )
+                value = replace(graph.values[name], name=part.names[name])
+                waits, attrs = (name, cotangent), {"again": True}
+                yield Op("hold", waits, (value,), attrs, op.place, op.source)
         for value in op.results:
             part.names[value.name] = _recomputed_name(value, suffix)
         operands = tuple(part.names.get(name, name) for name in op.operands)
-        results = tuple(_renamed(v, part.names[v.name]) for v in op.results)
+        results = tuple(replace(v, name=part.names[v.name]) for v in op.results)
         attrs = {**op.attrs, "again": True}
         yield Op(op.kind, operands, results, attrs, op.place, op.source)
-
-
-def _renamed(value: Value, name: str) -> Value:
-    return Value(name, value.type, value.layout, value.microbatch_layout)
 
 
 def _recomputed_name(value: Value, suffix: str) -> str:
     if isinstance(value.type, ResidualType):
         return f"{value.name.removesuffix('.res')}.{suffix}.res"
     return f"{value.name}.{suffix}"
-
-
-def _without_residual(op: Op) -> Op:
-    tensors = tuple(v for v in op.results if isinstance(v.type, TensorType))
-    return op.with_values(op.operands, tensors)

@@ -21,8 +21,7 @@ from placer.analysis.order import (
     level_phase,
     loop_parts,
 )
-from placer.graph.graph import Graph, Op
-from placer.graph.kinds import StructuralKind
+from placer.graph.graph import Graph
 
 
 def segment(graph: Graph) -> Graph:
@@ -37,11 +36,14 @@ def segment(graph: Graph) -> Graph:
     for op, first, last, part in zip(graph.ops, earliest, latest, parts, strict=True):
         repeated = graph.is_repeated(op)
         level = first
-        if not _is_fixed(op):
+        if op.structure.level != "fixed":
             # An operand from another place may have been moved to a later level.
             level = max((first, *(available_at[name] for name in op.operands)))
-            if not _is_early(op):
-                busy = busy_levels.get((_worker(graph, op), repeated), ())
+            if op.structure.level != "early":
+                # A computed op should run when its devices have work, any other op
+                # when its nodes have.
+                worker = op.place if op.is_computed else graph.nodes(op)
+                busy = busy_levels.get((worker, repeated), ())
                 level = next((i for i in range(level, last) if i in busy), last)
         after = level + level_delay(graph, op)
         available_at.update((value.name, after) for value in op.results)
@@ -56,22 +58,6 @@ def segment(graph: Graph) -> Graph:
         timed.append((not op.is_once, part, within, op))
     timed.sort(key=lambda entry: entry[:3])
     return graph.with_ops(op for *_, op in timed)
-
-
-def _is_fixed(op: Op) -> bool:
-    """Whether the op runs at its earliest level, whatever else runs there."""
-    return op.structure is not None and op.structure.level == "fixed"
-
-
-def _is_early(op: Op) -> bool:
-    """Whether the op runs as soon as its operands are there."""
-    return op.structure is not None and op.structure.level == "early"
-
-
-def _worker(graph: Graph, op: Op) -> object:
-    """Return the key of `_busy_levels` for an op: a computed op should run when its
-    devices have work, any other op when its nodes have work."""
-    return op.place if op.is_computed else graph.nodes(op)
 
 
 def _busy_levels(
@@ -92,16 +78,11 @@ def _busy_levels(
             for worker in (op.place, graph.nodes(op)):
                 levels = busy_levels.setdefault((worker, repeated), set())
                 levels.update((first, last) if uses_received else (last,))
-        elif op.structure is not None and (
-            op.structure.receives or (uses_received and _passes_on(op.structure))
+        elif op.structure.receives or (
+            uses_received and (op.structure.copies or not op.structure.allocates)
         ):
             received.update(value.name for value in op.results)
     return busy_levels
-
-
-def _passes_on(structure: StructuralKind) -> bool:
-    """Whether the results of such an op are its operands, elsewhere or joined."""
-    return structure.copies or not structure.allocates
 
 
 def _latest_levels(graph: Graph, earliest: Sequence[int]) -> list[int]:
@@ -111,7 +92,7 @@ def _latest_levels(graph: Graph, earliest: Sequence[int]) -> list[int]:
     latest = list(earliest)
     for i in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[i]
-        if not _is_fixed(op):
+        if op.structure.level != "fixed":
             users = [needed_at[v.name] for v in op.results if v.name in needed_at]
             delay = level_delay(graph, op)
             latest[i] = min(users, default=earliest[i] + delay) - delay

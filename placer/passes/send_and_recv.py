@@ -50,8 +50,7 @@ def _pairs(graph: Graph) -> Iterator[_Pair]:
     for i, op in enumerate(graph.ops):
         if op.kind != "send" or op.attrs["to"].node != HETER:
             continue
-        assert op.place is not None
-        if op.place.node != WORKER:
+        if op.known_place.node != WORKER:
             continue
         pair = _find_reply(graph, i, op)
         # An op can be moved for one pair only.
@@ -86,12 +85,7 @@ def _find_reply(graph: Graph, position: int, send: Op) -> _Pair | None:
 def _runs_last(op: Op) -> bool:
     """Whether the op only uses what its level has computed, so that a worker can run it
     before the request as well as after it."""
-    structure = op.structure
-    return (
-        structure is not None
-        and structure.phase >= LevelPhase.EXIT
-        and structure.update is None
-    )
+    return op.structure.phase >= LevelPhase.EXIT and op.structure.update is None
 
 
 def _depends_on(graph: Graph, edge: int, request: int) -> bool:

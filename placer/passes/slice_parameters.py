@@ -19,7 +19,7 @@ from placer.config import slicing
 from placer.config.slicing import Block
 from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import SCALES, is_optimizer_part, is_update
-from placer.passes.place import first_node_place, union_place
+from placer.passes.place import scale_of_sums, sums_at_places, union_place
 from placer.passes.updates import owning_parameters
 from placer.place import SERVER, Place
 from placer.types import TensorType
@@ -43,14 +43,14 @@ def slice_parameters(graph: Graph) -> Graph:
         for value, parameter in owning_parameters(graph).items()
         if parameter in placements
     }
-    partial_sums: dict[str, tuple[Op, ...]] = {}  # sums of squares, by original name
+    partial_sums: dict[str, list[Op]] = {}  # sums of squares, by original name
     ops: list[Op] = []
     for op in graph.ops:
         if op.kind == "parameter" and op.name in placements:
             ops.extend(_parameter_ops(op, placements[op.name], assembled_of[op.name]))
         elif is_optimizer_part(op.kind) and op.operands[0] in value_placements:
             if op.kind == "sum_of_squares":
-                partial_sums[op.name] = tuple(_sums_of_squares(op, value_placements))
+                partial_sums[op.name] = _sums_of_squares(op, value_placements)
                 ops.extend(partial_sums[op.name])
             else:
                 ops.extend(_ops_by_block(op, value_placements))
@@ -70,28 +70,22 @@ def slice_parameters(graph: Graph) -> Graph:
 def _place_blocks(graph: Graph) -> dict[str, Placement]:
     """Return the blocks of every parameter whose optimizer is on servers."""
     updates = [
-        op
-        for op in graph.ops
-        if is_update(op.kind) and op.place is not None and op.place.node == SERVER
+        op for op in graph.ops if is_update(op.kind) and op.known_place.node == SERVER
     ]
     if not updates:
         return {}
     groups: dict[tuple[Place, str], list[Op]] = defaultdict(list)
     for op in updates:
-        assert op.place is not None
         settings = graph.optimizers[op.attrs["group"]].attrs.get("slicing", {})
-        groups[op.place, repr(settings)].append(op)
+        groups[op.known_place, repr(settings)].append(op)
     placements: dict[str, Placement] = {}
     stored = stored_bytes(graph)
     load = _unsliced_load(graph, stored, {op.operands[0] for op in updates})
     # Parameters that can only be on one server come first, so that the dispatch of the
     # others takes their load into account.
-    for place, settings_text in sorted(
-        groups, key=lambda key: len(graph.cluster.nodes(key[0])) > 1
-    ):
-        group = groups[place, settings_text]
+    for group in sorted(groups.values(), key=lambda ops: len(graph.nodes(ops[0])) > 1):
         settings = graph.optimizers[group[0].attrs["group"]].attrs.get("slicing", {})
-        placements |= _dispatch(graph, place, group, settings, stored, load)
+        placements |= _dispatch(graph, group, settings, stored, load)
     return {op.operands[0]: placements[op.operands[0]] for op in updates}
 
 
@@ -102,7 +96,7 @@ def _unsliced_load(
     these are not sliced."""
     load: Counter[str] = Counter()
     for op in graph.parameters:
-        if op.place is not None and op.place.node == SERVER and op.name not in updated:
+        if op.known_place.node == SERVER and op.name not in updated:
             for node in graph.nodes(op):
                 load[node] += stored[op.name]
     return load
@@ -110,7 +104,6 @@ def _unsliced_load(
 
 def _dispatch(
     graph: Graph,
-    place: Place,
     updates: list[Op],
     settings: Mapping[str, object],
     stored: Mapping[str, int],
@@ -122,6 +115,7 @@ def _dispatch(
     `settings` are those of `slicing` in the spec, `stored` the bytes of each parameter.
     `load` is the bytes of each server, to which this adds the blocks.
     """
+    place = updates[0].known_place
     servers = [
         graph.cluster.canonical(replace(place, node_ids=(number,)))
         for number in dict.fromkeys(at.node_id for at in graph.cluster.resolve(place))
@@ -175,9 +169,8 @@ def _assembled_parameters(
         user_places: dict[str, list[Place]] = defaultdict(list)
         for op in graph.uses.get(parameter, ()):
             if op.is_computed and not is_optimizer_part(op.kind):
-                assert op.place is not None
-                at = graph.cluster.host_memory(op.place)
-                user_places[str(op.place.node)].append(at)
+                at = graph.cluster.host_memory(op.known_place)
+                user_places[str(at.node)].append(at)
         for i, (kind, places) in enumerate(user_places.items()):
             place = union_place(graph.cluster, places)
             assert place is not None
@@ -188,9 +181,7 @@ def _assembled_parameters(
 def _with_assembled_operands(
     op: Op, assembled: Mapping[tuple[str, str], tuple[str, Place]]
 ) -> Op:
-    if op.place is None or not op.operands:
-        return op
-    kind = str(op.place.node)
+    kind = str(op.known_place.node)
     operands = tuple(
         assembled[name, kind][0] if (name, kind) in assembled else name
         for name in op.operands
@@ -246,8 +237,7 @@ def _cuts(graph: Graph, op: Op, gradient: Value, placement: Placement) -> Iterat
     """Yield the `cut` ops of a gradient, which follow the op that computes it."""
     if len(placement) == 1:
         return
-    assert op.place is not None
-    place = graph.cluster.host_memory(op.place)
+    place = graph.cluster.host_memory(op.known_place)
     for i, (block, _) in enumerate(placement):
         value = Value(f"{gradient.name}.block{i}", _block_type(block, gradient))
         attrs = {"start": block.start, "stop": block.stop}
@@ -279,16 +269,13 @@ def _stores(op: Op, placement: Placement) -> Iterator[Op]:
         yield replace(op, operands=(block.name, f"{block.name}.new"), place=at)
 
 
-def _sums_of_squares(op: Op, placements: Mapping[str, Placement]) -> Iterator[Op]:
-    """Yield one partial sum of squares per server."""
+def _sums_of_squares(op: Op, placements: Mapping[str, Placement]) -> list[Op]:
+    """Return one partial sum of squares per server."""
     blocks: dict[Place, list[str]] = defaultdict(list)
     for name in op.operands:
         for i, (_, at) in enumerate(placements[name]):
             blocks[at].append(_block_name(name, i, placements[name]))
-    for i, (at, names) in enumerate(blocks.items()):
-        name = op.name if len(blocks) == 1 else f"{op.name}.{i}"
-        value = replace(op.result, name=name)
-        yield replace(op, operands=tuple(names), results=(value,), place=at)
+    return sums_at_places(op, blocks)
 
 
 def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op:
@@ -309,8 +296,4 @@ def _scale(graph: Graph, op: Op, partial_sums: Mapping[str, Sequence[Op]]) -> Op
     ]
     if op.kind == "clip_scale":
         squares.sort(key=lambda part: order[graph.nodes(part)[0]])
-    place = squares[0].place
-    assert place is not None
-    if any(part.place != place for part in squares):
-        place = first_node_place(graph.cluster, place)
-    return replace(op, operands=tuple(part.name for part in squares), place=place)
+    return scale_of_sums(graph.cluster, op, squares)

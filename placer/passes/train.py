@@ -10,14 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placer.analysis.if_training import resolve_if_training
-from placer.graph.graph import Graph, Op
+from placer.graph.graph import Graph
 
 
 def train(graph: Graph) -> Graph:
     """Run the pass."""
-    ops = resolve_if_training(graph, 0, _has_effect)
+    ops = resolve_if_training(graph, 0, lambda op: op.structure.effect)
     return replace(graph.with_ops(ops), evaluation_batch=None)
-
-
-def _has_effect(op: Op) -> bool:
-    return op.structure is not None and op.structure.effect

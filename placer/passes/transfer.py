@@ -57,19 +57,18 @@ def _lower_conversions(graph: Graph) -> list[Op | _Transfer]:
     values: dict[str, Value] = {}
     items: list[Op | _Transfer] = []
     for op in graph.ops:
-        assert op.place is not None
         if is_conversion(op.kind):
             operand, result = values[op.operands[0]], op.result
             origin = places[operand.name]
-            if _crosses_nodes(graph, operand, result, origin, op.place):
-                for each in _transfers(graph, operand, result, origin, op.place, op):
+            if _crosses_nodes(graph, operand, result, origin, op.known_place):
+                for each in _transfers(graph, operand, result, origin, op):
                     items.append(each)
                     places[each.result.name] = each.target
                     values[each.result.name] = each.result
                 continue
         items.append(op)
         for value in op.results:
-            places[value.name], values[value.name] = op.place, value
+            places[value.name], values[value.name] = op.known_place, value
     return items
 
 
@@ -84,14 +83,14 @@ def _crosses_nodes(
 
 
 def _transfers(
-    graph: Graph, operand: Value, result: Value, origin: Place, target: Place, op: Op
+    graph: Graph, operand: Value, result: Value, origin: Place, op: Op
 ) -> Sequence[_Transfer]:
     """Return the transfers of a conversion: one, or two for an all_reduce.
 
     A sum for several nodes is computed at the first of them, which sends it to the
     others: the additions are done once, and all nodes have the same bits.
     """
-    origin, target = map(graph.cluster.host_memory, (origin, target))
+    origin, target = map(graph.cluster.host_memory, (origin, op.known_place))
     several = len(graph.cluster.nodes(target)) > 1
     if (operand.layout, result.layout) != ("P", "R") or not several:
         return (_Transfer(operand, result, origin, target, op),)
@@ -106,20 +105,8 @@ def _transfers(
 def _level_item(item: Op | _Transfer) -> LevelItem:
     if isinstance(item, _Transfer):
         return LevelItem((item.operand.name,), (item.result.name,), 1)
-    delay = 0 if item.structure is None else item.structure.delay
     results = [value.name for value in item.results]
-    return LevelItem(item.operands, results, delay, level_group(item))
-
-
-@dataclass(frozen=True, slots=True)
-class _EdgeKey:
-    """What the transfers of one message have in common."""
-
-    once: bool
-    level: int
-    repeated: bool
-    origin: Place
-    target: Place
+    return LevelItem(item.operands, results, item.structure.delay, level_group(item))
 
 
 def _merge_messages(
@@ -127,44 +114,46 @@ def _merge_messages(
 ) -> Graph:
     """Merge transfers between the same places at the same level into one message, and
     sort all ops by level."""
-    edges: dict[_EdgeKey, list[_Transfer]] = {}
+    # By what the transfers of one message have in common, and first what edges are
+    # sorted by.
+    edges: dict[tuple[bool, int, bool, Place, Place], list[_Transfer]] = {}
     # Sorted by: `once` ops first, level, then 0 to receive, 1 to compute, 2 to send.
     timed: list[tuple[bool, int, int, Op]] = []
     for item, level in zip(items, levels, strict=True):
         if isinstance(item, _Transfer):
             repeated = item.operand.microbatch_layout is not None
-            key = _EdgeKey(item.once, level, repeated, item.origin, item.target)
+            key = not item.once, level, repeated, item.origin, item.target
             edges.setdefault(key, []).append(item)
         else:
             timed.append((not item.is_once, level, 1, item))
-    order = sorted(edges, key=lambda e: (not e.once, e.level))
+    order = sorted(edges, key=lambda key: key[:2])
     for number, key in enumerate(order, graph.first_edge):
-        send, listen = _messages(number, key, edges[key])
-        timed.append((not key.once, key.level, 2, send))
-        timed.append((not key.once, key.level + 1, 0, listen))
+        per_batch, level, *_ = key
+        send, listen = _messages(number, edges[key])
+        timed.append((per_batch, level, 2, send))
+        timed.append((per_batch, level + 1, 0, listen))
     timed.sort(key=lambda entry: entry[:3])
     return graph.with_ops(op for *_, op in timed)
 
 
-def _messages(
-    number: int, edge: _EdgeKey, transfers: Sequence[_Transfer]
-) -> tuple[Op, Op]:
+def _messages(number: int, transfers: Sequence[_Transfer]) -> tuple[Op, Op]:
     """Return the two ops of an edge."""
-    once = {"once": True} if edge.once else {}
+    first = transfers[0]
+    once = {"once": True} if first.once else {}
     send = Op(
         "send",
         tuple(each.operand.name for each in transfers),
         (),
-        {"edge": number, "to": edge.target, **once},
-        edge.origin,
-        transfers[0].conversion.source,
+        {"edge": number, "to": first.target, **once},
+        first.origin,
+        first.conversion.source,
     )
     listen = Op(
         "listen_and_serv",
         (),
         tuple(each.result for each in transfers),
-        {"edge": number, "from": edge.origin, **once},
-        edge.target,
-        transfers[0].conversion.source,
+        {"edge": number, "from": first.origin, **once},
+        first.target,
+        first.conversion.source,
     )
     return send, listen

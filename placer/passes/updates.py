@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from placer import ops
+from placer.analysis.stored_bytes import hyperparameters
 from placer.config import optimizers
 from placer.errors import GraphError
 from placer.graph.graph import Graph, Op, Value
@@ -123,8 +124,7 @@ def _trust_ratio(parameter: Op, optimizer: Op) -> Iterator[Op]:
     yield of_value
     yield of_direction
     rule = optimizer.attrs["rule"]
-    names = optimizers.find(rule).hyper
-    given = {key: value for key, value in optimizer.attrs.items() if key in names}
+    given = hyperparameters(optimizer.attrs)
     coefficient, eps = optimizers.trust_ratio_constants(rule, given)
     attrs = {"coefficient": coefficient, "eps": eps}
     attrs = condense(ops.find("trust_ratio"), attrs)

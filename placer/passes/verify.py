@@ -5,8 +5,7 @@ What is checked depends on how far the graph is lowered: see `GraphForm`.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 from placer.analysis.layout_rules import (
@@ -17,7 +16,7 @@ from placer.analysis.layout_rules import (
     replicated_signature,
 )
 from placer.errors import PlacerError
-from placer.graph.graph import Graph, Op, Value
+from placer.graph.graph import Graph, Op
 from placer.graph.kinds import conversion_kind, is_conversion, is_update
 from placer.layouts import Layout
 from placer.passes.verify_types import (
@@ -26,7 +25,6 @@ from placer.passes.verify_types import (
     check_types,
     verification_error,
 )
-from placer.types import ResidualType
 
 
 class GraphForm(IntEnum):
@@ -51,19 +49,12 @@ class GraphForm(IntEnum):
 def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) -> None:
     """Check that a graph has all the properties of a form.
 
-    `cache` contains what earlier calls found valid. Of a graph that a pass made of the
-    last verified one, only ops are checked that the pass changed, or whose operands it
-    changed; with `PLACER_VERIFY=all` in the environment, all ops are. Raises GraphError,
-    with the text of the op, at the first violation.
+    `cache` contains what earlier calls found valid. Raises GraphError, with the text of
+    the op, at the first violation.
     """
     cache = VerifierCache() if cache is None else cache
-    if graph is cache.graph and form <= cache.form:
-        return
-    old = None if os.environ.get("PLACER_VERIFY") == "all" else cache.graph
-    old_form = -1 if old is None else cache.form
-    if graph is not old:
-        check_names(graph)
-        check_types(graph, _retyped_ops(graph, old), cache)
+    check_names(graph)
+    check_types(graph, cache)
     if form >= GraphForm.PLACED:
         # One op per place: the first of each, in program order.
         first_at_place = {id(op.place): op for op in reversed(graph.ops)}
@@ -72,104 +63,11 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
     if form >= GraphForm.DIFFERENTIATED:
         _check_directives(graph)
     if form >= GraphForm.LAID_OUT:
-        moved: Sequence[Op] = graph.ops
-        if old_form >= GraphForm.LAID_OUT:
-            moved = _moved_ops(graph, old)
-            if form >= GraphForm.TRANSFERRED > old_form:
-                # Conversions may not cross nodes any more.
-                conversions = [op for op in graph.ops if is_conversion(op.kind)]
-                moved = tuple(dict.fromkeys([*moved, *conversions]))
-        _check_layouts(graph, moved, form, cache)
-        if form >= GraphForm.COPIED:
-            everywhere = old_form < GraphForm.COPIED
-            _check_devices(graph, graph.ops if everywhere else moved)
+        _check_layouts(graph, form, cache)
+    if form >= GraphForm.COPIED:
+        _check_devices(graph)
     if form >= GraphForm.TRANSFERRED:
         _check_messages(graph)
-    cache.graph, cache.form = graph, form
-
-
-def _retyped_ops(graph: Graph, old: Graph | None) -> Sequence[Op]:
-    """Return the ops whose types have to be checked: not those that the old graph has,
-    or that differ from an op there in nothing that types depend on."""
-    if old is None:
-        return graph.ops
-    known, producers, old_values = set(old.ops), old.producers, old.values
-    values = graph.values
-    retyped: dict[Op, None] = {}
-    for op in graph.ops:
-        if op in known:
-            continue
-        results = op.results
-        before = producers.get(results[0].name) if results else None
-        if before is None or not _have_same_types(before.results, results):
-            retyped[op] = None
-            # Other users are compared with what they were, too.
-            for user in _dependents(graph, op):
-                if user.is_gradient or user in known:
-                    retyped[user] = None
-        elif not (
-            before.kind == op.kind
-            and (
-                before.operands is op.operands
-                or [old_values[name].type for name in before.operands]
-                == [values[name].type for name in op.operands]
-            )
-            and _has_same_attrs(before, op)
-        ):
-            retyped[op] = None
-    return tuple(retyped)
-
-
-def _have_same_types(before: Sequence[Value], results: Sequence[Value]) -> bool:
-    """Whether the results of an op have the names and types that they had before."""
-    if before is results:
-        return True
-    if len(before) != len(results):
-        return False
-    for old, new in zip(before, results, strict=True):
-        if old.type is not new.type or old.name != new.name:
-            return False
-    return True
-
-
-def _has_same_attrs(before: Op, op: Op) -> bool:
-    if before.attrs is op.attrs:
-        return True
-    return before.attrs == {k: v for k, v in op.attrs.items() if k != "segment"}
-
-
-def _moved_ops(graph: Graph, old: Graph | None) -> Sequence[Op]:
-    """Return the ops whose places and layouts have to be checked: those that the old
-    graph has not, and the users of their results."""
-    if old is None:
-        return graph.ops
-    producers = old.producers
-    known = set(old.ops)
-    moved: dict[Op, None] = {}
-    for op in graph.ops:
-        if op in known:
-            continue
-        before = producers.get(op.results[0].name) if op.results else None
-        if (
-            before is None
-            or before.place is not op.place
-            or before.results is not op.results
-        ):
-            moved.update(dict.fromkeys(_dependents(graph, op)))
-        elif before.operands is op.operands and before.kind == op.kind:
-            continue  # only its attributes changed
-        moved[op] = None
-    return tuple(moved)
-
-
-def _dependents(graph: Graph, op: Op) -> Iterator[Op]:
-    """Yield the ops whose checks depend on an op: those that use its results, and their
-    gradient ops."""
-    for value in op.results:
-        for user in graph.uses.get(value.name, ()):
-            yield user
-            if user.results and isinstance(user.results[-1].type, ResidualType):
-                yield from graph.uses.get(user.results[-1].name, ())
 
 
 def _check_directives(graph: Graph) -> None:
@@ -190,10 +88,8 @@ def _check_place(graph: Graph, op: Op) -> None:
         raise verification_error(op, error.message) from error
 
 
-def _check_layouts(
-    graph: Graph, ops: Iterable[Op], form: GraphForm, cache: VerifierCache
-) -> None:
-    """Check where the operands of some ops are, and the layouts of their values.
+def _check_layouts(graph: Graph, form: GraphForm, cache: VerifierCache) -> None:
+    """Check where the operands of ops are, and the layouts of their values.
 
     Conversions may have operands on other nodes until messages carry these. A sum of
     gradients may have operands on some of its nodes only: the others add nothing.
@@ -202,7 +98,7 @@ def _check_layouts(
     layouts: dict[str, Layout] = {
         name: value.layout for name, value in graph.values.items() if value.layout
     }
-    for op in ops:
+    for op in graph.ops:
         for value in op.results:
             if value.layout is None:
                 raise verification_error(op, f"'{value.name}' has no layout")
@@ -259,23 +155,19 @@ def _signature(
     if op.is_gradient:
         forward = graph.producers[op.operands[0]]
         needed = tuple([layouts[name] for name in forward.operands])
-        types = [graph.tensor_type(name) for name in forward.operands]
-        return gradient_signature(op, forward, types, needed, layouts)
+        return gradient_signature(graph, op, needed, layouts)
     if op.kind == "accumulate":
         return accumulation_signature(op, layouts)
-    types = [graph.tensor_type(name) for name in op.operands]
     have = [layouts[name] for name in op.operands]
-    numbers = map(cache.type_number, types)
+    numbers = (cache.type_number(graph.values[name].type) for name in op.operands)
     key = op.kind, cache.attrs_number(op.attrs), len(op.results), *have, *numbers
     if key not in cache.signatures:
-        cache.signatures[key] = forward_signature(op, types, have)
+        cache.signatures[key] = forward_signature(graph, op, have)
     return cache.signatures[key]
 
 
 def _check_conversion(graph: Graph, op: Op) -> None:
-    have, need = graph.values[op.operands[0]].layout, op.result.layout
-    assert have is not None
-    assert need is not None
+    have, need = graph.layout(op.operands[0]), graph.layout(op.name)
     kind = conversion_kind(have, need, len(graph.nodes(op)))
     if kind != op.kind:
         raise verification_error(op, f"the conversion from {have} to {need} is {kind}")
@@ -313,12 +205,12 @@ def _check_messages(graph: Graph) -> None:
 
 
 def _is_message(op: Op) -> bool:
-    return op.structure is not None and (op.structure.sends or op.structure.receives)
+    return op.structure.sends or op.structure.receives
 
 
-def _check_devices(graph: Graph, ops: Iterable[Op]) -> None:
-    for op in ops:
-        if op.structure is not None and op.structure.copies:
+def _check_devices(graph: Graph) -> None:
+    for op in graph.ops:
+        if op.structure.copies:
             continue
         devices = graph.devices(op)
         for name in op.operands:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from placer import ops
+from placer.analysis.declared import declared
 from placer.analysis.layout_rules import LayoutSignature
 from placer.errors import GraphError, OpError
 from placer.graph.graph import Graph, Op
@@ -25,7 +26,7 @@ class VerifierCache:
     attributes and types. `type_numbers` and `attrs_numbers` contain the numbers;
     `types_by_id` and `attrs_by_id` find them by the identity of an object, which is
     quicker, and reference the object, so that its id stays valid. `signatures` are the
-    layout signatures of ops. `graph` is the last verified graph, and `form` its form.
+    layout signatures of ops.
     """
 
     type_numbers: dict[ValueType, int] = field(default_factory=dict)
@@ -34,8 +35,6 @@ class VerifierCache:
     attrs_by_id: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     attrs_numbers: dict[object, int] = field(default_factory=dict)
     signatures: dict[tuple[object, ...], LayoutSignature] = field(default_factory=dict)
-    graph: Graph | None = None
-    form: int = -1
 
     def attrs_number(self, attrs: Mapping[str, Any]) -> int:
         """Return the number of some attributes, as far as types depend on them."""
@@ -71,15 +70,15 @@ def check_names(graph: Graph) -> None:
             defined.add(value.name)
 
 
-def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
-    """Check that the results of some ops have the types that declarations infer.
+def check_types(graph: Graph, cache: VerifierCache) -> None:
+    """Check that the results of ops have the types that declarations infer.
 
     Raises GraphError, with the text of the op, at the first violation.
     """
     values, number, valid = graph.values, cache.type_number, cache.valid
-    for op in ops:
+    for op in graph.ops:
         kind, structure = op.kind, op.structure
-        if structure is not None and structure.infer is None:
+        if not op.is_computed and structure.infer is None:
             continue
         types = [values[name].type for name in op.operands]
         types += [value.type for value in op.results]
@@ -136,7 +135,7 @@ def _result_types(
     structure = op.structure
     tensors = [_require_tensor(op, i, each) for i, each in enumerate(operand_types)]
     try:
-        if structure is not None:
+        if not op.is_computed:
             assert structure.infer is not None
             return list(structure.infer(op, tensors))
         if is_conversion(op.kind):
@@ -184,9 +183,7 @@ def _gradient_types(
         raise verification_error(
             op, f"'{op.operands[0]}' is a residual of {forward.kind}"
         )
-    declaration = ops.find(forward.kind)
-    forward_types = [graph.tensor_type(name) for name in forward.operands]
-    attrs = complete(declaration, declared_attrs(forward.attrs))
+    declaration, forward_types, attrs = declared(graph, forward)
     saved = declaration.saves(forward_types, attrs)
     expected = [forward_types[i] for i in saved]
     tensors = [v.type for v in forward.results if isinstance(v.type, TensorType)]

@@ -22,7 +22,7 @@ def copies(graph, node="worker:0"):
     return [
         (op.kind, op.operands, graph.devices(op))
         for op in graph.ops_on(node)
-        if op.structure is not None and op.structure.copies
+        if op.structure.copies
     ]
 
 

@@ -104,7 +104,7 @@ def test_three_devices_of_a_node_share_one_message_in_each_direction():
     copied = [
         (op.kind, *op.operands, graph.devices(op))
         for op in graph.ops_on("worker:1")
-        if op.structure is not None and op.structure.copies
+        if op.structure.copies
     ]
     forward = [("memcpy_h2d", "h.copy", f"gpu:{i}") for i in range(3)]
     forward += [("memcpy_d2h", name, "cpu:0") for name in "abc"]
