@@ -1,6 +1,7 @@
 """Settings and fixtures of all tests."""
 
 import functools
+import os
 import signal
 from importlib.metadata import version
 
@@ -9,6 +10,9 @@ import pytest
 
 # So that a failed `assert` in a shared check shows the values that it compares.
 pytest.register_assert_rewrite("support")
+
+# Verify every op after every pass, not only what the pass changed.
+os.environ["PLACER_VERIFY"] = "all"
 
 # Two of these emulate other devices; more devices would make all tests slower.
 jax.config.update("jax_num_cpu_devices", 3)

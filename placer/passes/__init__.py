@@ -71,8 +71,7 @@ def lower(
     """Run all passes; return the graphs of a training step and of an evaluation.
 
     There is an evaluation if the graph has an `evaluation_batch`. Its edges are numbered
-    after those of the step. The graph is verified before the first pass,
-    and after each that changes it. Raises
+    after those of the step. Graphs are verified before and after every pass. Raises
     GraphError if the model cannot be lowered.
     """
     cache = VerifierCache()
@@ -92,9 +91,8 @@ def _run(
     observe: PassObserver | None,
 ) -> Graph:
     for each in passes:
-        before, graph = graph, each.run(graph)
-        if graph is not before or each.gives > each.needs:
-            verify(graph, each.gives, cache)
+        graph = each.run(graph)
+        verify(graph, each.gives, cache)
         if observe:
             observe(each.name, graph)
     return graph

@@ -5,7 +5,8 @@ What is checked depends on how far the graph is lowered: see `GraphForm`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from placer.analysis.layout_rules import (
@@ -25,6 +26,7 @@ from placer.passes.verify_types import (
     check_types,
     verification_error,
 )
+from placer.types import ResidualType
 
 
 class GraphForm(IntEnum):
@@ -49,12 +51,19 @@ class GraphForm(IntEnum):
 def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) -> None:
     """Check that a graph has all the properties of a form.
 
-    `cache` contains what earlier calls found valid. Raises GraphError, with the text of
-    the op, at the first violation.
+    `cache` contains what earlier calls found valid. Of a graph that a pass made of the
+    last verified one, only ops are checked that the pass changed, or whose operands it
+    changed; with `PLACER_VERIFY=all` in the environment, all ops are. Raises GraphError,
+    with the text of the op, at the first violation.
     """
     cache = VerifierCache() if cache is None else cache
+    if graph is cache.graph and form <= cache.form:
+        return
+    old = None if os.environ.get("PLACER_VERIFY") == "all" else cache.graph
+    old_form = -1 if old is None else cache.form
+    changed = _changed_ops(graph, old)
     check_names(graph)
-    check_types(graph, cache)
+    check_types(graph, changed, cache)
     if form >= GraphForm.PLACED:
         # One op per place: the first of each, in program order.
         first_at_place = {id(op.place): op for op in reversed(graph.ops)}
@@ -63,11 +72,39 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
     if form >= GraphForm.DIFFERENTIATED:
         _check_directives(graph)
     if form >= GraphForm.LAID_OUT:
-        _check_layouts(graph, form, cache)
-    if form >= GraphForm.COPIED:
-        _check_devices(graph)
+        ops = graph.ops if old_form < GraphForm.LAID_OUT else changed
+        if form >= GraphForm.TRANSFERRED > old_form:
+            # Conversions may not cross nodes any more.
+            conversions = [op for op in graph.ops if is_conversion(op.kind)]
+            ops = tuple(dict.fromkeys([*ops, *conversions]))
+        _check_layouts(graph, ops, form, cache)
     if form >= GraphForm.TRANSFERRED:
         _check_messages(graph)
+    if form >= GraphForm.COPIED:
+        _check_devices(graph, graph.ops if old_form < GraphForm.COPIED else changed)
+    cache.graph, cache.form = graph, form
+
+
+def _changed_ops(graph: Graph, old: Graph | None) -> tuple[Op, ...]:
+    """Return the ops that the old graph has not, and those that depend on them."""
+    if old is None:
+        return graph.ops
+    known = set(old.ops)
+    changed = dict.fromkeys(op for op in graph.ops if op not in known)
+    if len(changed) < len(graph.ops):
+        for op in tuple(changed):
+            changed.update(dict.fromkeys(_dependents(graph, op)))
+    return tuple(changed)
+
+
+def _dependents(graph: Graph, op: Op) -> Iterator[Op]:
+    """Yield the ops whose checks depend on an op: those that use its results, and their
+    gradient ops."""
+    for value in op.results:
+        for user in graph.uses.get(value.name, ()):
+            yield user
+            if user.results and isinstance(user.results[-1].type, ResidualType):
+                yield from graph.uses.get(user.results[-1].name, ())
 
 
 def _check_directives(graph: Graph) -> None:
@@ -88,8 +125,10 @@ def _check_place(graph: Graph, op: Op) -> None:
         raise verification_error(op, error.message) from error
 
 
-def _check_layouts(graph: Graph, form: GraphForm, cache: VerifierCache) -> None:
-    """Check where the operands of ops are, and the layouts of their values.
+def _check_layouts(
+    graph: Graph, ops: Iterable[Op], form: GraphForm, cache: VerifierCache
+) -> None:
+    """Check where the operands of some ops are, and the layouts of their values.
 
     Conversions may have operands on other nodes until messages carry these. A sum of
     gradients may have operands on some of its nodes only: the others add nothing.
@@ -98,7 +137,7 @@ def _check_layouts(graph: Graph, form: GraphForm, cache: VerifierCache) -> None:
     layouts: dict[str, Layout] = {
         name: value.layout for name, value in graph.values.items() if value.layout
     }
-    for op in graph.ops:
+    for op in ops:
         for value in op.results:
             if value.layout is None:
                 raise verification_error(op, f"'{value.name}' has no layout")
@@ -208,8 +247,8 @@ def _is_message(op: Op) -> bool:
     return op.structure.sends or op.structure.receives
 
 
-def _check_devices(graph: Graph) -> None:
-    for op in graph.ops:
+def _check_devices(graph: Graph, ops: Iterable[Op]) -> None:
+    for op in ops:
         if op.structure.copies:
             continue
         devices = graph.devices(op)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ class VerifierCache:
     attributes and types. `type_numbers` and `attrs_numbers` contain the numbers;
     `types_by_id` and `attrs_by_id` find them by the identity of an object, which is
     quicker, and reference the object, so that its id stays valid. `signatures` are the
-    layout signatures of ops.
+    layout signatures of ops. `graph` is the last verified graph, and `form` its form.
     """
 
     type_numbers: dict[ValueType, int] = field(default_factory=dict)
@@ -35,6 +35,8 @@ class VerifierCache:
     attrs_by_id: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     attrs_numbers: dict[object, int] = field(default_factory=dict)
     signatures: dict[tuple[object, ...], LayoutSignature] = field(default_factory=dict)
+    graph: Graph | None = None
+    form: int = -1
 
     def attrs_number(self, attrs: Mapping[str, Any]) -> int:
         """Return the number of some attributes, as far as types depend on them."""
@@ -70,13 +72,13 @@ def check_names(graph: Graph) -> None:
             defined.add(value.name)
 
 
-def check_types(graph: Graph, cache: VerifierCache) -> None:
-    """Check that the results of ops have the types that declarations infer.
+def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
+    """Check that the results of some ops have the types that declarations infer.
 
     Raises GraphError, with the text of the op, at the first violation.
     """
     values, number, valid = graph.values, cache.type_number, cache.valid
-    for op in graph.ops:
+    for op in ops:
         kind, structure = op.kind, op.structure
         if not op.is_computed and structure.infer is None:
             continue
