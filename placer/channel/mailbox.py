@@ -36,14 +36,12 @@ class FrameReader(Protocol):
 
         False when no frame came. Returns early when the run has failed or ended.
         """
-        ...
 
     def reading_stopped(self, peer: str) -> None:
         """Note that no thread reads the connection of `peer` any more.
 
         Called with the mailbox's lock held.
         """
-        ...
 
 
 class Mailbox:

@@ -7,7 +7,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from placer.channel import payload, wire_bodies
@@ -47,6 +47,7 @@ class SharedMemoryChannel(Session):
             )
         self.mailbox.reader = self
         self.links: dict[str, Link] = {}
+        self._informed = self.links  # each link begins with the failure, if any
         self._links_by_fd: dict[int, Link] = {}
         self._regions = Regions()
         self._epoll = select.epoll()
@@ -98,9 +99,6 @@ class SharedMemoryChannel(Session):
 
     def _allocate(self, nbytes: int) -> Bytes:
         return self._regions.allocate(nbytes, self.node)
-
-    def _informed_peers(self) -> Collection[str]:
-        return self.links
 
     def _undelivered_peers(self) -> set[str]:
         links = self.links.values()

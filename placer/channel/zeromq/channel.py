@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import zmq
 
@@ -119,9 +119,6 @@ class ZeroMQChannel(Session):
     def _broadcast_abort(self, cause: Cause) -> None:
         for peer in self.mailbox.peers:
             self._send_abort(peer, cause)
-
-    def _informed_peers(self) -> Collection[str]:
-        return self._informed
 
     def _undelivered_peers(self) -> set[str]:
         return {p for p, link in self._links.items() if not link.is_delivered}
