@@ -202,4 +202,5 @@ def in_precision(plan: Plan, me: NodePlan) -> AbstractContextManager[object]:
         return nullcontext()
     import jax
 
-    return jax.enable_x64(True)
+    context: AbstractContextManager[object] = jax.enable_x64(True)
+    return context
