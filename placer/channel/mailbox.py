@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
+from placer.channel.cause import Aborted, Cause
 from placer.channel.credits import Credits
 from placer.channel.message import Message
-from placer.channel.types import Aborted, Array, Cause, Key, Piece
+from placer.channel.types import Array, Key, Piece
 from placer.errors import RunError, did_you_mean
 
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from placer.channel import payload
+from placer.channel.cause import Cause
 from placer.channel.message import whole_message
 from placer.channel.protocol import Channel
-from placer.channel.types import Array, Cause, Key
+from placer.channel.types import Array, Key
 
 
 def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChannel]:

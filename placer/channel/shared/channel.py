@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from placer.channel import payload, wire_bodies
+from placer.channel.cause import Cause
 from placer.channel.message import MESSAGE_COST
 from placer.channel.session import CLOSE_LINGER, Session
 from placer.channel.shared import frames
@@ -19,7 +20,7 @@ from placer.channel.shared.frames import CLEAR, Kind, describe_arrays
 from placer.channel.shared.link import Link
 from placer.channel.shared.region import Bytes, Regions, is_supported
 from placer.channel.shared.rendezvous import Rendezvous
-from placer.channel.types import Array, Cause, Key
+from placer.channel.types import Array, Key
 from placer.errors import RunError
 
 DRAIN_LIMIT: Final = 64

@@ -8,10 +8,11 @@ from collections.abc import Callable
 import zmq
 
 from placer.channel import payload, wire_bodies
+from placer.channel.cause import Cause
 from placer.channel.endpoint import listen_error
 from placer.channel.message import MESSAGE_COST, whole_message
 from placer.channel.session import CLOSE_LINGER, Session
-from placer.channel.types import Array, Cause, Key
+from placer.channel.types import Array, Key
 from placer.channel.wire_bodies import Hello, InvalidFrame
 from placer.channel.zeromq import wire
 from placer.channel.zeromq.link import Link
