@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placer.channel.memory import MemoryHub
+from placer.channel.memory import memory_channels
 from placer.channel.protocol import Channel, Key
 from placer.channel.transport import open_channel
 from placer.launcher.ports import free_endpoints
@@ -138,8 +138,8 @@ class Benchmarks:
         self.sources, self.targets = buffers(), buffers()
         memory = self.channels["shared"].share(BUFFERS * LARGE)
         self.mapped = [memory[i * LARGE : (i + 1) * LARGE] for i in range(BUFFERS)]
-        hub = MemoryHub(["a:0", "b:0"])
-        self.memory_channels = hub.channel("a:0"), hub.channel("b:0")
+        channels = memory_channels(["a:0", "b:0"])
+        self.memory_channels = channels["a:0"], channels["b:0"]
 
     def close(self) -> None:
         for name, channel in self.channels.items():

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
+from placer.channel.cause import Aborted, Cause
 from placer.channel.credits import Credits
 from placer.channel.message import Message
-from placer.channel.types import Aborted, Array, Cause, Key, Piece
+from placer.channel.types import Array, Key, Piece
 from placer.errors import RunError, did_you_mean
 
 
@@ -36,14 +37,12 @@ class FrameReader(Protocol):
 
         False when no frame came. Returns early when the run has failed or ended.
         """
-        ...
 
     def reading_stopped(self, peer: str) -> None:
         """Note that no thread reads the connection of `peer` any more.
 
         Called with the mailbox's lock held.
         """
-        ...
 
 
 class Mailbox:

@@ -8,49 +8,47 @@ threads here: `send` delivers into the mailbox of the receiver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from placer.channel import payload
+from placer.channel.cause import Cause
 from placer.channel.message import whole_message
 from placer.channel.protocol import Channel
-from placer.channel.types import Array, Cause, Key
-from placer.errors import RunError, did_you_mean
+from placer.channel.types import Array, Key
 
 
-class MemoryHub:
-    """The channels of all nodes of a run inside one process.
+def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChannel]:
+    """Return the channel of each node of a run inside one process.
 
     `limits` are the keyword arguments of `protocol.Channel`.
     """
-
-    def __init__(self, nodes: Iterable[str], **limits: Any) -> None:
-        names = tuple(nodes)
-        self.channels = {
-            node: MemoryChannel(self, node, names, **limits) for node in names
-        }
-
-    def channel(self, node: str) -> MemoryChannel:
-        """Return the channel of `node`; raises RunError for an unknown node."""
-        if node not in self.channels:
-            raise RunError(f"no node '{node}'", hint=did_you_mean(node, self.channels))
-        return self.channels[node]
+    names = tuple(nodes)
+    channels: dict[str, MemoryChannel] = {}
+    for node in names:
+        peers = [name for name in names if name != node]
+        channels[node] = MemoryChannel(channels, node, peers, **limits)
+    return channels
 
 
 class MemoryChannel(Channel):
-    """The channel of one node of a `MemoryHub`; see `protocol.Channel`."""
+    """The channel of one node; `channels` are those of all nodes of the process."""
 
     def __init__(
-        self, hub: MemoryHub, node: str, nodes: Sequence[str], **limits: Any
+        self,
+        channels: Mapping[str, MemoryChannel],
+        node: str,
+        peers: Sequence[str],
+        **limits: Any,
     ) -> None:
-        super().__init__(node, [name for name in nodes if name != node], **limits)
-        self._hub = hub
+        super().__init__(node, peers, **limits)
+        self._channels = channels
 
     def join(self) -> None:
         """Return at once: the nodes of one process exist from the start."""
 
     def abort(self, cause: Cause) -> None:
-        """End the run on every node of the hub; only the first cause counts."""
+        """End the run on every node; only the first cause counts."""
         if not self.mailbox.abort(cause):
             return
         for other in self._others():
@@ -78,10 +76,10 @@ class MemoryChannel(Channel):
         message = whole_message(self.node, key, views)
         payload.check_size(message.nbytes, self._max_message, what)
         self.mailbox.reserve(to, key, message.nbytes, message.cost)
-        self._hub.channels[to].mailbox.deliver(message)
+        self._channels[to].mailbox.deliver(message)
 
     def _on_credit(self, source: str, total: int) -> None:
-        self._hub.channels[source].mailbox.update_credit(self.node, total)
+        self._channels[source].mailbox.update_credit(self.node, total)
 
     def _others(self) -> list[MemoryChannel]:
-        return [c for node, c in self._hub.channels.items() if node != self.node]
+        return [self._channels[peer] for peer in self.mailbox.peers]

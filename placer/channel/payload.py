@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from types import MappingProxyType
 from typing import Any, Final
 
 import ml_dtypes
@@ -166,21 +165,16 @@ def allocate(
     types: Sequence[ArrayType],
     arena: Arena,
     out: Sequence[Array | None] | None,
-    views: Mapping[int, Array] = MappingProxyType({}),
+    views: Mapping[int, Array],
 ) -> list[Array]:
     """Return the arrays to receive into: `views` by index, and for the others those of
     `out` that fit, else new ones."""
-    usable: list[Array | None] = [None] * len(types)
+    usable = dict(views)
     if out is not None and len(out) == len(types):
-        usable = [
-            array if array is not None and fits(array, *kind) else None
-            for array, kind in zip(out, types, strict=True)
-        ]
-    for i, view in views.items():
-        usable[i] = view
-    new = iter(
-        arena.allocate_all(
-            kind for array, kind in zip(usable, types, strict=True) if array is None
-        )
-    )
-    return [array if array is not None else next(new) for array in usable]
+        for i, (array, kind) in enumerate(zip(out, types, strict=True)):
+            if i not in views and array is not None and fits(array, *kind):
+                usable[i] = array
+    missing = [i for i in range(len(types)) if i not in usable]
+    new = arena.allocate_all(types[i] for i in missing)
+    usable.update(zip(missing, new, strict=True))
+    return [usable[i] for i in range(len(types))]

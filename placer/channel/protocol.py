@@ -33,8 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.channel import payload
+from placer.channel.cause import Aborted, Cause
 from placer.channel.mailbox import Mailbox
-from placer.channel.types import Aborted, Array, Cause, Key, Piece
+from placer.channel.types import Array, Key, Piece
 from placer.errors import RunError
 from placer.memory import aligned
 

@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
+from placer.channel.cause import Aborted, Cause
 from placer.channel.endpoint import loopback_endpoint
 from placer.channel.liveness import Liveness
 from placer.channel.protocol import Channel
-from placer.channel.types import Aborted, Cause
 from placer.channel.wire_bodies import Hello
 from placer.errors import RunError, did_you_mean
 from placer.memory.arena import Arena
@@ -54,6 +54,8 @@ class Session(Channel):
     """
 
     transport: ClassVar[str]
+    _informed: Collection[str]
+    """The peers that know of the failure of this node; `_open` sets it."""
 
     def __init__(
         self,
@@ -179,7 +181,7 @@ class Session(Channel):
             self.mailbox.wait_until(delivered, self._deadline)
 
     def _all_informed(self) -> bool:
-        known = {*self._informed_peers(), *self.mailbox.departed}
+        known = {*self._informed, *self.mailbox.departed}
         return known.issuperset(self.mailbox.peers)
 
     # For the transport.
@@ -255,10 +257,6 @@ class Session(Channel):
     @abstractmethod
     def _broadcast_abort(self, cause: Cause) -> None:
         """Send a failure to every connected peer."""
-
-    @abstractmethod
-    def _informed_peers(self) -> Collection[str]:
-        """Return the peers that know of the failure of this node."""
 
     @abstractmethod
     def _undelivered_peers(self) -> set[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
 from placer.channel.endpoint import loopback_endpoint
@@ -16,23 +17,11 @@ VARIABLE: Final = "PLACER_TRANSPORT"
 """The environment variable that decides where the transport is "auto"."""
 
 
-def _open_shared(*args: Any, **options: Any) -> Channel:
-    from placer.channel.shared.channel import SharedMemoryChannel
-
-    return SharedMemoryChannel(*args, **options)
-
-
-def _open_zeromq(*args: Any, **options: Any) -> Channel:
-    from placer.channel.zeromq.channel import ZeroMQChannel
-
-    return ZeroMQChannel(*args, **options)
-
-
-TRANSPORTS: Final[Mapping[str, Callable[..., Channel]]] = {
-    "shared": _open_shared,
-    "zeromq": _open_zeromq,
+TRANSPORTS: Final = {
+    "shared": "placer.channel.shared.channel:SharedMemoryChannel",
+    "zeromq": "placer.channel.zeromq.channel:ZeroMQChannel",
 }
-"""What opens a channel over each transport; a transport is imported when it is used."""
+"""The class of the channel over each transport, which is imported when it is used."""
 CHOICES: Final = ("auto", *TRANSPORTS)
 """The names that a user may give."""
 
@@ -79,5 +68,6 @@ def open_channel(
 
     Raises RunError where the transport is not available or the node cannot listen.
     """
-    opener = TRANSPORTS[choose_transport(transport, endpoints)]
-    return opener(node, endpoints, job, **options)
+    channel_class = resolve_name(TRANSPORTS[choose_transport(transport, endpoints)])
+    channel: Channel = channel_class(node, endpoints, job, **options)
+    return channel

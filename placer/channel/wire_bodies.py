@@ -15,6 +15,7 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from placer.channel.cause import Cause
 from placer.channel.payload import (
     CODES,
     DTYPES,
@@ -22,7 +23,7 @@ from placer.channel.payload import (
     MAX_EXTENT,
     MAX_RANK,
 )
-from placer.channel.types import MAX_TEXT, Array, ArrayType, Cause, Key, Text
+from placer.channel.types import Array, ArrayType, Key
 from placer.memory.aligned import round_up
 
 CACHED_TYPES: Final = 8 << 10
@@ -30,6 +31,10 @@ CACHED_TYPES: Final = 8 << 10
 KEY: Final = struct.Struct("<qqq")
 """Edge, step and microbatch of a message."""
 
+MAX_TEXT: Final = 8192
+"""Characters of a text that a node accepts from another."""
+
+_Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 _Code = Annotated[int, msgspec.Meta(ge=0, lt=len(DTYPES))]
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_EXTENT)]
 _Shape = Annotated[tuple[_Size, ...], msgspec.Meta(max_length=MAX_RANK)]
@@ -44,10 +49,10 @@ class InvalidFrame(Exception):  # noqa: N818 - the outcome of a check
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The sender, the receiver, and the sorted names of all nodes, which must agree."""
 
-    job: Text
-    node: Text
-    to: Text
-    nodes: list[Text]
+    job: _Text
+    node: _Text
+    to: _Text
+    nodes: list[_Text]
 
 
 class ArrayTypes(NamedTuple):
@@ -67,7 +72,7 @@ class ArrayTypes(NamedTuple):
 Body = TypeVar("Body")
 encode = msgspec.msgpack.Encoder().encode
 _HELLO: Final = msgspec.msgpack.Decoder(Hello)
-_CAUSE: Final = msgspec.msgpack.Decoder(Cause)
+_CAUSE: Final = msgspec.msgpack.Decoder(tuple[_Text, _Text, _Text])
 _TYPES: Final = msgspec.msgpack.Decoder(_Types)
 
 
@@ -94,7 +99,7 @@ def encode_cause(cause: Cause) -> bytes:
 
 def read_cause(body: bytes | memoryview[int]) -> Cause:
     """Decode the body of an ABORT; raises InvalidFrame when it is malformed."""
-    return _decode(_CAUSE, body)
+    return Cause(*_decode(_CAUSE, body))
 
 
 def encode_types(arrays: Sequence[Array]) -> bytes:

@@ -8,7 +8,6 @@ import click
 
 from placer.command.console import echo
 from placer.command.options import (
-    debug_option,
     no_code_option,
     nodes_option,
     single_process_option,
@@ -21,7 +20,6 @@ from placer.command.options import (
 @nodes_option
 @single_process_option
 @no_code_option
-@debug_option
 def check_command(
     spec: Path, nodes: dict[str, int] | None, single_process: bool, no_code: bool
 ) -> None:
@@ -40,7 +38,6 @@ def check_command(
 
 
 @click.command("schema", short_help="Print the JSON Schema of specs, for editors.")
-@debug_option
 def schema_command() -> None:
     """Print the JSON Schema of specs, for completion and checks in an editor."""
     import json

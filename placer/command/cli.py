@@ -64,7 +64,7 @@ for command in (
     to_yaml_command,
     opt_command,
 ):
-    commands.add_command(command)
+    commands.add_command(debug_option(command))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -106,25 +106,14 @@ def _run_command(arguments: list[str], *, debug: bool) -> int:
             echo(traceback.format_exc(), err=True, nl=False)
         echo(str(error), err=True)
         return error.exit_status
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            return _handle_closed_pipe()
-        return _report_unexpected(error, debug=debug)
     except Exception as error:
-        return _report_unexpected(error, debug=debug)
-
-
-def _handle_closed_pipe() -> int:
-    """Return the status after the reader of stdout has closed it, as `head` does."""
-    # Python flushes stdout once more at exit; that must not fail again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1
-
-
-def _report_unexpected(error: Exception, *, debug: bool) -> int:
-    if debug:
-        echo(traceback.format_exc(), err=True, nl=False)
-    else:
-        echo(f"{type(error).__name__}: {error}", err=True)
-        echo(f"  hint: {DEBUG} shows the traceback", err=True)
-    return 1
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            # The reader of stdout has closed it, as `head` does. Python flushes stdout
+            # once more at exit; that must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        elif debug:
+            echo(traceback.format_exc(), err=True, nl=False)
+        else:
+            echo(f"{type(error).__name__}: {error}", err=True)
+            echo(f"  hint: {DEBUG} shows the traceback", err=True)
+        return 1

@@ -11,7 +11,6 @@ import click
 
 from placer.command.console import echo
 from placer.command.options import (
-    debug_option,
     no_code_option,
     nodes_option,
     single_process_option,
@@ -62,7 +61,6 @@ def check_pass_names(
     "train, evaluate, microbatch, layout, recompute, transfer, memcpy, segment or "
     "send_and_recv. Can be repeated.",
 )
-@debug_option
 def compile_command(
     spec: Path,
     out: Path,

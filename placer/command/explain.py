@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_or_spec_argument, debug_option, no_code_option
+from placer.command.options import build_or_spec_argument, no_code_option
 
 
 @click.command(
@@ -16,7 +16,6 @@ from placer.command.options import build_or_spec_argument, debug_option, no_code
 @build_or_spec_argument
 @click.argument("name", required=False)
 @no_code_option
-@debug_option
 def explain_command(build: Path, name: str | None, no_code: bool) -> None:
     """Explain the place of NAME and list its transfers between nodes.
 

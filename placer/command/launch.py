@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_argument, debug_option, run_options
+from placer.command.options import build_argument, run_options
 
 
 @click.command("launch", short_help="Run all nodes of a build on this machine.")
@@ -37,7 +37,6 @@ from placer.command.options import build_argument, debug_option, run_options
     help="Run the nodes as threads of this process, with the same programs and without "
     "the live table.",
 )
-@debug_option
 def launch_command(
     build: Path,
     as_json: bool,

@@ -8,7 +8,6 @@ import click
 
 from placer.command.compile import check_pass_names
 from placer.command.console import echo
-from placer.command.options import debug_option
 
 
 @click.command("opt", short_help="Run passes of the compiler on the text of a graph.")
@@ -25,7 +24,6 @@ from placer.command.options import debug_option
     help="Run this pass, see `placer compile --help`. Can be repeated.",
 )
 @click.option("--why", is_flag=True, help="Say why a pass put an op where it is.")
-@debug_option
 def opt_command(graph: Path, names: tuple[str, ...], why: bool) -> None:
     """Run passes on the text of graphs, verify the results and print them.
 

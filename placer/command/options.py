@@ -63,14 +63,9 @@ class BuildPath(click.Path):
 build_argument = click.argument(
     "build", type=BuildPath(exists=True, file_okay=False, path_type=Path)
 )
-spec_argument = click.argument(
-    "spec", type=SpecPath(exists=True, dir_okay=False, path_type=Path)
-)
-python_argument = click.argument(
-    "spec",
-    metavar="FILE.py:FUNCTION",
-    type=SpecPath(exists=True, dir_okay=False, path_type=Path),
-)
+_spec_file = SpecPath(exists=True, dir_okay=False, path_type=Path)
+spec_argument = click.argument("spec", type=_spec_file)
+python_argument = click.argument("spec", metavar="FILE.py:FUNCTION", type=_spec_file)
 build_or_spec_argument = click.argument(
     "build", metavar="BUILD_OR_SPEC", type=SpecPath(exists=True, path_type=Path)
 )

@@ -11,7 +11,6 @@ import click
 from placer.command.console import echo
 from placer.command.options import (
     build_argument,
-    debug_option,
     endpoints_option,
     run_options,
 )
@@ -30,7 +29,6 @@ from placer.command.options import (
 @click.option("--report-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--order-fd", type=click.IntRange(min=0), hidden=True)
 @click.option("--job", envvar="PLACER_JOB", hidden=True)
-@debug_option
 def run_command(
     build: Path,
     node: str,

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from placer.command.console import echo
-from placer.command.options import build_or_spec_argument, debug_option, no_code_option
+from placer.command.options import build_or_spec_argument, no_code_option
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from placer.command.build_or_spec import LoadedBuild
 
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 )
 @click.option("--node", metavar="NAME:ID", help="Show the program of this node.")
 @no_code_option
-@debug_option
 def show_command(
     build: Path, tables: bool, schedule: bool, node: str | None, no_code: bool
 ) -> None:
@@ -44,25 +45,25 @@ def show_command(
             "--tables, --schedule and --node cannot be combined; use one of them"
         )
     from placer.command.build_or_spec import load_build
+    from placer.report.console import console
 
     loaded = load_build(build, code=not no_code)
+    screen = console(sys.stdout)
     if node is not None:
-        _program(loaded, node)
+        _program(loaded, node, screen)
     elif tables:
-        _tables(loaded)
+        _tables(loaded, screen)
     elif schedule:
-        _schedule(loaded)
+        _schedule(loaded, screen)
     else:
-        _graphs(loaded)
+        _graphs(loaded, screen)
 
 
-def _graphs(build: LoadedBuild) -> None:
-    from placer.report.console import console
+def _graphs(build: LoadedBuild, screen: Console) -> None:
     from placer.report.placed_graph import color_graphs, legend
     from placer.report.repeated_work import repeated_line
 
     graphs = build.graphs
-    screen = console(sys.stdout)
     for line in color_graphs(graphs):
         screen.print(line, soft_wrap=True)
     if screen.is_terminal:
@@ -72,26 +73,22 @@ def _graphs(build: LoadedBuild) -> None:
         echo(note, err=True)  # not on stdout, which can be parsed as graphs
 
 
-def _tables(build: LoadedBuild) -> None:
-    from placer.report.console import console
+def _tables(build: LoadedBuild, screen: Console) -> None:
     from placer.report.server_tables import table_views
 
-    screen = console(sys.stdout)
     for view in table_views(build.plan):
         screen.print(view, soft_wrap=not screen.is_terminal)
 
 
-def _schedule(build: LoadedBuild) -> None:
+def _schedule(build: LoadedBuild, screen: Console) -> None:
     from placer.analysis.schedule import make_schedule
     from placer.analysis.schedule_text import print_schedule
-    from placer.report.console import console
     from placer.report.pipeline import draw_schedule
 
     if build.plan.microbatches == 1:
         echo("there is no schedule: train.microbatches is 1")
         return
     schedule = make_schedule(build.graphs[0], build.plan.schedule)
-    screen = console(sys.stdout)
     if not screen.is_terminal:
         echo(print_schedule(schedule), nl=False)
         return
@@ -99,11 +96,8 @@ def _schedule(build: LoadedBuild) -> None:
         screen.print(line, soft_wrap=True)
 
 
-def _program(build: LoadedBuild, node: str) -> None:
-    from placer.report.console import console
-
+def _program(build: LoadedBuild, node: str, screen: Console) -> None:
     text = build.read_text(build.plan.node(node).program)
-    screen = console(sys.stdout)
     if screen.is_terminal:
         from rich.syntax import Syntax
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from placer.command.console import echo
-from placer.command.options import debug_option, python_argument
+from placer.command.options import python_argument
 
 
 @click.command("to-yaml", short_help="Convert a model in Python to a YAML spec.")
@@ -18,7 +18,6 @@ from placer.command.options import debug_option, python_argument
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the spec to FILE instead of standard output.",
 )
-@debug_option
 def to_yaml_command(spec: Path, out: Path | None) -> None:
     """Convert the model that FILE.py:FUNCTION builds to a YAML spec.
 
@@ -56,19 +55,15 @@ def to_yaml_command(spec: Path, out: Path | None) -> None:
 def _write_new(file: Path, content: bytes) -> None:
     """Write a file whose name the user did not choose; never overwrite another one."""
     from placer.errors import SpecError
+    from placer.files.regular import UnreadableError, read_regular
 
-    if file.exists() and not _has_content(file, content):
+    try:
+        is_other = file.exists() and read_regular(file, len(content)) != content
+    except UnreadableError:
+        is_other = True
+    if is_other:
         raise SpecError(
             f"{file} exists already, with other content",
             hint="placer.trace needs a file of this name: move the existing one",
         )
     file.write_bytes(content)
-
-
-def _has_content(file: Path, content: bytes) -> bool:
-    from placer.files.regular import NotRegularError, TooLargeError, read_regular
-
-    try:
-        return read_regular(file, len(content)) == content
-    except (NotRegularError, TooLargeError):
-        return False

@@ -10,24 +10,25 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-class NotRegularError(OSError):
+class UnreadableError(OSError):
+    """A file that is not read, although the system would allow it."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class NotRegularError(UnreadableError):
     """A path names a pipe, a socket or a device."""
 
     def __init__(self) -> None:
         super().__init__(errno.EINVAL, "it is not a regular file")
 
-    def __str__(self) -> str:
-        return str(self.strerror)
 
-
-class TooLargeError(OSError):
+class TooLargeError(UnreadableError):
     """A file has more bytes than its reader accepts."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(errno.EFBIG, f"it has more than {limit} bytes")
-
-    def __str__(self) -> str:
-        return str(self.strerror)
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
@@ -55,13 +56,13 @@ def check_regular(path: Path) -> None:
     open_regular(path).close()
 
 
-def read_regular(path: Path, limit: int, *, follow: bool = True) -> bytes:
+def read_regular(path: Path, limit: int) -> bytes:
     """Return all bytes of a regular file.
 
     Raises TooLargeError if it has more than `limit` bytes, NotRegularError, and
     OSError.
     """
-    with open_regular(path, follow=follow) as file:
+    with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise TooLargeError(limit)
         return read_at_most(file, limit)

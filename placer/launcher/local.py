@@ -7,6 +7,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,7 @@ def launch_processes(
         from placer.runtime.run.process import default_endpoints
 
         endpoints = default_endpoints(plan, options.base_port)
-
-    def command(node: str) -> list[str]:
-        return node_command(build, node, endpoints=endpoints, options=options)
-
+    command = partial(node_command, build, endpoints=endpoints, options=options)
     result = launch_nodes(
         nodes,
         command,

@@ -117,17 +117,15 @@ class _Supervisor:
     frozen_nodes: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._call_when_readable(
-            self.signals.wake, lambda: os.read(self.signals.wake, 512)
-        )
+        # By descriptor, what to call when it is readable.
+        calls: dict[int, Callable[[], object]] = {
+            self.signals.wake: lambda: os.read(self.signals.wake, 512)
+        }
         for child in self.children:
-            self._call_when_readable(
-                child.report_fd, partial(self._read_reports, child)
-            )
-            self._call_when_readable(child.pidfd, partial(self._handle_exit, child))
-
-    def _call_when_readable(self, fd: int, handle: Callable[[], object]) -> None:
-        self.selector.register(fd, selectors.EVENT_READ, handle)
+            calls[child.report_fd] = partial(self._read_reports, child)
+            calls[child.pidfd] = partial(self._handle_exit, child)
+        for fd, call in calls.items():
+            self.selector.register(fd, selectors.EVENT_READ, call)
 
     @property
     def running(self) -> list[NodeProcess]:

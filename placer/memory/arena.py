@@ -18,7 +18,6 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
@@ -39,15 +38,6 @@ SLAB: Final = 64 << 10
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """Counts of an arena: buffers allocated, buffers reused, and idle bytes."""
-
-    allocated: int
-    reused: int
-    idle_bytes: int
-
-
 def size_class(nbytes: int) -> int:
     """Return the size of the buffer for `nbytes`: a quarter step between powers of two.
 
@@ -63,6 +53,7 @@ class Arena:
 
     At most `max_idle_bytes` stay in the pool without an array on them; beyond that,
     buffers of the least recently used size are freed. Arrays in use are not bounded.
+    `allocated` and `reused` count the buffers that were allocated and reused.
     """
 
     def __init__(self, max_idle_bytes: int = 512 << 20) -> None:
@@ -70,8 +61,8 @@ class Arena:
         self._lock = threading.Lock()
         self._idle: OrderedDict[int, list[memoryview]] = OrderedDict()
         self._idle_bytes = 0
-        self._allocated = 0
-        self._reused = 0
+        self.allocated = 0
+        self.reused = 0
         self._slab = memoryview(b"")
         self._slab_used = 0
         # The callback of a weak reference runs in any thread at any time, also inside
@@ -126,11 +117,11 @@ class Arena:
         ]
 
     @property
-    def statistics(self) -> Statistics:
-        """The counts; a buffer whose last array has been freed counts as idle."""
+    def idle_bytes(self) -> int:
+        """The bytes of the buffers in the pool, which no array uses."""
         with self._lock:
             self._collect_freed()
-            return Statistics(self._allocated, self._reused, self._idle_bytes)
+            return self._idle_bytes
 
     def _new_owner(self, nbytes: int) -> npt.NDArray[np.uint8]:
         buffer = self._get_buffer(size_class(nbytes))
@@ -146,9 +137,9 @@ class Arena:
             if free:
                 self._idle.move_to_end(size)
                 self._idle_bytes -= size
-                self._reused += 1
+                self.reused += 1
                 return free.pop()
-            self._allocated += 1
+            self.allocated += 1
         return aligned.empty((size,), np.uint8).data
 
     def _collect_freed(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.free_addresses import free_addresses
 
-from placer.channel.memory import MemoryHub
+from placer.channel.memory import memory_channels
 from placer.channel.protocol import Channel
 from placer.channel.shared.channel import SharedMemoryChannel
 from placer.channel.zeromq.channel import ZeroMQChannel
@@ -65,11 +65,10 @@ def shared(spawn: Spawn) -> Iterator[Connect]:
 
 @pytest.fixture
 def memory() -> Connect:
-    """Channels of a memory hub."""
+    """Channels in memory."""
 
     def connect(*nodes: str, **options: Any) -> Mapping[str, Channel]:
-        hub = MemoryHub(nodes, **options)
-        return {node: hub.channel(node) for node in nodes}
+        return memory_channels(nodes, **options)
 
     return connect
 

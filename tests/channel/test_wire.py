@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.channel import payload, types, wire_bodies
+from placer.channel import payload, wire_bodies
 from placer.channel.protocol import Cause, Key
 from placer.channel.wire_bodies import InvalidFrame
 from placer.channel.zeromq import wire
@@ -119,7 +119,7 @@ def test_long_causes_are_truncated():
     cause = Cause("worker:0", "step 1", "é" * 100_000)
     frame = STAMP.header(Kind.ABORT) + wire_bodies.encode_cause(cause)
     assert wire_bodies.read_cause(wire.body(frame)) == Cause(
-        "worker:0", "step 1", "é" * types.MAX_TEXT
+        "worker:0", "step 1", "é" * wire_bodies.MAX_TEXT
     )
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.launcher import supervise
 from placer.launcher.cause import failure_from_report, last_line
 from placer.launcher.local import launch_nodes, log_path
 from placer.runtime.run.events import (
     Event,
-    FailureCause,
     NodeFailure,
     State,
     Step,
@@ -155,7 +155,7 @@ def test_a_node_that_reports_its_failure_is_the_root_cause(tmp_path: Path) -> No
 )
 def test_a_node_is_named_once(message: str) -> None:
     failure = failure_from_report(
-        NodeFailure(FailureCause("worker:1", "", message), root=True)
+        NodeFailure(Cause("worker:1", "", message), root=True)
     )
     assert failure.text == "worker:1 failed: is full"
 

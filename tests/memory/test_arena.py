@@ -59,17 +59,17 @@ def test_buffer_is_reused_only_after_its_last_view_is_freed(nbytes):
     del transposed
     again = arena.allocate(np.uint8, (nbytes,))
     assert again.ctypes.data == address
-    assert (arena.statistics.allocated, arena.statistics.reused) == (2, 1)
+    assert (arena.allocated, arena.reused) == (2, 1)
 
 
 def test_small_arrays_share_a_buffer_until_the_last_is_freed():
     arena = Arena()
     first, second = arena.allocate_all([(np.float64, (3000,)), (np.int32, (6000,))])
-    assert arena.statistics.allocated == 1
+    assert arena.allocated == 1
     del first
-    assert arena.statistics.idle_bytes == 0
+    assert arena.idle_bytes == 0
     del second
-    assert arena.statistics.idle_bytes >= 48_000
+    assert arena.idle_bytes >= 48_000
 
 
 def test_jax_array_that_aliases_a_buffer_prevents_its_reuse():
@@ -96,11 +96,11 @@ def test_idle_bytes_are_bounded_and_least_recent_size_is_dropped_first():
     arrays.reverse()
     while arrays:
         arrays.pop()
-    assert arena.statistics.idle_bytes == 3 << 20
-    reused = arena.statistics.reused
+    assert arena.idle_bytes == 3 << 20
+    reused = arena.reused
     kept = arena.allocate(np.uint8, (2 << 20,))
     assert kept.nbytes == 2 << 20
-    assert arena.statistics.reused == reused + 1
+    assert arena.reused == reused + 1
 
 
 def test_threads_get_distinct_buffers():
@@ -120,4 +120,4 @@ def test_threads_get_distinct_buffers():
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert arena.statistics.allocated < 4 * 30
+    assert arena.allocated < 4 * 30

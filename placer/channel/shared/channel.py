@@ -7,10 +7,11 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from placer.channel import payload, wire_bodies
+from placer.channel.cause import Cause
 from placer.channel.message import MESSAGE_COST
 from placer.channel.session import CLOSE_LINGER, Session
 from placer.channel.shared import frames
@@ -19,7 +20,7 @@ from placer.channel.shared.frames import CLEAR, Kind, describe_arrays
 from placer.channel.shared.link import Link
 from placer.channel.shared.region import Bytes, Regions, is_supported
 from placer.channel.shared.rendezvous import Rendezvous
-from placer.channel.types import Array, Cause, Key
+from placer.channel.types import Array, Key
 from placer.errors import RunError
 
 DRAIN_LIMIT: Final = 64
@@ -47,6 +48,7 @@ class SharedMemoryChannel(Session):
             )
         self.mailbox.reader = self
         self.links: dict[str, Link] = {}
+        self._informed = self.links  # each link begins with the failure, if any
         self._links_by_fd: dict[int, Link] = {}
         self._regions = Regions()
         self._epoll = select.epoll()
@@ -98,9 +100,6 @@ class SharedMemoryChannel(Session):
 
     def _allocate(self, nbytes: int) -> Bytes:
         return self._regions.allocate(nbytes, self.node)
-
-    def _informed_peers(self) -> Collection[str]:
-        return self.links
 
     def _undelivered_peers(self) -> set[str]:
         links = self.links.values()

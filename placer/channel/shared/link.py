@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from placer.channel import wire_bodies
+from placer.channel.cause import Cause
 from placer.channel.mailbox import Mailbox
 from placer.channel.shared import frames
 from placer.channel.shared.frame_socket import FrameSocket
@@ -15,7 +16,6 @@ from placer.channel.shared.frames import CLEAR, Kind
 from placer.channel.shared.receiver import Receiver
 from placer.channel.shared.region import Region
 from placer.channel.shared.sender import Sender
-from placer.channel.types import Cause
 from placer.channel.wire_bodies import InvalidFrame
 from placer.memory.arena import Arena
 

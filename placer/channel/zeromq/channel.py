@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import zmq
 
 from placer.channel import payload, wire_bodies
+from placer.channel.cause import Cause
 from placer.channel.endpoint import listen_error
 from placer.channel.message import MESSAGE_COST, whole_message
 from placer.channel.session import CLOSE_LINGER, Session
-from placer.channel.types import Array, Cause, Key
+from placer.channel.types import Array, Key
 from placer.channel.wire_bodies import Hello, InvalidFrame
 from placer.channel.zeromq import wire
 from placer.channel.zeromq.link import Link
@@ -119,9 +120,6 @@ class ZeroMQChannel(Session):
     def _broadcast_abort(self, cause: Cause) -> None:
         for peer in self.mailbox.peers:
             self._send_abort(peer, cause)
-
-    def _informed_peers(self) -> Collection[str]:
-        return self._informed
 
     def _undelivered_peers(self) -> set[str]:
         return {p for p, link in self._links.items() if not link.is_delivered}

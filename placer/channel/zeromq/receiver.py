@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +41,9 @@ class PartialMessage:
         self.key = key
         self.total = types.total
         self.filled = 0
-        self.arrays = allocate(types.types, arena, out)
+        self.arrays = allocate(types.types, arena, out, {})
         self._byte_views = [as_bytes(array) for array in self.arrays if array.nbytes]
-        self._starts = [0]
-        for view in self._byte_views:
-            self._starts.append(self._starts[-1] + view.nbytes)
+        self._starts = [0, *accumulate(view.nbytes for view in self._byte_views)]
 
     def next_views(self, length: int) -> list[npt.NDArray[np.uint8]]:
         """Return where the next `length` bytes go: parts of one or more arrays."""

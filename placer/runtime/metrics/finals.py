@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from placer.channel.types import Array
 from placer.config.metrics import Finalizer
-
-Array = npt.NDArray[Any]
 
 
 def finalize(name: Finalizer, statistic: Array) -> float:

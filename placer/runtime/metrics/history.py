@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -52,38 +53,20 @@ class HistoryWriter:
         self._epoch = self._rows = 0
         self._sums: Statistics = {}
         self._history = history
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
         self.steps = 0
         self.eval: dict[str, float] = {}
         if history is not None:
-            try:
-                self._file = history.open("wb")
-            except OSError as error:
-                raise self._write_error(error) from error
-
-    def __enter__(self) -> HistoryWriter:
-        return self
-
-    def __exit__(
-        self,
-        failed: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except RunError:
-            if failed is None:  # otherwise the first failure is the one to report
-                raise
+            with self._errors_reported():
+                # Without a buffer, a line that cannot be written fails once, and not
+                # again when the file is closed after the failure.
+                self._file = history.open("wb", buffering=0)
 
     def close(self) -> None:
-        """Close the history; RunError if its last lines cannot be written."""
-        if self._file is None:
-            return
-        try:
-            self._file.close()
-        except OSError as error:
-            raise self._write_error(error) from error
+        """Close the history; RunError if the system could not store its last lines."""
+        if self._file is not None:
+            with self._errors_reported():
+                self._file.close()
 
     def __call__(self, line: StepMetrics) -> None:
         """Add the metrics of the next step."""
@@ -114,15 +97,19 @@ class HistoryWriter:
     def _write(self, record: dict[str, Any]) -> None:
         if self._file is None:
             return
-        try:
-            # NaN and infinity, which JSON does not have, become null.
-            self._file.write(msgspec.json.encode(record) + b"\n")
-            self._file.flush()
-        except OSError as error:
-            raise self._write_error(error) from error
+        # NaN and infinity, which JSON does not have, become null.
+        line = msgspec.json.encode(record) + b"\n"
+        with self._errors_reported():
+            while line:
+                line = line[self._file.write(line) :]
 
-    def _write_error(self, error: OSError) -> RunError:
-        return RunError(
-            f"the history cannot be written to {self._history}: {error.strerror}",
-            hint="name a file in a folder that exists and has room",
-        )
+    @contextmanager
+    def _errors_reported(self) -> Iterator[None]:
+        """Raise RunError for an OSError within the context."""
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"the history cannot be written to {self._history}: {error.strerror}",
+                hint="name a file in a folder that exists and has room",
+            ) from error

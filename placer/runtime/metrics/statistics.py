@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from placer.build.plan import Plan
+from placer.channel.types import Array
 from placer.config.metrics import Finalizer
 from placer.runtime.metrics.finals import finalize
 
-Array = npt.NDArray[Any]
 Statistics = dict[str, Array]
 """Statistics by the name of the metric."""
 
@@ -50,9 +49,8 @@ def add_statistics(to: Statistics, statistics: Mapping[str, Array]) -> None:
     """Add `statistics` to those of `to`. Arrays are replaced, not changed."""
     for name, value in statistics.items():
         total = to.get(name)
-        to[name] = (
-            value if total is None else np.add(total, value, dtype=_sum_dtype(value))
-        )
+        dtype = np.int64 if value.dtype.kind in "iu" else np.float64
+        to[name] = value if total is None else np.add(total, value, dtype=dtype)
 
 
 def finalize_all(
@@ -65,7 +63,3 @@ def finalize_all(
         else finalize(finalizer, statistics[name])
         for name, finalizer in finalizers.items()
     }
-
-
-def _sum_dtype(value: Array) -> type[np.number[Any]]:
-    return np.int64 if value.dtype.kind in "iu" else np.float64

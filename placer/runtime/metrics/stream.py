@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
@@ -55,23 +56,6 @@ class StepMetrics:
     eval: dict[str, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    values: Mapping[str, Any]
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class _PhaseEnd:
-    """The end of a step, or of the evaluation after it: no more records follow for
-    it."""
-
-    edge: int
-    step: int
-    epoch: int
-    rows: int
-
-
 class MetricsStream:
     """The metrics of one node, as a context manager around its steps.
 
@@ -97,13 +81,11 @@ class MetricsStream:
         self._on_step, self._on_loss = on_step, on_loss
         self._finalizers = finalizers_of(plan)
         self._reported = {name: self._finalizers[name] for name in plan.metrics}
-        self._queue: queue.Queue[_Record | _PhaseEnd | None] = queue.Queue(MAX_PENDING)
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(MAX_PENDING)
         self._own: Statistics = {}
         self._pending: StepMetrics | None = None
         self._error: BaseException | None = None
         self._failed = False
-        control = channel.node == plan.control
-        self._finish = self._combine if control else self._send
         self._thread = threading.Thread(
             target=self._run, name=f"placer metrics of {channel.node}", daemon=True
         )
@@ -136,36 +118,31 @@ class MetricsStream:
         A plain number counts by `rows` rows; a training step, which has one batch,
         passes 1.
         """
-        self._queue.put(_Record(values, rows))
+        self._queue.put(partial(self._add, values, rows))
 
     def end_step(self, step: int, epoch: int, rows: int) -> None:
         """Note that a training step over `rows` rows has recorded all of its
         metrics."""
-        self._put_end(_PhaseEnd(STEP, step, epoch, rows))
+        self._put_end(STEP, step, epoch, rows)
 
     def end_evaluation(self, step: int, rows: int) -> None:
         """Note that the evaluation after a step, over `rows` rows, has recorded all of
         its metrics."""
-        self._put_end(_PhaseEnd(EVALUATION, step, 0, rows))
+        self._put_end(EVALUATION, step, 0, rows)
 
-    def _put_end(self, item: _PhaseEnd) -> None:
+    def _put_end(self, edge: int, step: int, epoch: int, rows: int) -> None:
         # An error of the thread is raised here, between the batches, and not in
         # `record`: there it would be attributed to a line of the program.
         if self._error is not None:
             raise self._error
-        self._queue.put(item)
+        self._queue.put(partial(self._finish, edge, step, epoch, rows))
+
+    # Run by the thread.
 
     def _run(self) -> None:
         try:
-            while (item := self._queue.get()) is not None and not self._failed:
-                if isinstance(item, _PhaseEnd):
-                    self._finish(item)
-                    self._own = {}
-                else:
-                    add_statistics(
-                        self._own,
-                        weight_by_rows(item.values, self._finalizers, item.rows),
-                    )
+            while (call := self._queue.get()) is not None and not self._failed:
+                call()
             if self._pending is not None and not self._failed:
                 self._on_step(self._pending)
         except BaseException as error:
@@ -173,44 +150,49 @@ class MetricsStream:
             while not self._failed and self._queue.get() is not None:
                 pass  # drain the queue, so that the compute thread never waits for room
 
-    def _send(self, ended: _PhaseEnd) -> None:
-        if self._own:
-            values = [np.asarray(self._own[name]) for name in sorted(self._own)]
-            self._channel.send(self._plan.control, Key(ended.edge, ended.step), values)
+    def _add(self, values: Mapping[str, Any], rows: int) -> None:
+        """Add recorded values to those of this node."""
+        add_statistics(self._own, weight_by_rows(values, self._finalizers, rows))
 
-    def _combine(self, ended: _PhaseEnd) -> None:
+    def _finish(self, edge: int, step: int, epoch: int, rows: int) -> None:
+        """End a step, or the evaluation after it: no more records follow for it."""
+        if self._channel.node == self._plan.control:
+            self._combine(edge, step, epoch, rows)
+        elif self._own:
+            values = [np.asarray(self._own[name]) for name in sorted(self._own)]
+            self._channel.send(self._plan.control, Key(edge, step), values)
+        self._own = {}
+
+    def _combine(self, edge: int, step: int, epoch: int, rows: int) -> None:
         """Combine what the nodes recorded.
 
         The metrics of a step are passed on when the next step ends, because an
         evaluation between the two belongs to them.
         """
-        totals = self._sum_over_nodes(ended)
-        if ended.edge == STEP:
+        totals = self._sum_over_nodes(edge, step)
+        if edge == STEP:
             if self._pending is not None:
                 self._on_step(self._pending)
-            self._on_loss(ended.step, float(totals[self._plan.minimize]))
+            self._on_loss(step, float(totals[self._plan.minimize]))
             totals = {name: totals[name] for name in self._reported}
             numbers = finalize_all(totals, self._reported, 1)
-            self._pending = StepMetrics(
-                ended.step, ended.epoch, ended.rows, numbers, totals
-            )
+            self._pending = StepMetrics(step, epoch, rows, numbers, totals)
         elif (pending := self._pending) is not None:
-            numbers = finalize_all(totals, self._reported, ended.rows)
+            numbers = finalize_all(totals, self._reported, rows)
             self._pending = replace(pending, eval=numbers)
 
-    def _sum_over_nodes(self, ended: _PhaseEnd) -> Statistics:
+    def _sum_over_nodes(self, edge: int, step: int) -> Statistics:
         """Return the sum over the nodes of partial statistics, and the first node's
         value of all others."""
         totals: Statistics = {}
         for node in self._plan.nodes:
-            phase = node.step if ended.edge == STEP else node.evaluation
+            phase = node.step if edge == STEP else node.evaluation
             if phase is None or not phase.metrics:
                 continue
             if node.name == self._channel.node:
                 statistics = self._own
             else:
-                key = Key(ended.edge, ended.step)
-                arrays = self._channel.receive(node.name, key)
+                arrays = self._channel.receive(node.name, Key(edge, step))
                 statistics = dict(zip(sorted(phase.metrics), arrays, strict=True))
             for name, metric in phase.metrics.items():
                 if name not in totals or metric.layout == "P":

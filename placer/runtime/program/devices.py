@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,8 @@ class Devices:
         """
         # Emulated devices are CPU devices, and numpy would see their own memory: copy
         # from one CPU device to another instead.
-        if all(device.platform == CPU for device in _devices_of(values)):
+        devices = {device for value in values for device in value.devices()}
+        if all(device.platform == CPU for device in devices):
             return self.copy_to_devices(values, MEMORY)
         for value in values:
             value.copy_to_host_async()
@@ -57,7 +58,7 @@ class Devices:
         if not values:
             return ()
         shardings = [
-            self.sharding(to, i < rows and self._is_even(to, value))
+            self.sharding(to, i < rows and value.shape[0] % len(self.sets[to]) == 0)
             for i, value in enumerate(values)
         ]
         arrays = list(values)
@@ -67,11 +68,7 @@ class Devices:
             arrays = jax.device_put(arrays, self.sets[MEMORY][0])
         return tuple(jax.device_put(arrays, shardings))
 
-    def _is_even(self, to: str, value: Any) -> bool:
-        count: int = value.shape[0]
-        return count % len(self.sets[to]) == 0
-
-    def sharding(self, to: str, rows: bool = False) -> Sharding:
+    def sharding(self, to: str, rows: bool) -> Sharding:
         """Return the sharding of an array on these devices: whole on each, or split by
         rows."""
         key = to, rows
@@ -93,10 +90,6 @@ class Devices:
         mesh = Mesh(np.array(devices), ("rows",))
         split: Any = PartitionSpec
         return NamedSharding(mesh, split("rows") if rows else split())
-
-
-def _devices_of(values: Sequence[jax.Array]) -> set[Any]:
-    return {device for value in values for device in value.devices()}
 
 
 @contextmanager
@@ -203,13 +196,11 @@ def _too_late(needed: int, existing: int) -> RunError:
     )
 
 
-@contextmanager
-def in_precision(plan: Plan, me: NodePlan) -> Iterator[None]:
-    """Enable JAX's 64-bit types if the plan's precision is float64."""
-    if me.computes and plan.precision == "float64":
-        import jax
+def in_precision(plan: Plan, me: NodePlan) -> AbstractContextManager[object]:
+    """Return a context with JAX's 64-bit types if the plan's precision is float64."""
+    if not me.computes or plan.precision != "float64":
+        return nullcontext()
+    import jax
 
-        with jax.enable_x64(True):
-            yield
-    else:
-        yield
+    context: AbstractContextManager[object] = jax.enable_x64(True)
+    return context

@@ -9,16 +9,14 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from placer.build.plan import Edge, EdgeValue
-from placer.channel.protocol import Channel, Key
+from placer.channel.protocol import Array, Channel, Key
 from placer.errors import RunError
 from placer.layouts.conversions import Conversion, Piece
+from placer.memory.aligned import address_of
 from placer.memory.arena import Arena
 from placer.types import is_half_float
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
@@ -40,8 +38,8 @@ class Exchange:
     edges: Mapping[int, Edge]
     workers: int
     arena: Arena = field(default_factory=Arena)
-    _own_pieces: dict[tuple[Key, int], list[Array]] = field(default_factory=dict)
-    """What this node sent to itself, by edge and index of the value."""
+    _own_pieces: dict[Key, list[Array]] = field(default_factory=dict)
+    """What this node sent to itself, and has not received yet."""
     # The blocks of a parameter that is used whole are received into adjacent parts of
     # one buffer per step, so that `assemble` copies nothing. The blocks that a program
     # passes to `assemble` have no name, so the buffers are also found by address.
@@ -63,19 +61,14 @@ class Exchange:
         arrays = [None if value is None else np.asarray(value) for value in values]
         for target in edge.targets:
             message: list[Array] = []
-            for index, (edge_value, array) in enumerate(
-                zip(edge.values, arrays, strict=True)
-            ):
+            for edge_value, array in zip(edge.values, arrays, strict=True):
                 for piece in self._pieces(edge, edge_value, target, count):
-                    if piece.source != self.node:
-                        continue
-                    assert array is not None, (edge_value.operand, self.node)
-                    part = _cut(array, edge_value, piece)
-                    if target == self.node:
-                        self._own_pieces.setdefault((key, index), []).append(part)
-                    else:
-                        message.append(part)
-            if message:
+                    if piece.source == self.node:
+                        assert array is not None, (edge_value.operand, self.node)
+                        message.append(_cut(array, edge_value, piece))
+            if message and target == self.node:
+                self._own_pieces[key] = message
+            elif message:
                 self.channel.send(target, key, message)
 
     def receive(self, key: Key, count: int) -> tuple[Array, ...]:
@@ -102,19 +95,15 @@ class Exchange:
                 for j, piece in enumerate(pieces)
                 if piece.source == source
             ]
-            if source == self.node:
-                arrays = [
-                    part
-                    for i in dict.fromkeys(i for i, _, _ in wanted)
-                    for part in self._own_pieces.pop((key, i))
-                ]
-            elif wanted:
-                spaces = [_space(targets[i], edge.values[i], p) for i, _, p in wanted]
-                arrays = list(self.channel.receive(source, key, out=spaces))
-                if len(arrays) != len(wanted):
-                    raise _mismatch(key, source)
-            else:
+            if not wanted:
                 continue
+            if source == self.node:
+                arrays = self._own_pieces.pop(key)
+            else:
+                spaces = [_space(targets[i], edge.values[i], p) for i, _, p in wanted]
+                arrays = self.channel.receive(source, key, out=spaces)
+            if len(arrays) != len(wanted):
+                raise _mismatch(key, source)
             for (i, j, _), array in zip(wanted, arrays, strict=True):
                 parts[i, j] = array
         return tuple(
@@ -146,11 +135,11 @@ class Exchange:
 
         This copies nothing if the blocks are all parts of one receive buffer, in order.
         """
-        end = start = _address(blocks[0])
+        end = start = address_of(blocks[0])
         whole = self._buffers_by_address.get(start)
         if whole is not None:
             for block in blocks:
-                if _address(block) != end:
+                if address_of(block) != end:
                     break
                 end += block.nbytes
             else:
@@ -188,7 +177,7 @@ class Exchange:
             if whole is None:
                 whole = self.arena.allocate(edge_value.dtype, (edge_value.numel,))
                 self._buffers[edge_value.whole] = whole
-                self._buffers_by_address[_address(whole)] = whole
+                self._buffers_by_address[address_of(whole)] = whole
             (numel,) = edge_value.shape
             return whole[edge_value.at : edge_value.at + int(numel)]
         if len(pieces) == 1 and pieces[0].is_whole:
@@ -206,11 +195,6 @@ def _mismatch(key: Key, source: str) -> RunError:
         f"what {source} sent on {key} does not fit the build",
         hint="give every node of a run the same build",
     )
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def local_shape(
@@ -283,4 +267,4 @@ def _write_pieces(
 
 def _is_same_memory(a: Array, b: Array) -> bool:
     # Empty arrays may have any address.
-    return a.shape == b.shape and a.size > 0 and _address(a) == _address(b)
+    return a.shape == b.shape and a.size > 0 and address_of(a) == address_of(b)

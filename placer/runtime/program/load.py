@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from placer.build.folder import read_file
 from placer.build.modules import modules_in
 from placer.build.plan import NodePlan, Plan
 from placer.errors import BuildError
+from placer.runtime.program.node import Node
 
-Hook = Callable[[Any], None]
+Hook = Callable[[Node], None]
 
 
 Hooks = tuple[Hook, Hook | None]

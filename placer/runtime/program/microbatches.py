@@ -177,7 +177,7 @@ class Microbatches:
                 add = add_in_float32
             else:
                 # The first sum is the program's own array, which must not be donated.
-                add = _add_donating() if name in self._donatable else _add()
+                add = _jitted_add(name in self._donatable)
                 self._donatable.add(name)
             self._sums[name] = add(self._sums[name], value)
 
@@ -279,17 +279,10 @@ class Microbatches:
 
 
 @cache
-def _add() -> Any:
+def _jitted_add(donates_total: bool) -> Any:
     import jax
 
-    return jax.jit(add_in_float32)
-
-
-@cache
-def _add_donating() -> Any:
-    import jax
-
-    return jax.jit(add_in_float32, donate_argnums=0)
+    return jax.jit(add_in_float32, donate_argnums=(0,) if donates_total else ())
 
 
 def _numpy_of(array: Any) -> Any:

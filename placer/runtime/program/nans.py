@@ -32,7 +32,7 @@ class NanCheck:
     def __init__(self, folder: Path, program: str, minimize: str) -> None:
         self._folder, self._program = folder, program
         self._minimize = minimize
-        self._first_infinite = ""
+        self._first_infinite = ""  # the line about the first op with infinity
         self._active = False
 
     @contextmanager
@@ -62,11 +62,11 @@ class NanCheck:
             if non_finite:
                 listed = " and ".join(map(str, non_finite))
                 message += f"; its operand {listed} is already not finite"
-            raise FloatingPointError(message + self._first_infinite_line())
+            raise FloatingPointError(message + self._first_infinite)
         if infinite and not self._first_infinite:
-            where = self._program_line()
             self._first_infinite = (
-                f"{kind} gives inf in {infinite} of {size} values{where}"
+                f"\n  first in this step: {kind} gives inf in {infinite} of {size} values"
+                f"{self._program_line()}"
             )
 
     def checking_loss(self, record: Record) -> Record:
@@ -76,18 +76,11 @@ class NanCheck:
             loss = values.get(self._minimize)
             if self._active and loss is not None and not math.isfinite(loss):
                 raise FloatingPointError(
-                    f"the loss is {float(loss)}{self._first_infinite_line()}"
+                    f"the loss is {float(loss)}{self._first_infinite}"
                 )
             record(values, rows)
 
         return checked_record
-
-    def _first_infinite_line(self) -> str:
-        return (
-            f"\n  first in this step: {self._first_infinite}"
-            if self._first_infinite
-            else ""
-        )
 
     def _program_line(self) -> str:
         program = str((self._folder / self._program).absolute())

@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from placer.build.plan import NodePhase
-from placer.channel.protocol import Key
+from placer.channel.protocol import Array, Key
 from placer.config.sources import POSITION
 from placer.layouts.partition import RowShard
 from placer.runtime.program.devices import Devices
@@ -37,7 +36,6 @@ from placer.runtime.run.batches import Batches
 from placer.tables.learning_rate import Schedule
 from placer.tables.protocol import ProgramTable, StreamedTable
 
-Array = npt.NDArray[Any]
 T = TypeVar("T")
 
 

@@ -7,7 +7,7 @@ compiles is what the steps run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,32 +16,23 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.build.plan import Plan
-from placer.channel.protocol import Key
+from placer.channel.protocol import Array, Key
 from placer.config.columns import Column
 from placer.memory import aligned
 from placer.readers import Order
 from placer.readers.digests import Digests
 from placer.readers.rows import NO_DIGESTS
 from placer.runtime.program.exchange import Exchange, local_shape
+from placer.runtime.program.load import Hooks
 from placer.runtime.program.node import Node
 from placer.runtime.run.batches import Batches
 from placer.tables.dense import DenseTable
 from placer.tables.protocol import ProgramTable
 
-Array = npt.NDArray[Any]
-Hook = Callable[[Node], None]
 
-
-def run_warm_up(
-    plan: Plan,
-    node: Node,
-    hooks: tuple[Hook, Hook | None],
-    sizes: tuple[Sequence[int], Sequence[int]],
-) -> None:
-    """Run a node's `step` and `evaluate` until everything that they compute is there.
-
-    `sizes` are the numbers of rows that batches of both may have.
-    """
+def run_warm_up(plan: Plan, node: Node, hooks: Hooks) -> None:
+    """Run a node's `step` and `evaluate` until everything that they compute is there,
+    with batches of every number of rows that they may have."""
     step, evaluate = hooks
     columns = {column.name: column for column in plan.columns}
 
@@ -49,7 +40,7 @@ def run_warm_up(
         order = Order(sum(rows), rows[0], shuffle=False, seed=0, remainder="keep")
         return Batches(order, _ZeroRows(columns))
 
-    def dry(rows: Sequence[int], evaluated: Sequence[int]) -> Node:
+    def dry(rows: Sequence[int], evaluated: Batches | None) -> Node:
         exchange = node.exchange
         return Node(
             node.name,
@@ -59,7 +50,7 @@ def run_warm_up(
             {name: _FrozenTable(table) for name, table in node.tables.items()},
             node.schedules,
             batches(rows),
-            batches(evaluated) if evaluated else None,
+            batches(evaluated.sizes) if evaluated else None,
             node.phases,
             lambda recorded, _: _settle(recorded.values()),
             node.devices,
@@ -67,12 +58,12 @@ def run_warm_up(
             turns=node.turns,
         )
 
-    for size in sizes[0]:
-        running = dry((size,), ())
+    for size in node.training.sizes:
+        running = dry((size,), None)
         running.enter_step(1, 1, 0)
         step(running)
     if evaluate is not None and node.phases[1] is not None:
-        running = dry(sizes[0][:1], sizes[1])
+        running = dry(node.training.sizes[:1], node.evaluating)
         running.enter_evaluation(1)
         evaluate(running)
 

@@ -63,9 +63,9 @@ def barrier(
             check(reports)
         for name in names:
             if name != channel.node:
-                channel.send(name, Key(GO, at), [encode_json(reports)])
+                send_json(channel, name, Key(GO, at), reports)
         return reports
-    channel.send(plan.control, Key(at, 0), [encode_json(report)])
+    send_json(channel, plan.control, Key(at, 0), report)
     all_reports: list[Any] = receive_json(channel, plan.control, Key(GO, at), list)
     if len(all_reports) != len(names):
         raise _version_error(plan.control)
@@ -89,6 +89,6 @@ def _version_error(source: str) -> RunError:
     )
 
 
-def encode_json(value: Any) -> np.ndarray:
-    """Encode a JSON value as the array of a message: uint8[bytes]."""
-    return np.frombuffer(json.dumps(value).encode(), np.uint8)
+def send_json(channel: Channel, to: str, key: Key, value: Any) -> None:
+    """Send a JSON value to a node, as an array of bytes."""
+    channel.send(to, key, [np.frombuffer(json.dumps(value).encode(), np.uint8)])

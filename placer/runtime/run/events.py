@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from placer.channel.cause import Cause
 from placer.errors import RunError
 from placer.printable import make_printable
 from placer.runtime.run.result import Metrics, Result
@@ -55,18 +56,10 @@ class NodeWarning(msgspec.Struct, frozen=True, tag_field="event", tag="warning")
     message: str
 
 
-class FailureCause(msgspec.Struct, frozen=True):
-    """The node that failed, the position in its program, and what happened."""
-
-    node: str
-    where: str
-    what: str
-
-
 class NodeFailure(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
     """A node ends with an error; `root` is false if the error is another node's."""
 
-    cause: FailureCause
+    cause: Cause
     root: bool
     message: str = ""
 

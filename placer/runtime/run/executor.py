@@ -13,6 +13,7 @@ from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import Devices, in_precision, open_devices
 from placer.runtime.program.exchange import Exchange
+from placer.runtime.program.load import Hook
 from placer.runtime.program.nans import NanCheck
 from placer.runtime.program.node import Node
 from placer.runtime.program.warm_up import run_warm_up
@@ -25,7 +26,7 @@ from placer.runtime.run.parameter_files import save
 from placer.runtime.run.result import Result
 from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
 from placer.runtime.run.saving import gather_parameters
-from placer.runtime.run.state import Execution, Hook
+from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
 from placer.tables.learning_rate import build_schedule
 
@@ -46,24 +47,19 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
         devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
         contexts.enter_context(in_precision(plan, execution.me))
         history_file = options.history if execution.is_control else None
-        history = contexts.enter_context(
-            HistoryWriter(
-                plan, history_file, execution.report, lambda: execution.timing.rate
-            )
+        history = HistoryWriter(
+            plan, history_file, execution.report, lambda: execution.timing.rate
         )
+        contexts.callback(history.close)
         loss = LossWatch(plan, execution.stopping.request, execution.report)
         metrics = MetricsStream(plan, channel, history, loss)
         execution.report_state("joining")
         channel.join()
         node = execution.node = _prepare(execution, metrics, devices)
         _run_handshake(execution, node)
-        sizes = [
-            batches.sizes if batches else ()
-            for batches in (node.training, node.evaluating)
-        ]
         node.where = "compiling"
         if not options.debug_nans:  # nothing is compiled with debug_nans
-            run_warm_up(plan, node, (step, evaluate), (sizes[0], sizes[1]))
+            run_warm_up(plan, node, (step, evaluate))
         node.where = ""
         barrier(plan, channel, {}, READY)
         if options.debug_nans:

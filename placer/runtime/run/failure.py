@@ -10,7 +10,7 @@ from placer.channel.protocol import Aborted, Cause, Channel
 from placer.errors import PlacerError, RunError, missing_package_hint
 from placer.runtime.program.error_lines import locate_error
 from placer.runtime.run.divergence import DivergedError
-from placer.runtime.run.events import FailureCause, NodeFailure
+from placer.runtime.run.events import NodeFailure
 from placer.runtime.run.state import Execution
 
 
@@ -65,8 +65,5 @@ def failure_event(
         cause = error.cause
     elif channel is not None and channel.aborted is not None:
         cause = channel.aborted  # this node's own cause, with the position
-    return NodeFailure(
-        FailureCause(cause.node, cause.where, cause.what),
-        root=not isinstance(error, Aborted),
-        message=str(error),
-    )
+    is_root = not isinstance(error, Aborted)
+    return NodeFailure(cause, root=is_root, message=str(error))

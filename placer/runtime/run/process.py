@@ -27,7 +27,7 @@ from placer.memory.caches import trim_caches
 from placer.memory.compilation import keep_compiled
 from placer.reentry import node_in_process
 from placer.runtime.program.devices import reserve_cpu_devices
-from placer.runtime.program.load import load_program
+from placer.runtime.program.load import Hook, load_program
 from placer.runtime.run.event_pipe import EventPipe
 from placer.runtime.run.events import NodeWarning, Output, show_output
 from placer.runtime.run.executor import execute
@@ -36,7 +36,7 @@ from placer.runtime.run.interruption import STOPPING
 from placer.runtime.run.options import Options
 from placer.runtime.run.output import report_output
 from placer.runtime.run.result import Result
-from placer.runtime.run.state import Execution, Hook
+from placer.runtime.run.state import Execution
 
 STATE_INTERVAL = 0.5
 """Seconds between two reports of a node's state."""

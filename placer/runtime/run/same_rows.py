@@ -11,7 +11,7 @@ from placer.channel.protocol import Channel, Key
 from placer.config.data import Data
 from placer.errors import RunError
 from placer.readers import Digests, Rows
-from placer.runtime.run.barrier import ROWS, encode_json, receive_json
+from placer.runtime.run.barrier import ROWS, receive_json, send_json
 from placer.runtime.run.batches import inputs_of
 
 TRAINING: Final = "training"
@@ -49,7 +49,7 @@ def compare_rows(plan: Plan, channel: Channel, phase: str, rows: Rows | None) ->
     own = None if rows is None else rows.digests()
     if channel.node != plan.control:
         if own is not None:
-            channel.send(plan.control, key, [encode_json(asdict(own))])
+            send_json(channel, plan.control, key, asdict(own))
         return
     digests = {
         name: own

@@ -14,8 +14,6 @@ from placer.runtime.run.events import READING, Report, State
 from placer.runtime.run.options import Options
 from placer.runtime.run.stopping import StopProtocol
 
-Hook = Callable[[Node], None]
-
 
 @dataclass(slots=True)
 class Timing:

@@ -26,8 +26,8 @@ from concurrent.futures import Future
 from typing import Final
 
 from placer.build.plan import Plan
-from placer.channel.protocol import Aborted, Array, Cause, Channel, Key
-from placer.runtime.run.barrier import LAST, STOP, encode_json, receive_json
+from placer.channel.protocol import Aborted, Cause, Channel, Key
+from placer.runtime.run.barrier import LAST, STOP, receive_json, send_json
 
 _ASK: Final = Key(STOP, 0)
 _LAST_STEP: Final = Key(LAST, 0)
@@ -45,6 +45,7 @@ class StopProtocol:
     def __init__(self, plan: Plan, channel: Channel) -> None:
         self._channel = channel
         self._control = plan.control
+        self._is_control = channel.node == plan.control
         self._others = [n.name for n in plan.nodes if n.name != channel.node]
         self._lock = threading.Lock()
         self._started = 0
@@ -54,10 +55,6 @@ class StopProtocol:
         self.last_step: int | None = None
         if not self._is_control:
             channel.listen(STOP, self._on_ask)
-
-    @property
-    def _is_control(self) -> bool:
-        return self._channel.node == self._control
 
     def begin_step(self, step: int) -> bool:
         """Return whether the compute thread should run this step.
@@ -122,14 +119,14 @@ class StopProtocol:
         """Run the protocol, in a thread of the control node."""
         try:
             for node in self._others:
-                self._channel.send(node, _ASK, _message(0))
+                send_json(self._channel, node, _ASK, 0)
             answers = [
                 receive_json(self._channel, node, _ASK, int) for node in self._others
             ]
             # A run has at least one step.
             last = max(1, self._started, *answers)
             for node in self._others:
-                self._channel.send(node, _LAST_STEP, _message(last))
+                send_json(self._channel, node, _LAST_STEP, last)
             self._decision.set_result(last)
         except BaseException as error:
             self._decision.set_exception(error)
@@ -149,13 +146,9 @@ class StopProtocol:
         try:
             self._channel.receive(self._control, _ASK)
             # No lock: `_started` does not change once `_stopping` is set.
-            self._channel.send(self._control, _ASK, _message(self._started))
+            send_json(self._channel, self._control, _ASK, self._started)
         except Aborted:
             pass  # the channel reports it to the compute thread too
         # Any other failure must end the run: the control node waits for the answer.
         except Exception as error:
             self._channel.abort(Cause(self._channel.node, "stopping", str(error)))
-
-
-def _message(number: int) -> list[Array]:
-    return [encode_json(number)]

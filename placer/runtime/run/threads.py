@@ -52,15 +52,16 @@ def run_in_threads(
             the nodes did not stop in time, or there was a second interrupt.
         PlacerError: the root cause of a failed run.
     """
-    from placer.channel.memory import MemoryHub
+    from placer.channel.memory import memory_channels
 
     folder = Path(build)
     plan = read_plan(folder)
     options = options or Options()
-    hub = MemoryHub([node.name for node in plan.nodes], deadline=options.deadline)
+    names = [node.name for node in plan.nodes]
+    channels = memory_channels(names, deadline=options.deadline)
     load = _load_each_program_once()
     executions = [
-        Execution(plan, folder, node, hub.channel(node.name), options, show_output)
+        Execution(plan, folder, node, channels[node.name], options, show_output)
         for node in plan.nodes
     ]
 
@@ -90,7 +91,7 @@ def run_in_threads(
                 case Decision.END:
                     raise KeyboardInterrupt(interruption.outcome(None))
     except BaseException as error:
-        hub.channel(plan.control).abort(Cause("", "", describe_error(error)))
+        channels[plan.control].abort(Cause("", "", describe_error(error)))
         wait(runs, timeout=INTERRUPT_TIMEOUT)
         raise
     errors = [each for run in runs if (each := run.exception()) is not None]

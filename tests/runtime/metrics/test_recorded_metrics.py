@@ -7,7 +7,7 @@ import pytest
 
 from placer import RunError, compile
 from placer.build.plan import read_plan
-from placer.channel.memory import MemoryHub
+from placer.channel.memory import memory_channels
 from placer.channel.protocol import Cause
 from placer.resources import find_file
 from placer.runtime.metrics.stream import MAX_PENDING, MetricsStream
@@ -48,8 +48,8 @@ def two(tmp_path):
 
 
 def channel_of(plan, node="worker:0"):
-    hub = MemoryHub([n.name for n in plan.nodes], deadline=60)
-    return hub.channel(node)
+    channels = memory_channels([n.name for n in plan.nodes], deadline=60)
+    return channels[node]
 
 
 def test_a_step_does_not_wait_for_its_metrics(plan):
@@ -66,16 +66,16 @@ def test_a_step_does_not_wait_for_its_metrics(plan):
 
 
 def test_a_node_that_sends_metrics_does_not_wait_for_them(two):
-    hub = MemoryHub([n.name for n in two.nodes], deadline=60)
+    channels = memory_channels([n.name for n in two.nodes], deadline=60)
     (recorder,) = (n for n in two.nodes if n.step.metrics)
     assert recorder.name != two.control
     lines, late = [], Late()
     with MetricsStream(
-        two, hub.channel(two.control), lines.append, ignore_loss
+        two, channels[two.control], lines.append, ignore_loss
     ) as control:
         control.end_step(1, 1, 4)
         with MetricsStream(
-            two, hub.channel(recorder.name), lines.append, ignore_loss
+            two, channels[recorder.name], lines.append, ignore_loss
         ) as metrics:
             metrics.record({"loss": late, "accuracy": RIGHT}, 1)
             metrics.end_step(1, 1, 4)
@@ -146,14 +146,14 @@ def test_a_failed_step_does_not_wait_for_metrics(plan):
 
 
 def test_an_aborted_run_ends_the_wait_for_other_nodes(two):
-    hub = MemoryHub([n.name for n in two.nodes], deadline=60)
-    channel = hub.channel(two.control)
+    channels = memory_channels([n.name for n in two.nodes], deadline=60)
+    channel = channels[two.control]
     metrics = MetricsStream(two, channel, lambda line: None, ignore_loss)
 
     def wait_for_the_other():
         with metrics:
             metrics.end_step(1, 1, 4)
-            hub.channel("worker:1").abort(Cause("worker:1", "step 1", "it is out"))
+            channels["worker:1"].abort(Cause("worker:1", "step 1", "it is out"))
 
     with pytest.raises(RunError, match="it is out"):
         wait_for_the_other()

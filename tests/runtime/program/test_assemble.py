@@ -3,7 +3,7 @@
 import numpy as np
 
 from placer.build.plan import Edge, EdgeValue
-from placer.channel.memory import MemoryHub
+from placer.channel.memory import memory_channels
 from placer.channel.protocol import Key
 from placer.runtime.program.exchange import Exchange
 
@@ -21,8 +21,8 @@ def receive_blocks():
         for i in range(2)
     ]  # fmt: skip
     edge = Edge(1, ("ps:0",), ("worker:0",), tuple(moved), nbytes=32)
-    hub = MemoryHub(NODES, deadline=10)
-    server, worker = (Exchange(node, hub.channel(node), {1: edge}, 2) for node in NODES)
+    channels = memory_channels(NODES, deadline=10)
+    server, worker = (Exchange(node, channels[node], {1: edge}, 2) for node in NODES)
     server.send(KEY, [np.arange(4, dtype="f4"), np.arange(4, 8, dtype="f4")], 1)
     return worker, worker.receive(KEY, 1)
 

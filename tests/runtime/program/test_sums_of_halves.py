@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from placer.build.plan import Edge, EdgeValue
-from placer.channel.memory import MemoryHub
+from placer.channel.memory import memory_channels
 from placer.channel.protocol import Key
 from placer.runtime.program.exchange import Exchange
 
@@ -20,8 +20,8 @@ def sum_over_nodes(dtype, layout):
     elements."""
     moved = EdgeValue("g", "sum", dtype, (6,), ("P", layout))
     edge = Edge(1, tuple(NODES), tuple(NODES), (moved,), nbytes=0)
-    hub = MemoryHub(NODES, deadline=10)
-    ends = [Exchange(node, hub.channel(node), {1: edge}, 2) for node in NODES]
+    channels = memory_channels(NODES, deadline=10)
+    ends = [Exchange(node, channels[node], {1: edge}, 2) for node in NODES]
     little = LITTLE[dtype]
     kind = np.dtype(dtype if dtype == "float16" else ml_dtypes.bfloat16)
     for end, value in zip(ends, (1.0, little, little), strict=True):

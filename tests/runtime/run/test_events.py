@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from placer.channel.cause import Cause
 from placer.runtime.run.event_pipe import MAX_PENDING, EventPipe
-from placer.runtime.run.events import FailureCause, NodeFailure, State, Step, read_event
+from placer.runtime.run.events import NodeFailure, State, Step, read_event
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def line(step):
     return Step(step, 1, {"loss": 0.25})
 
 
-FAILED = NodeFailure(FailureCause("worker:0", "", "no"), root=True)
+FAILED = NodeFailure(Cause("worker:0", "", "no"), root=True)
 
 
 def read_all(reading):

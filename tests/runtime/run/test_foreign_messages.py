@@ -4,6 +4,7 @@ with `python -O`."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 
 import placer
 from placer.build.plan import Edge, EdgeValue, Plan
-from placer.channel.memory import MemoryHub
-from placer.channel.protocol import Key
+from placer.channel.memory import memory_channels
+from placer.channel.protocol import Channel, Key
 from placer.errors import RunError
 from placer.readers import Digests
 from placer.readers.rows import LoadedRows
@@ -28,8 +29,8 @@ KEY = Key(1, 1)
 
 
 @pytest.fixture
-def hub() -> MemoryHub:
-    return MemoryHub(NODES, deadline=10)
+def channels() -> Mapping[str, Channel]:
+    return memory_channels(NODES, deadline=10)
 
 
 @pytest.fixture(scope="module")
@@ -49,24 +50,24 @@ DEEP = [np.frombuffer(b"[" * 100_000, np.uint8)]
 
 @pytest.mark.parametrize("sent", [NOT_JSON, DEEP, [], bytes_of([1]), bytes_of(None)])
 def test_an_invalid_message_of_a_node_is_reported(
-    sent: list[np.ndarray], plan: Plan, hub: MemoryHub
+    sent: list[np.ndarray], plan: Plan, channels: Mapping[str, Channel]
 ) -> None:
-    hub.channel("worker:1").send("worker:0", Key(READY, 0), sent)
+    channels["worker:1"].send("worker:0", Key(READY, 0), sent)
     with pytest.raises(
         RunError, match=r"^worker:1 sent a message that this version of placer"
     ):
-        barrier(plan, hub.channel("worker:0"), {}, READY)
+        barrier(plan, channels["worker:0"], {}, READY)
 
 
 @pytest.mark.parametrize("sent", [NOT_JSON, bytes_of({}), bytes_of([{}]), bytes_of(1)])
 def test_an_invalid_message_of_the_control_node_is_reported(
-    sent: list[np.ndarray], plan: Plan, hub: MemoryHub
+    sent: list[np.ndarray], plan: Plan, channels: Mapping[str, Channel]
 ) -> None:
-    hub.channel("worker:0").send("worker:1", Key(GO, READY), sent)
+    channels["worker:0"].send("worker:1", Key(GO, READY), sent)
     with pytest.raises(
         RunError, match=r"^worker:0 sent a message that this version of placer"
     ):
-        barrier(plan, hub.channel("worker:1"), {}, READY)
+        barrier(plan, channels["worker:1"], {}, READY)
 
 
 @pytest.mark.parametrize(
@@ -79,30 +80,32 @@ def test_an_invalid_message_of_the_control_node_is_reported(
     ],
 )
 def test_invalid_digests_of_a_node_are_reported(
-    report: Any, plan: Plan, hub: MemoryHub
+    report: Any, plan: Plan, channels: Mapping[str, Channel]
 ) -> None:
-    hub.channel("worker:1").send("worker:0", Key(ROWS, 0), bytes_of(report))
+    channels["worker:1"].send("worker:0", Key(ROWS, 0), bytes_of(report))
     rows = LoadedRows({"x": np.zeros(1, np.float32)}, 1, Digests((0,), {"x": (1,)}))
     with pytest.raises(
         RunError, match=r"^worker:1 sent a message that this version of placer"
     ):
-        compare_rows(plan, hub.channel("worker:0"), TRAINING, rows)
+        compare_rows(plan, channels["worker:0"], TRAINING, rows)
 
 
-def test_a_node_of_another_version_is_reported(plan: Plan, hub: MemoryHub) -> None:
+def test_a_node_of_another_version_is_reported(
+    plan: Plan, channels: Mapping[str, Channel]
+) -> None:
     report = bytes_of({"training rows": 3, "something new": 1})
-    hub.channel("worker:1").send("worker:0", Key(HANDSHAKE, 0), report)
+    channels["worker:1"].send("worker:0", Key(HANDSHAKE, 0), report)
     with pytest.raises(RunError, match=r"^worker:1 runs another version of placer"):
         run_handshake(
             plan,
-            hub.channel("worker:0"),
+            channels["worker:0"],
             Options(),
             training_rows=3,
             evaluation_rows=None,
         )
 
 
-def server_exchange(hub: MemoryHub, count: int) -> Exchange:
+def server_exchange(channels: Mapping[str, Channel], count: int) -> Exchange:
     """Return the exchange of the server of an edge with so many gradients of 6
     elements."""
     layouts = ("P", "R")
@@ -110,7 +113,7 @@ def server_exchange(hub: MemoryHub, count: int) -> Exchange:
         EdgeValue(f"g{i}", f"s{i}", "float32", (6,), layouts) for i in range(count)
     )
     edge = Edge(1, NODES[:2], NODES[2:], moved, nbytes=0)
-    return Exchange("ps:0", hub.channel("ps:0"), {1: edge}, 2)
+    return Exchange("ps:0", channels["ps:0"], {1: edge}, 2)
 
 
 GRADIENT = np.ones(6, np.float32)
@@ -129,19 +132,19 @@ def test_gradients_that_do_not_fit_the_build_raise(
     first: list[np.ndarray],
     second: list[np.ndarray],
     blamed: str,
-    hub: MemoryHub,
+    channels: Mapping[str, Channel],
 ) -> None:
-    server = server_exchange(hub, 1)
+    server = server_exchange(channels, 1)
     for node, sent in zip(NODES[:2], (first, second), strict=True):
-        hub.channel(node).send("ps:0", KEY, sent)
+        channels[node].send("ps:0", KEY, sent)
     message = f"^what {blamed} sent on edge 1, step 1 does not fit the build"
     with pytest.raises(RunError, match=message):
         list(server.receive_chunks(KEY))
 
 
-def test_a_message_with_a_missing_value_raises(hub: MemoryHub) -> None:
-    server = server_exchange(hub, 2)
+def test_a_message_with_a_missing_value_raises(channels: Mapping[str, Channel]) -> None:
+    server = server_exchange(channels, 2)
     for node in NODES[:2]:
-        hub.channel(node).send("ps:0", KEY, [GRADIENT])
+        channels[node].send("ps:0", KEY, [GRADIENT])
     with pytest.raises(RunError):
         server.receive(KEY, 6)

@@ -6,7 +6,7 @@ import numpy as np
 
 import placer
 from placer.build.plan import read_plan
-from placer.channel.memory import MemoryHub
+from placer.channel.memory import memory_channels
 from placer.resources import find_file
 from placer.runtime.program.devices import Devices
 from placer.runtime.run import saving
@@ -24,11 +24,11 @@ def test_a_block_larger_than_a_message_is_sent_in_chunks(tmp_path, monkeypatch):
         )
         for n in plan.nodes
     }
-    hub = MemoryHub(tables, max_message=4 * 100, deadline=60)
+    channels = memory_channels(tables, max_message=4 * 100, deadline=60)
     gathered = {}
 
     def gather(node):
-        gathered[node] = saving.gather_parameters(plan, hub.channel(node), tables[node])
+        gathered[node] = saving.gather_parameters(plan, channels[node], tables[node])
 
     threads = [threading.Thread(target=gather, args=(node,)) for node in tables]
     for thread in threads:

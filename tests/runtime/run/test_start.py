@@ -12,7 +12,7 @@ import pytest
 import placer
 from placer import RunError
 from placer.build.plan import read_plan
-from placer.channel.memory import MemoryHub
+from placer.channel.memory import memory_channels
 from placer.compiler import compile as compile_model
 from placer.resources import find_file
 from placer.runtime.program.load import load_program
@@ -42,13 +42,13 @@ def build(tmp_path: Path) -> Path:
 
 def test_nodes_with_different_options_raise_at_once(build, tmp_path):
     plan = read_plan(build)
-    hub = MemoryHub([node.name for node in plan.nodes], deadline=30)
+    channels = memory_channels([node.name for node in plan.nodes], deadline=30)
     saves = {"worker:0": tmp_path / "saved", "worker:1": None}
     errors: dict[str, BaseException] = {}
 
     def run_node(name: str) -> None:
         options = Options(steps=2, save_params=saves[name])
-        channel = hub.channel(name)
+        channel = channels[name]
         run = Execution(plan, build, plan.node(name), channel, options, show_output)
         try:
             with root_cause_reported(run):
@@ -71,7 +71,7 @@ def test_nodes_with_different_options_raise_at_once(build, tmp_path):
 def test_the_state_has_the_number_of_rows_read(build):
     plan = read_plan(build)
     node = plan.nodes[0]
-    channel = MemoryHub([each.name for each in plan.nodes]).channel(node.name)
+    channel = memory_channels([each.name for each in plan.nodes])[node.name]
     events: list[State] = []
     run = Execution(plan, build, node, channel, Options(), events.append)
     run.report_state("reading rows")

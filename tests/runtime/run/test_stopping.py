@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from placer.channel.memory import MemoryHub
+from placer.channel.memory import memory_channels
 from placer.channel.protocol import Aborted, Cause, Channel, Key
 from placer.errors import RunError
 from placer.runtime.run.stopping import StopProtocol
@@ -43,13 +43,13 @@ def run(steps: list[Step], requests: dict[int, int], bound: int = 1 << 20) -> li
     """
     plan = Plan(len(steps))
     names = [node.name for node in plan.nodes]
-    hub = MemoryHub(names, bound=bound, deadline=TIMEOUT, beat=0.005)
-    parts = [StopProtocol(plan, hub.channel(name)) for name in names]  # type: ignore[arg-type]
+    channels = memory_channels(names, bound=bound, deadline=TIMEOUT, beat=0.005)
+    parts = [StopProtocol(plan, channels[name]) for name in names]  # type: ignore[arg-type]
     done = [0] * len(steps)
     errors: list[BaseException] = []
 
     def node(index: int) -> None:
-        channel = hub.channel(names[index])
+        channel = channels[names[index]]
         try:
             for step in range(1, STEPS + 1):
                 if requests.get(index) == step:
@@ -162,9 +162,9 @@ class Mirrored:
 
 def test_a_node_that_waits_in_a_step_gets_its_message():
     """The control node is asked to stop before step 1, which the other has started."""
-    hub = MemoryHub(["worker:0", "worker:1"], deadline=TIMEOUT)
+    channels = memory_channels(["worker:0", "worker:1"], deadline=TIMEOUT)
     plan = Plan(2)
-    control, other = (StopProtocol(plan, hub.channel(n.name)) for n in plan.nodes)
+    control, other = (StopProtocol(plan, channels[n.name]) for n in plan.nodes)
     assert other.begin_step(1)
     control.request()
     assert control.begin_step(1)
@@ -175,8 +175,8 @@ def test_a_node_that_waits_in_a_step_gets_its_message():
 
 
 def test_a_request_after_the_last_step_has_no_effect():
-    hub = MemoryHub(["worker:0"], deadline=TIMEOUT)
-    control = StopProtocol(Plan(1), hub.channel("worker:0"))
+    channels = memory_channels(["worker:0"], deadline=TIMEOUT)
+    control = StopProtocol(Plan(1), channels["worker:0"])
     assert control.begin_step(1)
     control.end_steps()
     control.request()
@@ -184,17 +184,17 @@ def test_a_request_after_the_last_step_has_no_effect():
 
 
 def test_a_failed_run_ends_the_wait_of_a_stopped_node():
-    hub = MemoryHub(["worker:0", "worker:1"], deadline=TIMEOUT)
-    control = StopProtocol(Plan(2), hub.channel("worker:0"))
+    channels = memory_channels(["worker:0", "worker:1"], deadline=TIMEOUT)
+    control = StopProtocol(Plan(2), channels["worker:0"])
     control.request()  # worker:1 never answers: it has no stop protocol
-    hub.channel("worker:1").abort(Cause("worker:1", "step 1", "it broke"))
+    channels["worker:1"].abort(Cause("worker:1", "step 1", "it broke"))
     with pytest.raises(Aborted, match="it broke"):
         control.begin_step(1)
 
 
 def test_a_node_that_never_answers_raises_at_the_deadline():
-    hub = MemoryHub(["worker:0", "worker:1"], deadline=0.05)
-    control = StopProtocol(Plan(2), hub.channel("worker:0"))
+    channels = memory_channels(["worker:0", "worker:1"], deadline=0.05)
+    control = StopProtocol(Plan(2), channels["worker:0"])
     control.request()
     with pytest.raises(RunError, match=r"worker:0 waited 0.05 s .* from worker:1"):
         control.begin_step(1)

@@ -1,0 +1,26 @@
+"""The root cause of a failed run, as nodes tell each other and their launcher."""
+
+from __future__ import annotations
+
+import msgspec
+
+from placer.errors import RunError
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """The root cause of a failed run: which node failed, where, and what happened."""
+
+    node: str
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.node, self.where, self.what) if part)
+
+
+class Aborted(RunError):  # noqa: N818 - what happened to the run, not to the call
+    """The run has failed, here or on another node; `cause` is the root cause."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
