@@ -10,7 +10,7 @@ its tests. In the order in which a message passes the modules:
 1. `payload` checks the arrays of a `send` and, for ZeroMQ, splits them into chunks.
 2. `mailbox` waits in `reserve` until the credit of the peer covers the message;
    `credits` counts. Then the transport moves the bytes.
-3. `wire_bodies` decodes and validates the msgpack bodies of the frames that arrive.
+3. `frame_bodies` decodes and validates the msgpack bodies of the frames that arrive.
 4. `message` is what the transport puts into the receiver's `mailbox`: a
    `Message`, whose chunks may still be arriving.
 5. `mailbox` matches messages with calls of `receive` and `pieces`, which return them to

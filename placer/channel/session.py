@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Final
 
 from placer.channel.cause import Aborted, Cause
 from placer.channel.endpoint import loopback_endpoint
+from placer.channel.frame_bodies import Hello
 from placer.channel.liveness import Liveness
 from placer.channel.protocol import Channel
-from placer.channel.wire_bodies import Hello
 from placer.errors import RunError, did_you_mean
 from placer.memory.arena import Arena
 

@@ -23,7 +23,7 @@ def explain_command(build: Path, name: str | None, no_code: bool) -> None:
     every choice of the compiler and every op that it inserted.
     """
     from placer.command.build_or_spec import load_build
-    from placer.report.explanation import BuildInfo, explain, list_choices
+    from placer.report.explain import BuildInfo, explain, list_choices
     from placer.report.repeated_work import repeated_line
 
     loaded = load_build(build, code=not no_code)

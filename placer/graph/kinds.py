@@ -296,7 +296,7 @@ KINDS: dict[str, StructuralKind] = {
         StructuralKind(
             name="send",
             doc="send the message of an edge",
-            why="inserted: {operands} is needed at {to} (edge {edge})",
+            why="inserted: {operands} needed at {to} (edge {edge})",
             phase=LevelPhase.SEND,
             delay=1,
             level="fixed",

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placer.channel import payload
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.payload import CHUNK
 from placer.channel.protocol import Key
 from placer.channel.shared import frames
 from placer.channel.shared.chunks import chunk_layout, in_array, in_chunk
 from placer.channel.shared.frames import Kind
-from placer.channel.wire_bodies import InvalidFrame
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 DTYPES = st.sampled_from([np.dtype(kind) for kind in (*"?bhilfd", ml_dtypes.bfloat16)])

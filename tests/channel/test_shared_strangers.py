@@ -21,14 +21,14 @@ import numpy as np
 import pytest
 from support.free_addresses import eventually, exchange_messages, free_addresses
 
-from placer.channel import wire_bodies
+from placer.channel import frame_bodies
+from placer.channel.frame_bodies import Hello
 from placer.channel.protocol import Aborted, Cause, Key
 from placer.channel.shared import frames, rendezvous
 from placer.channel.shared.channel import SharedMemoryChannel
 from placer.channel.shared.chunks import CHUNKS
 from placer.channel.shared.frames import Kind, describe_arrays, encode_header, frame
 from placer.channel.shared.region import Region
-from placer.channel.wire_bodies import Hello
 from placer.errors import RunError
 
 POOL = 8 << 20
@@ -38,7 +38,7 @@ SETRESUID = {"x86_64": 117, "aarch64": 147}
 
 def hello(node: str = "b:0", **other: object) -> bytes:
     fields = {"job": "test job", "node": node, "to": "a:0", "nodes": ["a:0", "b:0"]}
-    return frame(Kind.HELLO, body=wire_bodies.encode(Hello(**{**fields, **other})))
+    return frame(Kind.HELLO, body=frame_bodies.encode(Hello(**{**fields, **other})))
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def connect_and_greet(addresses: Mapping[str, str]) -> socket.socket:
     """Return a connection to a:0 that has been answered, as that of b:0."""
     connection = connect_to_a(addresses)
     connection.send(hello())
-    answer = wire_bodies.read_hello(connection.recv(1000)[frames.HEADER.size :])
+    answer = frame_bodies.read_hello(connection.recv(1000)[frames.HEADER.size :])
     assert (answer.node, answer.to) == ("a:0", "b:0")
     return connection
 
@@ -194,7 +194,7 @@ def test_answered_connection_receives_the_last_frame(alone, monkeypatch):
         answer = connection.recv(frames.MAX_FRAME)
     kind, *_ = frames.read_header(memoryview(answer))
     assert kind is Kind.ABORT
-    assert wire_bodies.read_cause(answer[frames.HEADER.size :]) == cause
+    assert frame_bodies.read_cause(answer[frames.HEADER.size :]) == cause
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placer.channel import payload, wire_bodies
+from placer.channel import frame_bodies, payload
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.protocol import Cause, Key
-from placer.channel.wire_bodies import InvalidFrame
-from placer.channel.zeromq import wire
-from placer.channel.zeromq.wire import Kind
+from placer.channel.zeromq import frames
+from placer.channel.zeromq.frames import Kind
 from placer.errors import RunError
 
-JOB = wire.job_digest("test job")
-STAMP = wire.Stamp(source=1, incarnation=7, job=JOB)
+JOB = frames.job_digest("test job")
+STAMP = frames.Stamp(source=1, incarnation=7, job=JOB)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -32,17 +32,17 @@ def message_frame(types: object, key: bytes = bytes(24)) -> bytes:
 @settings(derandomize=True, deadline=None)
 def test_headers_round_trip(kind, numbers, flags):
     frame = STAMP.header(kind, *numbers, flags=flags)
-    assert len(frame) == wire.HEADER.size == 56
-    assert wire.read_header(frame, JOB) == (kind, flags, 1, 7, *numbers)
+    assert len(frame) == frames.HEADER.size == 56
+    assert frames.read_header(frame, JOB) == (kind, flags, 1, 7, *numbers)
 
 
 @given(key=st.builds(Key, INT64, INT64, INT64), rows=st.integers(0, 5))
 @settings(derandomize=True, deadline=None)
 def test_contents_round_trip(key, rows):
     arrays = [np.zeros((rows, 3), np.float32), np.array(1), np.zeros((0, 2**40), "?")]
-    frame = STAMP.header(Kind.MESSAGE) + wire.encode_contents(key, arrays)
+    frame = STAMP.header(Kind.MESSAGE) + frames.encode_contents(key, arrays)
     nbytes = sum(array.nbytes for array in arrays)
-    read_key, types = wire.read_contents(frame, nbytes, 1000)
+    read_key, types = frames.read_contents(frame, nbytes, 1000)
     assert read_key == key
     assert types.types == tuple((array.dtype, array.shape) for array in arrays)
 
@@ -51,12 +51,12 @@ def test_contents_round_trip(key, rows):
 @settings(derandomize=True, deadline=None, max_examples=300)
 def test_arbitrary_bytes_are_refused(junk):
     with pytest.raises(InvalidFrame):
-        wire.read_header(junk, JOB)
+        frames.read_header(junk, JOB)
     valid = STAMP.header(Kind.MESSAGE)
     for read in (
-        lambda frame: wire_bodies.read_hello(wire.body(frame)),
-        lambda frame: wire_bodies.read_cause(wire.body(frame)),
-        lambda frame: wire.read_contents(frame, 12, 1000),
+        lambda frame: frame_bodies.read_hello(frames.body(frame)),
+        lambda frame: frame_bodies.read_cause(frames.body(frame)),
+        lambda frame: frames.read_contents(frame, 12, 1000),
     ):
         with pytest.raises(InvalidFrame):
             read(valid + b"\x93" + junk)
@@ -80,56 +80,56 @@ def test_arbitrary_bytes_are_refused(junk):
 )
 def test_invalid_contents_are_refused_before_allocation(types):
     with pytest.raises(InvalidFrame):
-        wire.read_contents(message_frame(types), 12, 1 << 30)
+        frames.read_contents(message_frame(types), 12, 1 << 30)
 
 
 def test_truncated_key_and_bytes_after_the_types_are_refused():
     with pytest.raises(InvalidFrame):
-        wire.read_contents(message_frame([[10, [3]]], bytes(15)), 12, 1 << 30)
+        frames.read_contents(message_frame([[10, [3]]], bytes(15)), 12, 1 << 30)
     with pytest.raises(InvalidFrame):
-        wire.read_contents(message_frame([[10, [3]]]) + b"\x05", 12, 1 << 30)
+        frames.read_contents(message_frame([[10, [3]]]) + b"\x05", 12, 1 << 30)
 
 
 def test_valid_variant_of_the_refused_contents_is_accepted():
-    _, types = wire.read_contents(message_frame([[10, [3]]]), 12, 1 << 30)
+    _, types = frames.read_contents(message_frame([[10, [3]]]), 12, 1 << 30)
     assert types.types == ((np.dtype(np.float32), (3,)),)
 
 
 def test_contents_over_the_maximum_are_refused():
     with pytest.raises(InvalidFrame, match="maximum"):
-        wire.read_contents(message_frame([[10, [3]]]), 12, 11)
+        frames.read_contents(message_frame([[10, [3]]]), 12, 11)
 
 
 def test_frames_of_another_job_kind_or_length_are_refused():
     good = STAMP.header(Kind.BEAT)
-    assert wire.read_header(good, JOB).kind is Kind.BEAT
+    assert frames.read_header(good, JOB).kind is Kind.BEAT
     for bad in (
         good[:-1],
-        good + bytes(wire.MAX_BODY + 1),
+        good + bytes(frames.MAX_BODY + 1),
         b"PLC2" + good[4:],
         good[:4] + b"\x00" + good[5:],
         good[:4] + b"\x08" + good[5:],
-        wire.Stamp(1, 7, wire.job_digest("another")).header(Kind.BEAT),
+        frames.Stamp(1, 7, frames.job_digest("another")).header(Kind.BEAT),
     ):
         with pytest.raises(InvalidFrame):
-            wire.read_header(bad, JOB)
+            frames.read_header(bad, JOB)
 
 
 def test_long_causes_are_truncated():
     cause = Cause("worker:0", "step 1", "é" * 100_000)
-    frame = STAMP.header(Kind.ABORT) + wire_bodies.encode_cause(cause)
-    assert wire_bodies.read_cause(wire.body(frame)) == Cause(
-        "worker:0", "step 1", "é" * wire_bodies.MAX_TEXT
+    frame = STAMP.header(Kind.ABORT) + frame_bodies.encode_cause(cause)
+    assert frame_bodies.read_cause(frames.body(frame)) == Cause(
+        "worker:0", "step 1", "é" * frame_bodies.MAX_TEXT
     )
 
 
 def test_largest_contents_fit_into_a_frame():
     longest = np.zeros((2**32, 2**16, *[1] * 29, 0), "?")
     arrays = payload.check_arrays([longest] * payload.MAX_ARRAYS, lambda: "it")
-    body = wire.encode_contents(Key(2**62, 2**62, 2**62), arrays)
-    assert 780_000 < len(body) <= wire.MAX_BODY
+    body = frames.encode_contents(Key(2**62, 2**62, 2**62), arrays)
+    assert 780_000 < len(body) <= frames.MAX_BODY
     frame = STAMP.header(Kind.MESSAGE) + body
-    _, types = wire.read_contents(frame, 0, 0)
+    _, types = frames.read_contents(frame, 0, 0)
     assert len(types.types) == payload.MAX_ARRAYS
 
 

@@ -17,11 +17,11 @@ from support.free_addresses import (
     port,
 )
 
-from placer.channel import wire_bodies
+from placer.channel import frame_bodies
 from placer.channel.protocol import Aborted, Key
-from placer.channel.zeromq import wire
+from placer.channel.zeromq import frames
 from placer.channel.zeromq.channel import ZeroMQChannel
-from placer.channel.zeromq.wire import Kind
+from placer.channel.zeromq.frames import Kind
 from placer.errors import RunError
 
 SLOW_BEAT = {"beat": 5.0, "lost_after": 20.0}
@@ -74,9 +74,9 @@ def test_invalid_frames_are_refused_and_counted(stranger):
     channels, push, _ = stranger
     a, b = channels["a:0"], channels["b:0"]
     stamp = a._stamp
-    body = wire.encode_contents(Key(1, 1), [np.zeros(3, np.float32)])
+    body = frames.encode_contents(Key(1, 1), [np.zeros(3, np.float32)])
     huge = struct.pack(">Q", 2**63)
-    frames = [
+    sent = [
         [b""],
         [b"PLC1"],
         [secrets.token_bytes(56)],
@@ -94,16 +94,16 @@ def test_invalid_frames_are_refused_and_counted(stranger):
         [stamp.header(Kind.MESSAGE, 1, 12, 12) + body, b"x" * 11],
         [stamp.header(Kind.MESSAGE, 1, 12, 12) + body, b"x" * 14],
         [stamp.header(Kind.MESSAGE, 1, 12, 0) + body],
-        [stamp.header(Kind.MESSAGE, 1, 2**60, 0, wire.INLINED) + body],
-        [stamp.header(Kind.MESSAGE, 1, 12, 0, wire.INLINED) + b"\x00"],
+        [stamp.header(Kind.MESSAGE, 1, 2**60, 0, frames.INLINED) + body],
+        [stamp.header(Kind.MESSAGE, 1, 12, 0, frames.INLINED) + b"\x00"],
         [stamp.header(Kind.MESSAGE, 1, 13, 12) + body, b"x" * 12],
         [stamp.header(Kind.MESSAGE, 1, 12, 12) + huge + body, b"x" * 12],
     ]
     before = b.refused
-    for frame in frames:
+    for frame in sent:
         push.send_multipart(frame)
-    eventually(lambda: b.refused >= before + len(frames))
-    assert b.refused == before + len(frames)
+    eventually(lambda: b.refused >= before + len(sent))
+    assert b.refused == before + len(sent)
     exchange_messages(channels, 3)
 
 
@@ -159,7 +159,7 @@ def test_frames_lost_with_a_connection_are_sent_again(zeromq, lose_after):
 def test_restarted_node_ends_the_run(stranger):
     channels, push, _ = stranger
     later = channels["a:0"]._stamp._replace(incarnation=2**63)
-    hello = wire_bodies.Hello("test job", "a:0", "b:0", ["a:0", "b:0"])
-    push.send(later.header(Kind.HELLO) + wire_bodies.encode(hello))
+    hello = frame_bodies.Hello("test job", "a:0", "b:0", ["a:0", "b:0"])
+    push.send(later.header(Kind.HELLO) + frame_bodies.encode(hello))
     with pytest.raises(Aborted, match=r"a:0: seen from b:0: was restarted"):
         channels["b:0"].receive("a:0", Key(1, 1))

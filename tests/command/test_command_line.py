@@ -547,7 +547,7 @@ def test_explain_an_op(run_command: RunCommand, build: Path) -> None:
 
 def test_explain_an_inserted_op(run_command: RunCommand, build: Path) -> None:
     result = run_command("explain", build, "send.h1.w.grad")
-    assert "inserted: h1.w.grad is needed at /node:ps:0/cpu (edge 3)" in result.out
+    assert "inserted: h1.w.grad needed at /node:ps:0/cpu (edge 3)" in result.out
 
 
 def test_explain_lists_the_rows_of_heter_nodes(

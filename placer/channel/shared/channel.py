@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from placer.channel import payload, wire_bodies
+from placer.channel import frame_bodies, payload
 from placer.channel.cause import Cause
 from placer.channel.message import MESSAGE_COST
 from placer.channel.session import CLOSE_LINGER, Session
@@ -225,4 +225,4 @@ class SharedMemoryChannel(Session):
 
 
 def _abort_frame(cause: Cause) -> bytes:
-    return frames.frame(Kind.ABORT, body=wire_bodies.encode_cause(cause))
+    return frames.frame(Kind.ABORT, body=frame_bodies.encode_cause(cause))

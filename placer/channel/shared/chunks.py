@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.payload import CHUNK
 from placer.channel.shared.region import Bytes, Region
 from placer.channel.types import Array, ArrayType
-from placer.channel.wire_bodies import InvalidFrame
 from placer.memory.aligned import round_up
 
 CHUNKS: Final = 8

@@ -54,10 +54,10 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from placer.channel import wire_bodies
+from placer.channel import frame_bodies
+from placer.channel.frame_bodies import ArrayTypes, InvalidFrame
 from placer.channel.payload import MAX_ARRAYS
 from placer.channel.types import Array, Key
-from placer.channel.wire_bodies import ArrayTypes, InvalidFrame
 from placer.memory.aligned import ALIGNMENT
 
 MAGIC: Final = b"PLS1"
@@ -137,7 +137,7 @@ def describe_arrays(
     key: Key, arrays: list[Array], references: Mapping[int, tuple[int, int]]
 ) -> Contents:
     """Return the contents of a message of arrays, which are checked."""
-    return _contents(key, wire_bodies.encode_types(arrays), references)
+    return _contents(key, frame_bodies.encode_types(arrays), references)
 
 
 def encode_header(
@@ -197,7 +197,7 @@ def decode_header(
     }
     if len(references) != reference_count:
         raise InvalidFrame("references")  # an array has two
-    key = wire_bodies.read_key(data, HEADER.size)
+    key = frame_bodies.read_key(data, HEADER.size)
     contents = _contents(key, rest[:types_length], references)
     if contents.copied_nbytes > maximum:
         raise InvalidFrame(
@@ -217,11 +217,11 @@ def _contents(
     key: Key, encoded: bytes, references: Mapping[int, tuple[int, int]]
 ) -> Contents:
     """Return the contents of a message; raises InvalidFrame for what none may have."""
-    arrays = wire_bodies.read_types(encoded)
+    arrays = frame_bodies.read_types(encoded)
     copied_nbytes, offsets, span = arrays.total, arrays.offsets, arrays.span
     if references:
         if max(references) >= len(arrays.types):
             raise InvalidFrame("references")
         copied_nbytes -= sum(arrays.sizes[i] for i in references)
-        offsets, span = wire_bodies.aligned_offsets(arrays.sizes, references)
+        offsets, span = frame_bodies.aligned_offsets(arrays.sizes, references)
     return Contents(key, encoded, arrays, references, copied_nbytes, offsets, span)

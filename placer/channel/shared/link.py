@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from placer.channel import wire_bodies
+from placer.channel import frame_bodies
 from placer.channel.cause import Cause
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.mailbox import Mailbox
 from placer.channel.shared import frames
 from placer.channel.shared.frame_socket import FrameSocket
@@ -16,7 +17,6 @@ from placer.channel.shared.frames import CLEAR, Kind
 from placer.channel.shared.receiver import Receiver
 from placer.channel.shared.region import Region
 from placer.channel.shared.sender import Sender
-from placer.channel.wire_bodies import InvalidFrame
 from placer.memory.arena import Arena
 
 _END: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
@@ -112,7 +112,7 @@ class Link:
         elif kind is Kind.GOODBYE:
             self._mailbox.mark_departed(self.peer)
         elif kind is Kind.ABORT:
-            self._fail(wire_bodies.read_cause(data[frames.HEADER.size :]))
+            self._fail(frame_bodies.read_cause(data[frames.HEADER.size :]))
         else:
             raise InvalidFrame("kind")
         return kind

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.message import Message
 from placer.channel.payload import CHUNK
 from placer.channel.shared import frames
@@ -15,7 +16,6 @@ from placer.channel.shared.frames import INLINE, MAX_LONG, Contents, decode_head
 from placer.channel.shared.message import ChunkedMessage, inline_message
 from placer.channel.shared.region import Bytes, attach
 from placer.channel.types import Array
-from placer.channel.wire_bodies import InvalidFrame
 from placer.memory.arena import Arena
 
 MAX_REGIONS: Final = 4096

@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.types import Array
-from placer.channel.wire_bodies import InvalidFrame
 from placer.errors import RunError
 from placer.memory.aligned import address_of
 

@@ -23,11 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from placer.channel import wire_bodies
+from placer.channel import frame_bodies
 from placer.channel.endpoint import listen_error
+from placer.channel.frame_bodies import Hello, InvalidFrame
 from placer.channel.shared import frames
 from placer.channel.shared.frames import Kind
-from placer.channel.wire_bodies import Hello, InvalidFrame
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 HELLO_TIMEOUT: Final = 5.0
@@ -145,7 +145,7 @@ class Rendezvous:
         connection.close()
 
     def _send_hello(self, connection: socket.socket, peer: str) -> None:
-        hello = wire_bodies.encode(self._hello(self._node, peer))
+        hello = frame_bodies.encode(self._hello(self._node, peer))
         # If the peer has gone, the next read finds out.
         with contextlib.suppress(OSError):
             connection.send(frames.frame(Kind.HELLO, body=hello))
@@ -181,7 +181,7 @@ class Rendezvous:
         Raises InvalidFrame unless that is a peer of this run, the expected one if this
         node has connected to it, and has no other connection.
         """
-        hello = wire_bodies.read_hello(data[frames.HEADER.size :])
+        hello = frame_bodies.read_hello(data[frames.HEADER.size :])
         if hello != self._hello(hello.node, self._node):
             raise InvalidFrame("hello")
         may_connect = pending.peer is None and hello.node > self._node

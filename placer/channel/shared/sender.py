@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.shared import frames
 from placer.channel.shared.chunks import ChunkPool, Fragment, copied_chunks
 from placer.channel.shared.frame_socket import FrameSocket
 from placer.channel.shared.frames import INLINE, Contents, Kind, encode_header
 from placer.channel.shared.region import Region
 from placer.channel.types import Array
-from placer.channel.wire_bodies import InvalidFrame
 
 
 @dataclass(eq=False, slots=True)

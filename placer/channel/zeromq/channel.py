@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 import zmq
 
-from placer.channel import payload, wire_bodies
+from placer.channel import frame_bodies, payload
 from placer.channel.cause import Cause
 from placer.channel.endpoint import listen_error
+from placer.channel.frame_bodies import Hello, InvalidFrame
 from placer.channel.message import MESSAGE_COST, whole_message
 from placer.channel.session import CLOSE_LINGER, Session
 from placer.channel.types import Array, Key
-from placer.channel.wire_bodies import Hello, InvalidFrame
-from placer.channel.zeromq import wire
+from placer.channel.zeromq import frames
+from placer.channel.zeromq.frames import Kind
 from placer.channel.zeromq.link import Link
 from placer.channel.zeromq.receiver import FIRST, PartialMessage, Receiver
 from placer.channel.zeromq.socket import ReceiveSocket
-from placer.channel.zeromq.wire import Kind
 
 
 class ZeroMQChannel(Session):
@@ -38,7 +38,7 @@ class ZeroMQChannel(Session):
         self.duplicates = 0
         number = self._names.index(self.node)
         # A process that is started later has a greater incarnation.
-        self._stamp = wire.Stamp(number, time.time_ns(), wire.job_digest(self._job))
+        self._stamp = frames.Stamp(number, time.time_ns(), frames.job_digest(self._job))
         self._incarnations: dict[str, int] = {}
         self._greeted: set[str] = set()  # peers that have seen this incarnation
         self._informed: set[str] = set()  # peers that know of the failure
@@ -72,7 +72,7 @@ class ZeroMQChannel(Session):
     ) -> None:
         nbytes = sum(array.nbytes for array in arrays)
         payload.check_size(nbytes, self._max_message, what)
-        contents = wire.encode_contents(key, arrays)
+        contents = frames.encode_contents(key, arrays)
         cost = nbytes + MESSAGE_COST
         self.mailbox.reserve(
             to, key, nbytes, cost, ask=lambda _: self._request_delivery(to)
@@ -101,8 +101,8 @@ class ZeroMQChannel(Session):
         self._links[peer].send(
             Kind.HELLO,
             self._incarnations.get(peer, 0),
-            flags=0 if peer in self._greeted else wire.ANSWER,
-            body=wire_bodies.encode(self._hello(self.node, peer)),
+            flags=0 if peer in self._greeted else frames.ANSWER,
+            body=frame_bodies.encode(self._hello(self.node, peer)),
         )
 
     def _send_abort(self, peer: str, cause: Cause) -> None:
@@ -112,7 +112,7 @@ class ZeroMQChannel(Session):
         """
         if not self._joined:
             self._send_hello(peer)
-        body = wire_bodies.encode_cause(cause)
+        body = frame_bodies.encode_cause(cause)
         if self._links[peer].send(Kind.ABORT, 0, body=body):
             self._informed.add(peer)
             self.mailbox.notify()
@@ -126,7 +126,7 @@ class ZeroMQChannel(Session):
 
     def _request_delivery(self, peer: str) -> None:
         """Ask `peer` to acknowledge at once from now on: this node waits for it."""
-        self._send_beat(peer, wire.ANSWER)
+        self._send_beat(peer, frames.ANSWER)
 
     def _wake(self) -> None:
         # Only the end of the run has to wake the thread. It finds failures itself, and
@@ -156,12 +156,14 @@ class ZeroMQChannel(Session):
     def _accept(self, first: bytes) -> None:
         """Handle one ZeroMQ message; an invalid one is only counted."""
         try:
-            header = wire.read_header(first, self._stamp.job)
+            header = frames.read_header(first, self._stamp.job)
             if header.source >= len(self._names) or header.source == self._stamp.source:
                 raise InvalidFrame("source")
             peer = self._names[header.source]
             if header.kind is Kind.HELLO:
-                self._on_hello(peer, header, wire_bodies.read_hello(wire.body(first)))
+                self._on_hello(
+                    peer, header, frame_bodies.read_hello(frames.body(first))
+                )
             elif header.incarnation != self._incarnations.get(peer):
                 raise InvalidFrame("incarnation")
             # From here on the frame is of the known incarnation of the peer.
@@ -176,12 +178,12 @@ class ZeroMQChannel(Session):
                 self.mailbox.mark_departed(peer)
             elif header.kind is Kind.ABORT:
                 self._informed.add(peer)
-                self._fail(wire_bodies.read_cause(wire.body(first)))
+                self._fail(frame_bodies.read_cause(frames.body(first)))
         except InvalidFrame:
             self.refused += 1
         self._socket.drop_rest()
 
-    def _on_hello(self, peer: str, header: wire.Header, hello: Hello) -> None:
+    def _on_hello(self, peer: str, header: frames.Header, hello: Hello) -> None:
         if hello != self._hello(peer, self.node):
             raise InvalidFrame("hello")
         # A frame of an older incarnation comes late, from a process that has ended. A
@@ -200,23 +202,23 @@ class ZeroMQChannel(Session):
         cause = self.aborted
         if cause is not None:
             self._send_abort(peer, cause)
-        elif header.flags & wire.ANSWER:
+        elif header.flags & frames.ANSWER:
             self._send_hello(peer)
         self.mailbox.notify()
 
-    def _on_beat(self, peer: str, header: wire.Header) -> None:
+    def _on_beat(self, peer: str, header: frames.Header) -> None:
         link = self._links[peer]
         link.mark_delivered(header.b)
         self.mailbox.update_credit(peer, header.c)
         if self._flushing:
             self.mailbox.notify()
-        if header.flags & wire.ANSWER:
+        if header.flags & frames.ANSWER:
             self._waiting_for_credit.add(peer)
             self._send_beat(peer)
         if self._receivers[peer].expected <= header.a:
             self._request_resend(peer)
 
-    def _on_piece(self, peer: str, header: wire.Header, first: bytes) -> None:
+    def _on_piece(self, peer: str, header: frames.Header, first: bytes) -> None:
         """Receive the next piece of the next message; drop any other piece."""
         is_first = header.kind is Kind.MESSAGE
         receiver = self._receivers[peer]
@@ -232,12 +234,12 @@ class ZeroMQChannel(Session):
         inline_payload = b""
         if partial is None:
             body: bytes | memoryview = first
-            if header.flags & wire.INLINED:
+            if header.flags & frames.INLINED:
                 length = header.b
-                if not 0 < length <= wire.INLINE:
+                if not 0 < length <= frames.INLINE:
                     raise InvalidFrame("inline")
                 body, inline_payload = memoryview(first)[:-length], first[-length:]
-            key, types = wire.read_contents(body, header.b, self._max_message)
+            key, types = frames.read_contents(body, header.b, self._max_message)
             out = self.mailbox.posted_out(peer, key)
             partial = PartialMessage(key, types, self._arena, out)
         if inline_payload:

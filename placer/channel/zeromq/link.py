@@ -16,7 +16,7 @@ from typing import Final
 import zmq
 
 from placer.channel.payload import Chunk
-from placer.channel.zeromq.wire import Kind, Parts, Stamp, message_frames
+from placer.channel.zeromq.frames import Kind, Parts, Stamp, message_frames
 
 BUFFER: Final = 256 << 10
 """Bytes of the system's socket buffers. All addresses are on this machine: what is in

@@ -15,9 +15,9 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from placer.channel.frame_bodies import ArrayTypes
 from placer.channel.payload import allocate, as_bytes
 from placer.channel.types import Array, Key
-from placer.channel.wire_bodies import ArrayTypes
 from placer.memory.arena import Arena
 
 FIRST = -1

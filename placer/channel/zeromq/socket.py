@@ -7,9 +7,9 @@ from typing import Final
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.payload import CHUNK
-from placer.channel.wire_bodies import InvalidFrame
-from placer.channel.zeromq import wire
+from placer.channel.zeromq import frames
 from placer.channel.zeromq.link import BUFFER
 from placer.channel.zeromq.receiver import PartialMessage
 
@@ -27,7 +27,7 @@ class ReceiveSocket:
         self._timeout = -1.0
         self._socket = socket = context.socket(zmq.PULL)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_FRAME)
+        socket.setsockopt(zmq.MAXMSGSIZE, frames.MAX_FRAME)
         socket.setsockopt(zmq.RCVBUF, BUFFER)
         socket.setsockopt(zmq.IPV6, int("[" in endpoint))
         try:

@@ -34,7 +34,7 @@ from placer.passes.verify import GraphForm, verify
 from placer.place import Cluster, Place
 from placer.readers import Column, open_source
 from placer.report.console import console
-from placer.report.explanation import BuildInfo, explain, list_choices
+from placer.report.explain import BuildInfo, explain, list_choices
 from placer.report.server_tables import table_views
 from placer.resources import find_file
 from placer.runtime.run import parameter_files

@@ -59,9 +59,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from placer.channel.payload import CHUNK, Chunk
-from placer.channel.types import Array, Key
-from placer.channel.wire_bodies import (
+from placer.channel.frame_bodies import (
     KEY,
     ArrayTypes,
     InvalidFrame,
@@ -69,6 +67,8 @@ from placer.channel.wire_bodies import (
     read_key,
     read_types,
 )
+from placer.channel.payload import CHUNK, Chunk
+from placer.channel.types import Array, Key
 
 MAGIC: Final = b"PLC1"
 HEADER: Final = struct.Struct("<4sBBHQ16sQQQ")
@@ -89,7 +89,7 @@ Parts = tuple[Chunk, ...]
 
 
 class Kind(IntEnum):
-    """The kind of a frame; the numbers are on the wire."""
+    """The kind of a frame; the numbers are on the frames."""
 
     HELLO = 1
     MESSAGE = 2
