@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from placer.analysis.units import LoweredGraph
@@ -33,18 +32,24 @@ def make_sources(
     for graph, op, position in located:
         positions.setdefault(spec_op(graph, op), position)
 
-    @cache  # all lines of a function that have one cause are about the same ops
-    def shortened(about: tuple[str, ...]) -> tuple[str, ...]:
-        function, *names = about
-        ops = sorted({*names} & positions.keys(), key=lambda op: (positions[op], op))
-        return function, *(ops if len(ops) < 2 else (ops[0], ops[-1]))
+    # All lines of a statement share one tuple of the ops that they are about, which may
+    # be all ops of a function: it is looked up by identity, without hashing it.
+    shortened: dict[int, tuple[str, ...]] = {}
+    for lines in programs.about.values():
+        for about in lines.values():
+            if id(about) not in shortened:
+                function, *names = about
+                known = {*names} & positions.keys()
+                ops = sorted(known, key=lambda op: (positions[op], op))
+                ends = ops if len(ops) < 2 else (ops[0], ops[-1])
+                shortened[id(about)] = function, *ends
 
     spec = model.folder / Path(model.file).name
     return Sources(
         spec=Path(os.path.relpath(spec, out)).as_posix(),
         ops=positions,
         lines={
-            path: {number: shortened(about) for number, about in lines.items()}
+            path: {number: shortened[id(about)] for number, about in lines.items()}
             for path, lines in programs.about.items()
         },
     )

@@ -124,26 +124,23 @@ class Op:
         """The kind without `.grad`: the declaration that the op belongs to."""
         return self.kind.removesuffix(".grad")
 
+    # Passes copy most ops. `dataclasses.replace` takes several times as long.
+
     def with_place(self, place: Place | None, why: str = "") -> Op:
         """Return the op at another place, which was chosen because of `why`."""
-        return replace(self, place=place, why=why or self.why)
+        why = why or self.why
+        same = self.kind, self.operands, self.results, self.attrs
+        return Op(*same, place, self.source, why)
 
     def with_values(self, operands: tuple[str, ...], results: tuple[Value, ...]) -> Op:
         """Return the op with other operands and results."""
-        # Passes do this with most ops, and `replace` takes several times as long.
-        return Op(
-            self.kind,
-            operands,
-            results,
-            self.attrs,
-            self.place,
-            self.source,
-            self.why,
-        )
+        same = self.attrs, self.place, self.source, self.why
+        return Op(self.kind, operands, results, *same)
 
     def with_attrs(self, **attrs: Any) -> Op:
         """Return the op with these attributes added to its own."""
-        return replace(self, attrs={**self.attrs, **attrs})
+        new, same = {**self.attrs, **attrs}, (self.place, self.source, self.why)
+        return Op(self.kind, self.operands, self.results, new, *same)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from placer.analysis.layout_rules import (
     replicated_signature,
 )
 from placer.errors import PlacerError
-from placer.graph.graph import Graph, Op
+from placer.graph.graph import Graph, Op, Value
 from placer.graph.kinds import conversion_kind, is_conversion, is_update
 from placer.layouts import Layout
 from placer.passes.verify_types import (
@@ -61,9 +61,9 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
         return
     old = None if os.environ.get("PLACER_VERIFY") == "all" else cache.graph
     old_form = -1 if old is None else cache.form
-    changed = _changed_ops(graph, old)
+    moved, retyped = _changed_ops(graph, old, old_form >= GraphForm.LAID_OUT)
     check_names(graph)
-    check_types(graph, changed, cache)
+    check_types(graph, retyped, cache)
     if form >= GraphForm.PLACED:
         # One op per place: the first of each, in program order.
         first_at_place = {id(op.place): op for op in reversed(graph.ops)}
@@ -72,7 +72,7 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
     if form >= GraphForm.DIFFERENTIATED:
         _check_directives(graph)
     if form >= GraphForm.LAID_OUT:
-        ops = graph.ops if old_form < GraphForm.LAID_OUT else changed
+        ops = graph.ops if old_form < GraphForm.LAID_OUT else moved
         if form >= GraphForm.TRANSFERRED > old_form:
             # Conversions may not cross nodes any more.
             conversions = [op for op in graph.ops if is_conversion(op.kind)]
@@ -81,20 +81,65 @@ def verify(graph: Graph, form: GraphForm, cache: VerifierCache | None = None) ->
     if form >= GraphForm.TRANSFERRED:
         _check_messages(graph)
     if form >= GraphForm.COPIED:
-        _check_devices(graph, graph.ops if old_form < GraphForm.COPIED else changed)
+        _check_devices(graph, graph.ops if old_form < GraphForm.COPIED else moved)
     cache.graph, cache.form = graph, form
 
 
-def _changed_ops(graph: Graph, old: Graph | None) -> tuple[Op, ...]:
-    """Return the ops that the old graph has not, and those that depend on them."""
+def _changed_ops(
+    graph: Graph, old: Graph | None, is_laid_out: bool
+) -> tuple[Sequence[Op], Sequence[Op]]:
+    """Return the ops whose places and layouts, and those whose types, may be wrong.
+
+    Those are ops that the old graph has not, as far as they differ from the ops that
+    computed their results there, and ops that use a result that differs. A result with
+    a new name is used by changed ops only. Before the layouts there is nothing to check
+    of a place that depends on other ops.
+    """
     if old is None:
-        return graph.ops
-    known = set(old.ops)
-    changed = dict.fromkeys(op for op in graph.ops if op not in known)
-    if len(changed) < len(graph.ops):
-        for op in tuple(changed):
-            changed.update(dict.fromkeys(_dependents(graph, op)))
-    return tuple(changed)
+        return graph.ops, graph.ops
+    known, producers = set(old.ops), old.producers
+    moved: dict[Op, None] = {}
+    retyped: dict[Op, None] = {}
+    for op in graph.ops:
+        if op in known:
+            continue
+        before = producers.get(op.results[0].name) if op.results else None
+        if before is None:
+            moved[op] = retyped[op] = None
+            continue
+        same_inputs = before.kind == op.kind and before.operands == op.operands
+        if before.results is not op.results or before.place is not op.place:
+            if is_laid_out:
+                moved[op] = None
+                moved.update(dict.fromkeys(_dependents(graph, op)))
+            if not _have_same_types(before.results, op.results):
+                retyped[op] = None
+                retyped.update(dict.fromkeys(_dependents(graph, op)))
+        elif not same_inputs:
+            moved[op] = None
+        if not (same_inputs and _have_same_attrs(before, op)):
+            retyped[op] = None
+    return tuple(moved), tuple(retyped)
+
+
+def _have_same_types(before: Sequence[Value], results: Sequence[Value]) -> bool:
+    """Whether the results of an op have the names and types that they had before."""
+    if before is results:
+        return True
+    if len(before) != len(results):
+        return False
+    for old, new in zip(before, results, strict=True):
+        if old.type is not new.type or old.name != new.name:
+            return False
+    return True
+
+
+def _have_same_attrs(before: Op, op: Op) -> bool:
+    """Whether two ops have the same attributes, but for the segment, which types do not
+    depend on."""
+    if before.attrs is op.attrs:
+        return True
+    return before.attrs == {k: v for k, v in op.attrs.items() if k != "segment"}
 
 
 def _dependents(graph: Graph, op: Op) -> Iterator[Op]:
