@@ -229,7 +229,7 @@ class Plan(PlanStruct, frozen=True, kw_only=True):
     @property
     def workers(self) -> int:
         """The number of nodes of kind `worker`."""
-        return sum(node.name.startswith(f"{WORKER}:") for node in self.nodes)
+        return sum(NodeId(node.name).kind == WORKER for node in self.nodes)
 
 
 def _encode_node(value: object) -> str:

@@ -66,7 +66,7 @@ class Hook:
         self, bundle: Bundle, values: Sequence[str], proposal: str
     ) -> tuple[str, list[Call]]:
         """Return the variable that holds a bundle of these values, one for each member,
-        and the statements that make it if there is none yet."""
+        and the statements that construct it, unless a variable holds it already."""
         variable = self.scope.variable_of(bundle, values)
         if variable is not None:
             return variable, []

@@ -18,6 +18,7 @@ from placer.emit.outputs import parameters_to_group
 from placer.emit.roles import spec_op
 from placer.emit.structural import emit_structural, emit_totals
 from placer.emit.titles import name_functions
+from placer.node_kinds import SERVER, NodeId
 
 
 def emit_hook(
@@ -37,7 +38,9 @@ def emit_hook(
         lines = writer.batches()
     writer.hook.scope.close()
     if not lines:
-        nothing = "this server stores no block" if node.startswith("ps") else "no ops"
+        nothing = (
+            "this server stores no block" if NodeId(node).kind == SERVER else "no ops"
+        )
         lines = [Line(f'{INDENT}"""Nothing to do: {nothing}."""')]
     head = Line(f"def {writer.hook.name}(node: runtime.Node) -> None:")
     return writer.functions, [head, *lines]

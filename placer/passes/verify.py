@@ -90,9 +90,9 @@ def _changed_ops(
 ) -> tuple[Sequence[Op], Sequence[Op]]:
     """Return the ops whose places and layouts, and those whose types, may be wrong.
 
-    Those are ops that the old graph has not, as far as they differ from the ops that
-    computed their results there, and ops that use a result that differs. A result with
-    a new name is used by changed ops only. Before the layouts there is nothing to check
+    Those are ops that differ from the ops that computed their results in the old graph,
+    and the ops that depend on them. A result with a new name is used by changed ops
+    only. Before the layouts there is nothing to check
     of a place that depends on other ops.
     """
     if old is None:
@@ -103,22 +103,24 @@ def _changed_ops(
     for op in graph.ops:
         if op in known:
             continue
-        before = producers.get(op.results[0].name) if op.results else None
+        before = next(
+            (producers[v.name] for v in op.results if v.name in producers), None
+        )
         if before is None:
             moved[op] = retyped[op] = None
             continue
         same_inputs = before.kind == op.kind and before.operands == op.operands
-        if before.results is not op.results or before.place is not op.place:
-            if is_laid_out:
-                moved[op] = None
-                moved.update(dict.fromkeys(_dependents(graph, op)))
-            if not _have_same_types(before.results, op.results):
-                retyped[op] = None
-                retyped.update(dict.fromkeys(_dependents(graph, op)))
-        elif not same_inputs:
+        same_place = before.results is op.results and before.place is op.place
+        if is_laid_out and not (same_inputs and same_place):
             moved[op] = None
-        if not (same_inputs and _have_same_attrs(before, op)):
+            moved.update(dict.fromkeys(_dependents(graph, op)))
+        if not (
+            same_inputs
+            and _have_same_types(before.results, op.results)
+            and _have_same_attrs(before, op)
+        ):
             retyped[op] = None
+            retyped.update(dict.fromkeys(_dependents(graph, op)))
     return tuple(moved), tuple(retyped)
 
 

@@ -84,12 +84,14 @@ def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
             continue
         types = [values[name].type for name in op.operands]
         types += [value.type for value in op.results]
+        of_forward: tuple[object, ...] = ()
         if op.is_gradient and op.operands:
-            # The types of a gradient op depend on those of its forward op, too.
+            # The types of a gradient op depend on its forward op, too.
             forward = graph.producers[op.operands[0]]
+            of_forward = forward.kind, cache.attrs_number(forward.attrs)
             types += [values[name].type for name in forward.operands]
             types += [value.type for value in forward.results]
-        shape = len(op.operands), len(op.results)
+        shape = len(op.operands), len(op.results), of_forward
         key = (kind, cache.attrs_number(op.attrs), shape, *map(number, types))
         if key not in valid:
             _check_op(graph, op)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from placer.build.plan import Plan
-from placer.place import CPU
+from placer.node_kinds import CPU, NodeId
 from placer.place.ids import format_ids
 from placer.report.numbers import format_count, format_metrics, format_size, plural
 from placer.runtime.run.result import Result
@@ -45,8 +45,8 @@ def _by_kind(plan: Plan) -> str:
     """List the nodes of a plan, such as `worker:0-999, ps:0-1`."""
     ids: dict[str, list[int]] = {}
     for node in plan.nodes:
-        kind, _, number = node.name.partition(":")
-        ids.setdefault(kind, []).append(int(number))
+        node_id = NodeId(node.name)
+        ids.setdefault(node_id.kind, []).append(node_id.number)
     return ", ".join(
         f"{kind}:{format_ids(sorted(numbers))}" for kind, numbers in ids.items()
     )

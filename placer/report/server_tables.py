@@ -13,6 +13,7 @@ from rich.text import Text
 from placer.build.plan import NodePlan, Plan, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
+from placer.node_kinds import NodeId
 from placer.report.numbers import format_count, format_size, plural
 from placer.types import ITEM_BYTES
 
@@ -104,4 +105,4 @@ def _format_setting(value: Any) -> str:
 
 
 def _kind(node: NodePlan) -> str:
-    return node.name.split(":")[0]
+    return NodeId(node.name).kind

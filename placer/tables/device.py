@@ -1,6 +1,6 @@
 """A dense table on devices: blocks as JAX arrays, each update one compiled call.
 
-Arrays are never written over, so whoever has one keeps it.
+An array is never overwritten: an update makes new ones.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ inputs: {x: "float32[batch, 4]", y: "int32[batch]"}
 data: {train: {source: "npz:rows.npz", batch: 8}}
 graph:
   - {name: h, op: fc, in: x, size: 3, activation: relu, place: /node:worker}
-  - {name: d, op: fc, in: h, size: 5, place: "/node:heter/gpu"}
+  - {name: t, op: tanh, in: h, place: /node:worker}
+  - {name: d, op: fc, in: t, size: 5, place: "/node:heter/gpu"}
   - {name: p, op: fc, in: d, size: 2, place: /node:worker}
   - {name: loss, op: softmax_cross_entropy, in: [p, y], place: /node:worker}
 train:
@@ -49,6 +50,8 @@ def mutations(graph):
                 op.with_values(op.operands, (replace(value, type=other_type), *rest)),
                 op.with_values(op.operands, (replace(value, layout="P"), *rest)),
             ]
+        if op.is_computed and not op.is_gradient:
+            changed.append(replace(op, kind="sigmoid"))
         if "wrt" in op.attrs:
             changed.append(op.with_attrs(wrt=op.attrs["wrt"][1:]))
         for new in changed:
