@@ -96,7 +96,7 @@ def _complete_call(
         message = f"{attrs['fn']} raised {raised}{_deepest_line(error, modules)}"
         raise _error_at(op, message, missing_package_hint(error)) from error
     completed = condense(CALL, {**written, **traced})
-    return replace(op, attrs={**op.attrs, **completed})
+    return op.with_attrs(**completed)
 
 
 def _error_at(op: Op, message: str, hint: str | None = None) -> SpecError:

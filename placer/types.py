@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
+
+from msgspec import Struct
 
 Dim = int | Literal["batch"]
 BATCH: Literal["batch"] = "batch"
@@ -40,8 +41,7 @@ def is_half_float(dtype: object) -> bool:
 _TYPE = re.compile(r"([a-z]+[0-9]*)\[([^\[\]]*)\]\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(Struct, frozen=True):
     """A dtype and a shape; a dimension is an int or `batch`, the global batch."""
 
     dtype: str
@@ -128,8 +128,7 @@ def _parse_dimension(word: str, max_dim: int) -> int:
     return int(word)
 
 
-@dataclass(frozen=True, slots=True)
-class ResidualType:
+class ResidualType(Struct, frozen=True):
     """The type of a residual: the tensors that a forward op keeps for its gradient op
     besides its operands and results."""
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.analysis.flops import FlopsCache, op_flops
-from placer.analysis.node_classes import NodeClasses
+from placer.analysis.node_classes import NodeClasses, node_tuples
 from placer.build.plan import Edge, EdgeValue
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import SCALES, is_conversion
@@ -32,27 +32,30 @@ class Cost:
 def step_costs(
     graph: Graph, edges: Sequence[Edge], node_classes: NodeClasses
 ) -> dict[str, Cost]:
-    """Return the cost of a step for the first node of each class."""
-    costs = {node: Cost() for node in node_classes.classes}
+    """Return the cost of a step for each node; nodes of one class share it, unless one
+    of them is the first of a place, and the others repeat its work."""
+    same_cost = _group_by_cost(graph, node_classes)
+    costs = {node: Cost() for node in same_cost.values()}
+    counted: dict[int, list[tuple[int, str, int]]] = {}
     known = FlopsCache()
     for op in graph.ops:
         if is_conversion(op.kind) or not (op.is_computed or op.structure.update):
             continue
         nodes = graph.nodes(op)
+        if id(nodes) not in counted:  # equal nodes are one object, which the graph has
+            counted[id(nodes)] = [
+                (i, node, _count_rows(graph, nodes, i))
+                for i, node in enumerate(nodes)
+                if node in costs
+            ]
         split = _is_split(graph, op)
-        exchanged = op.kind in SCALES
-        recomputed = op.attrs.get("again", False)
-        rows = graph.batch
-        for i, node in enumerate(nodes):
-            if node not in costs:
-                continue
-            if split:
-                rows = _count_rows(graph, op, i)
+        for i, node, own_rows in counted[id(nodes)]:
+            rows = own_rows if split else graph.batch
             total, repeated = _step_flops(graph, op, rows, known)
-            if exchanged:
+            if op.kind in SCALES:
                 costs[node].exchange += total
                 continue
-            if recomputed:
+            if op.attrs.get("again", False):
                 repeated = total
             elif i > 0:
                 repeated = repeated + _fixed_flops(graph, op, known) if split else total
@@ -65,7 +68,20 @@ def step_costs(
             if value.layouts[0] == "P":
                 for target, additions in _additions(edge, value, costs, graph):
                     costs[target].exchange += additions
-    return costs
+    return {node: costs[first] for node, first in same_cost.items()}
+
+
+def _group_by_cost(graph: Graph, node_classes: NodeClasses) -> dict[str, str]:
+    """Return for each node the first node that has the same cost."""
+    first_of: dict[str, list[int]] = {}
+    for number, nodes in enumerate(node_tuples(graph)):
+        first_of.setdefault(nodes[0], []).append(number)
+    same: dict[tuple[str, tuple[int, ...]], str] = {}
+    return {
+        node: same.setdefault((first, tuple(first_of.get(node, ()))), node)
+        for first, nodes in node_classes.classes.items()
+        for node in nodes
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +143,8 @@ def task_cost(graph: Graph, op: Op, node: str, known: FlopsCache) -> int:
     """
     rows = graph.batch
     if _is_split(graph, op):
-        rows = _count_rows(graph, op, graph.nodes(op).index(node))
+        nodes = graph.nodes(op)
+        rows = _count_rows(graph, nodes, nodes.index(node))
     if graph.is_repeated(op) and _differs(graph, op):
         low, high = part_range(rows, 0, graph.microbatches)
         rows = high - low
@@ -141,10 +158,10 @@ def _is_split(graph: Graph, op: Op) -> bool:
     )
 
 
-def _count_rows(graph: Graph, op: Op, index: int) -> int:
-    """The number of rows of a batch that the op's node of this index computes, if each
-    node computes its own."""
-    share = row_shard(graph.nodes(op), index, graph.cluster.workers)
+def _count_rows(graph: Graph, nodes: Sequence[str], index: int) -> int:
+    """The number of rows of a batch that the node of this index computes, if each node
+    computes its own."""
+    share = row_shard(nodes, index, graph.cluster.workers)
     return share.num_rows(graph.batch)
 
 

@@ -205,17 +205,22 @@ class InPlaceAnalysis:
     def _visit_computed(self, op: Op, node: str) -> None:
         """Add what the op waits for to its segment run, all of whose results wait."""
         graph, run = self._graph, self._run_of(op, node)
+        producers, segment = graph.producers, op.attrs["segment"]
         bit = self._bits.setdefault(run, 1 << len(self._bits))
         names = [
             name
             for name in operands_on(graph, node, op)
-            if node in self._nodes(graph.producers[name])
+            if producers[name].place is op.place or node in self._nodes(producers[name])
         ]
         if _may_return_operand(op) and len(names) == 1:
             # The result may be the operand itself, which exists before the run does.
             self._unchanged[op.name, node] = names[0]
         finished = self._before_run.get(run, bit | self._bits[node])
         for name in names:
+            producer = producers[name]
+            same_place = producer.is_computed and producer.place is op.place
+            if same_place and producer.attrs["segment"] == segment:
+                continue  # of the same run
             kind = graph.values[name].type
             # An empty residual has no array, so nothing waits for it at run time.
             if not (isinstance(kind, ResidualType) and not kind.parts):

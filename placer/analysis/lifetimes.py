@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
+from msgspec import Struct
+
 from placer.analysis.schedule import Schedule
 from placer.analysis.tasks import NodeStep, Task, split_into_tasks
 from placer.analysis.units import LoweredGraph, Unit
@@ -28,8 +30,7 @@ class TimeSlot:
     start: float
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(Struct, frozen=True):
     """A value of a node, alive from slot number `first` to `last`, both included."""
 
     op: Op

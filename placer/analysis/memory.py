@@ -80,15 +80,19 @@ class MemoryEstimate:
     def _compute_peaks(self, node: str) -> _Peaks:
         graph, slots = self._graph, self._lifetimes.slots_of(node)
         whole = _LiveBytes(graph, node, None, len(slots))
-        groups = dict.fromkeys(map(graph.devices, graph.ops_on(node)))
-        counters = {each: _LiveBytes(graph, node, each, len(slots)) for each in groups}
+        places = {graph.devices(op): op.known_place for op in graph.ops_on(node)}
+        counters = {
+            devices: _LiveBytes(graph, node, devices, len(slots)) for devices in places
+        }
+        if [len(graph.cluster.device_ids(each)) for each in places.values()] == [1]:
+            counters = dict.fromkeys(places, whole)  # the only device has all values
         for lifetime in self._lifetimes.lifetimes_in(node, slots):
-            for counter in (whole, counters[graph.devices(lifetime.op)]):
+            for counter in {whole, counters[graph.devices(lifetime.op)]}:
                 counter.add(lifetime)
         for i, slot in enumerate(slots):
             for unit in slot.units:
                 if unit.computed:
-                    for counter in (whole, counters[graph.devices(unit.ops[0])]):
+                    for counter in {whole, counters[graph.devices(unit.ops[0])]}:
                         counter.add_temporaries(i, unit)
         peaks: dict[str | None, int] = {None: whole.peak()}
         peaks.update((each, counter.peak()) for each, counter in counters.items())

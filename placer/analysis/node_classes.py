@@ -2,9 +2,9 @@
 
 Nodes are in one class if they run the same ops of the given graphs on the same number
 of rows, and exchange messages in the same way with every other node: swapping two of
-them changes nothing. Some nodes of a place differ from the others: the first, which
-computes sums and sends what all nodes have, and nodes that exchange rows with some
-other nodes only.
+them changes nothing. Some nodes of a place differ from the others: one that sends what
+all of them have, or gets what all of them need once, and nodes that exchange rows with
+some other nodes only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NodeClasses:
             node: [node.kind] for node in graphs[0].cluster.all_nodes()
         }
         for graph in graphs:
-            for number, nodes in enumerate(_node_tuples(graph)):
+            for number, nodes in enumerate(node_tuples(graph)):
                 for i, role in enumerate(_roles(graph, nodes)):
                     signatures[nodes[i]].append((number, role))
             for node in _unique_nodes(graph):
@@ -50,7 +50,7 @@ def _group_nodes(signatures: Mapping[str, Sequence[Hashable]]) -> dict[str, list
     return {nodes[0]: nodes for nodes in groups.values()}
 
 
-def _node_tuples(graph: Graph) -> Iterable[tuple[str, ...]]:
+def node_tuples(graph: Graph) -> Iterable[tuple[str, ...]]:
     """Return every tuple of nodes that runs some op, once each."""
     of_place = {
         id(op.place): graph.nodes(op) for op in graph.ops if not op.structure.directive
@@ -59,9 +59,9 @@ def _node_tuples(graph: Graph) -> Iterable[tuple[str, ...]]:
 
 
 def _roles(graph: Graph, nodes: Sequence[str]) -> Iterator[Hashable]:
-    """Yield the role of each node of one place: whether it is the first, and whether it
-    has a row more than others, of a batch and of a microbatch. Heter nodes have the
-    rows of different workers, so each has a role of its own."""
+    """Yield the role of each node of one place: whether it has a row more than others,
+    of a batch and of a microbatch. Heter nodes have the rows of different workers, so
+    each has a role of its own."""
     workers = graph.cluster.workers
     if row_shard(nodes, 0, workers).num_parts != len(nodes):
         yield from nodes
@@ -69,19 +69,26 @@ def _roles(graph: Graph, nodes: Sequence[str]) -> Iterator[Hashable]:
     batches = graph.batch, graph.batch // graph.microbatches
     longer_parts = [batch % len(nodes) for batch in batches]
     for i in range(len(nodes)):
-        yield i == 0, *(i < count for count in longer_parts)
+        yield tuple([i < count for count in longer_parts])
 
 
 def _unique_nodes(graph: Graph) -> Iterator[str]:
     """Yield the nodes that are like no other node, because of what they exchange."""
-    for (have, need), sources, targets in dict.fromkeys(_conversions(graph)):
-        if sources == targets:
-            continue
-        if (have, need) == ("S", "S") and len(sources) > 1 and len(targets) > 1:
-            yield from (*sources, *targets)
-        if (have, need) == ("R", "P"):  # the only target that gets the value
-            source_set = set(sources)
-            yield from [node for node in targets if node in source_set][:1]
+    for layouts, sources, targets in dict.fromkeys(_conversions(graph)):
+        source_set, target_set = set(sources), set(targets)
+        match layouts:
+            case "R", "P":  # the only target that gets the value
+                yield next((node for node in targets if node in source_set), targets[0])
+                yield sources[0]
+            case "R", _ if not source_set >= target_set:  # the one that sends it
+                yield sources[0]
+            case (("P" | "S"), "P") if not target_set >= source_set:
+                yield targets[0]  # it gets the parts of the other nodes
+            case "S", "S" if sources != targets and 1 not in (
+                len(sources),
+                len(targets),
+            ):
+                yield from (*sources, *targets)
 
 
 _Conversion = tuple[

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 WIDTH = 100
 INDENT = "    "
@@ -26,8 +28,7 @@ class Line(NamedTuple):
     about: About = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(Struct, frozen=True):
     """A Python expression, such as `p.h1.w`, and the variable in it, which is empty for
     a number. `items` come after the text in brackets: `Fc(w, b)`."""
 
@@ -58,8 +59,7 @@ class Expression:
 Argument = str | Expression
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """The statement `targets = function(arguments)  # note`.
 
     If the call returns a tuple of one value, `is_tuple` unpacks it. Instead of being

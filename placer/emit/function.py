@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from placer.analysis.units import Unit
 from placer.emit.code import Call, Expression, Line, bracketed, listed, literal

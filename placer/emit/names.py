@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from placer.graph.fresh_names import unique_name
 from placer.graph.kinds import CONVERSION_KINDS
@@ -46,9 +46,10 @@ class Names:
         """Return the name of a value; the first call chooses it."""
         name = self._names.get(value)
         if name is None:
-            if _is_gradient(value):
+            first, *others = value.split(".")
+            if "grad" in others:
                 self.conventions.add("d_x")
-            name = self._names[value] = self.new_name(_readable(value))
+            name = self._names[value] = self.new_name(_readable(first, others))
         return name
 
     def new_name(self, proposal: str) -> str:
@@ -62,15 +63,11 @@ class Names:
         self._used.difference_update(names)
 
 
-def _readable(value: str) -> str:
+def _readable(first: str, others: Sequence[str]) -> str:
+    """Return the name of a value as an identifier, from its parts between dots."""
     # In the program of one node, a converted value has the name of the value itself.
-    first, *others = value.split(".")
-    parts = [first, *(part for part in others if part not in CONVERSION_KINDS)]
-    if _is_gradient(value):
+    parts = [first, *[part for part in others if part not in CONVERSION_KINDS]]
+    if "grad" in others:
         at = parts.index("grad", 1)
         parts = ["d", *parts[:at], *parts[at + 1 :]]
     return "_".join(parts)
-
-
-def _is_gradient(value: str) -> bool:
-    return "grad" in value.split(".")[1:]

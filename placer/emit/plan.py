@@ -51,9 +51,9 @@ def make_plan(
         programs: the path of the program that each node runs.
         files: the sha256 of each file of the build, by path.
     """
-    step, node_classes = graphs[0].graph, graphs[0].node_classes
+    step = graphs[0].graph
     edges = _edges(graphs[0])
-    costs = step_costs(step, edges, node_classes)
+    costs = step_costs(step, edges, graphs[0].node_classes)
     memory = MemoryEstimate(graphs[0], schedule)
     step_nodes, *evaluation_nodes = map(_node_phases, graphs)
     computes: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
@@ -61,7 +61,7 @@ def make_plan(
     for node in step.cluster.all_nodes():
         if (key := _class_of(graphs, node)) not in computes:
             computes[key] = _computing_devices(graphs, node, tables[node])
-        cost = costs[node_classes.representative(node)]
+        cost = costs[node]
         planned = NodePlan(
             name=node,
             program=programs[node],

@@ -117,7 +117,9 @@ class Scope:
     ) -> list[Expression]:
         """Return the same arguments, with `*p.h1` for all values of a layer, and with
         `p` for all values of a bundle if `whole`."""
-        texts = tuple(expression.text for expression in expressions)
+        texts = tuple([expression.text for expression in expressions])
+        if self._runs.keys().isdisjoint(texts):
+            return [*expressions]
         collapsed, i = [], 0
         while i < len(texts):
             written, size = expressions[i], 1

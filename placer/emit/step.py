@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from placer.analysis.tasks import Task, split_into_tasks
 from placer.analysis.units import LoweredGraph, Unit

@@ -2,15 +2,20 @@
 
 Everything here is immutable: a pass returns a new graph. Values are identified by name,
 a name is defined once, and the operands of an op are defined before the op.
+
+Values and ops are structs of msgspec: a frozen dataclass takes ten times as long to
+construct, and a compilation constructs dozens for each op of a spec.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import is_
 from typing import Any
+
+import msgspec
 
 from placer.errors import Span
 from placer.graph.kinds import COMPUTED, KINDS, StructuralKind
@@ -19,8 +24,7 @@ from placer.place import Cluster, NodeId, Place
 from placer.types import ResidualType, TensorType, ValueType
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """One result of an op.
 
     `layout` is how the value is distributed over the nodes of its place, and None
@@ -36,8 +40,7 @@ class Value:
     microbatch_layout: Layout | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Op:
+class Op(msgspec.Struct, frozen=True, eq=False):
     """One operation: a kind, the names of its operands, its results and attributes.
 
     `place` is None if the spec names no place and the place pass has not run. `source`
@@ -51,15 +54,17 @@ class Op:
     kind: str
     operands: tuple[str, ...] = ()
     results: tuple[Value, ...] = ()
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = msgspec.field(default_factory=dict)
     place: Place | None = None
     source: Span | None = None
     why: str = ""
-    structure: StructuralKind = field(init=False, repr=False)
-    """The declaration of a structural op; `COMPUTED` for a computed op."""
+    structure: StructuralKind = COMPUTED
+    """The declaration of a structural op, which the kind determines; `COMPUTED` for a
+    computed op."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "structure", KINDS.get(self.kind, COMPUTED))
+        structure = KINDS.get(self.kind, COMPUTED)
+        msgspec.structs.force_setattr(self, "structure", structure)
 
     @property
     def name(self) -> str:
@@ -124,7 +129,7 @@ class Op:
         """The kind without `.grad`: the declaration that the op belongs to."""
         return self.kind.removesuffix(".grad")
 
-    # Passes copy most ops. `dataclasses.replace` takes several times as long.
+    # Passes copy most ops. `msgspec.structs.replace` takes longer.
 
     def with_place(self, place: Place | None, why: str = "") -> Op:
         """Return the op at another place, which was chosen because of `why`."""
@@ -222,13 +227,15 @@ class Graph:
         return {v.name: i for op in self.ops for i, v in enumerate(op.results)}
 
     @cached_property
-    def uses(self) -> dict[str, tuple[Op, ...]]:
+    def uses(self) -> dict[str, list[Op]]:
         """The ops that use each value, in program order; each op is listed once."""
         users: dict[str, list[Op]] = {}
         for op in self.ops:
-            for name in dict.fromkeys(op.operands):
-                users.setdefault(name, []).append(op)
-        return {name: tuple(ops) for name, ops in users.items()}
+            for name in op.operands:
+                ops = users.setdefault(name, [])
+                if not ops or ops[-1] is not op:
+                    ops.append(op)
+        return users
 
     def tensor_type(self, name: str) -> TensorType:
         """Return the type of a value that is a tensor.

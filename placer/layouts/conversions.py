@@ -7,15 +7,15 @@ runtime sends by it. Row ranges only: this module imports neither numpy nor JAX.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from placer.layouts import Layout
 from placer.layouts.partition import PartitionedNodes
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Something that a target needs from a source: the value, or rows [low, high) of
     it.
 

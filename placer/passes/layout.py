@@ -9,8 +9,10 @@ place, however many ops use it there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd, lcm, prod
+
+from msgspec.structs import replace
 
 from placer.analysis.layout_rules import (
     Layouts,

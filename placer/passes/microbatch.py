@@ -18,7 +18,9 @@ partial one: it counts in the first microbatch, and the others have zeros.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from placer.analysis.layout_rules import forward_signature, gradient_signature
 from placer.graph.graph import Graph, Op, Value

@@ -10,7 +10,8 @@ sum is on all nodes that compute a part of it, and each node sums its own.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from placer.graph.graph import Graph, Op
 

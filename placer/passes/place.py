@@ -14,7 +14,8 @@ uses them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from placer.analysis.servers import ServerChoice, choose_servers
 from placer.graph.graph import Graph, Op

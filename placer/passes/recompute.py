@@ -15,7 +15,9 @@ value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from placer.analysis.declared import declared
 from placer.graph.graph import Graph, Op, Value

@@ -17,8 +17,8 @@ from placer.analysis.layout_rules import (
     replicated_signature,
 )
 from placer.errors import PlacerError
-from placer.graph.graph import Graph, Op, Value
-from placer.graph.kinds import conversion_kind, is_conversion, is_update
+from placer.graph.graph import Graph, Op
+from placer.graph.kinds import conversion_kind, is_conversion
 from placer.layouts import Layout
 from placer.passes.verify_types import (
     VerifierCache,
@@ -92,8 +92,8 @@ def _changed_ops(
 
     Those are ops that differ from the ops that computed their results in the old graph,
     and the ops that depend on them. A result with a new name is used by changed ops
-    only. Before the layouts there is nothing to check
-    of a place that depends on other ops.
+    only. Before the old graph is laid out, all ops of a place are checked, and the
+    first ops returned have no meaning.
     """
     if old is None:
         return graph.ops, graph.ops
@@ -103,45 +103,48 @@ def _changed_ops(
     for op in graph.ops:
         if op in known:
             continue
-        before = next(
-            (producers[v.name] for v in op.results if v.name in producers), None
-        )
+        before = producers.get(op.results[0].name) if op.results else None
         if before is None:
             moved[op] = retyped[op] = None
-            continue
-        same_inputs = before.kind == op.kind and before.operands == op.operands
-        same_place = before.results is op.results and before.place is op.place
-        if is_laid_out and not (same_inputs and same_place):
-            moved[op] = None
-            moved.update(dict.fromkeys(_dependents(graph, op)))
-        if not (
-            same_inputs
-            and _have_same_types(before.results, op.results)
-            and _have_same_attrs(before, op)
-        ):
+            if len(op.results) < 2:
+                continue
+        if before is None or not _has_same_types(old, before, graph, op):
             retyped[op] = None
             retyped.update(dict.fromkeys(_dependents(graph, op)))
+        if is_laid_out and not (
+            before is not None
+            and before.results is op.results
+            and before.place is op.place
+            and before.kind == op.kind
+            and before.operands == op.operands
+        ):
+            moved[op] = None
+            moved.update(dict.fromkeys(_dependents(graph, op)))
     return tuple(moved), tuple(retyped)
 
 
-def _have_same_types(before: Sequence[Value], results: Sequence[Value]) -> bool:
-    """Whether the results of an op have the names and types that they had before."""
-    if before is results:
-        return True
-    if len(before) != len(results):
+def _has_same_types(old: Graph, before: Op, graph: Graph, op: Op) -> bool:
+    """Whether an op, and `before` in the old graph, have the same kind, attributes, and
+    types of operands and results."""
+    if before.kind != op.kind or len(before.results) != len(op.results):
         return False
-    for old, new in zip(before, results, strict=True):
-        if old.type is not new.type or old.name != new.name:
+    if before.results is not op.results:
+        for old_value, value in zip(before.results, op.results, strict=True):
+            if old_value.type is not value.type or old_value.name != value.name:
+                return False
+    if before.operands != op.operands:
+        if len(before.operands) != len(op.operands):
             return False
-    return True
-
-
-def _have_same_attrs(before: Op, op: Op) -> bool:
-    """Whether two ops have the same attributes, but for the segment, which types do not
-    depend on."""
-    if before.attrs is op.attrs:
-        return True
-    return before.attrs == {k: v for k, v in op.attrs.items() if k != "segment"}
+        if op.is_gradient and before.operands[:1] != op.operands[:1]:
+            return False
+        old_values, values = old.values, graph.values
+        for old_name, name in zip(before.operands, op.operands, strict=True):
+            if old_values[old_name].type is not values[name].type:
+                return False
+    # Types do not depend on the segment.
+    return before.attrs is op.attrs or (
+        before.attrs == {k: v for k, v in op.attrs.items() if k != "segment"}
+    )
 
 
 def _dependents(graph: Graph, op: Op) -> Iterator[Op]:
@@ -155,7 +158,7 @@ def _dependents(graph: Graph, op: Op) -> Iterator[Op]:
 
 
 def _check_directives(graph: Graph) -> None:
-    updated = {op.attrs["group"] for op in graph.ops if is_update(op.kind)}
+    updated = {op.attrs["group"] for op in graph.ops if op.structure.update == "value"}
     for op in graph.of_kind("minimize"):
         raise verification_error(op, "minimize is not differentiated")
     for group, op in graph.optimizers.items():

@@ -23,14 +23,16 @@ class VerifierCache:
 
     Types and attributes have numbers, and equal ones the same number, so that keys are
     small and quick to hash. `valid` contains the checked combinations of op kind,
-    attributes and types. `type_numbers` and `attrs_numbers` contain the numbers;
-    `types_by_id` and `attrs_by_id` find them by the identity of an object, which is
-    quicker, and reference the object, so that its id stays valid. `signatures` are the
-    layout signatures of ops. `graph` is the last verified graph, and `form` its form.
+    attributes and types. `type_numbers` and `attrs_numbers` contain the numbers, of
+    types from 1; `number_by_id` and `attrs_by_id` find them by the identity of an
+    object, which is quicker. `numbered` and `attrs_by_id` reference the objects, so that
+    their ids stay valid. `signatures` are the layout signatures of ops. `graph` is the
+    last verified graph, and `form` its form.
     """
 
     type_numbers: dict[ValueType, int] = field(default_factory=dict)
-    types_by_id: dict[int, tuple[int, ValueType]] = field(default_factory=dict)
+    number_by_id: dict[int, int] = field(default_factory=dict)
+    numbered: list[ValueType] = field(default_factory=list)
     valid: set[tuple[object, ...]] = field(default_factory=set)
     attrs_by_id: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     attrs_numbers: dict[object, int] = field(default_factory=dict)
@@ -49,11 +51,13 @@ class VerifierCache:
 
     def type_number(self, value_type: ValueType) -> int:
         """Return the number of a type."""
-        entry = self.types_by_id.get(id(value_type))
-        if entry is None:
-            number = self.type_numbers.setdefault(value_type, len(self.type_numbers))
-            entry = self.types_by_id[id(value_type)] = number, value_type
-        return entry[0]
+        number = self.number_by_id.get(id(value_type))
+        if number is None:
+            new_number = len(self.type_numbers) + 1
+            number = self.type_numbers.setdefault(value_type, new_number)
+            self.number_by_id[id(value_type)] = number
+            self.numbered.append(value_type)
+        return number
 
 
 def check_names(graph: Graph) -> None:
@@ -77,10 +81,10 @@ def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
 
     Raises GraphError, with the text of the op, at the first violation.
     """
-    values, number, valid = graph.values, cache.type_number, cache.valid
+    values, valid = graph.values, cache.valid
+    number, known_numbers = cache.type_number, cache.number_by_id
     for op in ops:
-        kind, structure = op.kind, op.structure
-        if not op.is_computed and structure.infer is None:
+        if not op.is_computed and op.structure.infer is None:
             continue
         types = [values[name].type for name in op.operands]
         types += [value.type for value in op.results]
@@ -91,8 +95,9 @@ def check_types(graph: Graph, ops: Iterable[Op], cache: VerifierCache) -> None:
             of_forward = forward.kind, cache.attrs_number(forward.attrs)
             types += [values[name].type for name in forward.operands]
             types += [value.type for value in forward.results]
-        shape = len(op.operands), len(op.results), of_forward
-        key = (kind, cache.attrs_number(op.attrs), shape, *map(number, types))
+        numbers = [known_numbers.get(id(each)) or number(each) for each in types]
+        attrs = cache.attrs_number(op.attrs)
+        key = (op.kind, attrs, len(op.operands), len(op.results), of_forward, *numbers)
         if key not in valid:
             _check_op(graph, op)
             valid.add(key)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from placer.errors import PlaceError, Span
 from placer.place.diagnose import NAMES, PARTS
@@ -14,8 +15,7 @@ from placer.place.read import read_place
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The nodes and devices where an op runs, such as `/node:worker:0/gpu:0-7`.
 
     A field is None if the place string does not have that part. `Place()` is the empty

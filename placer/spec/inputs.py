@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from placer.config.checks import describe_value
 from placer.errors import did_you_mean

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -159,7 +158,7 @@ def load_tree(
     if single_process:
         microbatches = 1
         cluster = to_single_process(cluster)
-        ops = [replace(op, place=None) for op in ops]
+        ops = [op.with_place(None) for op in ops]
     return Model(
         graph=Graph(
             name,

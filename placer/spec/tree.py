@@ -33,13 +33,11 @@ class Text:
 
     def span_between(self, start: Any, end: Any) -> Span:
         """Return the span between two libyaml marks, cut at the end of the line."""
-        if end.line == start.line:
-            length = end.column - start.column
-        elif start.line < len(self.lines):
-            length = len(self.lines[start.line].rstrip()) - start.column
-        else:
-            length = 1
-        return self.span(start.line, start.column, max(1, length))
+        line, column = start.line, start.column
+        source = self.lines[line] if line < len(self.lines) else ""
+        last = end.column if end.line == line else len(source.rstrip())
+        length = last - column if last > column else 1
+        return Span(self.file, line + 1, column + 1, length, source)
 
 
 @dataclass(slots=True, eq=False)

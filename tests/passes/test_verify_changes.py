@@ -1,9 +1,8 @@
 """Of a graph that a pass changed, only what it changed is verified: with the same
 verdict as if all of the graph was."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from support.small_models import load_model
 
 from placer.compiler import lower_model
