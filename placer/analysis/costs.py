@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.analysis.flops import FlopsCache, op_flops
 from placer.analysis.node_classes import NodeClasses, node_tuples
-from placer.build.plan import Edge, EdgeValue
+from placer.build.plan import Edge
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import SCALES, is_conversion
-from placer.layouts.conversions import Conversion
+from placer.layouts import Layout
+from placer.layouts.conversions import Conversion, Piece
 from placer.layouts.partition import part_range, row_shard
 from placer.types import TensorType
 
@@ -64,10 +65,7 @@ def step_costs(
             # for its parts together than for the whole batch.
             costs[node].replicated += max(0, repeated)
     for edge in edges:
-        for value in edge.values:
-            if value.layouts[0] == "P":
-                for target, additions in _additions(edge, value, costs, graph):
-                    costs[target].exchange += additions
+        _add_sums(graph, edge, costs)
     return {node: costs[first] for node, first in same_cost.items()}
 
 
@@ -193,28 +191,32 @@ def _fixed_flops(graph: Graph, op: Op, known: FlopsCache) -> int:
     return 2 * op_flops(graph, op, 1, known) - op_flops(graph, op, 2, known)
 
 
-def _additions(
-    edge: Edge, value: EdgeValue, targets: Container[str], graph: Graph
-) -> Iterator[tuple[str, int]]:
-    """Yield each of the edge's nodes in `targets` with the number of additions that sum
-    the partial values it receives in a step."""
-    kind = TensorType(value.dtype, value.shape)
+def _add_sums(graph: Graph, edge: Edge, costs: Mapping[str, Cost]) -> None:
+    """Add the additions that sum the partial values of an edge to the costs of its
+    targets."""
     repeated = graph.is_repeated(graph.sends[edge.id])
     times = graph.microbatches if repeated else 1
     batch = graph.batch // times
-    places = value.layouts, edge.sources, edge.targets
-    conversion = Conversion(*places, batch, graph.cluster.workers)
-    numel = kind.numel(batch)
-    for target in filter(targets.__contains__, edge.targets):
-        pieces = conversion.pieces_for(target)
-        # The first piece of each range is stored; the others are added to it.
-        first = {piece.target_offset: piece for piece in reversed(pieces)}
-        yield (
-            target,
-            times
-            * sum(
-                numel if piece.is_whole else numel // batch * (piece.high - piece.low)
-                for piece in pieces
-                if piece is not first[piece.target_offset]
-            ),
-        )
+    targets = [target for target in edge.targets if target in costs]
+    added: dict[tuple[Layout, Layout], list[tuple[int, int]]] = {}
+    for value in edge.values:
+        if value.layouts[0] != "P":
+            continue
+        if value.layouts not in added:
+            places = value.layouts, edge.sources, edge.targets
+            conversion = Conversion(*places, batch, graph.cluster.workers)
+            added[value.layouts] = [
+                _count_added(conversion.pieces_for(target)) for target in targets
+            ]
+        numel = TensorType(value.dtype, value.shape).numel(batch)
+        for target, (wholes, rows) in zip(targets, added[value.layouts], strict=True):
+            costs[target].exchange += times * (wholes * numel + numel // batch * rows)
+
+
+def _count_added(pieces: Sequence[Piece]) -> tuple[int, int]:
+    """The number of whole values, and of rows, that are added to others."""
+    # The first piece of each range is stored; the others are added to it.
+    first = {piece.target_offset: piece for piece in reversed(pieces)}
+    added = [piece for piece in pieces if piece is not first[piece.target_offset]]
+    rows = [piece.high - piece.low for piece in added if not piece.is_whole]
+    return len(added) - len(rows), sum(rows)

@@ -18,6 +18,7 @@ from placer.graph.graph import Graph, Op, Value
 from placer.graph.model import Model
 from placer.layouts.partition import row_shard
 from placer.node_kinds import NodeId
+from placer.place import Place
 from placer.types import ITEM_BYTES, TensorType, is_half_float
 
 
@@ -34,6 +35,7 @@ class MemoryEstimate:
         self._schedule = schedule
         self._lifetimes = Lifetimes(step, schedule)
         self._peaks: dict[str, _Peaks] = {}
+        self._places: dict[str, Mapping[str, Place]] = {}
 
     def activation_bytes(self, node: str) -> int:
         """Return the peak of the bytes of all values of a step on the node."""
@@ -51,15 +53,22 @@ class MemoryEstimate:
         """
         graph = self._graph
         device_bytes: dict[str, int] = {}
-        places = {graph.devices(op): op.known_place for op in graph.ops_on(node)}
         peaks = self._peaks_of(node)
-        for devices, place in places.items():
+        for devices, place in self._places_on(node).items():
             needed = peaks[devices]
             needed += self.table_bytes([t for t in tables if t.devices == devices])
             for number in graph.cluster.device_ids(place):
                 device = f"{place.device}:{number}"
                 device_bytes[device] = device_bytes.get(device, 0) + needed
         return device_bytes
+
+    def _places_on(self, node: str) -> Mapping[str, Place]:
+        """Return the places of the node's ops, by their devices."""
+        first, graph = self._node_classes.representative(node), self._graph
+        if first not in self._places:
+            places = {graph.devices(op): op.known_place for op in graph.ops_on(first)}
+            self._places[first] = places
+        return self._places[first]
 
     def _peaks_of(self, node: str) -> _Peaks:
         if self._is_same_in_class:
@@ -80,7 +89,7 @@ class MemoryEstimate:
     def _compute_peaks(self, node: str) -> _Peaks:
         graph, slots = self._graph, self._lifetimes.slots_of(node)
         whole = _LiveBytes(graph, node, None, len(slots))
-        places = {graph.devices(op): op.known_place for op in graph.ops_on(node)}
+        places = self._places_on(node)
         counters = {
             devices: _LiveBytes(graph, node, devices, len(slots)) for devices in places
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from placer.analysis.node_classes import node_tuples
 from placer.build.plan import Choice
 from placer.graph.graph import Graph, Op
 from placer.graph.kinds import is_conversion
@@ -70,11 +71,8 @@ def _idle(step: Graph) -> Iterator[Choice]:
     """Servers without blocks and ops."""
     nodes = step.cluster.all_nodes()
     servers = [node for node in nodes if node.kind == SERVER]
-    idle = [
-        node
-        for node in servers
-        if all(op.structure.directive for op in step.ops_on(node))
-    ]
+    busy = {node for nodes in node_tuples(step) for node in nodes}
+    idle = [node for node in servers if node not in busy]
     if idle:
         more = f" and {len(idle) - 3:,} more" if len(idle) > 3 else ""
         yield Choice(

@@ -27,6 +27,7 @@ from placer.config.columns import Column
 from placer.emit.choices import explain_choices
 from placer.graph.graph import Graph
 from placer.graph.model import Model
+from placer.layouts import Layout
 from placer.layouts.conversions import Conversion
 from placer.layouts.partition import RowShard, row_shard
 from placer.place import Place
@@ -199,7 +200,18 @@ def _edges(lowered: LoweredGraph) -> tuple[Edge, ...]:
         )
         sources, targets = graph.nodes(send), graph.nodes(listen)
         times = graph.microbatches if graph.is_repeated(listen) else 1
-        nbytes = sum(_value_bytes(lowered, v, sources, targets, times) for v in values)
+        crossing: dict[tuple[Layout, Layout], tuple[int, int]] = {}
+        nbytes = 0
+        for value in values:
+            if value.layouts not in crossing:
+                moved = _count_crossing(lowered, value.layouts, sources, targets, times)
+                crossing[value.layouts] = moved
+            wholes, rows = crossing[value.layouts]
+            batch, kind = graph.batch // times, TensorType(value.dtype, value.shape)
+            whole = kind.nbytes(batch)
+            nbytes += wholes * whole + rows * (
+                whole // batch if kind.has_rows else whole
+            )
         edges.append(
             Edge(
                 id=edge,
@@ -243,28 +255,26 @@ def _edge_value(graph: Graph, operand: str, result: str) -> EdgeValue:
     )
 
 
-def _value_bytes(
+def _count_crossing(
     lowered: LoweredGraph,
-    value: EdgeValue,
+    layouts: tuple[Layout, Layout],
     sources: Sequence[str],
     targets: Sequence[str],
     times: int,
-) -> int:
-    """The bytes of one value that cross between nodes, in one of `times` messages of a
-    step with a full batch. All targets of a class receive the same number."""
+) -> tuple[int, int]:
+    """The number of whole values, and of rows of a value, that cross between nodes in
+    one of `times` messages of a step with a full batch. All targets of a class receive
+    the same number."""
     batch, workers = lowered.graph.batch // times, lowered.graph.cluster.workers
-    kind = TensorType(value.dtype, value.shape)
-    row = kind.nbytes(batch) // batch if kind.has_rows else kind.nbytes(batch)
-    conversion = Conversion(value.layouts, sources, targets, batch, workers)
+    conversion = Conversion(layouts, sources, targets, batch, workers)
     classes = lowered.node_classes.classes
-    total = 0
+    wholes = rows = 0
     for target in filter(classes.__contains__, targets):
         for piece in conversion.pieces_for(target):
             if piece.source != target:
-                rows = piece.high - piece.low
-                nbytes = kind.nbytes(batch) if piece.is_whole else row * rows
-                total += len(classes[target]) * nbytes
-    return total
+                wholes += len(classes[target]) * piece.is_whole
+                rows += len(classes[target]) * (piece.high - piece.low)
+    return wholes, rows
 
 
 def _columns(model: Model, graph: Graph) -> tuple[Column, ...]:

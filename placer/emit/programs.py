@@ -16,6 +16,7 @@ from placer.emit.names import Names
 from placer.emit.roles import parameter_of
 from placer.emit.step import emit_hook
 from placer.graph.graph import Graph
+from placer.node_kinds import NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,13 @@ def emit_programs(
     `worker/program.py`. Each of them also gets `worker-0/program.py`, which a user can
     start.
     """
-    known: dict[object, _Body] = {}
+    bodies: dict[str, _Body] = {}
     sharing: dict[tuple[str, str], tuple[_Body, list[str]]] = {}  # by kind and text
-    for node in graph.cluster.all_nodes():
-        key = _program_key(node, graphs)
-        if key not in known:
-            known[key] = _emit_body(node, graphs, tables, schedule.task_names(node))
-        body = known[key]
+    for node, same in _group_by_program(graphs).items():
+        if same not in bodies:
+            task_names = schedule.task_names(same)
+            bodies[same] = _emit_body(same, graphs, tables, task_names)
+        body = bodies[same]
         sharing.setdefault((node.kind, body.text), (body, []))[1].append(node)
     hooks = ", ".join(["step", "evaluate"][: len(graphs)])
     programs = Programs({}, {}, {})
@@ -101,15 +102,24 @@ def _emit_main(hooks: str) -> str:
     return f'\n\nif __name__ == "__main__":\n    runtime.main({arguments})\n'
 
 
-def _program_key(node: str, graphs: Sequence[LoweredGraph]) -> object:
-    """Return a key that nodes with equal programs have in common.
+def _group_by_program(graphs: Sequence[LoweredGraph]) -> dict[NodeId, NodeId]:
+    """Return for each node the first node with an equal program.
 
     They are of one class in every graph, and their programs do not contain the indices
     of the rows that each of them has.
     """
-    if any(has_row_indices(each.graph, each.units_on(node)) for each in graphs):
-        return node
-    return tuple(lowered.node_classes.representative(node) for lowered in graphs)
+    representatives: dict[tuple[str, ...], NodeId] = {}
+    has_indices: dict[str, bool] = {}
+    equal = {}
+    for node in graphs[0].graph.cluster.all_nodes():
+        key = tuple([each.node_classes.representative(node) for each in graphs])
+        equal[node] = same = representatives.setdefault(key, node)
+        if same not in has_indices:
+            units = ((each.graph, each.units_on(same)) for each in graphs)
+            has_indices[same] = any(has_row_indices(*each) for each in units)
+        if has_indices[same]:
+            equal[node] = node
+    return equal
 
 
 def _emit_body(

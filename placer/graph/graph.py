@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import is_
+from heapq import merge
+from operator import is_, itemgetter
 from typing import Any
 
 import msgspec
@@ -286,17 +287,22 @@ class Graph:
         """Devices by `id(place)`, as in `_nodes`."""
         return {}
 
-    def ops_on(self, node: str) -> tuple[Op, ...]:
+    def ops_on(self, node: str) -> list[Op]:
         """Return the ops that one node runs, in program order. The graph is placed."""
-        return self._by_node.get(node, ())
+        at = (ops for nodes, ops in self._by_place if node in nodes)
+        return [op for _, op in merge(*at, key=itemgetter(0))]
 
     @cached_property
-    def _by_node(self) -> dict[str, tuple[Op, ...]]:
-        node_ops: dict[str, list[Op]] = {}
-        for op in self.ops:
-            for node in self.nodes(op):
-                node_ops.setdefault(node, []).append(op)
-        return {node: tuple(ops) for node, ops in node_ops.items()}
+    def _by_place(self) -> list[tuple[tuple[NodeId, ...], list[tuple[int, Op]]]]:
+        """The nodes of each place, and the ops there with their position in program
+        order."""
+        places: dict[int, tuple[tuple[NodeId, ...], list[tuple[int, Op]]]] = {}
+        for i, op in enumerate(self.ops):
+            entry = places.get(id(op.place))
+            if entry is None:
+                entry = places[id(op.place)] = self.nodes(op), []
+            entry[1].append((i, op))
+        return [*places.values()]
 
     @cached_property
     def parameters(self) -> tuple[Op, ...]:

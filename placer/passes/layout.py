@@ -295,12 +295,13 @@ def _conversions_for(
 ) -> tuple[list[Op], str]:
     """Return the conversion ops that an op needs for an operand and that are not
     emitted yet, and the name of the converted operand."""
-    nodes = set(graph.nodes(op))
+    nodes = graph.nodes(op)
 
     def reaches(planned: _PlannedConversion) -> bool:
-        if planned.layout == "R":
-            return nodes <= set(_nodes(graph, planned.place))
-        return _nodes(graph, planned.place) == graph.nodes(op)
+        reached = _nodes(graph, planned.place)
+        if reached is nodes or reached == nodes:
+            return True
+        return planned.layout == "R" and set(nodes) <= set(reached)
 
     at_op = {planned.layout: planned for planned in reversed(plan) if reaches(planned)}
     chosen, replica = at_op[need], at_op.get("R")

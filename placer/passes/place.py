@@ -301,13 +301,11 @@ def _is_used_on_one_server(
 ) -> bool:
     """Whether an optimizer may be on any server, and a single server uses its
     parameter."""
-    nodes = {node for place in used_at for node in cluster.nodes(place)}
-    return (
-        written.node == SERVER
-        and written.node_ids is None
-        and len(nodes) == 1
-        and used_at[0].node == SERVER
-    )
+    if written.node != SERVER or written.node_ids is not None:
+        return False
+    if used_at[0].node != SERVER:
+        return False
+    return len({node for place in used_at for node in cluster.nodes(place)}) == 1
 
 
 def _split_norms(graph: Graph, placed: list[Op]) -> list[Op]:

@@ -11,6 +11,7 @@ from placer.analysis.node_classes import NodeClasses
 from placer.analysis.schedule import make_schedule
 from placer.compiler import lower_model, lowered_graphs
 from placer.emit.plan import make_plan
+from placer.emit.programs import emit_programs
 from placer.emit.tables import plan_tables
 from placer.graph.model import Model
 from placer.spec import load_text
@@ -83,22 +84,22 @@ def separate_nodes(monkeypatch):
     return context
 
 
-def plan_of(spec):
-    """The plan, without programs."""
+def plan_and_programs(spec):
     step, evaluation = lower_model(spec)
     graphs = lowered_graphs(spec, step, evaluation)
     schedule = make_schedule(step, spec.schedule)
     tables = plan_tables(spec, step, evaluation)
-    programs = dict.fromkeys(step.cluster.all_nodes(), "program.py")
-    return make_plan(spec, graphs, tables, schedule, programs, {})
+    programs = emit_programs(step, graphs, tables, schedule)
+    plan = make_plan(spec, graphs, tables, schedule, programs.of_node, {})
+    return plan, programs.files
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_plan_is_the_same_without_classes(case, separate_nodes):
+def test_plan_and_programs_are_the_same_without_classes(case, separate_nodes):
     spec = model(case)
     with separate_nodes():
-        expected = plan_of(spec)
-    assert plan_of(spec) == expected
+        expected = plan_and_programs(spec)
+    assert plan_and_programs(spec) == expected
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -117,6 +118,12 @@ def test_updates_in_place_are_the_same_without_classes(case, separate_nodes):
     with separate_nodes():
         expected = results()
     assert results() == expected
+
+
+def test_workers_that_only_use_servers_are_one_class():
+    step, evaluation = lower_model(model("servers"))
+    classes = NodeClasses([step, evaluation]).classes
+    assert classes["worker:0"] == [f"worker:{i}" for i in range(4)]
 
 
 def test_workers_after_the_first_are_one_class():
