@@ -97,7 +97,7 @@ def example(declaration: Declaration | Composite) -> str:
         return print_op(Op(kind, tuple(names), tuple(results), case.attrs))
     created = {o.name for o in declaration.operands if o.parameter}
     operands = [name for name in names if name not in created]
-    line = {"name": f"{kind}_1", "op": kind}
+    line: dict[str, Any] = {"name": f"{kind}_1", "op": kind}
     line |= {"in": operands if len(operands) > 1 else operands[0]} if operands else {}
     attrs = {a.name: case.attrs.get(a.name, a.example) for a in declaration.attrs}
     line |= {name: value for name, value in attrs.items() if value is not None}
