@@ -1,6 +1,7 @@
 """Declarations agree with the functions of the ops."""
 
 import inspect
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -97,13 +98,17 @@ def test_the_cotangent_of_a_float_operand_has_its_type(use):
         assert (actual(cotangent) or [None]) == [kind if kind.is_float else None]
 
 
+def keywords_of(fn) -> dict[str, Any]:
+    """Return the keywords of a function and of the functions it wraps, with defaults."""
+    parameters = inspect.signature(fn, follow_wrapped=False).parameters.values()
+    own = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return keywords_of(fn.__wrapped__) | own if hasattr(fn, "__wrapped__") else own
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_function_has_the_declared_attributes_and_defaults(kind):
     declaration = ops.find(kind)
-    parameters = inspect.signature(getattr(ops, kind).fn).parameters
-    keywords = {
-        p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY
-    }
+    keywords = keywords_of(getattr(ops, kind).fn)
     keywords.pop("count", None)
     expected = {
         a.name: inspect.Parameter.empty if a.required else a.default
@@ -115,7 +120,7 @@ def test_a_function_has_the_declared_attributes_and_defaults(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_function_takes_count_if_its_declaration_says_so(kind):
-    takes = "count" in inspect.signature(getattr(ops, kind).fn).parameters
+    takes = "count" in keywords_of(getattr(ops, kind).fn)
     uses = [use for use in op_cases.ALL if use.kind == kind]
     takes_count = any(
         use.declaration.takes_count(use.types, use.all_attrs) for use in uses
