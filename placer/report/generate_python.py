@@ -238,7 +238,8 @@ def _aliases(declared: Iterable[OpKind]) -> dict[str, str]:
 
 def _alias(name: str, text: str) -> str:
     head, bracket, rest = text.partition("[")
-    words, end = rest[:-1], rest[-1]  # a text too long for a line is one Literal
+    assert "[" not in rest or len(f"{name} = {text}") <= WIDTH, text
+    words, end = rest[:-1], rest[-1]
     return "\n".join(_fill(f"{name} = {head}{bracket}", words.split(", "), end)) + "\n"
 
 

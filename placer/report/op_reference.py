@@ -101,10 +101,10 @@ def example(declaration: Declaration | Composite) -> str:
     line |= {"in": operands if len(operands) > 1 else operands[0]} if operands else {}
     attrs = {a.name: case.attrs.get(a.name, a.example) for a in declaration.attrs}
     line |= {name: value for name, value in attrs.items() if value is not None}
-    text: str = yaml.safe_dump(
+    entry: str = yaml.safe_dump(
         line, default_flow_style=True, sort_keys=False, width=inf
     )
-    return text.rstrip()
+    return entry.rstrip()
 
 
 def _section(declaration: Declaration | Composite, heading: str, language: str) -> str:
