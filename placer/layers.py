@@ -24,17 +24,8 @@ from placer.front.variable import Variable
 Params = Mapping[str, Variable] | None
 """Existing parameters to use instead of new ones, by operand."""
 Activation = Literal[
-    "none",
-    "relu",
-    "leaky_relu",
-    "elu",
-    "gelu",
-    "silu",
-    "softplus",
-    "tanh",
-    "sigmoid",
-    "softmax",
-    "log_softmax",
+    "none", "relu", "leaky_relu", "elu", "gelu", "silu", "softplus", "tanh", "sigmoid",
+    "softmax", "log_softmax",
 ]
 Padding = Literal["valid", "same"] | int | Sequence[Sequence[int]]
 Dtype = Literal["float16", "bfloat16", "float32", "float64"]
@@ -44,14 +35,8 @@ Sampler = Literal["log_uniform", "uniform"]
 
 @fluid.fluid_keywords("fc")
 def fc(
-    x: Variable,
-    size: int,
-    *,
-    bias: bool = True,
-    activation: Activation = "none",
-    transpose_w: bool = False,
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, size: int, *, bias: bool = True, activation: Activation = "none",
+    transpose_w: bool = False, params: Params = None, name: str | None = None,
 ) -> Variable:
     """A fully connected layer: multiplies the last dimension of x by a weight matrix,
     adds a bias and applies an activation. The result is [batch, …, size]. Creates the
@@ -73,11 +58,7 @@ def fc(
 
 
 def matmul(
-    a: Variable,
-    b: Variable,
-    *,
-    transpose_a: bool = False,
-    transpose_b: bool = False,
+    a: Variable, b: Variable, *, transpose_a: bool = False, transpose_b: bool = False,
     name: str | None = None,
 ) -> Variable:
     """The matrix product of the last two dimensions of a and b. Leading dimensions are
@@ -97,18 +78,10 @@ def matmul(
 
 
 def conv1d(
-    x: Variable,
-    filters: int,
-    kernel_size: int | Sequence[int],
-    *,
-    strides: int | Sequence[int] = 1,
-    padding: Padding = "valid",
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    bias: bool = True,
-    activation: Activation = "none",
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, filters: int, kernel_size: int | Sequence[int], *,
+    strides: int | Sequence[int] = 1, padding: Padding = "valid",
+    dilation: int | Sequence[int] = 1, groups: int = 1, bias: bool = True,
+    activation: Activation = "none", params: Params = None, name: str | None = None,
 ) -> Variable:
     """A one-dimensional convolution of a sequence, followed by an activation. With
     `padding: [[n, 0]]` and n = (kernel_size - 1) · dilation it is causal. Creates the
@@ -136,18 +109,10 @@ def conv1d(
 
 
 def conv2d(
-    x: Variable,
-    filters: int,
-    kernel_size: int | Sequence[int],
-    *,
-    strides: int | Sequence[int] = 1,
-    padding: Padding = "valid",
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    bias: bool = True,
-    activation: Activation = "none",
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, filters: int, kernel_size: int | Sequence[int], *,
+    strides: int | Sequence[int] = 1, padding: Padding = "valid",
+    dilation: int | Sequence[int] = 1, groups: int = 1, bias: bool = True,
+    activation: Activation = "none", params: Params = None, name: str | None = None,
 ) -> Variable:
     """A two-dimensional convolution of images, followed by an activation. Like the
     convolutions of other frameworks, it is a cross-correlation: `w` is not flipped.
@@ -175,17 +140,10 @@ def conv2d(
 
 
 def depthwise_conv2d(
-    x: Variable,
-    kernel_size: int | Sequence[int],
-    *,
-    multiplier: int = 1,
-    strides: int | Sequence[int] = 1,
-    padding: Padding = "valid",
-    dilation: int | Sequence[int] = 1,
-    bias: bool = True,
-    activation: Activation = "none",
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, kernel_size: int | Sequence[int], *, multiplier: int = 1,
+    strides: int | Sequence[int] = 1, padding: Padding = "valid",
+    dilation: int | Sequence[int] = 1, bias: bool = True,
+    activation: Activation = "none", params: Params = None, name: str | None = None,
 ) -> Variable:
     """A depthwise two-dimensional convolution: each channel is convolved separately
     with `multiplier` filters, followed by an activation. The result has channels ·
@@ -212,18 +170,10 @@ def depthwise_conv2d(
 
 
 def conv1d_transpose(
-    x: Variable,
-    filters: int,
-    kernel_size: int | Sequence[int],
-    *,
-    strides: int | Sequence[int] = 1,
-    padding: Padding = "valid",
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    bias: bool = True,
-    activation: Activation = "none",
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, filters: int, kernel_size: int | Sequence[int], *,
+    strides: int | Sequence[int] = 1, padding: Padding = "valid",
+    dilation: int | Sequence[int] = 1, groups: int = 1, bias: bool = True,
+    activation: Activation = "none", params: Params = None, name: str | None = None,
 ) -> Variable:
     """A transposed one-dimensional convolution, followed by an activation: the
     transpose (gradient) of conv1d with these attributes and this `w`. The size of the
@@ -250,18 +200,10 @@ def conv1d_transpose(
 
 
 def conv2d_transpose(
-    x: Variable,
-    filters: int,
-    kernel_size: int | Sequence[int],
-    *,
-    strides: int | Sequence[int] = 1,
-    padding: Padding = "valid",
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    bias: bool = True,
-    activation: Activation = "none",
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, filters: int, kernel_size: int | Sequence[int], *,
+    strides: int | Sequence[int] = 1, padding: Padding = "valid",
+    dilation: int | Sequence[int] = 1, groups: int = 1, bias: bool = True,
+    activation: Activation = "none", params: Params = None, name: str | None = None,
 ) -> Variable:
     """A transposed two-dimensional convolution, followed by an activation: the
     transpose (gradient) of conv2d with these attributes and this `w`. Along each
@@ -291,11 +233,8 @@ def conv2d_transpose(
 
 
 def max_pool1d(
-    x: Variable,
-    pool_size: int | Sequence[int],
-    *,
-    strides: int | Sequence[int] | None = None,
-    padding: Padding = "valid",
+    x: Variable, pool_size: int | Sequence[int], *,
+    strides: int | Sequence[int] | None = None, padding: Padding = "valid",
     name: str | None = None,
 ) -> Variable:
     """Max pooling: the largest element of each window. Padding is never the largest. Of
@@ -317,11 +256,8 @@ def max_pool1d(
 
 
 def max_pool2d(
-    x: Variable,
-    pool_size: int | Sequence[int],
-    *,
-    strides: int | Sequence[int] | None = None,
-    padding: Padding = "valid",
+    x: Variable, pool_size: int | Sequence[int], *,
+    strides: int | Sequence[int] | None = None, padding: Padding = "valid",
     name: str | None = None,
 ) -> Variable:
     """Max pooling: the largest element of each window. Padding is never the largest. Of
@@ -343,11 +279,8 @@ def max_pool2d(
 
 
 def avg_pool1d(
-    x: Variable,
-    pool_size: int | Sequence[int],
-    *,
-    strides: int | Sequence[int] | None = None,
-    padding: Padding = "valid",
+    x: Variable, pool_size: int | Sequence[int], *,
+    strides: int | Sequence[int] | None = None, padding: Padding = "valid",
     name: str | None = None,
 ) -> Variable:
     """Average pooling: the mean of the elements of each window. Padding does not count,
@@ -368,11 +301,8 @@ def avg_pool1d(
 
 
 def avg_pool2d(
-    x: Variable,
-    pool_size: int | Sequence[int],
-    *,
-    strides: int | Sequence[int] | None = None,
-    padding: Padding = "valid",
+    x: Variable, pool_size: int | Sequence[int], *,
+    strides: int | Sequence[int] | None = None, padding: Padding = "valid",
     name: str | None = None,
 ) -> Variable:
     """Average pooling: the mean of the elements of each window. Padding does not count,
@@ -394,7 +324,7 @@ def avg_pool2d(
 
 
 def adaptive_max_pool2d(
-    x: Variable, output_size: int | Sequence[int], *, name: str | None = None
+    x: Variable, output_size: int | Sequence[int], *, name: str | None = None,
 ) -> Variable:
     """Adaptive max pooling: divides the image into as many windows as the result has
     elements, and takes the largest element of each. Window i of n is from ⌊i · size /
@@ -412,7 +342,7 @@ def adaptive_max_pool2d(
 
 
 def adaptive_avg_pool2d(
-    x: Variable, output_size: int | Sequence[int], *, name: str | None = None
+    x: Variable, output_size: int | Sequence[int], *, name: str | None = None,
 ) -> Variable:
     """Adaptive average pooling: divides the image into as many windows as the result
     has elements, and takes the mean of each. Window i of n is from ⌊i · size / n⌋ to
@@ -430,14 +360,8 @@ def adaptive_avg_pool2d(
 
 
 def layer_norm(
-    x: Variable,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-05,
-    affine: bool = True,
-    bias: bool = True,
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, *, axis: int = -1, epsilon: float = 1e-05, affine: bool = True,
+    bias: bool = True, params: Params = None, name: str | None = None,
 ) -> Variable:
     """Layer normalization: shifts and scales x to mean 0 and variance 1 over the
     dimensions from `axis` on, then applies `scale` and `bias`. The statistics of half
@@ -460,13 +384,8 @@ def layer_norm(
 
 
 def rms_norm(
-    x: Variable,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-06,
-    affine: bool = True,
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, *, axis: int = -1, epsilon: float = 1e-06, affine: bool = True,
+    params: Params = None, name: str | None = None,
 ) -> Variable:
     """Root mean square normalization: scales x to a mean square of 1 over the
     dimensions from `axis` on, then applies `scale`. The mean square of half floats is
@@ -486,14 +405,8 @@ def rms_norm(
 
 
 def group_norm(
-    x: Variable,
-    *,
-    groups: int = 32,
-    epsilon: float = 1e-05,
-    affine: bool = True,
-    bias: bool = True,
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, *, groups: int = 32, epsilon: float = 1e-05, affine: bool = True,
+    bias: bool = True, params: Params = None, name: str | None = None,
 ) -> Variable:
     """Group normalization: shifts and scales each group of channels of a row to mean 0
     and variance 1, then applies `scale` and `bias`. With as many groups as channels it
@@ -518,12 +431,8 @@ def group_norm(
 
 @fluid.fluid_keywords("embedding")
 def embedding(
-    ids: Variable,
-    size: Sequence[int],
-    *,
-    dtype: Dtype = "float32",
-    params: Params = None,
-    name: str | None = None,
+    ids: Variable, size: Sequence[int], *, dtype: Dtype = "float32",
+    params: Params = None, name: str | None = None,
 ) -> Variable:
     """Looks up the rows of a table by their indices. The result has the shape of `ids`
     followed by the dimension of the table. An id outside [0, vocabulary) gives a row of
@@ -543,7 +452,7 @@ def embedding(
 
 
 def position_embedding(
-    x: Variable, *, params: Params = None, name: str | None = None
+    x: Variable, *, params: Params = None, name: str | None = None,
 ) -> Variable:
     """Adds a learned vector for each position to a sequence. Creates the parameter
     `table`.
@@ -559,7 +468,7 @@ def position_embedding(
 
 
 def positional_encoding(
-    x: Variable, *, base: float = 10000.0, name: str | None = None
+    x: Variable, *, base: float = 10000.0, name: str | None = None,
 ) -> Variable:
     """Adds sines and cosines of the positions to a sequence, with wavelengths from 2π
     to about 2π · base.
@@ -576,17 +485,10 @@ def positional_encoding(
 
 
 def simple_rnn(
-    x: Variable,
-    size: int,
-    *,
-    state: Variable | None = None,
-    lengths: Variable | None = None,
-    bias: bool = True,
-    activation: Literal["tanh", "relu"] = "tanh",
-    reverse: bool = False,
-    params: Params = None,
-    out: Sequence[str] | None = None,
-    name: str | None = None,
+    x: Variable, size: int, *, state: Variable | None = None,
+    lengths: Variable | None = None, bias: bool = True,
+    activation: Literal["tanh", "relu"] = "tanh", reverse: bool = False,
+    params: Params = None, out: Sequence[str] | None = None, name: str | None = None,
 ) -> tuple[Variable, ...]:
     """A simple recurrent layer (Elman network). Returns the states after each step,
     `sequence`, [batch, time, size], and the state after the last step, `last`. Creates
@@ -617,16 +519,9 @@ def simple_rnn(
 
 
 def gru(
-    x: Variable,
-    size: int,
-    *,
-    state: Variable | None = None,
-    lengths: Variable | None = None,
-    bias: bool = True,
-    reverse: bool = False,
-    params: Params = None,
-    out: Sequence[str] | None = None,
-    name: str | None = None,
+    x: Variable, size: int, *, state: Variable | None = None,
+    lengths: Variable | None = None, bias: bool = True, reverse: bool = False,
+    params: Params = None, out: Sequence[str] | None = None, name: str | None = None,
 ) -> tuple[Variable, ...]:
     """A gated recurrent unit (GRU). Returns the states after each step, `sequence`,
     [batch, time, size], and the state after the last step, `last`. The columns of
@@ -660,18 +555,10 @@ def gru(
 
 
 def lstm(
-    x: Variable,
-    size: int,
-    *,
-    state: Variable | None = None,
-    cell: Variable | None = None,
-    lengths: Variable | None = None,
-    bias: bool = True,
-    forget_bias: float = 1.0,
-    reverse: bool = False,
-    params: Params = None,
-    out: Sequence[str] | None = None,
-    name: str | None = None,
+    x: Variable, size: int, *, state: Variable | None = None,
+    cell: Variable | None = None, lengths: Variable | None = None, bias: bool = True,
+    forget_bias: float = 1.0, reverse: bool = False, params: Params = None,
+    out: Sequence[str] | None = None, name: str | None = None,
 ) -> tuple[Variable, ...]:
     """A long short-term memory layer (LSTM). Returns the hidden states after each step,
     `sequence`, [batch, time, size], and hidden state and cell state after the last
@@ -709,14 +596,8 @@ def lstm(
 
 
 def attention(
-    query: Variable,
-    key: Variable,
-    value: Variable,
-    *,
-    mask: Variable | None = None,
-    heads: int = 1,
-    causal: bool = False,
-    scale: float | None = None,
+    query: Variable, key: Variable, value: Variable, *, mask: Variable | None = None,
+    heads: int = 1, causal: bool = False, scale: float | None = None,
     name: str | None = None,
 ) -> Variable:
     """Scaled dot-product attention: for each query, the mean of the values, weighted by
@@ -742,17 +623,10 @@ def attention(
 
 
 def multi_head_attention(
-    query: Variable,
-    heads: int,
-    *,
-    key: Variable | None = None,
-    value: Variable | None = None,
-    mask: Variable | None = None,
-    size: int | None = None,
-    bias: bool = True,
-    causal: bool = False,
-    params: Params = None,
-    name: str | None = None,
+    query: Variable, heads: int, *, key: Variable | None = None,
+    value: Variable | None = None, mask: Variable | None = None,
+    size: int | None = None, bias: bool = True, causal: bool = False,
+    params: Params = None, name: str | None = None,
 ) -> Variable:
     """Multi-head attention: projects queries, keys and values, applies `attention` in
     each head, and projects the result to the width of the query. With one sequence it
@@ -836,7 +710,7 @@ def div(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
 
 
 def scale(
-    x: Variable, factor: float, *, bias: float = 0.0, name: str | None = None
+    x: Variable, factor: float, *, bias: float = 0.0, name: str | None = None,
 ) -> Variable:
     """x times a constant, plus a constant.
 
@@ -983,7 +857,7 @@ def equal(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
 
 
 def where(
-    condition: Variable, a: Variable, b: Variable, *, name: str | None = None
+    condition: Variable, a: Variable, b: Variable, *, name: str | None = None,
 ) -> Variable:
     """Selects a where a condition is true and b elsewhere, with broadcasting. Elements
     that are not selected get a gradient of 0. If an op before has an infinite
@@ -1029,10 +903,7 @@ def minimum(a: Variable, b: Variable, *, name: str | None = None) -> Variable:
 
 
 def clip(
-    x: Variable,
-    *,
-    min: float | None = None,
-    max: float | None = None,
+    x: Variable, *, min: float | None = None, max: float | None = None,
     name: str | None = None,
 ) -> Variable:
     """Limits x to the interval from `min` to `max`. NaN stays NaN. The gradient passes
@@ -1063,7 +934,7 @@ def relu(x: Variable, *, name: str | None = None) -> Variable:
 
 
 def leaky_relu(
-    x: Variable, *, negative_slope: float = 0.01, name: str | None = None
+    x: Variable, *, negative_slope: float = 0.01, name: str | None = None,
 ) -> Variable:
     """The leaky rectified linear unit: x if it is positive, else `negative_slope` · x.
     Its derivative at 0 is `negative_slope`, as in PyTorch.
@@ -1093,7 +964,7 @@ def elu(x: Variable, *, alpha: float = 1.0, name: str | None = None) -> Variable
 
 
 def gelu(
-    x: Variable, *, approximate: bool = False, name: str | None = None
+    x: Variable, *, approximate: bool = False, name: str | None = None,
 ) -> Variable:
     """The Gaussian error linear unit: x · Φ(x), where Φ is the distribution function of
     the standard normal distribution. Exact by default, as in PyTorch and Keras; JAX
@@ -1187,7 +1058,7 @@ def log_softmax(x: Variable, *, axis: int = -1, name: str | None = None) -> Vari
 
 
 def reshape(
-    x: Variable, shape: Sequence[int | Literal["batch"]], *, name: str | None = None
+    x: Variable, shape: Sequence[int | Literal["batch"]], *, name: str | None = None,
 ) -> Variable:
     """Returns the elements of x in another shape, in row-major order.
 
@@ -1218,7 +1089,7 @@ def flatten(x: Variable, *, axis: int = 1, name: str | None = None) -> Variable:
 
 
 def concat(
-    xs: Sequence[Variable], *, axis: int = -1, name: str | None = None
+    xs: Sequence[Variable], *, axis: int = -1, name: str | None = None,
 ) -> Variable:
     """Concatenates values along an axis, which cannot be the batch.
 
@@ -1246,7 +1117,7 @@ def tile(x: Variable, repeats: Sequence[int], *, name: str | None = None) -> Var
 
 
 def transpose(
-    x: Variable, *, perm: Sequence[int] | None = None, name: str | None = None
+    x: Variable, *, perm: Sequence[int] | None = None, name: str | None = None,
 ) -> Variable:
     """Permutes the dimensions of x; reverses them by default. If the batch does not
     stay the first dimension, the batch rule is `whole`.
@@ -1262,7 +1133,7 @@ def transpose(
 
 
 def squeeze(
-    x: Variable, axis: int | Sequence[int], *, name: str | None = None
+    x: Variable, axis: int | Sequence[int], *, name: str | None = None,
 ) -> Variable:
     """Removes dimensions of size 1. The batch cannot be removed, even if it has one
     row.
@@ -1278,7 +1149,7 @@ def squeeze(
 
 
 def expand_dims(
-    x: Variable, axis: int | Sequence[int], *, name: str | None = None
+    x: Variable, axis: int | Sequence[int], *, name: str | None = None,
 ) -> Variable:
     """Inserts dimensions of size 1. If one is before the batch, the batch rule is
     `whole`.
@@ -1294,12 +1165,8 @@ def expand_dims(
 
 
 def split(
-    x: Variable,
-    sections: int | Sequence[int],
-    *,
-    axis: int = -1,
-    out: Sequence[str] | None = None,
-    name: str | None = None,
+    x: Variable, sections: int | Sequence[int], *, axis: int = -1,
+    out: Sequence[str] | None = None, name: str | None = None,
 ) -> tuple[Variable, ...]:
     """Splits x into several values along an axis, which cannot be the batch: the
     inverse of `concat`.
@@ -1317,12 +1184,8 @@ def split(
 
 
 def slice(
-    x: Variable,
-    axis: int | Sequence[int],
-    *,
-    start: int | Sequence[int] | None = None,
-    stop: int | Sequence[int] | None = None,
-    step: int | Sequence[int] = 1,
+    x: Variable, axis: int | Sequence[int], *, start: int | Sequence[int] | None = None,
+    stop: int | Sequence[int] | None = None, step: int | Sequence[int] = 1,
     name: str | None = None,
 ) -> Variable:
     """Slices x along the named dimensions by `start:stop:step`, as in Python, except
@@ -1344,12 +1207,8 @@ def slice(
 
 
 def pad(
-    x: Variable,
-    paddings: Sequence[Sequence[int]],
-    *,
-    value: float = 0.0,
-    mode: Literal["constant", "edge", "reflect"] = "constant",
-    name: str | None = None,
+    x: Variable, paddings: Sequence[Sequence[int]], *, value: float = 0.0,
+    mode: Literal["constant", "edge", "reflect"] = "constant", name: str | None = None,
 ) -> Variable:
     """Adds elements before and after x along its dimensions, except the batch: a
     constant (`constant`), copies of the outermost element (`edge`), or a reflection
@@ -1368,7 +1227,7 @@ def pad(
 
 
 def gather(
-    x: Variable, indices: Variable, *, axis: int = 0, name: str | None = None
+    x: Variable, indices: Variable, *, axis: int = 0, name: str | None = None,
 ) -> Variable:
     """Selects slices of x by their indices along an axis. The result has the shape of x
     with the axis replaced by the dimensions of `indices`. An index outside [0, size of
@@ -1387,7 +1246,7 @@ def gather(
 
 
 def take_along_axis(
-    x: Variable, indices: Variable, *, axis: int = -1, name: str | None = None
+    x: Variable, indices: Variable, *, axis: int = -1, name: str | None = None,
 ) -> Variable:
     """Selects elements of x along an axis, with separate indices for each position of
     the other axes. The result has the shape of `indices`. An index outside [0, size of
@@ -1406,7 +1265,7 @@ def take_along_axis(
 
 
 def one_hot(
-    ids: Variable, classes: int, *, dtype: Dtype = "float32", name: str | None = None
+    ids: Variable, classes: int, *, dtype: Dtype = "float32", name: str | None = None,
 ) -> Variable:
     """One-hot vectors: 1 at the index of a class and 0 elsewhere, along a new last
     axis. An id outside [0, classes) gives a vector of zeros.
@@ -1423,7 +1282,7 @@ def one_hot(
 
 
 def top_k(
-    x: Variable, k: int, *, out: Sequence[str] | None = None, name: str | None = None
+    x: Variable, k: int, *, out: Sequence[str] | None = None, name: str | None = None,
 ) -> tuple[Variable, ...]:
     """The k largest elements along the last axis in descending order, and their
     indices. Equal elements are ordered by their indices. Only `values` has a gradient.
@@ -1443,7 +1302,7 @@ def top_k(
 
 
 def argmax(
-    x: Variable, *, axis: int = -1, keepdims: bool = False, name: str | None = None
+    x: Variable, *, axis: int = -1, keepdims: bool = False, name: str | None = None,
 ) -> Variable:
     """The index of the largest element along an axis, int32. Of equal elements the
     first is chosen, and NaN before any number. It has no gradient.
@@ -1460,7 +1319,7 @@ def argmax(
 
 
 def argmin(
-    x: Variable, *, axis: int = -1, keepdims: bool = False, name: str | None = None
+    x: Variable, *, axis: int = -1, keepdims: bool = False, name: str | None = None,
 ) -> Variable:
     """The index of the smallest element along an axis, int32. Of equal elements the
     first is chosen, and NaN before any number. It has no gradient.
@@ -1477,10 +1336,7 @@ def argmin(
 
 
 def reduce_sum(
-    x: Variable,
-    *,
-    axis: int | Sequence[int] | None = None,
-    keepdims: bool = False,
+    x: Variable, *, axis: int | Sequence[int] | None = None, keepdims: bool = False,
     name: str | None = None,
 ) -> Variable:
     """The sum over axes, 0 if there are no elements. Half floats are summed in float32.
@@ -1497,10 +1353,7 @@ def reduce_sum(
 
 
 def reduce_mean(
-    x: Variable,
-    *,
-    axis: int | Sequence[int] | None = None,
-    keepdims: bool = False,
+    x: Variable, *, axis: int | Sequence[int] | None = None, keepdims: bool = False,
     name: str | None = None,
 ) -> Variable:
     """The mean over axes. Over the batch, it divides by the rows of the global batch.
@@ -1518,10 +1371,7 @@ def reduce_mean(
 
 
 def reduce_max(
-    x: Variable,
-    *,
-    axis: int | Sequence[int] | None = None,
-    keepdims: bool = False,
+    x: Variable, *, axis: int | Sequence[int] | None = None, keepdims: bool = False,
     name: str | None = None,
 ) -> Variable:
     """The largest element over axes; NaN if one of them is NaN. Elements that are equal
@@ -1541,10 +1391,7 @@ def reduce_max(
 
 
 def reduce_min(
-    x: Variable,
-    *,
-    axis: int | Sequence[int] | None = None,
-    keepdims: bool = False,
+    x: Variable, *, axis: int | Sequence[int] | None = None, keepdims: bool = False,
     name: str | None = None,
 ) -> Variable:
     """The smallest element over axes; NaN if one of them is NaN. Elements that are
@@ -1564,11 +1411,7 @@ def reduce_min(
 
 
 def cumsum(
-    x: Variable,
-    *,
-    axis: int = -1,
-    reverse: bool = False,
-    exclusive: bool = False,
+    x: Variable, *, axis: int = -1, reverse: bool = False, exclusive: bool = False,
     name: str | None = None,
 ) -> Variable:
     """The cumulative sum along an axis. Half floats are summed in float32.
@@ -1586,7 +1429,7 @@ def cumsum(
 
 
 def einsum(
-    xs: Sequence[Variable], equation: str, *, name: str | None = None
+    xs: Sequence[Variable], equation: str, *, name: str | None = None,
 ) -> Variable:
     """The Einstein summation: multiplies the operands and sums over the letters that
     the result omits. More than two operands are multiplied from left to right. The
@@ -1619,12 +1462,8 @@ def stop_gradient(x: Variable, *, name: str | None = None) -> Variable:
 
 
 def softmax_cross_entropy(
-    logits: Variable,
-    label: Variable,
-    *,
-    reduce: Reduce = "mean",
-    label_smoothing: float = 0.0,
-    class_weights: Sequence[float] = (),
+    logits: Variable, label: Variable, *, reduce: Reduce = "mean",
+    label_smoothing: float = 0.0, class_weights: Sequence[float] = (),
     name: str | None = None,
 ) -> Variable:
     """The cross entropy of softmax(logits) and labels that are class indices. Finite
@@ -1649,13 +1488,8 @@ def softmax_cross_entropy(
 
 
 def sigmoid_cross_entropy(
-    logits: Variable,
-    label: Variable,
-    *,
-    reduce: Reduce = "mean",
-    label_smoothing: float = 0.0,
-    positive_weight: float = 1.0,
-    name: str | None = None,
+    logits: Variable, label: Variable, *, reduce: Reduce = "mean",
+    label_smoothing: float = 0.0, positive_weight: float = 1.0, name: str | None = None,
 ) -> Variable:
     """The binary cross entropy of sigmoid(logits) and labels in [0, 1], element by
     element. Finite logits never overflow. The mean divides by the number of elements,
@@ -1680,10 +1514,7 @@ def sigmoid_cross_entropy(
 
 
 def hinge(
-    prediction: Variable,
-    label: Variable,
-    *,
-    reduce: Reduce = "mean",
+    prediction: Variable, label: Variable, *, reduce: Reduce = "mean",
     name: str | None = None,
 ) -> Variable:
     """The hinge loss with a margin of 1. A label above 0 is positive, any other is
@@ -1702,10 +1533,7 @@ def hinge(
 
 
 def mean_squared_error(
-    prediction: Variable,
-    target: Variable,
-    *,
-    reduce: Reduce = "mean",
+    prediction: Variable, target: Variable, *, reduce: Reduce = "mean",
     name: str | None = None,
 ) -> Variable:
     """The squared difference of a prediction and a target, element by element.
@@ -1722,10 +1550,7 @@ def mean_squared_error(
 
 
 def l1_loss(
-    prediction: Variable,
-    target: Variable,
-    *,
-    reduce: Reduce = "mean",
+    prediction: Variable, target: Variable, *, reduce: Reduce = "mean",
     name: str | None = None,
 ) -> Variable:
     """The absolute difference of a prediction and a target, element by element. Its
@@ -1743,12 +1568,8 @@ def l1_loss(
 
 
 def huber(
-    prediction: Variable,
-    target: Variable,
-    *,
-    reduce: Reduce = "mean",
-    delta: float = 1.0,
-    name: str | None = None,
+    prediction: Variable, target: Variable, *, reduce: Reduce = "mean",
+    delta: float = 1.0, name: str | None = None,
 ) -> Variable:
     """The Huber loss: quadratic for a difference of up to `delta`, linear beyond it.
 
@@ -1766,10 +1587,7 @@ def huber(
 
 
 def kl_div(
-    log_prediction: Variable,
-    target: Variable,
-    *,
-    reduce: Reduce = "mean",
+    log_prediction: Variable, target: Variable, *, reduce: Reduce = "mean",
     name: str | None = None,
 ) -> Variable:
     """The Kullback-Leibler divergence of a target distribution from a predicted one. It
@@ -1791,11 +1609,7 @@ def kl_div(
 
 
 def cosine_similarity(
-    a: Variable,
-    b: Variable,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-08,
+    a: Variable, b: Variable, *, axis: int = -1, epsilon: float = 1e-08,
     name: str | None = None,
 ) -> Variable:
     """The cosine of the angle between vectors along an axis, which is reduced. The
@@ -1833,7 +1647,7 @@ def accuracy(logits: Variable, label: Variable, *, name: str | None = None) -> V
 
 
 def top_k_accuracy(
-    logits: Variable, label: Variable, k: int, *, name: str | None = None
+    logits: Variable, label: Variable, k: int, *, name: str | None = None,
 ) -> Variable:
     """The fraction of rows whose label is among the k classes with the largest logits.
     Of equal logits, those of lower classes count as larger, so k = 1 is accuracy. A
@@ -1853,13 +1667,8 @@ def top_k_accuracy(
 
 
 def precision(
-    prediction: Variable,
-    label: Variable,
-    *,
-    threshold: float = 0.5,
-    logits: bool = False,
-    class_id: int | None = None,
-    name: str | None = None,
+    prediction: Variable, label: Variable, *, threshold: float = 0.5,
+    logits: bool = False, class_id: int | None = None, name: str | None = None,
 ) -> Variable:
     """The fraction of true positives among predicted positives. NaN if there are no
     predicted positives, or if a prediction is NaN.
@@ -1883,13 +1692,8 @@ def precision(
 
 
 def recall(
-    prediction: Variable,
-    label: Variable,
-    *,
-    threshold: float = 0.5,
-    logits: bool = False,
-    class_id: int | None = None,
-    name: str | None = None,
+    prediction: Variable, label: Variable, *, threshold: float = 0.5,
+    logits: bool = False, class_id: int | None = None, name: str | None = None,
 ) -> Variable:
     """The fraction of positives that are predicted as positive. NaN if there are no
     positives, or if a prediction is NaN.
@@ -1913,13 +1717,8 @@ def recall(
 
 
 def f1(
-    prediction: Variable,
-    label: Variable,
-    *,
-    threshold: float = 0.5,
-    logits: bool = False,
-    class_id: int | None = None,
-    name: str | None = None,
+    prediction: Variable, label: Variable, *, threshold: float = 0.5,
+    logits: bool = False, class_id: int | None = None, name: str | None = None,
 ) -> Variable:
     """The harmonic mean of precision and recall. NaN if there are neither positives nor
     predicted positives, or if a prediction is NaN.
@@ -1943,11 +1742,7 @@ def f1(
 
 
 def auc(
-    prediction: Variable,
-    label: Variable,
-    *,
-    bins: int = 4096,
-    logits: bool = False,
+    prediction: Variable, label: Variable, *, bins: int = 4096, logits: bool = False,
     name: str | None = None,
 ) -> Variable:
     """The area under the receiver operating characteristic curve, from a histogram of
@@ -1970,7 +1765,7 @@ def auc(
 
 
 def mean_absolute_error(
-    prediction: Variable, target: Variable, *, name: str | None = None
+    prediction: Variable, target: Variable, *, name: str | None = None,
 ) -> Variable:
     """The mean of the absolute difference of a prediction and a target over all
     elements.
@@ -1988,7 +1783,7 @@ def mean_absolute_error(
 
 
 def root_mean_squared_error(
-    prediction: Variable, target: Variable, *, name: str | None = None
+    prediction: Variable, target: Variable, *, name: str | None = None,
 ) -> Variable:
     """The square root of the mean squared difference of a prediction and a target over
     all elements. For an epoch or an evaluation it is the root of the mean over all
@@ -2022,10 +1817,7 @@ def mean_metric(x: Variable, *, name: str | None = None) -> Variable:
 
 
 def constant(
-    value: bool | float,
-    *,
-    dtype: str = "float32",
-    shape: Sequence[int] = (),
+    value: bool | float, *, dtype: str = "float32", shape: Sequence[int] = (),
     name: str | None = None,
 ) -> Variable:
     """An array of a given shape filled with one number. It is never sent: each place
@@ -2061,12 +1853,8 @@ def dropout(x: Variable, rate: float, *, name: str | None = None) -> Variable:
 
 
 def batch_norm(
-    x: Variable,
-    *,
-    momentum: float = 0.99,
-    epsilon: float = 1e-05,
-    scope: Literal["batch", "replica"] = "batch",
-    params: Params = None,
+    x: Variable, *, momentum: float = 0.99, epsilon: float = 1e-05,
+    scope: Literal["batch", "replica"] = "batch", params: Params = None,
     name: str | None = None,
 ) -> Variable:
     """Batch normalization: shifts and scales each channel to mean 0 and variance 1 over
@@ -2093,16 +1881,9 @@ def batch_norm(
 
 
 def nce(
-    x: Variable,
-    label: Variable,
-    classes: int,
-    num_sampled: int,
-    *,
-    sampler: Sampler = "log_uniform",
-    remove_accidental_hits: bool = False,
-    reduce: Reduce = "mean",
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, label: Variable, classes: int, num_sampled: int, *,
+    sampler: Sampler = "log_uniform", remove_accidental_hits: bool = False,
+    reduce: Reduce = "mean", params: Params = None, name: str | None = None,
 ) -> Variable:
     """Noise-contrastive estimation over many classes: the binary cross entropy of
     telling a row's label from `num_sampled` classes that are drawn for it with
@@ -2131,16 +1912,9 @@ def nce(
 
 
 def sampled_softmax(
-    x: Variable,
-    label: Variable,
-    classes: int,
-    num_sampled: int,
-    *,
-    sampler: Sampler = "log_uniform",
-    remove_accidental_hits: bool = True,
-    reduce: Reduce = "mean",
-    params: Params = None,
-    name: str | None = None,
+    x: Variable, label: Variable, classes: int, num_sampled: int, *,
+    sampler: Sampler = "log_uniform", remove_accidental_hits: bool = True,
+    reduce: Reduce = "mean", params: Params = None, name: str | None = None,
 ) -> Variable:
     """The softmax cross entropy over many classes, estimated from a row's label and
     `num_sampled` classes that are drawn for it with replacement. Creates the parameters

@@ -25,8 +25,9 @@ class Attr:
     """One attribute of an op: its name in a spec, type, default and meaning.
 
     `type` is a Python type as msgspec understands it. `for_parameters` attributes shape
-    the parameters of a layer and do not reach the graph. `compiler_only` attributes are
-    not passed to the op's function.
+    the parameters of a layer and do not reach the graph; cases do not have them, so a
+    required one says which value the op reference shows, `example`. `compiler_only`
+    attributes are not passed to the op's function.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Attr:
     choices: tuple[str, ...] = ()
     for_parameters: bool = False
     compiler_only: bool = False
+    example: Any = None
 
 
 def flag(
@@ -49,6 +51,11 @@ def flag(
 def choice(name: str, doc: str, choices: tuple[str, ...]) -> Attr:
     """Return an attribute that is one of `choices`, by default the first."""
     return Attr(name, str, doc, choices[0], choices=choices)
+
+
+def layer_size(name: str, type_: Any, doc: str, example: Any) -> Attr:
+    """Return a required attribute that shapes the parameters of a layer."""
+    return Attr(name, type_, doc, required=True, for_parameters=True, example=example)
 
 
 def float_dtype(doc: str, *, for_parameters: bool = False) -> Attr:
@@ -74,7 +81,8 @@ class LayerParameter:
 class Case:
     """An example for the op reference: operand types as text, and written attributes.
 
-    The op reference shows what the declaration returns for it.
+    The op reference shows what the declaration returns for it, and writes the first
+    case of an op as a line of a spec, or of the graph.
     """
 
     operands: tuple[str, ...]
@@ -105,7 +113,7 @@ class Signature:
       parameters.
     - `operand_names(types)`: the names of the operands that are present. Needed only if
       an optional operand precedes others; without it, absent operands are the last.
-    - `formula`, `source`, `cases`, `example`: for the op reference.
+    - `formula`, `source`, `cases`: for the op reference.
     """
 
     kind: str
@@ -119,7 +127,6 @@ class Signature:
     formula: str = ""
     source: str = ""
     cases: tuple[Case, ...] = ()
-    example: str = ""
 
     def infer(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         """Return the result types; raise OpError for a wrong operand or attribute."""

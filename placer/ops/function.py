@@ -86,8 +86,7 @@ class Function:
         extra = tuple(leaf for operand, leaf in pairs if operand is None)
         outs = out if isinstance(out, tuple) else (out,)
         self._report(arrays, outs)
-        struct: Any = jax.ShapeDtypeStruct  # it has no type hints
-        results = tuple(struct(y.shape, y.dtype) for y in outs)
+        results = tuple(jax.ShapeDtypeStruct(y.shape, y.dtype) for y in outs)
         return out, Residuals(extra, tree, leaves, saves, results)
 
     def backward(

@@ -130,20 +130,22 @@ def _function(declaration: OpKind, aliases: dict[str, str]) -> str:
     lines = ["", ""]
     if declaration.kind in SPELLINGS:
         lines.append(f"@fluid.fluid_keywords({kind})")
-    lines += _def(_name(declaration), (*required, "*", *optional), returns)
+    head = f"def {_name(declaration)}("
+    lines += _fill(head, (*required, "*", *optional), f") -> {returns}:")
     lines += _docstring(declaration, operands, many)
     lines.append(f"    return ops.record_op{'s' if many else ''}({kind}, locals())")
     return "\n".join(lines) + "\n"
 
 
-def _def(name: str, parameters: Sequence[str], returns: str) -> list[str]:
-    """Return the first lines of a function, as few as the formatter would make."""
-    joined = ", ".join(parameters)
-    if len(f"def {name}({joined}) -> {returns}:") <= WIDTH:
-        return [f"def {name}({joined}) -> {returns}:"]
-    on_one_line = len(f"    {joined}") <= WIDTH
-    inner = [f"    {joined}"] if on_one_line else [f"    {p}," for p in parameters]
-    return [f"def {name}(", *inner, f") -> {returns}:"]
+def _fill(head: str, items: Sequence[str], tail: str) -> list[str]:
+    """Return the items between `head` and `tail`, as many on a line as fit."""
+    on_one_line = f"{head}{', '.join(items)}{tail}"
+    if len(on_one_line) <= WIDTH:
+        return [on_one_line]
+    # Lines break between items only: wrap takes no-break spaces for letters
+    words = " ".join(f"{item},".replace(" ", "\N{NO-BREAK SPACE}") for item in items)
+    inner = [line.replace("\N{NO-BREAK SPACE}", " ") for line in _wrap(words, 4, 4)]
+    return [head, *inner, tail]
 
 
 def _has_several_results(declaration: OpKind) -> bool:
@@ -235,13 +237,10 @@ def _aliases(declared: Iterable[OpKind]) -> dict[str, str]:
 
 
 def _alias(name: str, text: str) -> str:
-    flat = f"{name} = {text}"
-    if len(flat) <= WIDTH:
-        return f"{flat}\n"
-    inner = text.removeprefix("Literal[").removesuffix("]")
-    assert f"Literal[{inner}]" == text, text
-    words = "".join(f"    {word},\n" for word in inner.split(", "))
-    return f"{name} = Literal[\n{words}]\n"
+    head, bracket, rest = text.partition("[")
+    assert "[" not in rest or len(f"{name} = {text}") <= WIDTH, text
+    words, end = rest[:-1], rest[-1]
+    return "\n".join(_fill(f"{name} = {head}{bracket}", words.split(", "), end)) + "\n"
 
 
 def _class(rule: str) -> str:

@@ -6,16 +6,22 @@ file is up to date.
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Any, Literal, Union, get_args, get_origin
+
+import yaml
 
 from placer import ops
 from placer.config.metrics import FINALIZERS
+from placer.graph.graph import Op, Value
+from placer.graph.text import print_op
 from placer.ops.attributes import complete
 from placer.ops.composite import Composite, CompositeUse, Part
 from placer.ops.composites import COMPOSITES
-from placer.ops.declaration import Attr, Case, Declaration
+from placer.ops.declaration import Attr, Case, Declaration, Signature
 from placer.ops.operand import Operand
 from placer.types import TensorType
 
@@ -30,7 +36,8 @@ below, and optionally `place`. A dimension of a type is an int or `batch`, the n
 rows of the *global* batch. In formulas, `dx` is the cotangent of `x`, and `dy` that of
 the result.
 
-The last table of each op shows examples of operands and how the compiler treats them.
+The line at the top of each op is an example, whose values have the names of the operands.
+The last table shows more of them, with types, and how the compiler treats them.
 
 - **Batch rule**: how the op treats the rows of a batch that is split over nodes.
   `rows`: row i of the result depends only on row i of the operands, so the result is
@@ -79,12 +86,33 @@ def _contents(declarations: Sequence[Declaration | Composite]) -> str:
     return " · ".join(f"[{d.kind}](#{d.kind})" for d in declarations) + "\n"
 
 
+def example(declaration: Declaration | Composite) -> str:
+    """Return the first case of an op, as a line of a spec or of the text of a graph."""
+    kind, case = declaration.kind, declaration.cases[0]
+    types = [TensorType.parse(word) for word in case.operands]
+    names = [re.sub(r"\W", "", name) for name in _names(declaration, types)]
+    if isinstance(declaration, Declaration) and declaration.inserted:
+        outs = declaration.infer(types, complete(declaration, case.attrs))
+        results = map(Value, declaration.result_names(len(outs)), outs)
+        return print_op(Op(kind, tuple(names), tuple(results), case.attrs))
+    created = {o.name for o in declaration.operands if o.parameter}
+    operands = [name for name in names if name not in created]
+    line: dict[str, Any] = {"name": f"{kind}_1", "op": kind}
+    line |= {"in": operands if len(operands) > 1 else operands[0]} if operands else {}
+    attrs = {a.name: case.attrs.get(a.name, a.example) for a in declaration.attrs}
+    line |= {name: value for name, value in attrs.items() if value is not None}
+    entry: str = yaml.safe_dump(
+        line, default_flow_style=True, sort_keys=False, width=inf
+    )
+    return entry.rstrip()
+
+
 def _section(declaration: Declaration | Composite, heading: str, language: str) -> str:
     lines = [f"{heading} {declaration.kind}", "", declaration.doc, ""]
     if isinstance(declaration, Declaration) and declaration.finalizer is not None:
         final = declaration.finalizer
         lines += [_METRIC.format(final, FINALIZERS[final]), ""]
-    lines += [f"```{language}", declaration.example, "```", ""]
+    lines += [f"```{language}", example(declaration), "```", ""]
     if declaration.formula:
         lines += [f"Formula: `{declaration.formula}`.", ""]
     if declaration.source:
@@ -214,13 +242,13 @@ def _case_cells(declaration: Declaration, case: Case) -> Iterator[str]:
     yield ", ".join([*saved, *kept]) or "nothing"
 
 
-def _names(declaration: Declaration, types: Sequence[TensorType]) -> list[str]:
-    if declaration.operand_names is not None:
-        return list(declaration.operand_names(types))
-    names = [o.name for o in declaration.operands]
-    if declaration.operands and declaration.operands[-1].variadic:
+def _names(signature: Signature, types: Sequence[TensorType]) -> list[str]:
+    if signature.operand_names is not None:
+        return list(signature.operand_names(types))
+    names = [o.name for o in signature.operands]
+    if signature.operands and signature.operands[-1].variadic:
         return [f"{names[-1]}[{i}]" for i in range(len(types))]
-    return names
+    return names[: len(types)]
 
 
 def _codes(types: Sequence[TensorType]) -> str:

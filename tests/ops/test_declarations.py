@@ -1,6 +1,7 @@
 """Declarations agree with the functions of the ops."""
 
 import inspect
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from placer import ops
 from placer.graph.kinds import KINDS as STRUCTURAL_KINDS
 from placer.graph.kinds import is_conversion
 from placer.ops.attributes import complete
+from placer.report import op_reference
 from placer.types import TensorType
 
 KINDS = ops.kinds()
@@ -96,13 +98,17 @@ def test_the_cotangent_of_a_float_operand_has_its_type(use):
         assert (actual(cotangent) or [None]) == [kind if kind.is_float else None]
 
 
+def keywords_of(fn) -> dict[str, Any]:
+    """Return the keywords of a function and of the functions it wraps, with defaults."""
+    parameters = inspect.signature(fn, follow_wrapped=False).parameters.values()
+    own = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return keywords_of(fn.__wrapped__) | own if hasattr(fn, "__wrapped__") else own
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_function_has_the_declared_attributes_and_defaults(kind):
     declaration = ops.find(kind)
-    parameters = inspect.signature(getattr(ops, kind).fn).parameters
-    keywords = {
-        p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY
-    }
+    keywords = keywords_of(getattr(ops, kind).fn)
     keywords.pop("count", None)
     expected = {
         a.name: inspect.Parameter.empty if a.required else a.default
@@ -114,7 +120,7 @@ def test_a_function_has_the_declared_attributes_and_defaults(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_function_takes_count_if_its_declaration_says_so(kind):
-    takes = "count" in inspect.signature(getattr(ops, kind).fn).parameters
+    takes = "count" in keywords_of(getattr(ops, kind).fn)
     uses = [use for use in op_cases.ALL if use.kind == kind]
     takes_count = any(
         use.declaration.takes_count(use.types, use.all_attrs) for use in uses
@@ -125,7 +131,7 @@ def test_a_function_takes_count_if_its_declaration_says_so(kind):
 @pytest.mark.parametrize("kind", [k for k in KINDS if not ops.find(k).inserted])
 def test_the_example_is_a_valid_line_of_a_spec(kind):
     declaration = ops.find(kind)
-    line = yaml.safe_load(declaration.example)
+    line = yaml.safe_load(op_reference.example(declaration))
     assert line.pop("op") == kind
     line.pop("name")
     line.pop("out", None)

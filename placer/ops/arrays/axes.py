@@ -51,7 +51,6 @@ TRANSPOSE = Declaration(
         case("float32[batch, 20, 4, 16]", perm=[0, 2, 1, 3]),
         case("float32[batch, 8]"),
     ),
-    example="{name: heads, op: transpose, in: tokens, perm: [0, 2, 1, 3]}",
 )
 
 
@@ -83,7 +82,6 @@ SQUEEZE = Declaration(
         case("float32[batch, 1]", axis=-1),
         case("float32[batch, 1, 8, 1]", axis=[1, 3]),
     ),
-    example="{name: prediction, op: squeeze, in: out, axis: -1}",
 )
 
 
@@ -120,5 +118,4 @@ EXPAND_DIMS = Declaration(
     formula="out[i, 0] = x[i]",
     source="numpy.expand_dims",
     cases=(case("float32[batch]", axis=-1), case("float32[batch, 8]", axis=[1, 2])),
-    example="{name: column, op: expand_dims, in: label, axis: -1}",
 )

@@ -101,7 +101,6 @@ GATHER = _declare(
         case("float32[batch, 20, 8], int32[5]", axis=1),
         case("float32[batch, 8], int32[batch]"),
     ),
-    example="{name: chosen, op: gather, in: [table, ids]}",
 )
 
 
@@ -145,7 +144,6 @@ TAKE_ALONG_AXIS = _declare(
         case("float32[batch, 20, 8], int32[batch, 3, 8]", axis=1),
         case("float32[batch, 8], int32[5, 8]", axis=0),
     ),
-    example="{name: own, op: take_along_axis, in: [logits, label]}",
 )
 
 
@@ -169,5 +167,4 @@ ONE_HOT = Declaration(
     formula="out[i, c] = 1 where ids[i] = c, else 0",
     source="jax.nn.one_hot",
     cases=(case("int32[batch]", classes=10),),
-    example="{name: target, op: one_hot, in: label, classes: 10}",
 )

@@ -42,7 +42,6 @@ TOP_K = Declaration(
     formula="values = x[indices], the k largest; dx[indices] = dvalues, 0 elsewhere",
     source="jax.lax.top_k, tf.math.top_k",
     cases=(case("float32[batch, 100]", k=5),),
-    example="{name: best, op: top_k, in: scores, k: 5}",
 )
 
 _ATTRS = (
@@ -76,7 +75,6 @@ def _declare_arg(kind: str, adjective: str) -> Declaration:
         formula=f"out = {kind} x",
         source=f"numpy.{kind}",
         cases=(case("float32[batch, 10]"), case("float32[batch, 10]", axis=0)),
-        example=f"{{name: found, op: {kind}, in: logits}}",
     )
 
 

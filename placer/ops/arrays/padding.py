@@ -92,5 +92,4 @@ PAD = Declaration(
         case("float32[batch, 20, 8]", paddings=[[0, 0], [1, 0], [0, 0]], value=-1.0),
         case("float32[batch, 28]", paddings=[[0, 0], [3, 3]], mode="reflect"),
     ),
-    example="{name: framed, op: pad, in: image, paddings: [[0, 0], [2, 2], [2, 2]]}",
 )

@@ -54,8 +54,8 @@ def _result_elements(types: Types, attrs: Attrs) -> int:
 
 
 _CASES = (
-    case("float32[batch, 8]"),
     case("float32[batch, 8]", axis=1),
+    case("float32[batch, 8]"),
     case("float32[batch, 8]", axis=0, keepdims=True),
 )
 
@@ -70,7 +70,6 @@ REDUCE_SUM = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out = Σ x",
     cases=_CASES,
-    example="{name: total, op: reduce_sum, in: squares}",
 )
 REDUCE_MEAN = Declaration(
     "reduce_mean",
@@ -88,7 +87,6 @@ REDUCE_MEAN = Declaration(
     ),
     formula="out = Σ x / n, where n is the number of elements in each sum",
     cases=_CASES,
-    example="{name: pooled, op: reduce_mean, in: tokens, axis: 1}",
 )
 
 
@@ -124,7 +122,6 @@ def _declare_extremum(kind: str, adjective: str, word: str) -> Declaration:
         formula=f"out = {word} x; dx = dy / n where x = out, else 0, where n is the"
         " number of such elements",
         cases=(case("float32[batch, 20, 8]", axis=1), case("float32[batch, 8]")),
-        example=f"{{name: pooled, op: {kind}, in: tokens, axis: 1}}",
     )
 
 

@@ -30,5 +30,4 @@ CUMSUM = Declaration(
     formula="out[i] = x[0] + … + x[i]",
     source="numpy.cumsum; reverse and exclusive as in TensorFlow",
     cases=(case("float32[batch, 20]"), case("float32[batch, 20]", axis=0)),
-    example="{name: survival, op: cumsum, in: hazard}",
 )

@@ -91,7 +91,6 @@ RESHAPE = Declaration(
         case("float32[batch]", shape=[-1, 1]),
         case("float32[batch, 6]", shape=[6, "batch"]),
     ),
-    example="{name: tiles, op: reshape, in: image, shape: [batch, 8, 8]}",
 )
 
 
@@ -132,7 +131,6 @@ FLATTEN = Declaration(
         case("float32[batch, 8, 8, 3]", axis=2),
         case("float32[batch]"),
     ),
-    example="{name: features, op: flatten, in: image}",
 )
 
 
@@ -173,7 +171,6 @@ CONCAT = Declaration(
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = xs[0], xs[1], … along axis",
     cases=(case("float32[batch, 8], float32[batch, 3]"),),
-    example="{name: features, op: concat, in: [user, item]}",
 )
 
 
@@ -220,5 +217,4 @@ TILE = Declaration(
     formula="out[i, j] = x[i mod n, j mod m], where x is [n, m]",
     source="numpy.tile",
     cases=(case("float32[batch, 1, 8]", repeats=[1, 20, 1]),),
-    example="{name: queries, op: tile, in: query, repeats: [1, 20, 1]}",
 )

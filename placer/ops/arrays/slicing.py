@@ -68,8 +68,6 @@ SPLIT = Declaration(
         case("float32[batch, 96]", sections=3),
         case("float32[batch, 10]", sections=[8, 2]),
     ),
-    example="{name: qkv, op: split, in: projected, sections: 3,"
-    " out: [query, key, value]}",
 )
 
 _BOUND = int | list[int] | None
@@ -154,9 +152,8 @@ SLICE = Declaration(
     linear=lambda types, attrs: ((0,),),
     formula="out = x[:, start:stop:step]",
     cases=(
-        case("float32[batch, 20, 8]", axis=1, start=-1),
         case("float32[batch, 32, 32, 3]", axis=[1, 2], start=2, stop=[30, -2]),
+        case("float32[batch, 20, 8]", axis=1, start=-1),
         case("float32[batch, 20, 8]", axis=1, step=-1),
     ),
-    example="{name: crop, op: slice, in: image, axis: [1, 2], start: 2, stop: 30}",
 )

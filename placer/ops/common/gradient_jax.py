@@ -26,8 +26,8 @@ def with_gradient(
 
     @wraps(function)
     def op(*operands: Any, **attributes: Any) -> Result:
-        custom_gradient: Any = jax.custom_gradient  # not annotated
-        result: Result = custom_gradient(partial(function, **attributes))(*operands)
+        result: Result
+        result = jax.custom_gradient(partial(function, **attributes))(*operands)
         return result
 
     return op

@@ -15,6 +15,6 @@ def apply_transpose(
     Returns the cotangent of the function's operand, with that `shape` and the dtype of
     `dy`. Unlike `jax.vjp`, this does not run the function itself.
     """
-    operand = jax.ShapeDtypeStruct(shape, dy.dtype)  # type: ignore[no-untyped-call]
+    operand = jax.ShapeDtypeStruct(shape, dy.dtype)
     result: jax.Array = jax.linear_transpose(function, operand)(dy)[0]
     return result

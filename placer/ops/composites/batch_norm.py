@@ -112,5 +112,4 @@ BATCH_NORM = Composite(
         case("float32[batch, 64]"),
         case("float32[batch, 8, 8, 32]", scope="replica"),
     ),
-    example="{name: normed, op: batch_norm, in: conv1}",
 )

@@ -41,5 +41,4 @@ DROPOUT = Composite(
     formula="out = x / (1 - rate) with probability 1 - rate, else 0",
     source="Srivastava et al. (2014); random bits by threefry (Salmon et al. 2011)",
     cases=(case("float32[batch, 64]", rate=0.5),),
-    example="{name: dropped, op: dropout, in: h1, rate: 0.5}",
 )

@@ -69,8 +69,6 @@ def _composite(kind: str, loss: str, doc: str, formula: str, source: str) -> Com
         formula=formula,
         source=source,
         cases=(case("float32[batch, 16], int32[batch]", classes=1000, num_sampled=8),),
-        example=f"{{name: loss, op: {kind}, in: [h, word], classes: 10000,"
-        " num_sampled: 64}",
     )
 
 

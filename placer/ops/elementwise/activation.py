@@ -84,7 +84,6 @@ def _declare(kind: str, doc: str, **fields: Any) -> Declaration:
             () if from_operand else activation_residuals(kind, types[0])
         ),
         "cases": (case("float32[batch, 8]"),),
-        "example": f"{{name: h, op: {kind}, in: x}}",
     }
     return Declaration(kind, doc, **{**default, **fields})
 
@@ -187,7 +186,6 @@ SOFTMAX = _declare(
     formula="out = exp(x) / Σ exp(x); dx = out · (dy - Σ dy · out)",
     result_types=partial(_infer_along_axis, "softmax"),
     attrs=(Attr("axis", int, "the axis along which the result sums to 1", default=-1),),
-    example="{name: probabilities, op: softmax, in: logits}",
     **_along_axis,
 )
 LOG_SOFTMAX = _declare(
@@ -203,6 +201,5 @@ LOG_SOFTMAX = _declare(
             default=-1,
         ),
     ),
-    example="{name: log_probabilities, op: log_softmax, in: logits}",
     **_along_axis,
 )

@@ -24,7 +24,6 @@ ADD = declare_binary(
     "The elementwise sum of two values, with broadcasting.",
     grad_flops=grad_flops(0, 0),
     formula="out = a + b",
-    example="{name: total, op: add, in: [h1, h2]}",
     linear=lambda types, attrs: ((0, 1),),
     cases=_CASES,
 )
@@ -33,7 +32,6 @@ SUB = declare_binary(
     "The elementwise difference of two values, with broadcasting.",
     grad_flops=grad_flops(0, 1),
     formula="out = a - b",
-    example="{name: error, op: sub, in: [prediction, target]}",
     linear=lambda types, attrs: ((0, 1),),
     cases=_CASES[:1],
 )
@@ -42,7 +40,6 @@ MUL = declare_binary(
     "The elementwise product of two values, with broadcasting.",
     grad_flops=grad_flops(1, 1),
     formula="out = a · b",
-    example="{name: gated, op: mul, in: [h, gate]}",
     linear=lambda types, attrs: ((0,), (1,)),
     saves=lambda types, attrs: (0, 1),
     cases=_CASES[:2],
@@ -53,7 +50,6 @@ DIV = declare_binary(
     " ±inf, or NaN for 0 / 0, as in IEEE 754.",
     grad_flops=grad_flops(1, 4),
     formula="out = a / b; da = dy / b; db = -(dy / b) · (a / b)",
-    example="{name: share, op: div, in: [part, whole]}",
     saves=lambda types, attrs: (0, 1),
     cases=_CASES[:2],
 )
@@ -73,7 +69,6 @@ SCALE = Declaration(
         case("float32[batch, 8]", factor=0.5),
         case("float32[batch, 8]", factor=2.0, bias=-1.0),
     ),
-    example="{name: penalty, op: scale, in: norm, factor: 1.0e-4}",
 )
 NEGATIVE = declare_unary(
     "negative",
@@ -81,7 +76,6 @@ NEGATIVE = declare_unary(
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
     formula="out = -x",
-    example="{name: loss, op: negative, in: similarity}",
     linear=lambda types, attrs: ((0,),),
 )
 ABS = declare_unary(
@@ -91,6 +85,5 @@ ABS = declare_unary(
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
     formula="out = |x|; dx = dy · sign(x)",
-    example="{name: distance, op: abs, in: error}",
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
 )

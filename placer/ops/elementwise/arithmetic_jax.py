@@ -9,9 +9,7 @@ from placer.ops.common.gradient_jax import WithBackward, with_gradient
 from placer.ops.elementwise.broadcasting_jax import broadcast_add, sum_to
 from placer.ops.elementwise.ordered_jax import compare
 
-
-def add(a: jax.Array, b: jax.Array) -> jax.Array:
-    return broadcast_add(a, b)
+add = broadcast_add
 
 
 def sub(a: jax.Array, b: jax.Array) -> jax.Array:

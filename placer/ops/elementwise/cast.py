@@ -62,5 +62,4 @@ CAST = Declaration(
         case("bfloat16[batch, 8]", dtype="float32"),
         case("float32[batch, 8]", dtype="bfloat16"),
     ),
-    example="{name: weight, op: cast, in: mask, dtype: float32}",
 )

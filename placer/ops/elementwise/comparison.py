@@ -29,9 +29,7 @@ _NUMBERS = (
 )
 
 
-def _declare_condition(
-    kind: str, symbol: str, example: str, note: str = ""
-) -> Declaration:
+def _declare_condition(kind: str, symbol: str, note: str = "") -> Declaration:
     return Declaration(
         kind,
         f"a {symbol} b, element by element, with broadcasting: a condition for `where`."
@@ -45,20 +43,12 @@ def _declare_condition(
         differentiable=False,
         formula=f"out = a {symbol} b",
         cases=(*_CASES, case("int32[batch, 20], int32[]")),
-        example=example,
     )
 
 
-GREATER = _declare_condition(
-    "greater", ">", "{name: there, op: greater, in: [ids, zero]}"
-)
-LESS = _declare_condition("less", "<", "{name: short, op: less, in: [length, limit]}")
-EQUAL = _declare_condition(
-    "equal",
-    "=",
-    "{name: padded, op: equal, in: [ids, zero]}",
-    " NaN is not equal to anything.",
-)
+GREATER = _declare_condition("greater", ">")
+LESS = _declare_condition("less", "<")
+EQUAL = _declare_condition("equal", "=", " NaN is not equal to anything.")
 
 _CHOICE_NAMES = ("condition", *BINARY_NAMES)
 
@@ -105,7 +95,6 @@ WHERE = Declaration(
         case("bool[batch, 8], float32[batch, 8], float32[batch, 8]"),
         case("int32[batch, 1], float32[batch, 8], float32[]"),
     ),
-    example="{name: masked, op: where, in: [mask, scores, low]}",
 )
 
 
@@ -113,7 +102,7 @@ def _order(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType("int8", broadcast_shapes("extremum", BINARY_NAMES, types)),)
 
 
-def _declare_extremum(kind: str, word: str, symbol: str, example: str) -> Declaration:
+def _declare_extremum(kind: str, word: str, symbol: str) -> Declaration:
     return declare_binary(
         kind,
         f"The elementwise {kind} of two values, with broadcasting; NaN if one is NaN."
@@ -123,16 +112,11 @@ def _declare_extremum(kind: str, word: str, symbol: str, example: str) -> Declar
         formula=f"out = {word}(a, b); da = dy where a {symbol} b, dy / 2 where a = b,"
         " else 0",
         cases=_CASES,
-        example=example,
     )
 
 
-MAXIMUM = _declare_extremum(
-    "maximum", "max", ">", "{name: most, op: maximum, in: [left, right]}"
-)
-MINIMUM = _declare_extremum(
-    "minimum", "min", "<", "{name: least, op: minimum, in: [left, right]}"
-)
+MAXIMUM = _declare_extremum("maximum", "max", ">")
+MINIMUM = _declare_extremum("minimum", "min", "<")
 
 
 def _infer_clip(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -167,5 +151,4 @@ CLIP = Declaration(
         case("float32[batch, 8]", min=-1.0, max=1.0),
         case("float32[batch, 8]", max=6.0),
     ),
-    example="{name: bounded, op: clip, in: x, min: -1.0, max: 1.0}",
 )

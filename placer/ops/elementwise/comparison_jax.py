@@ -9,17 +9,7 @@ from placer.ops.common.gradient_jax import Backward, WithBackward, with_gradient
 from placer.ops.elementwise.broadcasting_jax import sum_to
 from placer.ops.elementwise.ordered_jax import compare
 
-
-def greater(a: jax.Array, b: jax.Array) -> jax.Array:
-    return a > b
-
-
-def less(a: jax.Array, b: jax.Array) -> jax.Array:
-    return a < b
-
-
-def equal(a: jax.Array, b: jax.Array) -> jax.Array:
-    return a == b
+greater, less, equal = jnp.greater, jnp.less, jnp.equal
 
 
 @with_gradient

@@ -17,7 +17,6 @@ SQUARE = declare_unary(
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(2),
     formula="out = x²; dx = 2 · x · dy",
-    example="{name: energy, op: square, in: h}",
     saves=lambda types, attrs: (0,),
 )
 SQRT = declare_unary(
@@ -27,7 +26,6 @@ SQRT = declare_unary(
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(2),
     formula="out = √x; dx = dy / (2 · out)",
-    example="{name: rmse, op: sqrt, in: mse}",
     residuals=lambda types, attrs: (types[0],),
     cases=(case("float32[batch]"),),
 )
@@ -58,10 +56,9 @@ POW = Declaration(
     saves=lambda types, attrs: () if attrs["exponent"] in (0, 1) else (0,),
     formula="out = x^exponent; dx = dy · exponent · x^(exponent - 1)",
     cases=(
-        case("float32[batch, 8]", exponent=-0.5),
         case("float32[batch, 8]", exponent=3.0),
+        case("float32[batch, 8]", exponent=-0.5),
     ),
-    example="{name: cubes, op: pow, in: x, exponent: 3}",
 )
 EXP = declare_unary(
     "exp",
@@ -69,7 +66,6 @@ EXP = declare_unary(
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
     formula="out = e^x; dx = dy · out",
-    example="{name: rate, op: exp, in: log_rate}",
     residuals=lambda types, attrs: (types[0],),
 )
 LOG = declare_unary(
@@ -78,6 +74,5 @@ LOG = declare_unary(
     flops=flops_per_element(1),
     grad_flops=grad_flops_per_element(1),
     formula="out = log x; dx = dy / x",
-    example="{name: log_price, op: log, in: price}",
     saves=lambda types, attrs: (0,),
 )

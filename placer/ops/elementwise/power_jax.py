@@ -21,12 +21,7 @@ def sqrt(x: jax.Array) -> WithBackward:
     return y, lambda dy: dy / (y + y)
 
 
-def exp(x: jax.Array) -> jax.Array:
-    return jnp.exp(x)
-
-
-def log(x: jax.Array) -> jax.Array:
-    return jnp.log(x)
+exp, log = jnp.exp, jnp.log
 
 
 def pow(x: jax.Array, *, exponent: float) -> jax.Array:

@@ -48,8 +48,6 @@ CONV1D = _declare(
             "float32[batch, 100, 16], float32[3, 16, 32]", padding=[[4, 0]], dilation=2
         ),
     ),
-    example="{name: c1, op: conv1d, in: tokens, filters: 32, kernel_size: 3, padding:"
-    " same}",
 )
 CONV2D = _declare(
     ConvLayer("conv2d", 2),
@@ -67,8 +65,6 @@ CONV2D = _declare(
         ),
         case("float32[batch, 28, 28, 32], float32[3, 3, 16, 64]", strides=2, groups=2),
     ),
-    example="{name: c1, op: conv2d, in: image, filters: 32, kernel_size: 3, padding:"
-    " same, activation: relu}",
 )
 DEPTHWISE_CONV2D = _declare(
     ConvLayer("depthwise_conv2d", 2, "depthwise"),
@@ -84,7 +80,6 @@ DEPTHWISE_CONV2D = _declare(
             padding="same",
         ),
     ),
-    example="{name: d1, op: depthwise_conv2d, in: c1, kernel_size: 3, padding: same}",
 )
 CONV1D_TRANSPOSE = _declare(
     ConvLayer("conv1d_transpose", 1, "transpose"),
@@ -101,8 +96,6 @@ CONV1D_TRANSPOSE = _declare(
             padding="same",
         ),
     ),
-    example="{name: up, op: conv1d_transpose, in: h, filters: 8, kernel_size: 4,"
-    " strides: 2}",
 )
 CONV2D_TRANSPOSE = _declare(
     ConvLayer("conv2d_transpose", 2, "transpose"),
@@ -122,6 +115,4 @@ CONV2D_TRANSPOSE = _declare(
         ),
         case("float32[batch, 7, 7, 32], float32[4, 4, 16, 32]", strides=2, padding=1),
     ),
-    example="{name: up, op: conv2d_transpose, in: h, filters: 16, kernel_size: 3,"
-    " strides: 2, padding: same}",
 )

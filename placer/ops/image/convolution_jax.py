@@ -6,7 +6,8 @@ one-dimensional convolution is slower.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from math import prod
 
 import jax
 
@@ -19,41 +20,6 @@ from placer.ops.image.correlation_jax import (
 )
 from placer.ops.image.windows import Padding, Sizes, slide_windows
 from placer.ops.linear.weighted_jax import add_bias_and_activate
-
-
-def _convolve(
-    kind: str,
-    x: jax.Array,
-    w: jax.Array,
-    b: jax.Array | None,
-    strides: Sizes,
-    padding: Padding,
-    dilation: Sizes,
-    groups: int,
-    activation: str,
-    channel_dims: Sequence[int] | None = None,
-) -> jax.Array:
-    """Correlate x with w, or apply the transpose of that; add b, and activate.
-
-    For XLA, the last two dimensions of w are `channel_dims`.
-    """
-    transposed = kind.endswith("transpose")
-    rows, sizes, window = x.shape[0], x.shape[1:-1], w.shape[: x.ndim - 2]
-    slide = slide_windows(
-        kind, sizes, window, strides, padding, dilation, transposed=transposed
-    )
-    of_group, out = channel_dims or w.shape[-2:]
-    images = slide.over_images()
-    c = Correlation(
-        images.windows,
-        groups,
-        (rows, *images.image, of_group * groups),
-        (*(window.size for window in images.windows), of_group, out),
-        (rows, *images.outputs, out),
-    )
-    y = _correlate(x, w, c=c, transposed=transposed)
-    y = y.reshape(rows, *(slide.image if transposed else slide.outputs), y.shape[-1])
-    return add_bias_and_activate(y, b, activation)
 
 
 @with_gradient
@@ -81,7 +47,11 @@ def _correlate(
 
 
 def _layer(kind: str) -> Callable[..., jax.Array]:
-    """Return the function of a convolution, which is not depthwise."""
+    """Return the function of a convolution.
+
+    It correlates x with w, or applies the transpose of that, adds b, and activates.
+    """
+    transposed, depthwise = kind.endswith("transpose"), kind.startswith("depthwise")
 
     def function(
         x: jax.Array,
@@ -94,8 +64,24 @@ def _layer(kind: str) -> Callable[..., jax.Array]:
         groups: int = 1,
         activation: str = "none",
     ) -> jax.Array:
-        options = strides, padding, dilation, groups, activation
-        return _convolve(kind, x, w, b, *options)
+        rows, sizes, window = x.shape[0], x.shape[1:-1], w.shape[: x.ndim - 2]
+        slide = slide_windows(
+            kind, sizes, window, strides, padding, dilation, transposed=transposed
+        )
+        of_group, out = (1, prod(w.shape[-2:])) if depthwise else w.shape[-2:]
+        images = slide.over_images()
+        c = Correlation(
+            images.windows,
+            groups,
+            (rows, *images.image, of_group * groups),
+            (*(window.size for window in images.windows), of_group, out),
+            (rows, *images.outputs, out),
+        )
+        y = _correlate(x, w, c=c, transposed=transposed)
+        image = slide.image if transposed else slide.outputs
+        return add_bias_and_activate(
+            y.reshape(rows, *image, y.shape[-1]), b, activation
+        )
 
     return function
 
@@ -103,6 +89,7 @@ def _layer(kind: str) -> Callable[..., jax.Array]:
 conv1d, conv2d = _layer("conv1d"), _layer("conv2d")
 conv1d_transpose = _layer("conv1d_transpose")
 conv2d_transpose = _layer("conv2d_transpose")
+_depthwise_conv2d = _layer("depthwise_conv2d")
 
 
 def depthwise_conv2d(
@@ -115,7 +102,5 @@ def depthwise_conv2d(
     dilation: Sizes = 1,
     activation: str = "none",
 ) -> jax.Array:
-    channels, multiplier = w.shape[2:]
-    options = strides, padding, dilation, channels, activation
-    channel_dims = 1, channels * multiplier
-    return _convolve("depthwise_conv2d", x, w, b, *options, channel_dims)
+    slide = {"strides": strides, "padding": padding, "dilation": dilation}
+    return _depthwise_conv2d(x, w, b, **slide, groups=w.shape[2], activation=activation)

@@ -161,6 +161,7 @@ def make_attributes(layer: ConvLayer) -> tuple[Attr, ...]:
         default=1 if depthwise else None,
         required=not depthwise,
         for_parameters=True,
+        example=None if depthwise else 32,
     )
     groups = Attr(
         "groups",
@@ -171,7 +172,11 @@ def make_attributes(layer: ConvLayer) -> tuple[Attr, ...]:
     return (
         number,
         sizes_attr(
-            "kernel_size", "the size of the window", required=True, for_parameters=True
+            "kernel_size",
+            "the size of the window",
+            required=True,
+            for_parameters=True,
+            example=3,
         ),
         STRIDES,
         PADDING,

@@ -180,7 +180,6 @@ MAX_POOL1D = _declare(
     _MAX,
     source="Keras' MaxPooling1D",
     cases=(case("float32[batch, 100, 16]", pool_size=4),),
-    example="{name: p1, op: max_pool1d, in: c1, pool_size: 2}",
 )
 MAX_POOL2D = _declare(
     _Pool("max_pool2d", 2),
@@ -190,14 +189,12 @@ MAX_POOL2D = _declare(
         case("float32[batch, 28, 28, 32]", pool_size=2),
         case("float32[batch, 28, 28, 32]", pool_size=3, strides=2, padding="same"),
     ),
-    example="{name: p1, op: max_pool2d, in: c1, pool_size: 2}",
 )
 AVG_POOL1D = _declare(
     _Pool("avg_pool1d", 1),
     _AVG,
     source="Keras' AveragePooling1D",
     cases=(case("float32[batch, 100, 16]", pool_size=4),),
-    example="{name: p1, op: avg_pool1d, in: c1, pool_size: 2}",
 )
 AVG_POOL2D = _declare(
     _Pool("avg_pool2d", 2),
@@ -207,7 +204,6 @@ AVG_POOL2D = _declare(
         case("float32[batch, 28, 28, 32]", pool_size=2),
         case("float32[batch, 28, 28, 32]", pool_size=[3, 2], strides=1, padding="same"),
     ),
-    example="{name: p1, op: avg_pool2d, in: c1, pool_size: 2}",
 )
 ADAPTIVE_MAX_POOL2D = _declare(
     _Pool("adaptive_max_pool2d", 2, adaptive=True),
@@ -217,7 +213,6 @@ ADAPTIVE_MAX_POOL2D = _declare(
     + " Of equal elements the first gets the gradient.",
     source=_TORCH,
     cases=(case("float32[batch, 10, 7, 32]", output_size=4),),
-    example="{name: p1, op: adaptive_max_pool2d, in: c1, output_size: [2, 2]}",
 )
 ADAPTIVE_AVG_POOL2D = _declare(
     _Pool("adaptive_avg_pool2d", 2, adaptive=True),
@@ -225,5 +220,4 @@ ADAPTIVE_AVG_POOL2D = _declare(
     " elements, and takes the mean of each." + _BINS,
     source=_TORCH,
     cases=(case("float32[batch, 10, 7, 32]", output_size=4),),
-    example="{name: p1, op: adaptive_avg_pool2d, in: c1, output_size: [2, 2]}",
 )

@@ -11,13 +11,13 @@ from placer.ops.common.checks import (
     is_static,
 )
 from placer.ops.declaration import (
-    Attr,
     Attrs,
     BatchRule,
     Declaration,
     LayerParameter,
     case,
     flag,
+    layer_size,
 )
 from placer.ops.elementwise.activation import BIAS, activation_attr
 from placer.ops.linear.weighted import check_bias, declare_weighted, make_weights
@@ -82,7 +82,7 @@ FC = declare_weighted(
     _infer_fc,
     _fc_product_flops,
     attrs=(
-        Attr("size", int, "the number of outputs", required=True, for_parameters=True),
+        layer_size("size", int, "the number of outputs", 128),
         BIAS,
         activation_attr("the last dimension"),
         flag(
@@ -95,15 +95,14 @@ FC = declare_weighted(
     source="initial values as in Keras and Fluid: `w` as in Glorot and Bengio (2010),"
     " `b` 0",
     cases=(
-        case("float32[batch, 64], float32[64, 128], float32[128]"),
         case("float32[batch, 64], float32[64, 128], float32[128]", activation="relu"),
+        case("float32[batch, 64], float32[64, 128], float32[128]"),
         case(
             "float32[batch, 20, 64], float32[1000, 64]",
             activation="softmax",
             transpose_w=True,
         ),
     ),
-    example="{name: h1, op: fc, in: image, size: 128, activation: relu}",
 )
 
 
@@ -195,5 +194,4 @@ MATMUL = Declaration(
         case("float32[batch, 5, 8], float32[batch, 8, 3]"),
         case("float32[batch, 4, 20, 16], float32[batch, 4, 16, 20]"),
     ),
-    example="{name: scores, op: matmul, in: [query, keys], transpose_b: true}",
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from placer.errors import OpError
 from placer.ops.common.checks import is_static
 from placer.ops.declaration import (
-    Attr,
     Attrs,
     Declaration,
     LayerParameter,
     case,
     float_dtype,
+    layer_size,
 )
 from placer.ops.operand import Operand, Types, check_layer
 from placer.types import TensorType
@@ -65,12 +65,11 @@ EMBEDDING = Declaration(
     _infer,
     grad_flops=lambda types, attrs, wrt: _infer(types, attrs)[0].numel() * (1 in wrt),
     attrs=(
-        Attr(
+        layer_size(
             "size",
             list[int],
             "the shape of the table, [vocabulary, dimension]",
-            required=True,
-            for_parameters=True,
+            [1000, 128],
         ),
         float_dtype("the dtype of the table", for_parameters=True),
     ),
@@ -85,5 +84,4 @@ EMBEDDING = Declaration(
         case("int32[batch], float32[1000, 128]"),
         case("int32[batch, 20], float32[1000, 128]"),
     ),
-    example="{name: emb, op: embedding, in: ids, size: [1000, 128]}",
 )

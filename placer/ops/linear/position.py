@@ -53,7 +53,6 @@ POSITION_EMBEDDING = Declaration(
     source="Gehring et al. (2017); the initial `table` is normal with a standard"
     " deviation of 0.02, as in BERT and GPT-2",
     cases=(case("float32[batch, 20, 64], float32[20, 64]"),),
-    example="{name: placed, op: position_embedding, in: tokens}",
 )
 
 
@@ -83,5 +82,4 @@ POSITION_ENCODING = Declaration(
     " out[i, t, 2k + 1] = x[i, t, 2k + 1] + cos(t / base^(2k / size))",
     source="Vaswani et al. (2017)",
     cases=(case("float32[batch, 20, 64]"),),
-    example="{name: placed, op: positional_encoding, in: tokens}",
 )

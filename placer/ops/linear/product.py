@@ -140,5 +140,4 @@ EINSUM = Declaration(
         ),
         case("float32[batch, 8], float32[batch, 8]", equation="bi,ci->bc"),
     ),
-    example='{name: scores, op: einsum, in: [query, keys], equation: "bqd,bkd->bqk"}',
 )

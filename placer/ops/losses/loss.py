@@ -143,7 +143,6 @@ SOFTMAX_CROSS_ENTROPY = declare_loss(
         case("float32[batch, 10], int32[batch]", label_smoothing=0.1),
         case("float32[batch, 2], int32[batch]", class_weights=[1.0, 5.0]),
     ),
-    example="{name: loss, op: softmax_cross_entropy, in: [logits, label]}",
 )
 
 
@@ -211,7 +210,6 @@ SIGMOID_CROSS_ENTROPY = declare_loss(
         case("float32[batch], float32[batch]"),
         case("float32[batch], int32[batch]", positive_weight=20.0),
     ),
-    example="{name: loss, op: sigmoid_cross_entropy, in: [logit, click]}",
 )
 
 
@@ -239,5 +237,4 @@ HINGE = declare_loss(
     residuals=lambda types, attrs: (TensorType("int8", types[0].shape),),
     formula="loss = max(1 - s · prediction, 0), s = 1 where label > 0, else -1",
     cases=(case("float32[batch], int32[batch]"),),
-    example="{name: loss, op: hinge, in: [score, label]}",
 )

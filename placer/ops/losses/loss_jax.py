@@ -6,7 +6,7 @@ The forward of each loss computes its derivative, up to a factor, and saves it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import signature
+from functools import wraps
 from math import prod
 from typing import Any
 
@@ -33,6 +33,7 @@ def make_loss(losses: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     rows of the global batch.
     """
 
+    @wraps(losses)
     def loss(
         *operands: jax.Array,
         reduce: str = "mean",
@@ -49,10 +50,6 @@ def make_loss(losses: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         n = each.size if count is None else count * prod(each.shape[1:])
         return divide(total, n).astype(each.dtype)
 
-    # What inspect.signature returns for the op: the operands and all attributes
-    own, added = signature(losses), signature(loss).parameters
-    parameters = [*own.parameters.values(), added["reduce"], added["count"]]
-    vars(loss)["__signature__"] = own.replace(parameters=parameters)
     return loss
 
 

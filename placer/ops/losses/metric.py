@@ -44,7 +44,6 @@ ACCURACY = _metric(
     finalizer="ratio",
     formula="Σ [argmax logits = label] / rows",
     cases=(case("float32[batch, 10], int32[batch]"),),
-    example="{name: accuracy, op: accuracy, in: [logits, label]}",
 )
 
 
@@ -67,7 +66,6 @@ TOP_K_ACCURACY = _metric(
     attrs=(Attr("k", int, "the number of classes, at least 1", required=True),),
     formula="Σ [label is among the k classes with the largest logits] / rows",
     cases=(case("float32[batch, 10], int32[batch]", k=3),),
-    example="{name: top_3, op: top_k_accuracy, in: [logits, label], k: 3}",
 )
 
 _BINARY_ATTRS = (
@@ -141,7 +139,7 @@ _declare_binary = partial(
     finalizer="ratio",
     attrs=_BINARY_ATTRS,
     cases=(
-        case("float32[batch], int32[batch]"),
+        case("float32[batch], int32[batch]", threshold=0.3),
         case("float32[batch, 10], int32[batch]", class_id=3),
     ),
 )
@@ -152,7 +150,6 @@ PRECISION = _declare_binary(
     result_types=partial(_infer_binary, "precision"),
     flops=flops_per_element(4),
     formula="Σ [predicted and positive] / Σ [predicted]",
-    example="{name: precision, op: precision, in: [click, label]}",
 )
 RECALL = _declare_binary(
     "recall",
@@ -161,7 +158,6 @@ RECALL = _declare_binary(
     result_types=partial(_infer_binary, "recall"),
     flops=flops_per_element(4),
     formula="Σ [predicted and positive] / Σ [positive]",
-    example="{name: recall, op: recall, in: [click, label], threshold: 0.3}",
 )
 F1 = _declare_binary(
     "f1",
@@ -170,7 +166,6 @@ F1 = _declare_binary(
     result_types=partial(_infer_binary, "f1"),
     flops=flops_per_element(5),
     formula="2 · Σ [predicted and positive] / (Σ [predicted] + Σ [positive])",
-    example="{name: f1, op: f1, in: [logit, label], logits: true}",
 )
 
 
@@ -212,7 +207,6 @@ AUC = _metric(
     source="the histogram of PaddlePaddle's auc, with predictions rounded to the"
     " nearest bin",
     cases=(case("float32[batch], int32[batch]"),),
-    example="{name: auc, op: auc, in: [click, label]}",
 )
 
 
@@ -240,7 +234,6 @@ MEAN_ABSOLUTE_ERROR = _declare_error(
     result_types=partial(_infer_error, "mean_absolute_error"),
     finalizer="ratio",
     formula="Σ |prediction - target| / n",
-    example="{name: mae, op: mean_absolute_error, in: [prediction, target]}",
 )
 ROOT_MEAN_SQUARED_ERROR = _declare_error(
     "root_mean_squared_error",
@@ -250,7 +243,6 @@ ROOT_MEAN_SQUARED_ERROR = _declare_error(
     result_types=partial(_infer_error, "root_mean_squared_error"),
     finalizer="root_ratio",
     formula="√(Σ (prediction - target)² / n)",
-    example="{name: rmse, op: root_mean_squared_error, in: [prediction, target]}",
 )
 
 
@@ -264,5 +256,4 @@ MEAN = _metric(
     finalizer="ratio",
     formula="Σ x / n",
     cases=(case("float32[batch, 8]"),),
-    example="{name: activity, op: mean, in: h1}",
 )

@@ -58,8 +58,6 @@ SAMPLE_CLASSES = Declaration(
     formula="out[i, j] = c with the probability P(c) that `sampler` defines",
     source="random bits by threefry2x32 (Salmon et al. 2011)",
     cases=(case("uint32[batch, 2]", classes=1000, num_sampled=8, stream=1),),
-    example="%l.sampled = sample_classes(%batch.position)"
-    " {classes = 1000, num_sampled = 8, stream = 1}",
 )
 
 
@@ -153,7 +151,6 @@ NCE_LOSS = _sampled_loss(
     " - log(num_sampled · P(cⱼ)), c₀ is the label and cⱼ are the samples",
     source="Gutmann & Hyvärinen (2010), Mnih & Teh (2012); defaults of TensorFlow's"
     " nce_loss",
-    example="%l = nce_loss(%h, %l.w, %l.b, %label, %l.sampled)",
 )
 SAMPLED_SOFTMAX_LOSS = _sampled_loss(
     "sampled_softmax_loss",
@@ -165,5 +162,4 @@ SAMPLED_SOFTMAX_LOSS = _sampled_loss(
     attrs=(SAMPLER, accidental_hits(True), REDUCE),
     formula="loss = log Σ exp(zⱼ) - z₀, zⱼ as in nce_loss",
     source="Jean et al. (2015); defaults of TensorFlow's sampled_softmax_loss",
-    example="%l = sampled_softmax_loss(%h, %l.w, %l.b, %label, %l.sampled)",
 )

@@ -53,7 +53,6 @@ VARIANCE = Declaration(
     formula="out = Σ (x - mean)² / n; dx = 2 · dy · (x - mean) / n; dmean = 0, since"
     " Σ (x - mean) = 0",
     cases=(case("float32[batch, 64], float32[64]"),),
-    example="%bn.variance = variance(%x, %bn.mean)",
 )
 
 _CHANNEL = ("mean", "variance", "scale", "bias")
@@ -77,7 +76,6 @@ NORMALIZE = Declaration(
     inserted=True,
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias",
     cases=(case("float32[batch, 64]" + ", float32[64]" * 4, epsilon=1e-5),),
-    example="%bn = normalize(%x, %m, %v, %bn.scale, %bn.bias) {epsilon = 1e-05}",
 )
 
 _REPLICA = (_NORMALIZE[0], *_NORMALIZE[3:])
@@ -108,7 +106,6 @@ REPLICA_NORM = Declaration(
     inserted=True,
     formula="out = scale · (x - mean) / √(variance + epsilon) + bias",
     cases=(case("float32[batch, 64], float32[64], float32[64]", epsilon=1e-5),),
-    example="%y, %m, %v = replica_norm(%x, %bn.scale, %bn.bias) {epsilon = 1e-05}",
 )
 
 MOVING_AVERAGE = Declaration(
@@ -125,5 +122,4 @@ MOVING_AVERAGE = Declaration(
     inserted=True,
     formula="out = momentum · old + (1 - momentum) · new",
     cases=(case("float32[64], float32[64]", momentum=0.99),),
-    example="%m.new = moving_average(%m, %bn.mean) {momentum = 0.99}",
 )

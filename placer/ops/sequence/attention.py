@@ -173,6 +173,4 @@ ATTENTION = Declaration(
             " float32[batch, 20, 32], int32[batch]"
         ),
     ),
-    example="{name: seen, op: attention, in: [query, key, value], heads: 4,"
-    " causal: true}",
 )

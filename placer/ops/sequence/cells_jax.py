@@ -18,6 +18,12 @@ import jax
 import jax.numpy as jnp
 
 State = tuple[jax.Array, ...]
+Bias = jax.Array | None
+Step = tuple[State, State]
+"""The next state, and what the backward needs besides the states."""
+Gradient = tuple[jax.Array, State]
+"""The cotangents of z and of the old state."""
+
 sigmoid = jax.lax.logistic
 
 
@@ -30,18 +36,14 @@ class Cell(Protocol):
     state_count: ClassVar[int] = 1
     """The number of arrays of a state."""
 
-    def step(
-        self, z: State, state: State, w: jax.Array, b: jax.Array | None
-    ) -> tuple[State, State]:
-        """Return the next state, and what `backward` needs besides the states.
+    def step(self, z: State, state: State, w: jax.Array, b: Bias) -> Step:
+        """Process one step of the rows.
 
         `w` is w_recurrent; `b` is b_recurrent, which is not included in z, if there is
         one.
         """
 
-    def backward(
-        self, slopes: State, saved: State, new: State, old: State
-    ) -> tuple[jax.Array, State]:
+    def backward(self, slopes: State, saved: State, new: State, old: State) -> Gradient:
         """Return the cotangents of z and of the old state.
 
         `slopes` is the cotangent of the new state. The cotangent of the old state does
@@ -59,15 +61,11 @@ class SimpleRnn(Cell):
 
     activation: str
 
-    def step(
-        self, z: State, state: State, w: jax.Array, b: jax.Array | None
-    ) -> tuple[State, State]:
+    def step(self, z: State, state: State, w: jax.Array, b: Bias) -> Step:
         h = z[0] + state[0] @ w
         return (jnp.maximum(h, 0) if self.activation == "relu" else jnp.tanh(h),), ()
 
-    def backward(
-        self, slopes: State, saved: State, new: State, old: State
-    ) -> tuple[jax.Array, State]:
+    def backward(self, slopes: State, saved: State, new: State, old: State) -> Gradient:
         (dh,), (h,) = slopes, new
         # tanh' = 1 - h², relu' = 1 where h > 0
         relu = self.activation == "relu"
@@ -79,9 +77,7 @@ class SimpleRnn(Cell):
 class Gru(Cell):
     """h' = (1 - u) · n + u · h, n = tanh(z_n + r · (h · w_n + b)), r and u sigmoids."""
 
-    def step(
-        self, z: State, state: State, w: jax.Array, b: jax.Array | None
-    ) -> tuple[State, State]:
+    def step(self, z: State, state: State, w: jax.Array, b: Bias) -> Step:
         (h,), (z_reset, z_update, z_new) = state, z
         to_reset, to_update, past = jnp.split(h @ w, 3, axis=-1)
         past = past if b is None else past + b
@@ -89,9 +85,7 @@ class Gru(Cell):
         new = jnp.tanh(z_new + reset * past)
         return (new + update * (h - new),), (reset, update, new, past)
 
-    def backward(
-        self, slopes: State, saved: State, new: State, old: State
-    ) -> tuple[jax.Array, State]:
+    def backward(self, slopes: State, saved: State, new: State, old: State) -> Gradient:
         (dh,), (h,), (reset, update, candidate, past) = slopes, old, saved
         # sigmoid' = s · (1 - s), tanh' = 1 - n²
         d_new = dh * (1 - update) * (1 - candidate) * (1 + candidate)
@@ -114,9 +108,7 @@ class Lstm(Cell):
     state_count: ClassVar[int] = 2
     forget_bias: float
 
-    def step(
-        self, z: State, state: State, w: jax.Array, b: jax.Array | None
-    ) -> tuple[State, State]:
+    def step(self, z: State, state: State, w: jax.Array, b: Bias) -> Step:
         h, c = state
         added = zip(z, jnp.split(h @ w, 4, axis=-1), strict=True)
         z_input, z_forget, z_candidate, z_out = (z_x + z_h for z_x, z_h in added)
@@ -125,9 +117,7 @@ class Lstm(Cell):
         c = forget * c + input_ * candidate
         return (out * jnp.tanh(c), c), (input_, forget, candidate, out)
 
-    def backward(
-        self, slopes: State, saved: State, new: State, old: State
-    ) -> tuple[jax.Array, State]:
+    def backward(self, slopes: State, saved: State, new: State, old: State) -> Gradient:
         (dh, dc), (_, c), (_, c_old) = slopes, new, old
         input_, forget, candidate, out = saved
         # sigmoid' = s · (1 - s), tanh' = 1 - tanh²; dh adds to dc by h' = o · tanh(c')

@@ -253,6 +253,4 @@ MULTI_HEAD_ATTENTION = Declaration(
             heads=2,
         ),
     ),
-    example="{name: seen, op: multi_head_attention, in: tokens, heads: 4,"
-    " causal: true}",
 )

@@ -22,6 +22,7 @@ from placer.ops.declaration import (
     case,
     choice,
     flag,
+    layer_size,
 )
 from placer.ops.operand import Operand, Types, require_float, require_integer
 from placer.types import BATCH, Dim, TensorType
@@ -228,7 +229,7 @@ def _operands(kind: str) -> tuple[Operand, ...]:
     return (_X, *(_STATE, _CELL)[: len(cell.states)], _LENGTHS, *parameters)
 
 
-_SIZE = Attr("size", int, "the size of the state", required=True, for_parameters=True)
+_SIZE = layer_size("size", int, "the size of the state", 128)
 _BIAS = flag("bias", "whether to add biases", default=True, for_parameters=True)
 _REVERSE = flag(
     "reverse",
@@ -252,7 +253,6 @@ def _declare(kind: str, doc: str, *attrs: Attr, **fields: Any) -> Declaration:
         saves=partial(_saves, kind),
         residuals=partial(_residuals, kind),
         parameters=partial(_parameters, kind),
-        example=f"{{name: h, op: {kind}, in: x, size: 128}}",
         **fields,
     )
 

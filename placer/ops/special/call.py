@@ -123,6 +123,4 @@ CALL = Declaration(
             out=("float32[batch, 8]",),
         ),
     ),
-    example="{name: y, op: call, fn: blocks:ffn, in: x, batch: rows,"
-    ' params: {w: {shape: [8, 8], init: xavier_uniform}}, out: [y: "float32[batch, 8]"]}',
 )

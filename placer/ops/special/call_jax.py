@@ -90,9 +90,9 @@ def _empty_results(
         outs, _ = fn(values, {}, *rows, rng=keys, training=training)
         return outs if isinstance(outs, tuple | list) else (outs,)
 
-    struct: Any = jax.ShapeDtypeStruct  # its constructor is not annotated
     rows = [
-        struct((1, *x.shape[1:]), x.dtype) if x.shape[:1] == (0,) else x for x in inputs
+        jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype) if x.shape[:1] == (0,) else x
+        for x in inputs
     ]
     results = tuple(
         jnp.zeros((0, *out.shape[1:]), out.dtype)

@@ -46,5 +46,4 @@ CONSTANT = Declaration(
     differentiable=False,
     formula="out = value",
     cases=(case(value=1.0),),
-    example="{name: half, op: constant, value: 0.5}",
 )

@@ -15,5 +15,4 @@ STOP_GRADIENT = Declaration(
     formula="out = x; dx = 0",
     source="jax.lax.stop_gradient, tf.stop_gradient",
     cases=(case("float32[batch, 8]"),),
-    example="{name: target, op: stop_gradient, in: teacher}",
 )

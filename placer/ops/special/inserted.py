@@ -41,7 +41,6 @@ ACCUMULATE = _inserted(
     linear=lambda types, attrs: (tuple(range(len(types))),),
     formula="out = ((xs[0] + xs[1]) + xs[2]) + …",
     cases=(case("float32[8], float32[8], float32[8]"),),
-    example="%w.grad = accumulate(%w.grad.0, %w.grad.1)",
 )
 
 
@@ -64,7 +63,6 @@ SUM_OF_SQUARES = _inserted(
         case("float32[64, 128], float32[128]"),
         case("bfloat16[64, 128], float32[128]"),
     ),
-    example="%clip.square = sum_of_squares(%w.grad, %b.grad)",
 )
 
 
@@ -95,7 +93,6 @@ CLIP_SCALE = _inserted(
     formula="out = min(1, max_norm / √Σ xs)",
     source="optax.clip_by_global_norm",
     cases=(case("float32[], float32[]", max_norm=1.0),),
-    example="%clip.scale = clip_scale(%square0, %square1) {max_norm = 1.0}",
 )
 
 
@@ -114,7 +111,6 @@ CLIP_VALUE = _inserted(
     formula="out = min(limit, max(-limit, x))",
     source="optax.clip",
     cases=(case("float32[8]", limit=0.5),),
-    example="%w.grad.clipped = clip_value(%w.grad) {limit = 0.5}",
 )
 
 
@@ -146,7 +142,6 @@ TRUST_RATIO = _inserted(
     formula="out = coefficient · √Σ w² / (√Σ direction² + eps)",
     source="optax.scale_by_trust_ratio; LARS (You et al. 2017), LAMB (You et al. 2020)",
     cases=(case("float32[], float32[]", coefficient=0.001),),
-    example="%w.ratio = trust_ratio(%w.square, %w.direction.square)",
 )
 
 IF_TRAINING = Declaration(
@@ -162,7 +157,6 @@ IF_TRAINING = Declaration(
     constant_operands=(1,),
     inserted=True,
     cases=(case("float32[batch, 8], float32[batch, 8]"),),
-    example="%d = if_training(%d.dropped, %x)",
 )
 
 
@@ -177,7 +171,6 @@ HOLD = _inserted(
     ),
     source="jax.lax.optimization_barrier, as in jax.checkpoint",
     cases=(case("float32[batch, 8], float32[batch, 4]"),),
-    example="%x.again = hold(%x, %y.grad)",
 )
 
 
@@ -210,7 +203,6 @@ SPLIT_ROWS = _part(
     partial(_infer_part, "split_rows"),
     lambda types, attrs: "whole",
     formula="out = x[low:high]",
-    example="%h.shard = split_rows(%h) {own = [0], parts = 2}",
 )
 
 
@@ -223,5 +215,4 @@ PAD_ROWS = _part(
     lambda types, attrs: "reduce",
     takes_count=lambda types, attrs: True,
     formula="out[low:high] = x, 0 elsewhere",
-    example="%h.part = pad_rows(%h) {own = [0], parts = 2}",
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,8 +43,7 @@ def trust_ratio(
 
 
 def hold(x: jax.Array, *after: jax.Array) -> jax.Array:
-    barrier: Any = jax.lax.optimization_barrier  # not annotated
-    held: jax.Array = barrier((x, *after))[0]
+    held: jax.Array = jax.lax.optimization_barrier((x, *after))[0]
     return held
 
 

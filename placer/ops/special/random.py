@@ -51,5 +51,4 @@ DROP = Declaration(
     formula="out = x / (1 - rate) where kept, else 0; dx = dy / (1 - rate) where kept",
     source="threefry2x32 (Salmon et al. 2011)",
     cases=(case("float32[batch, 64], uint32[batch, 2]", rate=0.5, stream=1),),
-    example="%d.dropped = drop(%x, %batch.position) {rate = 0.5, stream = 1}",
 )
