@@ -1,5 +1,5 @@
-"""What both transports between processes put into frames: HELLO, ABORT, and the key and
-the types of a message.
+"""What both transports between processes put into frames: HELLO, ABORT, and the types
+of a message.
 
 Bytes that arrive are decoded into exactly these types and no others, and sizes are
 checked before anything is allocated. Nothing is ever executed: no pickle.
@@ -7,7 +7,6 @@ checked before anything is allocated. Nothing is ever executed: no pickle.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Container, Sequence
 from functools import lru_cache
 from math import prod
@@ -23,14 +22,11 @@ from placer.channel.payload import (
     MAX_EXTENT,
     MAX_RANK,
 )
-from placer.channel.types import Array, ArrayType, Key
+from placer.channel.types import Array, ArrayType
 from placer.memory.aligned import round_up
 
 CACHED_TYPES: Final = 8 << 10
 """Types of at most so many bytes are cached: every step has the same messages."""
-KEY: Final = struct.Struct("<qqq")
-"""Edge, step and microbatch of a message."""
-
 MAX_TEXT: Final = 8192
 """Characters of a text that a node accepts from another."""
 
@@ -105,11 +101,6 @@ def read_cause(body: bytes | memoryview[int]) -> Cause:
 def encode_types(arrays: Sequence[Array]) -> bytes:
     """Return the types of arrays that passed `payload.check_arrays`."""
     return encode([(CODES[array.dtype], array.shape) for array in arrays])
-
-
-def read_key(data: bytes | memoryview[int], offset: int) -> Key:
-    """Decode the key of a message."""
-    return Key._make(KEY.unpack_from(data, offset))
 
 
 def read_types(encoded: bytes) -> ArrayTypes:

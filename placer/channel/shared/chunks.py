@@ -110,11 +110,11 @@ class ChunkPool:
     A chunk belongs to the sender until its CHUNK frame is sent, then to the receiver
     until a BEAT returns it; only the owner touches the bytes, so they need no
     lock. The chunk that was returned last is filled next, because it is still in the
-    cache.
+    cache. `region` is the memory, None until it is needed.
     """
 
-    def __init__(self, what: str) -> None:
-        self.region = Region(0, CHUNKS * CHUNK, what)
+    def __init__(self) -> None:
+        self.region: Region | None = None
         # `fill` pops and `release` appends in different threads; each is atomic.
         self._free = list(reversed(range(CHUNKS)))
 
@@ -125,6 +125,7 @@ class ChunkPool:
 
     def fill(self, fragments: Sequence[Fragment], flat: Sequence[Array]) -> int:
         """Copy fragments of flattened arrays into a free chunk; return its number."""
+        assert self.region is not None
         number = self._free.pop()
         chunk = chunk_view(self.region.array, number)
         for fragment in fragments:

@@ -27,7 +27,7 @@ class Link:
     """A connected peer.
 
     One thread at a time calls `read`, which the mailbox ensures; any thread may send.
-    `regions` are those of `share`, by number. `fail` is called with the root cause when
+    `regions` are those of `share`, by number. `epoll` wakes the session's thread. `fail` is called with the root cause when
     this link ends the run. `heard` is true if a frame has arrived since the session's
     thread reset it, `ended` once no more can arrive.
     """
@@ -40,6 +40,7 @@ class Link:
         arena: Arena,
         regions: Mapping[int, Region],
         max_message: int,
+        epoll: select.epoll,
         fail: Callable[[Cause], None],
     ) -> None:
         self.peer = peer
@@ -51,6 +52,7 @@ class Link:
         self.heard = False
         self.ended = False
         self._mailbox = mailbox
+        self._epoll = epoll
         self._fail = fail
         self._credit_sent = 0
         self._credit_wanted = 0  # the credit that the peer waits for, or 0
@@ -58,12 +60,12 @@ class Link:
         self._watch_lock = threading.Lock()
         self._watched_events = 0
 
-    # Receiving.
+    # The interface of mailbox.FrameReader.
 
     def read(self, timeout: float) -> bool:
-        """Handle the next frame, waiting up to `timeout` seconds for it.
+        """Handle the next frame; see `mailbox.FrameReader`.
 
-        False when none came. When the connection has ended, all frames that the peer
+        When the connection has ended, all frames that the peer
         sent before have been read, a GOODBYE as well if it sent one.
         """
         data = None if self.ended else self.socket.get(timeout)
@@ -81,6 +83,13 @@ class Link:
                 self._lose("lost: its process has ended")
         return True
 
+    def reading_stopped(self) -> None:
+        """Let the session's thread serve a blocked sender; see `FrameReader`."""
+        if self._has_blocked_sender:
+            self.watch()
+
+    # Receiving.
+
     def _lose(self, what: str) -> None:
         """End the run, because the peer is lost; `what` says why."""
         self.ended = True
@@ -94,7 +103,7 @@ class Link:
         if self.socket.expects_file and kind is not Kind.DESCRIPTOR:
             raise InvalidFrame("memory was announced and did not follow")
         if kind is Kind.MESSAGE:
-            message = receiver.on_message(a, b, c, data)
+            message = receiver.on_message(data)
             self._mailbox.deliver(message)
             if self._peer_clears:
                 message.detach()
@@ -152,11 +161,11 @@ class Link:
     # What wakes the session's thread.
 
     @property
-    def has_blocked_sender(self) -> bool:
+    def _has_blocked_sender(self) -> bool:
         """Whether a sender waits for chunks, here or (to close) at the peer."""
         return self.sender.has_pending or self._peer_clears
 
-    def watch(self, epoll: select.epoll) -> None:
+    def watch(self) -> None:
         """Have the session's thread woken once, for what it may have to do next.
 
         A thread of the program that waits for a message reads the socket itself. So the
@@ -168,14 +177,16 @@ class Link:
         # cached mask and that of the epoll change together.
         with self._watch_lock:
             events = _END
-            if self.has_blocked_sender:
+            if self._has_blocked_sender:
                 events |= select.EPOLLIN
             if self.socket.full:
                 events |= select.EPOLLOUT
             # The end of the connection stays readable: do not watch it again and again.
-            if events != self._watched_events and not self.ended and not epoll.closed:
+            if events != self._watched_events and not (
+                self.ended or self._epoll.closed
+            ):
                 self._watched_events = events
-                epoll.modify(self.socket.fd, events)
+                self._epoll.modify(self.socket.fd, events)
 
     def on_woken(self) -> None:
         """Note that the one-shot event has fired, so that `watch` sets it again."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.channel import payload
-from placer.channel.message import MESSAGE_COST, Message, Wait
+from placer.channel.message import Message, Wait
 from placer.channel.shared.chunks import (
     chunk_layout,
     chunk_view,
@@ -44,30 +44,11 @@ class InlineMessage(Message):
                 yield part.array, part.first, in_array(flat[part.array], part)
 
 
-def inline_message(
-    source: str,
-    contents: Contents,
-    data: memoryview[int],
-    views: Mapping[int, Array],
-) -> InlineMessage:
-    """Return a message with the payload `data`.
-
-    `views` are the arrays in shared memory, by index.
-    """
-    offsets = contents.offsets
-    arrays: list[Array] = [
-        views[i] if i in views
-        else np.ndarray(shape, dtype, data, offsets[i])
-        for i, (dtype, shape) in enumerate(contents.arrays.types)
-    ]  # fmt: skip
-    cost = contents.copied_nbytes + MESSAGE_COST
-    return InlineMessage(source, contents.key, contents.arrays.total, cost, arrays)
-
-
 class ChunkedMessage(Message):
     """A message whose payload arrives through the chunk pool of its source.
 
-    `pool` is the memory of the pool. `release(number, is_last)` returns a chunk of it
+    `views` are the arrays in shared memory, by index. `pool` is the memory of the pool.
+    `release(number, is_last)` returns a chunk of it
     to the sender; `is_last` is true for the message's last one.
 
     Ownership of chunks: the thread that reads the socket appends them with `add_chunk`.
@@ -85,8 +66,7 @@ class ChunkedMessage(Message):
         pool: Bytes,
         release: Callable[[int, bool], None],
     ) -> None:
-        cost = contents.copied_nbytes + MESSAGE_COST
-        super().__init__(source, contents.key, contents.arrays.total, cost, [])
+        super().__init__(source, contents.key, contents.copied_nbytes, [])
         self._types = contents.arrays.types
         self._views = views
         self._arena = arena

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from placer.channel.frame_bodies import InvalidFrame
+from placer.channel.payload import CHUNK
 from placer.channel.shared import frames
-from placer.channel.shared.chunks import ChunkPool, Fragment, copied_chunks
+from placer.channel.shared.chunks import CHUNKS, ChunkPool, Fragment, copied_chunks
 from placer.channel.shared.frame_socket import FrameSocket
 from placer.channel.shared.frames import INLINE, Contents, Kind, encode_header
 from placer.channel.shared.region import Region
@@ -43,7 +43,7 @@ class Sender:
         self._socket = socket
         self._regions = regions
         self._what = what
-        self._pool: ChunkPool | None = None
+        self._pool = ChunkPool()
         self._announced: set[int] = set()  # numbers of regions sent to the peer
         self._number = 0
         self._order_lock = threading.Lock()
@@ -69,9 +69,9 @@ class Sender:
             chunks: deque[tuple[Fragment, ...]] = deque()
             flat: list[Array] = []
             if contents.span > INLINE:
-                if self._pool is None:
-                    self._pool = ChunkPool(self._what)
-                self._announce(self._pool.region)
+                pool = self._pool
+                pool.region = pool.region or Region(0, CHUNKS * CHUNK, self._what)
+                self._announce(pool.region)
                 chunks.extend(copied_chunks(contents.arrays.types, contents.references))
                 flat = [array.reshape(-1) for array in arrays]
             for region, _ in contents.references.values():
@@ -102,17 +102,14 @@ class Sender:
 
         Raises InvalidFrame for a chunk that the peer did not have.
         """
-        if self._pool is None:
-            raise InvalidFrame("chunks returned that were not filled")
         self._pool.release(mask)
         self.resume()
 
     def close(self) -> None:
         """Drop what was not sent, and free the chunk pool."""
         self._queue.clear()
-        if self._pool is not None:
+        if self._pool.region is not None:
             self._pool.region.close()
-            self._pool = None
 
     def _announce(self, region: Region) -> None:
         """Send a region to the peer once, before the first frame that refers to it."""
@@ -127,12 +124,8 @@ class Sender:
     def _can_advance(self) -> bool:
         if not self._queue or self._socket.full:
             return False
-        message, pool = self._queue[0], self._pool
-        return bool(
-            message.header
-            or not message.chunks
-            or (pool is not None and pool.has_free_chunk)
-        )
+        message = self._queue[0]
+        return bool(message.header or not message.chunks or self._pool.has_free_chunk)
 
     def _advance(self) -> None:
         while self._queue:
@@ -140,11 +133,10 @@ class Sender:
             self._socket.put(*message.header)
             message.header = ()
             while message.chunks:
-                pool = self._pool
-                if pool is None or not pool.has_free_chunk or self._socket.full:
+                if not self._pool.has_free_chunk or self._socket.full:
                     return
                 # From this frame on the chunk is the peer's, until a BEAT returns it.
-                chunk = pool.fill(message.chunks.popleft(), message.flat)
+                chunk = self._pool.fill(message.chunks.popleft(), message.flat)
                 self._socket.put(frames.frame(Kind.CHUNK, message.number, chunk))
             # Not earlier: while a message is in the queue, `send` does not overtake it.
             self._queue.popleft()
