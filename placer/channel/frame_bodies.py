@@ -7,7 +7,7 @@ checked before anything is allocated. Nothing is ever executed: no pickle.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Annotated, Final, NamedTuple, TypeVar
@@ -23,7 +23,7 @@ from placer.channel.payload import (
     MAX_RANK,
 )
 from placer.channel.types import Array, ArrayType
-from placer.memory.aligned import round_up
+from placer.memory.aligned import aligned_offsets
 
 CACHED_TYPES: Final = 8 << 10
 """Types of at most so many bytes are cached: every step has the same messages."""
@@ -123,22 +123,8 @@ def _read_types(encoded: bytes) -> ArrayTypes:
             raise InvalidFrame("dimensions")
         types.append((dtype, shape))
         sizes.append(size * dtype.itemsize)
-    offsets, span = aligned_offsets(sizes, ())
+    offsets, span = aligned_offsets(sizes)
     return ArrayTypes(tuple(types), tuple(sizes), sum(sizes), offsets, span)
 
 
 _read_types_once = lru_cache(maxsize=256)(_read_types)
-
-
-def aligned_offsets(
-    sizes: Sequence[int], left_out: Container[int]
-) -> tuple[tuple[int, ...], int]:
-    """Return the offsets of arrays in a payload in which each is aligned, and its
-    length; arrays with the indices `left_out` are not in it."""
-    offsets = []
-    span = 0
-    for i, size in enumerate(sizes):
-        offsets.append(span)
-        if i not in left_out:
-            span += round_up(size)
-    return tuple(offsets), span

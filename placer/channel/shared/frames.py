@@ -58,7 +58,7 @@ from placer.channel import frame_bodies
 from placer.channel.frame_bodies import ArrayTypes, InvalidFrame
 from placer.channel.payload import MAX_ARRAYS
 from placer.channel.types import Array, Key
-from placer.memory.aligned import ALIGNMENT
+from placer.memory.aligned import ALIGNMENT, aligned_offsets
 
 MAGIC: Final = b"PLS1"
 HEADER: Final = struct.Struct("<4sBBHQQQ")
@@ -220,5 +220,5 @@ def _contents(
         if max(references) >= len(arrays.types):
             raise InvalidFrame("references")
         copied_nbytes -= sum(arrays.sizes[i] for i in references)
-        offsets, span = frame_bodies.aligned_offsets(arrays.sizes, references)
+        offsets, span = aligned_offsets(arrays.sizes, references)
     return Contents(key, encoded, arrays, references, copied_nbytes, offsets, span)
