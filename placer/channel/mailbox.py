@@ -100,11 +100,18 @@ class Mailbox:
     ) -> None:
         """Wait until the bound has room for a message, and count it.
 
-        It has `nbytes` of payload; `copied_nbytes` of them take credit. If that has to wait, `ask` is called once with the total that the peer has to
-        acknowledge first. Raises RunError when the peer has ended its run or the
-        deadline passes, `Aborted` when the run has failed.
+        It has `nbytes` of payload; `copied_nbytes` of them take credit. If that has to
+        wait, `ask` is called once with the total that the peer has to acknowledge
+        first. Raises RunError when the message is too large, the peer has ended its run
+        or the deadline passes, `Aborted` when the run has failed.
         """
         self._check_peer(to)
+        if copied_nbytes > self._limits.max_message:
+            raise RunError(
+                f"{key} from {self.node} to {to}: a message of {copied_nbytes} bytes "
+                f"is over the maximum of {self._limits.max_message}",
+                hint="use a smaller batch, or place parameters on more nodes",
+            )
         cost = copied_nbytes + MESSAGE_COST
         with self._lock:
             self._check_run()

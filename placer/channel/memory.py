@@ -8,10 +8,9 @@ threads here: `send` delivers into the mailbox of the receiver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from placer.channel import payload
 from placer.channel.cause import Cause
 from placer.channel.message import Message
 from placer.channel.protocol import Channel
@@ -58,9 +57,7 @@ class MemoryChannel(Channel):
         for other in self.others.values():
             other.mailbox.mark_departed(self.node)
 
-    def _transmit(
-        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
-    ) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
         """Pass read-only views of `arrays` to node `to`."""
         views = []
         for array in arrays:
@@ -68,7 +65,6 @@ class MemoryChannel(Channel):
             view.flags.writeable = False
             views.append(view)
         nbytes = sum(array.nbytes for array in arrays)
-        payload.check_size(nbytes, self._limits.max_message, what)
         self.mailbox.reserve(to, key, nbytes, nbytes)
         self.others[to].mailbox.deliver(Message(self.node, key, nbytes, views))
 

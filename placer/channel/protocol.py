@@ -107,11 +107,10 @@ class Channel(ABC):
             Aborted: the run has failed.
         """
         self._check_open()
-
-        def what() -> str:
-            return f"{key} from {self.node} to {to}"
-
-        self._transmit(to, key, payload.check_arrays(arrays, what), what)
+        checked = payload.check_arrays(
+            arrays, lambda: f"{key} from {self.node} to {to}"
+        )
+        self._transmit(to, key, checked)
 
     def receive(
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
@@ -212,10 +211,8 @@ class Channel(ABC):
     # What a transport implements, besides the abstract methods above.
 
     @abstractmethod
-    def _transmit(
-        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
-    ) -> None:
-        """Send arrays, which are checked and C-contiguous; `what` names the message."""
+    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
+        """Send arrays, which are checked and C-contiguous."""
 
     @abstractmethod
     def _on_credit(self, source: str, total: int) -> None:

@@ -7,10 +7,9 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
-from placer.channel import frame_bodies, payload
+from placer.channel import frame_bodies
 from placer.channel.cause import Cause
 from placer.channel.session import CLOSE_LINGER, Session
 from placer.channel.shared import frames
@@ -51,18 +50,13 @@ class SharedMemoryChannel(Session):
         self._informed = self.links  # each link begins with the failure, if any
         self._links_by_fd: dict[int, Link] = {}
         self._regions = Regions()
-        self._epoll = select.epoll()
+        self._rendezvous = Rendezvous(
+            self.node, self._endpoints, self._job, self._hello
+        )
+        self._epoll = self._rendezvous.epoll
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._eventfd_lock = threading.Lock()  # another thread may close it
         self._epoll.register(self._eventfd, select.EPOLLIN | select.EPOLLET)
-        try:
-            self._rendezvous = Rendezvous(
-                self.node, self._endpoints, self._job, self._hello, self._epoll
-            )
-        except BaseException:
-            self._epoll.close()
-            os.close(self._eventfd)
-            raise
 
     @property
     def refused(self) -> int:
@@ -71,15 +65,12 @@ class SharedMemoryChannel(Session):
 
     # Called by threads of the program.
 
-    def _transmit(
-        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
-    ) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
         contents = describe_arrays(key, arrays, self._regions.find(arrays))
-        copied_nbytes = contents.copied_nbytes
-        payload.check_size(copied_nbytes, self._limits.max_message, what)
         link = self.links.get(to)
         ask = link.send_beat if link is not None else None
-        self.mailbox.reserve(to, key, contents.arrays.total, copied_nbytes, ask)
+        nbytes = contents.arrays.total
+        self.mailbox.reserve(to, key, nbytes, contents.copied_nbytes, ask)
         assert link is not None
         link.sender.send(contents, arrays)
         if link.sender.has_pending:
@@ -97,8 +88,7 @@ class SharedMemoryChannel(Session):
         return self._regions.allocate(nbytes, self.node)
 
     def _undelivered_peers(self) -> set[str]:
-        links = self.links.values()
-        return {link.peer for link in links if link.sender.has_pending}
+        return {peer for peer, link in self.links.items() if link.sender.has_pending}
 
     def _request_delivery(self, peer: str) -> None:
         """Ask a peer to copy everything out of the chunk pool: its program may receive

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from placer.channel import frame_bodies
@@ -23,6 +24,7 @@ _END: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 """The event that the session's thread always watches for, once: the peer has closed."""
 
 
+@dataclass(eq=False)
 class Link:
     """A connected peer.
 
@@ -32,33 +34,32 @@ class Link:
     thread reset it, `ended` once no more can arrive.
     """
 
-    def __init__(
-        self,
-        peer: str,
-        socket: FrameSocket,
-        mailbox: Mailbox,
-        arena: Arena,
-        regions: Mapping[int, Region],
-        max_message: int,
-        epoll: select.epoll,
-        fail: Callable[[Cause], None],
-    ) -> None:
-        self.peer = peer
-        self.socket = socket
-        self.sender = Sender(socket, regions, f"{mailbox.node} to {peer}")
+    peer: str
+    socket: FrameSocket
+    mailbox: Mailbox
+    arena: Arena
+    regions: Mapping[int, Region]
+    max_message: int
+    epoll: select.epoll
+    fail: Callable[[Cause], None]
+    heard: bool = False
+    ended: bool = False
+    _credit_sent: int = 0
+    _credit_wanted: int = 0  # the credit that the peer waits for, or 0
+    _peer_clears: bool = False  # copy what it sends: it wants to close
+    _watch_lock: threading.Lock = field(default_factory=threading.Lock)
+    _watched_events: int = 0
+
+    def __post_init__(self) -> None:
+        what = f"{self.mailbox.node} to {self.peer}"
+        self.sender = Sender(self.socket, self.regions, what)
         self.receiver = Receiver(
-            peer, socket, arena, max_message, lambda freed: self.send_beat(freed=freed)
+            self.peer,
+            self.socket,
+            self.arena,
+            self.max_message,
+            release=lambda freed: self.send_beat(freed=freed),
         )
-        self.heard = False
-        self.ended = False
-        self._mailbox = mailbox
-        self._epoll = epoll
-        self._fail = fail
-        self._credit_sent = 0
-        self._credit_wanted = 0  # the credit that the peer waits for, or 0
-        self._peer_clears = False  # copy what it sends: it wants to close
-        self._watch_lock = threading.Lock()
-        self._watched_events = 0
 
     # The interface of mailbox.FrameReader.
 
@@ -79,7 +80,7 @@ class Link:
             self._lose(f"sent an invalid frame: {why}")
         if data is not None and not data:
             self.ended = True
-            if self.peer not in self._mailbox.departed:
+            if self.peer not in self.mailbox.departed:
                 self._lose("lost: its process has ended")
         return True
 
@@ -93,7 +94,7 @@ class Link:
     def _lose(self, what: str) -> None:
         """End the run, because the peer is lost; `what` says why."""
         self.ended = True
-        self._fail(Cause(self.peer, f"seen from {self._mailbox.node}", what))
+        self.fail(Cause(self.peer, f"seen from {self.mailbox.node}", what))
 
     def _handle(self, data: memoryview[int]) -> Kind:
         """Act on a frame; return its kind."""
@@ -104,12 +105,12 @@ class Link:
             raise InvalidFrame("memory was announced and did not follow")
         if kind is Kind.MESSAGE:
             message = receiver.on_message(data)
-            self._mailbox.deliver(message)
+            self.mailbox.deliver(message)
             if self._peer_clears:
                 message.detach()
         elif kind is Kind.CHUNK:
             receiver.on_chunk(a, b)
-            self._mailbox.notify()
+            self.mailbox.notify()
         elif kind is Kind.BEAT:
             self._on_beat(flags, a, b, c)
         elif kind is Kind.LONG:
@@ -119,9 +120,9 @@ class Link:
         elif kind is Kind.DESCRIPTOR:
             receiver.on_descriptor()
         elif kind is Kind.GOODBYE:
-            self._mailbox.mark_departed(self.peer)
+            self.mailbox.mark_departed(self.peer)
         elif kind is Kind.ABORT:
-            self._fail(frame_bodies.read_cause(data[frames.HEADER.size :]))
+            self.fail(frame_bodies.read_cause(data[frames.HEADER.size :]))
         else:
             raise InvalidFrame("kind")
         return kind
@@ -129,13 +130,13 @@ class Link:
     def _on_beat(self, flags: int, wanted: int, credit: int, freed: int) -> None:
         if freed:
             self.sender.release_chunks(freed)
-        self._mailbox.update_credit(self.peer, credit)
+        self.mailbox.update_credit(self.peer, credit)
         if wanted > self._credit_sent:
             self._credit_wanted = wanted
             self.send_beat()
         if flags & CLEAR:
             self._peer_clears = True
-            self._mailbox.detach_all(self.peer)
+            self.mailbox.detach_all(self.peer)
 
     # Sending.
 
@@ -145,7 +146,7 @@ class Link:
         `wanted` is the credit that this node waits for, `freed` (a bit mask) are chunks
         to return to the peer; see `frames`.
         """
-        self._credit_sent = credit = self._mailbox.granted_credit(self.peer)
+        self._credit_sent = credit = self.mailbox.granted_credit(self.peer)
         self.socket.put(frames.frame(Kind.BEAT, wanted, credit, freed, flags))
 
     def acknowledge(self, total: int, threshold: int) -> None:
@@ -182,11 +183,9 @@ class Link:
             if self.socket.full:
                 events |= select.EPOLLOUT
             # The end of the connection stays readable: do not watch it again and again.
-            if events != self._watched_events and not (
-                self.ended or self._epoll.closed
-            ):
+            if events != self._watched_events and not (self.ended or self.epoll.closed):
                 self._watched_events = events
-                self._epoll.modify(self.socket.fd, events)
+                self.epoll.modify(self.socket.fd, events)
 
     def on_woken(self) -> None:
         """Note that the one-shot event has fired, so that `watch` sets it again."""

@@ -62,8 +62,8 @@ class Receiver:
 
     def on_descriptor(self) -> None:
         """Map the memory that was announced."""
-        was_announced, file = self.socket.expects_file, self.socket.take_file()
-        if not was_announced or file is None:
+        file = self.socket.take_file()  # none if it was not announced
+        if file is None:
             raise InvalidFrame("memory without a file, or a file without memory")
         number, nbytes = self._announced
         self.regions[number] = attach(file, nbytes)

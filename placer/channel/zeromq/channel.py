@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import zmq
 
@@ -62,11 +61,8 @@ class ZeroMQChannel(Session):
 
     # Called by threads of the program.
 
-    def _transmit(
-        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
-    ) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
         nbytes = sum(array.nbytes for array in arrays)
-        payload.check_size(nbytes, self._limits.max_message, what)
         contents = frames.encode_contents(key, arrays)
         self.mailbox.reserve(
             to, key, nbytes, nbytes, ask=lambda _: self._request_delivery(to)
