@@ -68,7 +68,7 @@ class Mailbox:
         self.readers: Mapping[str, FrameReader] = {}
         self._limits = limits
         self._on_credit = on_credit
-        self._being_read: set[str] = set()  # peers whose connection a thread reads
+        self.being_read: set[str] = set()  # peers whose connection a thread reads
         self._closed = False
         self._lock = threading.RLock()  # entering it is cheaper than the condition
         self._changed = threading.Condition(self._lock)
@@ -179,7 +179,7 @@ class Mailbox:
         with self._lock:
             self._closed = True
             self._wake()
-            while self._being_read:
+            while self.being_read:
                 self._sleep(None)
             self._queues.clear()
             self._unacknowledged.clear()
@@ -242,19 +242,14 @@ class Mailbox:
         False when none has arrived, and while another thread reads that connection.
         """
         with self._lock:
-            if peer in self._being_read or self._closed:
+            if peer in self.being_read or self._closed:
                 return False
-            self._being_read.add(peer)
+            self.being_read.add(peer)
         try:
             return self.readers[peer].read(0)
         finally:
             with self._lock:
                 self._stop_reading(peer)
-
-    def is_being_read(self, peer: str) -> bool:
-        """Whether a thread reads the connection of `peer` now."""
-        with self._lock:
-            return peer in self._being_read
 
     def detach_all(self, peer: str) -> None:
         """Copy all messages of `peer` out of its buffers: it wants to end its run."""
@@ -407,11 +402,9 @@ class Mailbox:
                     # With messages to acknowledge, do that and look again: it may take
                     # long, and `ready` may be true by then.
                     if not stored:
-                        is_reader = (
-                            peer in self.readers and peer not in self._being_read
-                        )
+                        is_reader = peer in self.readers and peer not in self.being_read
                         if is_reader:
-                            self._being_read.add(peer)
+                            self.being_read.add(peer)
                         else:
                             self._sleep(timeout)
                 # Without the lock: reading enters `deliver`, and copying is slow.
@@ -430,7 +423,7 @@ class Mailbox:
 
     def _stop_reading(self, peer: str) -> None:
         """Let other threads read from `peer`; called with the lock held."""
-        self._being_read.discard(peer)
+        self.being_read.discard(peer)
         self.readers[peer].reading_stopped()
         self._wake()
 

@@ -49,9 +49,10 @@ class Channel(ABC):
     All methods may be called from any thread, also at the same time; `join` is called
     once. `node` is the name of this node.
 
-    `on_abort`, which may be set, is called with the root cause when the failure of another node
-    becomes known or a peer is lost (not for this node's own `abort`), in the thread
-    that finds it: so that a process that is blocked outside the channel can be ended.
+    `on_abort`, which may be set, is called with the root cause when the failure of
+    another node becomes known or a peer is lost (not for this node's own `abort`), in
+    the thread that finds it: so that a process that is blocked outside the channel can
+    be ended.
 
     A transport implements what is abstract here.
 

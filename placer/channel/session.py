@@ -55,7 +55,7 @@ class Session(Channel):
 
     transport: ClassVar[str]
     # `_open` sets these.
-    _connected: Collection[str]
+    connected: Collection[str]
     """The peers that are connected."""
     _informed: Collection[str]
     """The peers that know of the failure of this node."""
@@ -98,17 +98,12 @@ class Session(Channel):
 
     # Called by the program.
 
-    @property
-    def connected_peers(self) -> tuple[str, ...]:
-        """The peers that are connected, sorted."""
-        return tuple(peer for peer in self.mailbox.peers if peer in self._connected)
-
     def join(self) -> None:
         """Wait until every peer is connected; see `protocol.Channel`."""
         mailbox = self.mailbox
 
         def missing() -> list[str]:
-            return [peer for peer in mailbox.peers if peer not in self._connected]
+            return [peer for peer in mailbox.peers if peer not in self.connected]
 
         mailbox.wait_until(
             lambda: not missing() or bool(mailbox.departed), self._join_timeout

@@ -1,4 +1,4 @@
-"""The types that channels and their callers share: arrays, addresses, pieces, limits."""
+"""Types that channels and their callers share: arrays, addresses, pieces, limits."""
 
 from __future__ import annotations
 

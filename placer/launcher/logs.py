@@ -35,14 +35,14 @@ class LogFolder:
 
 
 @contextmanager
-def log_folder(named: Path | None, name: str) -> Iterator[LogFolder]:
+def log_folder(named: str | Path | None, name: str) -> Iterator[LogFolder]:
     """Yield the folder for the logs of a run of the model `name`: `named`, or a new one.
 
     Only the user can read a new one. It is removed at the end if nothing was raised and
     `failed` is not set, and also if no node was started.
     """
     if named is not None:
-        yield LogFolder(named)
+        yield LogFolder(Path(named))
         return
     base = _logs_root()
     if base is not None:

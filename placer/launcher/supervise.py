@@ -98,7 +98,8 @@ class _Supervisor:
     """The state of a run that is watched.
 
     `states` has the last reported state of each node, and `reporters` are the nodes
-    that have reported a failure. `since` is the time from which the limits of the phase count.
+    that have reported a failure. `since` is the time from which the limits of the
+    phase count.
     """
 
     children: Sequence[NodeProcess]
@@ -216,13 +217,12 @@ class _Supervisor:
 
     def outcome(self) -> Result:
         """Return the result with warnings, or raise RunError with the root cause."""
-        failures = self.failures
         if self.result is None:
-            failure = cause.choose_root_cause(failures)
+            failure = cause.choose_root_cause(self.failures)
             if failure is None:
                 raise RunError("all nodes have ended, and none reported a result")
             raise RunError(failure.text + self._details(failure))
-        shown = [failure for failure in failures if failure.first_hand] or failures[:1]
+        shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
         after = "after the run had its result, which is complete"
         warnings = [f"{each.text}, {after}{self._details(each)}" for each in shown]
         return msgspec.structs.replace(self.result, warnings=tuple(warnings))

@@ -47,8 +47,8 @@ def round_up(nbytes: int) -> int:
 def aligned_offsets(
     sizes: Sequence[int], left_out: Container[int] = ()
 ) -> tuple[tuple[int, ...], int]:
-    """Return the offsets of arrays in a buffer in which each is aligned, and its length;
-    arrays with the indices `left_out` are not in it."""
+    """Return the offsets of arrays in a buffer in which each is aligned, and its
+    length; arrays with the indices `left_out` are not in it."""
     offsets = []
     span = 0
     for i, size in enumerate(sizes):

@@ -46,12 +46,12 @@ class SharedMemoryChannel(Session):
             )
         self.links: dict[str, Link] = {}
         self.mailbox.readers = self.links
-        self._connected = self.links
+        self.connected = self.links
         self._informed = self.links  # each link begins with the failure, if any
         self._links_by_fd: dict[int, Link] = {}
         self._regions = Regions()
         self._rendezvous = Rendezvous(
-            self.node, self._endpoints, self._job, self._hello
+            self.node, self._endpoints, self._job, self._hello, self.links
         )
         self._epoll = self._rendezvous.epoll
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -125,7 +125,7 @@ class SharedMemoryChannel(Session):
             link.sender.resume()
         self._drain(link)
         # If a thread of the program reads the socket, `reading_stopped` watches it.
-        if not self.mailbox.is_being_read(link.peer):
+        if link.peer not in self.mailbox.being_read:
             link.watch()
         self.mailbox.notify()
 
@@ -161,7 +161,7 @@ class SharedMemoryChannel(Session):
         self.mailbox.notify()
 
     def _on_tick(self, now: float, is_beat: bool) -> None:
-        self._rendezvous.connect([p for p in self.mailbox.peers if p not in self.links])
+        self._rendezvous.connect()
         self._rendezvous.expire(now)
         for link in self.links.values():
             self._drain(link)

@@ -29,9 +29,10 @@ class Link:
     """A connected peer.
 
     One thread at a time calls `read`, which the mailbox ensures; any thread may send.
-    `regions` are those of `share`, by number. `epoll` wakes the session's thread. `fail` is called with the root cause when
-    this link ends the run. `heard` is true if a frame has arrived since the session's
-    thread reset it, `ended` once no more can arrive.
+    `regions` are those of `share`, by number. `epoll` wakes the session's thread.
+    `fail` is called with the root cause when this link ends the run. `heard` is true if
+    a frame has arrived since the session's thread reset it, `ended` once no more can
+    arrive.
     """
 
     peer: str
@@ -66,8 +67,8 @@ class Link:
     def read(self, timeout: float) -> bool:
         """Handle the next frame; see `mailbox.FrameReader`.
 
-        When the connection has ended, all frames that the peer
-        sent before have been read, a GOODBYE as well if it sent one.
+        When the connection has ended, all frames that the peer sent before have been
+        read, a GOODBYE as well if it sent one.
         """
         data = None if self.ended else self.socket.get(timeout)
         if data is None:

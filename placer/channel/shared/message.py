@@ -80,13 +80,11 @@ class ChunkedMessage(Message):
         self._detached = False  # copy chunks as they arrive
         self._discarded = False  # release chunks without copying them
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all chunks have arrived."""
-        return len(self._arrived) == len(self._chunks)
+    def add_chunk(self, chunk: int) -> bool:
+        """Record that the next chunk has arrived, in chunk `chunk` of the pool.
 
-    def add_chunk(self, chunk: int) -> None:
-        """Record that the next chunk has arrived, in chunk `chunk` of the pool."""
+        Returns whether it is the last one.
+        """
         # Append first, look at the flags second. `detach` sets its flag first and looks
         # at `_arrived` second, so at least one of the two sees this chunk; the lock and
         # `_consumed` ensure that only one copies it.
@@ -94,6 +92,7 @@ class ChunkedMessage(Message):
         if self._detached or self._discarded:
             with self._lock:
                 self._consume_arrived()
+        return len(self._arrived) == len(self._chunks)
 
     def collect(
         self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait

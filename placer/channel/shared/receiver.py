@@ -110,8 +110,7 @@ class Receiver:
         if chunk >= CHUNKS or chunk in self._filled:
             raise InvalidFrame("a chunk that is not free")
         self._filled.add(chunk)
-        message.add_chunk(chunk)
-        if message.is_complete:
+        if message.add_chunk(chunk):
             self._incomplete = None
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,7 +50,8 @@ class _Pending:
 class Rendezvous:
     """Listens and connects for a node; only the session's thread uses it.
 
-    `hello(sender, receiver)` returns the HELLO from one node to another. `epoll` watches
+    `hello(sender, receiver)` returns the HELLO from one node to another; `connected`
+    are the peers whose connections were returned. `epoll` watches
     the sockets, also those of established connections; the owner closes it. `refused`
     counts the connections that were refused. Raises RunError when a process listens as
     this node already.
@@ -60,9 +61,9 @@ class Rendezvous:
     endpoints: Mapping[str, str]
     job: str
     hello: Callable[[str, str], Hello]
+    connected: Collection[str]
     refused: int = 0
     _pending: dict[int, _Pending] = field(default_factory=dict)
-    _connected: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         where = self.endpoints[self.node]
@@ -76,11 +77,11 @@ class Rendezvous:
         self.epoll = select.epoll()
         self.epoll.register(self._listener, select.EPOLLIN)
 
-    def connect(self, peers: Sequence[str]) -> None:
-        """Connect to `peers` that listen, where this node is the one that connects."""
-        trying = {pending.peer for pending in self._pending.values()}
-        for peer in peers:
-            if peer > self.node or peer in trying:
+    def connect(self) -> None:
+        """Connect to peers that listen, where this node is the one that connects."""
+        known = {*self.connected, *(p.peer for p in self._pending.values())}
+        for peer in self.endpoints:
+            if peer >= self.node or peer in known:
                 continue
             connection = _new_socket()
             there = address(self.job, peer, self.endpoints[peer])
@@ -169,7 +170,6 @@ class Rendezvous:
             pending.peer, pending.answered, pending.until = name, True, math.inf
             return None
         del self._pending[connection.fileno()]
-        self._connected.add(pending.peer)
         return pending.peer, connection
 
     def _check_hello(self, data: memoryview[int], pending: _Pending) -> str:
@@ -186,7 +186,7 @@ class Rendezvous:
         if hello.node not in hello.nodes or not is_expected:
             raise InvalidFrame("node")
         others = {p.peer for p in self._pending.values() if p is not pending}
-        if hello.node in others | self._connected:
+        if hello.node in {*others, *self.connected}:
             raise InvalidFrame("name")
         return hello.node
 

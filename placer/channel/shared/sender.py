@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from placer.channel.payload import CHUNK
 from placer.channel.shared import frames
@@ -31,29 +31,27 @@ class _QueuedMessage:
     flat: list[Array]
 
 
+@dataclass(eq=False, slots=True)
 class Sender:
     """Sends messages to one peer; safe to use from many threads.
 
     `regions` are those of `share`, by number. `what` names the direction in errors.
     """
 
-    def __init__(
-        self, socket: FrameSocket, regions: Mapping[int, Region], what: str
-    ) -> None:
-        self._socket = socket
-        self._regions = regions
-        self._what = what
-        self._pool = ChunkPool()
-        self._announced: set[int] = set()  # numbers of regions sent to the peer
-        self._number = 0
-        self._order_lock = threading.Lock()
-        self._queue: deque[_QueuedMessage] = deque()
-        self._advance_lock = threading.Lock()
+    socket: FrameSocket
+    regions: Mapping[int, Region]
+    what: str
+    _pool: ChunkPool = field(default_factory=ChunkPool)
+    _announced: set[int] = field(default_factory=set)  # regions sent to the peer
+    _number: int = 0
+    _order_lock: threading.Lock = field(default_factory=threading.Lock)
+    _queue: deque[_QueuedMessage] = field(default_factory=deque)
+    _advance_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def has_pending(self) -> bool:
         """Whether something waits for room in the chunk pool or the socket."""
-        return (bool(self._queue) or self._socket.full) and not self._socket.broken
+        return (bool(self._queue) or self.socket.full) and not self.socket.broken
 
     def send(self, contents: Contents, arrays: Sequence[Array]) -> None:
         """Send a message of C-contiguous arrays without waiting.
@@ -70,15 +68,15 @@ class Sender:
             flat: list[Array] = []
             if contents.span > INLINE:
                 pool = self._pool
-                pool.region = pool.region or Region(0, CHUNKS * CHUNK, self._what)
+                pool.region = pool.region or Region(0, CHUNKS * CHUNK, self.what)
                 self._announce(pool.region)
                 chunks.extend(copied_chunks(contents.arrays.types, contents.references))
                 flat = [array.reshape(-1) for array in arrays]
             for region, _ in contents.references.values():
-                self._announce(self._regions[region])
+                self._announce(self.regions[region])
             self._number = number
             if not (self._queue or chunks):
-                self._socket.put(*header)
+                self.socket.put(*header)
                 return
             self._queue.append(_QueuedMessage(number, header, chunks, flat))
         self.resume()
@@ -115,28 +113,28 @@ class Sender:
         """Send a region to the peer once, before the first frame that refers to it."""
         if region.number not in self._announced:
             self._announced.add(region.number)
-            self._socket.put(
+            self.socket.put(
                 frames.frame(Kind.REGION, region.number, region.nbytes),
                 frames.frame(Kind.DESCRIPTOR),
                 file=region.fd,
             )
 
     def _can_advance(self) -> bool:
-        if not self._queue or self._socket.full:
+        if not self._queue or self.socket.full:
             return False
         message = self._queue[0]
-        return bool(message.header or not message.chunks or self._pool.has_free_chunk)
+        return bool(message.header or not message.chunks or self._pool.free)
 
     def _advance(self) -> None:
         while self._queue:
             message = self._queue[0]
-            self._socket.put(*message.header)
+            self.socket.put(*message.header)
             message.header = ()
             while message.chunks:
-                if not self._pool.has_free_chunk or self._socket.full:
+                if not self._pool.free or self.socket.full:
                     return
                 # From this frame on the chunk is the peer's, until a BEAT returns it.
                 chunk = self._pool.fill(message.chunks.popleft(), message.flat)
-                self._socket.put(frames.frame(Kind.CHUNK, message.number, chunk))
+                self.socket.put(frames.frame(Kind.CHUNK, message.number, chunk))
             # Not earlier: while a message is in the queue, `send` does not overtake it.
             self._queue.popleft()

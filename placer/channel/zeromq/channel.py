@@ -40,7 +40,7 @@ class ZeroMQChannel(Session):
         self._stamp = frames.Stamp(number, time.time_ns(), frames.job_digest(self._job))
         self._incarnations: dict[str, int] = {}
         self._greeted: set[str] = set()  # peers that have seen this incarnation
-        self._connected = self._greeted  # their incarnations are known as well
+        self.connected = self._greeted  # their incarnations are known as well
         self._informed: set[str] = set()  # peers that know of the failure
         peers = self.mailbox.peers
         self._receivers = {peer: Receiver() for peer in peers}
@@ -112,7 +112,7 @@ class ZeroMQChannel(Session):
             self._send_abort(peer, cause)
 
     def _undelivered_peers(self) -> set[str]:
-        return {p for p, link in self._links.items() if not link.is_delivered}
+        return {p for p, link in self._links.items() if link.unacknowledged}
 
     def _request_delivery(self, peer: str) -> None:
         """Ask `peer` to acknowledge at once from now on: this node waits for it."""
@@ -151,9 +151,8 @@ class ZeroMQChannel(Session):
                 raise InvalidFrame("source")
             peer = self._names[header.source]
             if header.kind is Kind.HELLO:
-                self._on_hello(
-                    peer, header, frame_bodies.read_hello(frames.body(first))
-                )
+                hello = frame_bodies.read_hello(frames.body(first))
+                self._on_hello(peer, header, hello)
             elif header.incarnation != self._incarnations.get(peer):
                 raise InvalidFrame("incarnation")
             # From here on the frame is of the known incarnation of the peer.
@@ -210,9 +209,8 @@ class ZeroMQChannel(Session):
 
     def _on_piece(self, peer: str, header: frames.Header, first: bytes) -> None:
         """Receive the next piece of the next message; drop any other piece."""
-        is_first = header.kind is Kind.MESSAGE
         receiver = self._receivers[peer]
-        piece = header.a, FIRST if is_first else header.b
+        piece = header.a, FIRST if header.kind is Kind.MESSAGE else header.b
         if piece < receiver.next_piece:
             self.duplicates += 1
             return
