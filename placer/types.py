@@ -11,20 +11,22 @@ from msgspec import Struct
 Dim = int | Literal["batch"]
 BATCH: Literal["batch"] = "batch"
 
+# Their order is that of the codes of dtypes in messages (`placer/channel/payload.py`):
+# new ones go to the end.
 ITEM_BYTES = {
     "bool": 1,
     "int8": 1,
     "uint8": 1,
     "int16": 2,
     "uint16": 2,
-    "float16": 2,
-    "bfloat16": 2,
     "int32": 4,
     "uint32": 4,
-    "float32": 4,
     "int64": 8,
     "uint64": 8,
+    "float16": 2,
+    "float32": 4,
     "float64": 8,
+    "bfloat16": 2,
     "key": 8,
 }
 MAX_DIM = 2**31 - 1

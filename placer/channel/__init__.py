@@ -8,8 +8,8 @@ of `session.Session`, an entry of `transport.TRANSPORTS`, and an entry of the fi
 its tests. In the order in which a message passes the modules:
 
 1. `payload` checks the arrays of a `send` and, for ZeroMQ, splits them into chunks.
-2. `mailbox` waits in `reserve` until the credit of the peer covers the message;
-   `credits` counts. Then the transport moves the bytes.
+2. `mailbox` checks the size in `reserve`, and waits until the credit of the peer covers
+   the message; `credits` counts. Then the transport moves the bytes.
 3. `frame_bodies` decodes and validates the msgpack bodies of the frames that arrive.
 4. `message` is what the transport puts into the receiver's `mailbox`: a
    `Message`, whose chunks may still be arriving.

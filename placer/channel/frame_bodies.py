@@ -1,5 +1,5 @@
-"""What both transports between processes put into frames: HELLO, ABORT, and the key and
-the types of a message.
+"""What both transports between processes put into frames: HELLO, ABORT, and the types
+of a message.
 
 Bytes that arrive are decoded into exactly these types and no others, and sizes are
 checked before anything is allocated. Nothing is ever executed: no pickle.
@@ -7,8 +7,7 @@ checked before anything is allocated. Nothing is ever executed: no pickle.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Annotated, Final, NamedTuple, TypeVar
@@ -23,14 +22,11 @@ from placer.channel.payload import (
     MAX_EXTENT,
     MAX_RANK,
 )
-from placer.channel.types import Array, ArrayType, Key
-from placer.memory.aligned import round_up
+from placer.channel.types import Array, ArrayType
+from placer.memory.aligned import aligned_offsets
 
 CACHED_TYPES: Final = 8 << 10
 """Types of at most so many bytes are cached: every step has the same messages."""
-KEY: Final = struct.Struct("<qqq")
-"""Edge, step and microbatch of a message."""
-
 MAX_TEXT: Final = 8192
 """Characters of a text that a node accepts from another."""
 
@@ -107,11 +103,6 @@ def encode_types(arrays: Sequence[Array]) -> bytes:
     return encode([(CODES[array.dtype], array.shape) for array in arrays])
 
 
-def read_key(data: bytes | memoryview[int], offset: int) -> Key:
-    """Decode the key of a message."""
-    return Key._make(KEY.unpack_from(data, offset))
-
-
 def read_types(encoded: bytes) -> ArrayTypes:
     """Decode the types of a message.
 
@@ -132,22 +123,8 @@ def _read_types(encoded: bytes) -> ArrayTypes:
             raise InvalidFrame("dimensions")
         types.append((dtype, shape))
         sizes.append(size * dtype.itemsize)
-    offsets, span = aligned_offsets(sizes, ())
+    offsets, span = aligned_offsets(sizes)
     return ArrayTypes(tuple(types), tuple(sizes), sum(sizes), offsets, span)
 
 
 _read_types_once = lru_cache(maxsize=256)(_read_types)
-
-
-def aligned_offsets(
-    sizes: Sequence[int], left_out: Container[int]
-) -> tuple[tuple[int, ...], int]:
-    """Return the offsets of arrays in a payload in which each is aligned, and its
-    length; arrays with the indices `left_out` are not in it."""
-    offsets = []
-    span = 0
-    for i, size in enumerate(sizes):
-        offsets.append(span)
-        if i not in left_out:
-            span += round_up(size)
-    return tuple(offsets), span

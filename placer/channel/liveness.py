@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from placer.errors import RunError
 
 
@@ -23,7 +25,7 @@ class Liveness:
             )
         self._lost_after = lost_after
         self._last_heard: dict[str, float] = {}
-        self._last_check: float | None = None
+        self._last_check = inf  # none yet: nothing was interrupted
 
     def hear(self, peer: str, now: float) -> None:
         """Record a sign of life of `peer`; the first one starts its supervision."""
@@ -35,10 +37,7 @@ class Liveness:
 
     def lost_peers(self, now: float) -> list[str]:
         """Return the peers that are lost; call it several times per `lost_after`."""
-        interrupted = (
-            self._last_check is not None
-            and now - self._last_check > self._lost_after / 2
-        )
+        interrupted = now - self._last_check > self._lost_after / 2
         self._last_check = now
         if interrupted:
             self._last_heard = dict.fromkeys(self._last_heard, now)

@@ -4,7 +4,7 @@ Every transport delivers messages here, and every call of the program blocks her
 lock guards all of it. The transport's `on_credit` is called without the lock, because
 it may enter another mailbox.
 
-A transport may set a `FrameReader`. Then there is no thread between socket and program:
+A transport may set `FrameReader`s. Then there is no thread between socket and program:
 the first thread that waits for a peer reads the connection of that peer itself, and
 other threads that wait for the same peer sleep until it has read something. This saves
 the switch from one thread to another, which takes longer than a small message does.
@@ -15,31 +15,31 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 from placer.channel.cause import Aborted, Cause
 from placer.channel.credits import Credits
-from placer.channel.message import Message
-from placer.channel.types import Array, Key, Piece
+from placer.channel.message import MESSAGE_COST, Message
+from placer.channel.types import Array, Key, Limits, Piece
 from placer.errors import RunError, did_you_mean
 
 
 class FrameReader(Protocol):
-    """Reads the frames that arrive on the connections of a transport, one per peer.
+    """Reads the frames that arrive on the connection of one peer.
 
-    The mailbox calls it, and lets one thread at a time read each connection.
+    The mailbox calls it, and lets one thread at a time read.
     """
 
-    def read(self, peer: str, timeout: float) -> bool:
-        """Handle the next frame of `peer`, waiting up to `timeout` seconds for it.
+    def read(self, timeout: float) -> bool:
+        """Handle the next frame, waiting up to `timeout` seconds for it.
 
         False when no frame came. Returns early when the run has failed or ended.
         """
 
-    def reading_stopped(self, peer: str) -> None:
-        """Note that no thread reads the connection of `peer` any more.
+    def reading_stopped(self) -> None:
+        """Note that no thread reads the connection any more.
 
         Called with the mailbox's lock held.
         """
@@ -48,33 +48,27 @@ class FrameReader(Protocol):
 class Mailbox:
     """The messages of one node and every wait of its program; safe to use from threads.
 
-    `bound` is in bytes, `deadline` and `beat` are in seconds; see `protocol`.
     `on_credit(source, total)` is called when this node has acknowledged `total` bytes
     to `source`; the transport passes the total to `update_credit` of the other mailbox.
-    `reader` is None unless the threads that wait are to read the connections.
+    `readers` has the peers whose connections the threads that wait are to read.
     """
 
     def __init__(
         self,
         node: str,
         peers: Iterable[str],
-        *,
-        bound: int,
-        deadline: float,
-        beat: float,
+        limits: Limits,
         on_credit: Callable[[str, int], None],
     ) -> None:
         self.node = node
         self.peers = tuple(peers)
         self.bytes_sent = 0
-        self.bytes_received = 0
         self.aborted: Cause | None = None
         self.departed: set[str] = set()
-        self.reader: FrameReader | None = None
-        self._deadline = deadline
-        self._beat = beat
+        self.readers: Mapping[str, FrameReader] = {}
+        self._limits = limits
         self._on_credit = on_credit
-        self._being_read: set[str] = set()  # peers whose connection a thread reads
+        self.being_read: set[str] = set()  # peers whose connection a thread reads
         self._closed = False
         self._lock = threading.RLock()  # entering it is cheaper than the condition
         self._changed = threading.Condition(self._lock)
@@ -85,7 +79,7 @@ class Mailbox:
         self._unacknowledged: dict[str, list[Message]] = defaultdict(list)
         # The `out` of each receive that waits, so that a transport can write into it.
         self._posted_outs: dict[tuple[str, Key], Sequence[Array | None]] = {}
-        self._credits = Credits(self.peers, bound)
+        self._credits = Credits(self.peers, limits.bound)
         self._waits: dict[object, str] = {}  # the peer of each wait
         self._listeners: dict[int, Callable[[str], None]] = {}
 
@@ -101,16 +95,24 @@ class Mailbox:
         to: str,
         key: Key,
         nbytes: int,
-        cost: int,
+        copied_nbytes: int,
         ask: Callable[[int], None] | None = None,
     ) -> None:
-        """Wait until the bound has room for a message of `cost` bytes, and count it.
+        """Wait until the bound has room for a message, and count it.
 
-        If that has to wait, `ask` is called once with the total that the peer has to
-        acknowledge first. Raises RunError when the peer has ended its run or the
-        deadline passes, `Aborted` when the run has failed.
+        It has `nbytes` of payload; `copied_nbytes` of them take credit. If that has to
+        wait, `ask` is called once with the total that the peer has to acknowledge
+        first. Raises RunError when the message is too large, the peer has ended its run
+        or the deadline passes, `Aborted` when the run has failed.
         """
         self._check_peer(to)
+        if copied_nbytes > self._limits.max_message:
+            raise RunError(
+                f"{key} from {self.node} to {to}: a message of {copied_nbytes} bytes "
+                f"is over the maximum of {self._limits.max_message}",
+                hint="use a smaller batch, or place parameters on more nodes",
+            )
+        cost = copied_nbytes + MESSAGE_COST
         with self._lock:
             self._check_run()
             is_there = to not in self.departed
@@ -177,7 +179,7 @@ class Mailbox:
         with self._lock:
             self._closed = True
             self._wake()
-            while self._being_read:
+            while self.being_read:
                 self._sleep(None)
             self._queues.clear()
             self._unacknowledged.clear()
@@ -193,7 +195,6 @@ class Mailbox:
         """Store a message that has arrived; more of its payload may follow."""
         address = (message.source, message.key)
         with self._lock:
-            self.bytes_received += message.nbytes
             self._queues.setdefault(address, deque()).append(message)
             self._unacknowledged[message.source].append(message)
             # The waiting receive gets this message. A second message of the same
@@ -240,21 +241,15 @@ class Mailbox:
 
         False when none has arrived, and while another thread reads that connection.
         """
-        assert self.reader is not None
         with self._lock:
-            if peer in self._being_read or self._closed:
+            if peer in self.being_read or self._closed:
                 return False
-            self._being_read.add(peer)
+            self.being_read.add(peer)
         try:
-            return self.reader.read(peer, 0)
+            return self.readers[peer].read(0)
         finally:
             with self._lock:
                 self._stop_reading(peer)
-
-    def is_being_read(self, peer: str) -> bool:
-        """Whether a thread reads the connection of `peer` now."""
-        with self._lock:
-            return peer in self._being_read
 
     def detach_all(self, peer: str) -> None:
         """Copy all messages of `peer` out of its buffers: it wants to end its run."""
@@ -355,7 +350,7 @@ class Mailbox:
         # of them reads on. A reader itself is not woken by `_changed`: the transport
         # ends its `read` at an abort or a close.
         start = -1.0  # the clock is read only if this has to wait
-        pause = self._beat
+        pause, deadline = self._limits.beat, self._limits.deadline
         token = object()
         is_reader = False
         try:
@@ -385,14 +380,14 @@ class Mailbox:
                         start = now
                         self._waits[token] = peer
                     waited = now - start
-                    if waited >= self._deadline:
+                    if waited >= deadline:
                         what = (
                             f"{peer} to receive what it was sent before {key}"
                             if sending
                             else f"{key} from {peer}"
                         )
                         raise RunError(
-                            f"{self.node} waited {self._deadline:g} s for {what}",
+                            f"{self.node} waited {deadline:g} s for {what}",
                             hint="a longer --deadline waits longer",
                         )
                     stored = [x for x in self._unacknowledged[peer] if x is not own]
@@ -403,21 +398,18 @@ class Mailbox:
                             pause *= 2
                         lists = self._unacknowledged.values()
                         stored = [x for xs in lists for x in xs if x is not own]
-                    timeout = min(self._deadline, pause) - waited
+                    timeout = min(deadline, pause) - waited
                     # With messages to acknowledge, do that and look again: it may take
                     # long, and `ready` may be true by then.
                     if not stored:
-                        is_reader = (
-                            self.reader is not None and peer not in self._being_read
-                        )
+                        is_reader = peer in self.readers and peer not in self.being_read
                         if is_reader:
-                            self._being_read.add(peer)
+                            self.being_read.add(peer)
                         else:
                             self._sleep(timeout)
                 # Without the lock: reading enters `deliver`, and copying is slow.
                 if is_reader:
-                    assert self.reader is not None
-                    self.reader.read(peer, timeout)
+                    self.readers[peer].read(timeout)
                 elif stored:
                     for message in stored:
                         message.detach()
@@ -431,9 +423,8 @@ class Mailbox:
 
     def _stop_reading(self, peer: str) -> None:
         """Let other threads read from `peer`; called with the lock held."""
-        assert self.reader is not None
-        self._being_read.discard(peer)
-        self.reader.reading_stopped(peer)
+        self.being_read.discard(peer)
+        self.readers[peer].reading_stopped()
         self._wake()
 
     def _acknowledge(self, message: Message) -> None:
@@ -444,5 +435,5 @@ class Mailbox:
                 self._unacknowledged[source].remove(message)
             except ValueError:
                 return  # `_wait` has acknowledged it early
-            total = self._credits.grant(source, message.cost)
+            total = self._credits.grant(source, message.copied_nbytes + MESSAGE_COST)
         self._on_credit(source, total)

@@ -8,12 +8,11 @@ threads here: `send` delivers into the mailbox of the receiver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from placer.channel import payload
 from placer.channel.cause import Cause
-from placer.channel.message import whole_message
+from placer.channel.message import Message
 from placer.channel.protocol import Channel
 from placer.channel.types import Array, Key
 
@@ -21,28 +20,22 @@ from placer.channel.types import Array, Key
 def memory_channels(nodes: Iterable[str], **limits: Any) -> dict[str, MemoryChannel]:
     """Return the channel of each node of a run inside one process.
 
-    `limits` are the keyword arguments of `protocol.Channel`.
+    `limits` are the fields of `types.Limits`.
     """
     names = tuple(nodes)
-    channels: dict[str, MemoryChannel] = {}
-    for node in names:
-        peers = [name for name in names if name != node]
-        channels[node] = MemoryChannel(channels, node, peers, **limits)
+    channels = {
+        node: MemoryChannel(node, [n for n in names if n != node], **limits)
+        for node in names
+    }
+    for channel in channels.values():
+        channel.others = {peer: channels[peer] for peer in channel.mailbox.peers}
     return channels
 
 
 class MemoryChannel(Channel):
-    """The channel of one node; `channels` are those of all nodes of the process."""
+    """The channel of one node; `others`, set later, are those of the other nodes."""
 
-    def __init__(
-        self,
-        channels: Mapping[str, MemoryChannel],
-        node: str,
-        peers: Sequence[str],
-        **limits: Any,
-    ) -> None:
-        super().__init__(node, peers, **limits)
-        self._channels = channels
+    others: Mapping[str, MemoryChannel]
 
     def join(self) -> None:
         """Return at once: the nodes of one process exist from the start."""
@@ -51,8 +44,8 @@ class MemoryChannel(Channel):
         """End the run on every node; only the first cause counts."""
         if not self.mailbox.abort(cause):
             return
-        for other in self._others():
-            if other.mailbox.abort(cause) and other.on_abort is not None:
+        for other in self.others.values():
+            if other.mailbox.abort(cause):
                 other.on_abort(cause)
 
     def close(self) -> None:
@@ -61,25 +54,19 @@ class MemoryChannel(Channel):
             return
         self._closed = True
         self.mailbox.close()
-        for other in self._others():
+        for other in self.others.values():
             other.mailbox.mark_departed(self.node)
 
-    def _transmit(
-        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
-    ) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
         """Pass read-only views of `arrays` to node `to`."""
         views = []
         for array in arrays:
             view = array.view()
             view.flags.writeable = False
             views.append(view)
-        message = whole_message(self.node, key, views)
-        payload.check_size(message.nbytes, self._max_message, what)
-        self.mailbox.reserve(to, key, message.nbytes, message.cost)
-        self._channels[to].mailbox.deliver(message)
+        nbytes = sum(array.nbytes for array in arrays)
+        self.mailbox.reserve(to, key, nbytes, nbytes)
+        self.others[to].mailbox.deliver(Message(self.node, key, nbytes, views))
 
     def _on_credit(self, source: str, total: int) -> None:
-        self._channels[source].mailbox.update_credit(self.node, total)
-
-    def _others(self) -> list[MemoryChannel]:
-        return [self._channels[peer] for peer in self.mailbox.peers]
+        self.others[source].mailbox.update_credit(self.node, total)

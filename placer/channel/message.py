@@ -19,7 +19,8 @@ Wait = Callable[[Callable[[], bool]], None]
 class Message:
     """A message of `source`, whose arrays have all arrived.
 
-    It has `nbytes` of payload, and takes `cost` bytes of the source's credit.
+    `copied_nbytes` are the bytes of its payload that take credit of the source: all but
+    those that are passed on without a copy between processes.
 
     A message may be in the mailbox as soon as its header has arrived; the methods of a
     subclass then wait for its payload. The thread that received it consumes it;
@@ -28,8 +29,7 @@ class Message:
 
     source: str
     key: Key
-    nbytes: int
-    cost: int
+    copied_nbytes: int
     arrays: list[Array]
 
     def collect(
@@ -53,9 +53,3 @@ class Message:
 
         Called when the source may need the room before the program consumes this.
         """
-
-
-def whole_message(source: str, key: Key, arrays: list[Array]) -> Message:
-    """Return a message of `arrays`, with its size and cost."""
-    nbytes = sum(array.nbytes for array in arrays)
-    return Message(source, key, nbytes, nbytes + MESSAGE_COST, arrays)

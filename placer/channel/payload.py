@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
 import numpy as np
 import numpy.typing as npt
 
 from placer.channel.types import Array, ArrayType
 from placer.errors import RunError
 from placer.memory.arena import Arena
+from placer.types import ITEM_BYTES
 
 CHUNK: Final = 1 << 20
 """Bytes of a chunk at most."""
@@ -33,24 +34,9 @@ MAX_EXTENT: Final = 2**48
 
 Chunk = bytes | memoryview
 
-# The index in this tuple is the code of the dtype on the wire: only append to it.
+# The index in this tuple is the code of the dtype on the wire.
 DTYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
-    np.dtype(kind)
-    for kind in (
-        np.bool_,
-        np.int8,
-        np.uint8,
-        np.int16,
-        np.uint16,
-        np.int32,
-        np.uint32,
-        np.int64,
-        np.uint64,
-        np.float16,
-        np.float32,
-        np.float64,
-        ml_dtypes.bfloat16,
-    )
+    np.dtype(name) for name in ITEM_BYTES if name != "key"
 )
 # A tuple: isinstance would build the union of `X | Y` at each call.
 _ARRAYS: Final = (np.ndarray, np.generic)
@@ -81,15 +67,6 @@ def check_arrays(arrays: Sequence[Array], what: Callable[[], str]) -> list[Array
             raise RunError(f"{what()}: array {i} has shape {list(array.shape)}")
         checked.append(np.asarray(array, order="C"))
     return checked
-
-
-def check_size(nbytes: int, maximum: int, what: Callable[[], str]) -> None:
-    """Raise RunError for a message of more than `maximum` bytes; `what` names it."""
-    if nbytes > maximum:
-        raise RunError(
-            f"{what()}: a message of {nbytes} bytes is over the maximum of {maximum}",
-            hint="use a smaller batch, or place parameters on more nodes",
-        )
 
 
 def as_bytes(array: Array) -> npt.NDArray[np.uint8]:

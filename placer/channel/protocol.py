@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ import numpy.typing as npt
 from placer.channel import payload
 from placer.channel.cause import Aborted, Cause
 from placer.channel.mailbox import Mailbox
-from placer.channel.types import Array, Key, Piece
+from placer.channel.types import Array, Key, Limits, Piece
 from placer.errors import RunError
 from placer.memory import aligned
 
@@ -48,59 +49,30 @@ class Channel(ABC):
     All methods may be called from any thread, also at the same time; `join` is called
     once. `node` is the name of this node.
 
-    `on_abort`, when set, is called with the root cause when the failure of another node
-    becomes known or a peer is lost (not for this node's own `abort`), in the thread
-    that finds it: so that a process that is blocked outside the channel can be ended.
+    `on_abort`, which may be set, is called with the root cause when the failure of
+    another node becomes known or a peer is lost (not for this node's own `abort`), in
+    the thread that finds it: so that a process that is blocked outside the channel can
+    be ended.
 
     A transport implements what is abstract here.
 
     Args:
         node: the name of this node.
         peers: the names of the other nodes.
-        bound: bytes that may be on the way to one peer.
-        max_message: bytes of the largest message, not counting memory of `share` that
-            is passed on without a copy between processes.
-        deadline: seconds that a `send` or `receive` waits at most.
-        beat: seconds between two heartbeats.
-        on_abort: see above.
+        limits: the fields of `types.Limits`.
     """
 
-    def __init__(
-        self,
-        node: str,
-        peers: Sequence[str],
-        *,
-        bound: int = 64 << 20,
-        max_message: int = 2 << 30,
-        deadline: float = 600.0,
-        beat: float = 1.0,
-        on_abort: Callable[[Cause], None] | None = None,
-    ) -> None:
+    def __init__(self, node: str, peers: Sequence[str], **limits: Any) -> None:
         self.node = node
-        self.on_abort = on_abort
-        self._bound = bound
-        self._max_message = max_message
-        self._deadline = deadline
-        self._beat = beat
-        self.mailbox = Mailbox(
-            node,
-            peers,
-            bound=bound,
-            deadline=deadline,
-            beat=beat,
-            on_credit=self._on_credit,
-        )
+        self.on_abort: Callable[[Cause], object] = lambda cause: None
+        self._limits = Limits(**limits)
+        self.mailbox = Mailbox(node, peers, self._limits, self._on_credit)
         self._closed = False
 
     @property
     def bytes_sent(self) -> int:
         """The payload bytes of all messages that were sent."""
         return self.mailbox.bytes_sent
-
-    @property
-    def bytes_received(self) -> int:
-        """The payload bytes of all messages that have arrived."""
-        return self.mailbox.bytes_received
 
     @property
     def aborted(self) -> Cause | None:
@@ -136,11 +108,10 @@ class Channel(ABC):
             Aborted: the run has failed.
         """
         self._check_open()
-
-        def what() -> str:
-            return f"{key} from {self.node} to {to}"
-
-        self._transmit(to, key, payload.check_arrays(arrays, what), what)
+        checked = payload.check_arrays(
+            arrays, lambda: f"{key} from {self.node} to {to}"
+        )
+        self._transmit(to, key, checked)
 
     def receive(
         self, source: str, key: Key, *, out: Sequence[Array | None] | None = None
@@ -241,10 +212,8 @@ class Channel(ABC):
     # What a transport implements, besides the abstract methods above.
 
     @abstractmethod
-    def _transmit(
-        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
-    ) -> None:
-        """Send arrays, which are checked and C-contiguous; `what` names the message."""
+    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
+        """Send arrays, which are checked and C-contiguous."""
 
     @abstractmethod
     def _on_credit(self, source: str, total: int) -> None:

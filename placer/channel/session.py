@@ -46,7 +46,7 @@ class Session(Channel):
             cannot guess it are refused.
         join_timeout: seconds that `join` waits at most.
         lost_after: seconds of silence after which a peer is lost.
-        limits: the keyword arguments of `protocol.Channel`.
+        limits: the fields of `types.Limits`.
 
     Raises:
         RunError: the node has no address or an address that is not loopback, another
@@ -54,8 +54,11 @@ class Session(Channel):
     """
 
     transport: ClassVar[str]
+    # `_open` sets these.
+    connected: Collection[str]
+    """The peers that are connected."""
     _informed: Collection[str]
-    """The peers that know of the failure of this node; `_open` sets it."""
+    """The peers that know of the failure of this node."""
 
     def __init__(
         self,
@@ -81,12 +84,11 @@ class Session(Channel):
         self._job = job
         self._join_timeout = join_timeout
         self._lost_after = lost_after
-        self._tick = min(self._beat / 2, lost_after / 16, 0.1)
-        self._liveness = Liveness(lost_after, self._beat)
+        self._tick = min(self._limits.beat / 2, lost_after / 16, 0.1)
+        self._liveness = Liveness(lost_after, self._limits.beat)
         self._unreported: list[Cause] = []  # failures to report to the peers
         self._joined = False
         self._flushing = False
-        self._stopping = False
         self._close_lock = threading.Lock()
         self._open()
         self._thread = threading.Thread(
@@ -96,18 +98,12 @@ class Session(Channel):
 
     # Called by the program.
 
-    @property
-    @abstractmethod
-    def connected_peers(self) -> tuple[str, ...]:
-        """The peers that are connected, sorted."""
-
     def join(self) -> None:
         """Wait until every peer is connected; see `protocol.Channel`."""
         mailbox = self.mailbox
 
         def missing() -> list[str]:
-            known = self.connected_peers
-            return [peer for peer in mailbox.peers if peer not in known]
+            return [peer for peer in mailbox.peers if peer not in self.connected]
 
         mailbox.wait_until(
             lambda: not missing() or bool(mailbox.departed), self._join_timeout
@@ -156,7 +152,6 @@ class Session(Channel):
             elif self.aborted is not None and not self._joined:
                 self.mailbox.wait_until(self._all_informed, LATE_JOIN_WAIT, failed=True)
             self._closed = True
-            self._stopping = True
             self._wake()
             self._thread.join()
             self.mailbox.close()
@@ -178,7 +173,7 @@ class Session(Channel):
             self._request_delivery(peer)
         # A failure ends the flush; the caller finds it in `aborted`.
         with suppress(Aborted):
-            self.mailbox.wait_until(delivered, self._deadline)
+            self.mailbox.wait_until(delivered, self._limits.deadline)
 
     def _all_informed(self) -> bool:
         known = {*self._informed, *self.mailbox.departed}
@@ -204,7 +199,7 @@ class Session(Channel):
     def _run(self) -> None:
         due = beat_due = 0.0
         try:
-            while not self._stopping:
+            while not self._closed:
                 settled = self._joined and not self._flushing
                 pause = self._tick if settled else min(CONNECT_PAUSE, self._tick)
                 self._poll(pause)
@@ -214,7 +209,7 @@ class Session(Channel):
                     due = now + pause
                     is_beat = now >= beat_due
                     if is_beat:
-                        beat_due = now + self._beat
+                        beat_due = now + self._limits.beat
                     self._on_tick(now, is_beat)
             self._report_failures()
         except Exception as error:
@@ -228,8 +223,7 @@ class Session(Channel):
         while self._unreported:
             cause = self._unreported.pop()
             self._broadcast_abort(cause)
-            if self.on_abort is not None:
-                self.on_abort(cause)
+            self.on_abort(cause)
 
     def _on_tick(self, now: float, is_beat: bool) -> None:
         """Do what is due from time to time; with `is_beat`, send heartbeats."""

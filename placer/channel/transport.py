@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
-from placer.channel.endpoint import loopback_endpoint
 from placer.errors import RunError, did_you_mean
 
 if TYPE_CHECKING:  # a command that asks for the names only does without numpy
@@ -26,13 +25,12 @@ CHOICES: Final = ("auto", *TRANSPORTS)
 """The names that a user may give."""
 
 
-def choose_transport(name: str, endpoints: Mapping[str, str]) -> str:
+def choose_transport(name: str) -> str:
     """Return the transport to use, a key of `TRANSPORTS`.
 
     "auto" means the value of `PLACER_TRANSPORT`; without it, shared memory where the
-    system supports it and all nodes are on this machine, else ZeroMQ. All nodes of a
-    run must choose the same. Raises RunError for another name, and with "auto" for an
-    address that is not on this machine.
+    system supports it, else ZeroMQ. All nodes of a run must choose the same. Raises
+    RunError for another name.
     """
     subject = f"'{name}'"
     if name == "auto":
@@ -46,9 +44,6 @@ def choose_transport(name: str, endpoints: Mapping[str, str]) -> str:
         return name
     from placer.channel.shared.region import is_supported
 
-    # Every transport refuses addresses that are not loopback.
-    for node, address in endpoints.items():
-        loopback_endpoint(node, address)
     return "shared" if is_supported() else "zeromq"
 
 
@@ -68,6 +63,6 @@ def open_channel(
 
     Raises RunError where the transport is not available or the node cannot listen.
     """
-    channel_class = resolve_name(TRANSPORTS[choose_transport(transport, endpoints)])
+    channel_class = resolve_name(TRANSPORTS[choose_transport(transport)])
     channel: Channel = channel_class(node, endpoints, job, **options)
     return channel

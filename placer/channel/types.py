@@ -1,7 +1,8 @@
-"""The types that channels and their callers share: arrays, addresses, pieces."""
+"""Types that channels and their callers share: arrays, addresses, pieces, limits."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,3 +30,21 @@ class Key(NamedTuple):
     def __str__(self) -> str:
         text = f"edge {self.edge}, step {self.step}"
         return f"{text}, microbatch {self.microbatch}" if self.microbatch else text
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a channel.
+
+    Attributes:
+        bound: bytes that may be on the way to one peer.
+        max_message: bytes of the largest message, not counting memory of `share` that
+            is passed on without a copy between processes.
+        deadline: seconds that a `send` or `receive` waits at most.
+        beat: seconds between two heartbeats.
+    """
+
+    bound: int = 64 << 20
+    max_message: int = 2 << 30
+    deadline: float = 600.0
+    beat: float = 1.0

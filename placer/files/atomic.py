@@ -6,9 +6,11 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+from placer.files.regular import open_regular
 
 
 @contextmanager
@@ -77,16 +79,7 @@ def _remove_stale(path: Path) -> None:
     """Remove the temporary files of killed writers of `path`: those without a lock."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
     for file in path.parent.iterdir():
-        if not pattern.fullmatch(file.name):
-            continue
-        try:
-            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.unlink(missing_ok=True)
-        except OSError:
-            continue
-        finally:
-            os.close(descriptor)
+        if pattern.fullmatch(file.name):
+            with suppress(OSError), open_regular(file, follow=False) as stale:
+                fcntl.flock(stale, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file.unlink(missing_ok=True)

@@ -73,14 +73,9 @@ def check_folder(folder: Path) -> None:
 
 def _is_trusted(place: Path) -> bool:
     """Whether a place is, or is in, a folder of PLACER_TRUST."""
-    trusted = [
-        Path(name)
-        for name in os.environ.get(TRUST_VARIABLE, "").split(os.pathsep)
-        if name
-    ]
-    return bool(trusted) and any(
-        place.resolve().is_relative_to(folder.resolve()) for folder in trusted
-    )
+    names = os.environ.get(TRUST_VARIABLE, "").split(os.pathsep)
+    folders = [Path(name).resolve() for name in names if name]
+    return any(place.resolve().is_relative_to(folder) for folder in folders)
 
 
 @cache

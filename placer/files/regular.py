@@ -63,8 +63,6 @@ def read_regular(path: Path, limit: int) -> bytes:
     OSError.
     """
     with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > limit:
-            raise TooLargeError(limit)
         return read_at_most(file, limit)
 
 

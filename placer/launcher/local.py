@@ -78,8 +78,7 @@ def launch(
             if value is not None:
                 raise _threads_error(name)
         return _launch_threads(folder, chosen)
-    named = Path(logs) if logs is not None else None
-    with log_folder(named, plan.name) as run_logs:
+    with log_folder(logs, plan.name) as run_logs:
         result = launch_processes(folder, plan, chosen, run_logs, watch or show_output)
     for text in result.warnings:
         warnings.warn(text, RunWarning, stacklevel=2)

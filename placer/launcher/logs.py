@@ -12,11 +12,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from placer.files.regular import open_regular
 from placer.memory.caches import usable_folder, user_cache
 
 MAX_KEPT: Final = 20
@@ -34,14 +35,14 @@ class LogFolder:
 
 
 @contextmanager
-def log_folder(named: Path | None, name: str) -> Iterator[LogFolder]:
+def log_folder(named: str | Path | None, name: str) -> Iterator[LogFolder]:
     """Yield the folder for the logs of a run of the model `name`: `named`, or a new one.
 
     Only the user can read a new one. It is removed at the end if nothing was raised and
     `failed` is not set, and also if no node was started.
     """
     if named is not None:
-        yield LogFolder(named)
+        yield LogFolder(Path(named))
         return
     base = _logs_root()
     if base is not None:
@@ -74,31 +75,12 @@ def _logs_root() -> Path | None:
 
 def _prune(base: Path) -> None:
     """Remove the oldest log folders of ended runs; never raise."""
-    ended = [folder for folder in base.iterdir() if _has_ended(folder)]
-    ended.sort(key=_age, reverse=True)
+    ended: list[tuple[float, Path]] = []
+    for folder in base.iterdir():
+        # Only the log folder of an ended launcher has a marker without a lock.
+        with suppress(OSError), open_regular(folder / _MARKER, follow=False) as marker:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ended.append((folder.stat().st_mtime, folder))
     # One more is about to be created.
-    for folder in ended[MAX_KEPT - 1 :]:
+    for _, folder in sorted(ended, reverse=True)[MAX_KEPT - 1 :]:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _age(folder: Path) -> float:
-    """Return the time of the folder's last change, or 0 if it no longer exists."""
-    try:
-        return folder.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _has_ended(folder: Path) -> bool:
-    """Whether this is a log folder whose launcher has ended."""
-    try:
-        marker = os.open(folder / _MARKER, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(marker)
-    return True

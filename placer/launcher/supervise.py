@@ -86,7 +86,7 @@ def supervise(
         finally:
             run.end_processes()
     if signals.received:
-        failure = cause.choose_root_cause([*run.failures, *run.late_failures])
+        failure = cause.choose_root_cause(run.failures)
         steps = None if run.result is None else run.result.steps
         what = None if failure is None else failure.text
         signals.raise_first(interruption.outcome(steps, what))
@@ -97,9 +97,9 @@ def supervise(
 class _Supervisor:
     """The state of a run that is watched.
 
-    `failures` happened before the last barrier and `late_failures` after it; `states`
-    has the last reported state of each node, and `reporters` are the nodes that have
-    reported a failure. `since` is the time from which the limits of the phase count.
+    `states` has the last reported state of each node, and `reporters` are the nodes
+    that have reported a failure. `since` is the time from which the limits of the
+    phase count.
     """
 
     children: Sequence[NodeProcess]
@@ -110,7 +110,6 @@ class _Supervisor:
     phase: Phase = Phase.RUNNING
     since: float = 0.0
     failures: list[Failure] = field(default_factory=list)
-    late_failures: list[Failure] = field(default_factory=list)
     result: Result | None = None
     states: dict[str, str] = field(default_factory=dict)
     reporters: set[str] = field(default_factory=set)
@@ -143,7 +142,8 @@ class _Supervisor:
         match self.interruption.decide(
             self.signals.save_timeouts,
             self.states.get(control.node, "joining"),
-            can_save=not self.failures and self.result is None,
+            can_save=self.result is None
+            and (self.phase is Phase.FINISHING or not self.failures),
         ):
             case Decision.STOP:
                 control.order_stop()
@@ -161,9 +161,8 @@ class _Supervisor:
                 self._check_exits()
             case _ if self._past_last_barrier:
                 # One node has reported that it passed the last barrier. Failures
-                # received before that report happened after the barrier too.
-                self.late_failures = [*self.failures, *self.late_failures]
-                self.failures = []
+                # received before that report happened after the barrier too, so they
+                # are not failures of the run.
                 self._enter(Phase.FINISHING)
             case Phase.RUNNING if self.failures:
                 self._enter(Phase.FAILED)
@@ -192,7 +191,7 @@ class _Supervisor:
             return
         for child in self.running:
             seconds = None if child.is_stopped() else grace
-            self.late_failures.append(cause.failure_from_delay(child, seconds))
+            self.failures.append(cause.failure_from_delay(child, seconds))
         self._enter(Phase.ENDING)
 
     def end_processes(self) -> None:
@@ -218,13 +217,12 @@ class _Supervisor:
 
     def outcome(self) -> Result:
         """Return the result with warnings, or raise RunError with the root cause."""
-        failures = [*self.failures, *self.late_failures]
         if self.result is None:
-            failure = cause.choose_root_cause(failures)
+            failure = cause.choose_root_cause(self.failures)
             if failure is None:
                 raise RunError("all nodes have ended, and none reported a result")
             raise RunError(failure.text + self._details(failure))
-        shown = [failure for failure in failures if failure.first_hand] or failures[:1]
+        shown = [each for each in self.failures if each.first_hand] or self.failures[:1]
         after = "after the run had its result, which is complete"
         warnings = [f"{each.text}, {after}{self._details(each)}" for each in shown]
         return msgspec.structs.replace(self.result, warnings=tuple(warnings))
@@ -285,7 +283,7 @@ class _Supervisor:
         match event:
             case NodeFailure():
                 self.reporters.add(child.node)
-                self._add_failure(cause.failure_from_report(event))
+                self.failures.append(cause.failure_from_report(event))
             case Result():
                 self.result = event
             case State():
@@ -301,9 +299,4 @@ class _Supervisor:
         quiet = child.node not in self.reporters and self.phase is not Phase.ENDING
         early = self.states.get(child.node) != "done" and self.result is None
         if quiet and (child.exit_status != 0 or early):
-            self._add_failure(cause.failure_from_exit(child))
-
-    def _add_failure(self, failure: Failure) -> None:
-        (self.late_failures if self._past_last_barrier else self.failures).append(
-            failure
-        )
+            self.failures.append(cause.failure_from_exit(child))

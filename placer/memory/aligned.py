@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from math import prod
 
 import numpy as np
@@ -41,6 +42,20 @@ def address_of(array: np.ndarray) -> int:
 def round_up(nbytes: int) -> int:
     """Return `nbytes` rounded up to a multiple of `ALIGNMENT`."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def aligned_offsets(
+    sizes: Sequence[int], left_out: Container[int] = ()
+) -> tuple[tuple[int, ...], int]:
+    """Return the offsets of arrays in a buffer in which each is aligned, and its
+    length; arrays with the indices `left_out` are not in it."""
+    offsets = []
+    span = 0
+    for i, size in enumerate(sizes):
+        offsets.append(span)
+        if i not in left_out:
+            span += round_up(size)
+    return tuple(offsets), span
 
 
 def pad_length(elements: int, dtype: DTypeLike) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.memory import aligned
-from placer.memory.aligned import ALIGNMENT, round_up
+from placer.memory.aligned import ALIGNMENT, aligned_offsets, round_up
 
 SHARED_BELOW: Final = 64 << 10
 """Arrays of fewer bytes that are allocated together share one buffer."""
@@ -53,7 +53,6 @@ class Arena:
 
     At most `max_idle_bytes` stay in the pool without an array on them; beyond that,
     buffers of the least recently used size are freed. Arrays in use are not bounded.
-    `allocated` and `reused` count the buffers that were allocated and reused.
     """
 
     def __init__(self, max_idle_bytes: int = 512 << 20) -> None:
@@ -61,8 +60,6 @@ class Arena:
         self._lock = threading.Lock()
         self._idle: OrderedDict[int, list[memoryview]] = OrderedDict()
         self._idle_bytes = 0
-        self.allocated = 0
-        self.reused = 0
         self._slab = memoryview(b"")
         self._slab_used = 0
         # The callback of a weak reference runs in any thread at any time, also inside
@@ -103,25 +100,16 @@ class Arena:
         small = [i for i, size in enumerate(sizes) if SLAB_BELOW <= size < SHARED_BELOW]
         arrays: dict[int, Array] = {}
         if len(small) > 1:
-            lengths = {i: round_up(sizes[i]) for i in small}
-            owner = self._new_owner(sum(lengths.values()))
-            offset = 0
-            for i in small:
+            offsets, span = aligned_offsets([sizes[i] for i in small])
+            owner = self._new_owner(span)
+            for i, offset in zip(small, offsets, strict=True):
                 dtype, shape = requests[i]
                 part = owner[offset : offset + sizes[i]]
                 arrays[i] = part.view(dtype).reshape(shape)
-                offset += lengths[i]
         return [
             arrays[i] if i in arrays else self.allocate(dtype, shape)
             for i, (dtype, shape) in enumerate(requests)
         ]
-
-    @property
-    def idle_bytes(self) -> int:
-        """The bytes of the buffers in the pool, which no array uses."""
-        with self._lock:
-            self._collect_freed()
-            return self._idle_bytes
 
     def _new_owner(self, nbytes: int) -> npt.NDArray[np.uint8]:
         buffer = self._get_buffer(size_class(nbytes))
@@ -137,9 +125,7 @@ class Arena:
             if free:
                 self._idle.move_to_end(size)
                 self._idle_bytes -= size
-                self.reused += 1
                 return free.pop()
-            self.allocated += 1
         return aligned.empty((size,), np.uint8).data
 
     def _collect_freed(self) -> None:

@@ -19,10 +19,8 @@ def cache_folder() -> Path | None:
     from jaxlib.version import __version__
 
     base = user_cache()
-    if base is None:
-        return None
     kind = sha256(_processor().encode()).hexdigest()[:12]
-    return usable_folder(base / f"xla-{__version__}-{kind}")
+    return usable_folder(base and base / f"xla-{__version__}-{kind}")
 
 
 def _processor() -> str:

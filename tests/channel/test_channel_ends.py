@@ -91,9 +91,7 @@ def test_failure_during_join_ends_the_wait(make, spawn, monkeypatch):
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
     joining = spawn(first.join)
-    eventually(
-        lambda: "b:0" in first.connected_peers and "a:0" in second.connected_peers
-    )
+    eventually(lambda: "b:0" in first.connected and "a:0" in second.connected)
     cause = Cause("b:0", "start", "no such file")
     second.abort(cause)
     with pytest.raises(Aborted) as raised:
@@ -136,9 +134,7 @@ def test_join_names_a_node_that_left(make, spawn):
     first = make("a:0", addresses, "j")
     second = make("b:0", addresses, "j")
     joining = spawn(first.join)
-    eventually(
-        lambda: "b:0" in first.connected_peers and "a:0" in second.connected_peers
-    )
+    eventually(lambda: "b:0" in first.connected and "a:0" in second.connected)
     second.close()
     with pytest.raises(RunError, match=r"^b:0 left before all had joined"):
         joining.result(10)

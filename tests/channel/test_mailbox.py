@@ -5,6 +5,7 @@ import pytest
 from placer.channel import mailbox as module
 from placer.channel.mailbox import Mailbox
 from placer.channel.protocol import Key
+from placer.channel.types import Limits
 from placer.errors import RunError
 
 
@@ -24,12 +25,12 @@ class SlowReader:
         self.clock = clock
         self.timeouts = []
 
-    def read(self, peer, timeout):
+    def read(self, timeout):
         self.timeouts.append(timeout)
         self.clock.now += 0.5 if len(self.timeouts) == 1 else max(timeout, 0.01)
         return False
 
-    def reading_stopped(self, peer):
+    def reading_stopped(self):
         pass
 
 
@@ -37,15 +38,9 @@ def test_wait_after_process_was_stopped_has_positive_timeout(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
     reader = SlowReader(clock)
-    mailbox = Mailbox(
-        "a:0",
-        ["b:0"],
-        bound=1 << 20,
-        deadline=1.0,
-        beat=0.1,
-        on_credit=lambda source, total: None,
-    )
-    mailbox.reader = reader
+    limits = Limits(bound=1 << 20, deadline=1.0, beat=0.1)
+    mailbox = Mailbox("a:0", ["b:0"], limits, lambda source, total: None)
+    mailbox.readers = {"b:0": reader}
     with pytest.raises(RunError, match=r"waited 1 s for .* from b:0"):
         mailbox.receive("b:0", Key(1, 1), None)
     assert len(reader.timeouts) > 1

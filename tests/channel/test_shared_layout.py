@@ -79,9 +79,9 @@ def decode(parts, maximum=1 << 30):
     *long, last = parts
     long_data = b"".join(part[frames.HEADER.size :] for part in long)
     data = memoryview(last)
-    kind, _, _, b, c = frames.read_header(data)
+    kind, *_ = frames.read_header(data)
     assert kind is Kind.MESSAGE
-    return frames.decode_header(b, c, data, long_data, maximum)
+    return frames.decode_header(data, long_data, maximum)[1:]
 
 
 @given(
@@ -154,37 +154,37 @@ def test_types_and_payload_at_the_limit_fit_into_a_frame(size):
 def test_invalid_types_are_refused_before_allocation(types):
     body = msgspec.msgpack.encode(types)
     with pytest.raises(InvalidFrame):
-        frames.decode_header(0, len(body), message_frame(64), body, 1 << 30)
+        decode_long(body, 0, len(body), 64, 1 << 30)
 
 
-def message_frame(inline: int) -> memoryview:
-    """A MESSAGE frame whose types were in LONG frames, with its inline payload."""
-    return memoryview(bytes(64 + inline))
+def decode_long(
+    long_data: bytes, references: int, types_length: int, inline: int, maximum: int
+) -> frames.Contents:
+    """Decode a MESSAGE whose types were in LONG frames, with its inline payload."""
+    head = frames.frame(Kind.MESSAGE, 1, references, types_length, body=bytes(24))
+    data = memoryview(head + bytes(64 - len(head) + inline))
+    return frames.decode_header(data, long_data, maximum)[1]
 
 
 def test_valid_variant_of_the_refused_types_is_accepted():
     body = msgspec.msgpack.encode([[10, [3]]])
-    contents, _ = frames.decode_header(0, len(body), message_frame(64), body, 12)
+    contents = decode_long(body, 0, len(body), 64, 12)
     assert contents.arrays.types == ((np.dtype(np.float32), (3,)),)
     with pytest.raises(InvalidFrame, match="over the maximum of 11"):
-        frames.decode_header(0, len(body), message_frame(64), body, 11)
+        decode_long(body, 0, len(body), 64, 11)
     for length in (0, 63, 65, 128):
         with pytest.raises(InvalidFrame, match="do not add up"):
-            frames.decode_header(0, len(body), message_frame(length), body, 100)
+            decode_long(body, 0, len(body), length, 100)
     for placed, wrong in ((1, b"\0" * 15), (2, b"\0" * 16), (2**64 - 1, b"")):
         with pytest.raises(InvalidFrame, match="length"):
-            frames.decode_header(
-                placed, len(body), message_frame(64), body + wrong, 100
-            )
+            decode_long(body + wrong, placed, len(body), 64, 100)
     pack_reference = frames.REFERENCE.pack
     for placed, wrong in (
         (1, pack_reference(1, 1, 0)),
         (2, pack_reference(0, 1, 0) * 2),
     ):
         with pytest.raises(InvalidFrame, match="references"):
-            frames.decode_header(
-                placed, len(body), message_frame(64), body + wrong, 100
-            )
+            decode_long(body + wrong, placed, len(body), 64, 100)
 
 
 @given(st.binary(max_size=200))
@@ -194,7 +194,7 @@ def test_arbitrary_bytes_are_refused(junk):
         frames.read_header(memoryview(junk))
     whole = frames.frame(Kind.MESSAGE, 1, 1, 5) + junk
     with pytest.raises(InvalidFrame):
-        frames.decode_header(1, 5, memoryview(whole), b"", 1000)
+        frames.decode_header(memoryview(whole), b"", 1000)
 
 
 def test_frames_of_another_kind_or_length_are_refused():

@@ -13,6 +13,33 @@ from hypothesis import strategies as st
 from placer.memory.arena import Arena, size_class
 
 
+class CountingArena(Arena):
+    """Counts the buffers that were allocated and reused, and the bytes in the pool."""
+
+    def __init__(self, **options: int) -> None:
+        super().__init__(**options)
+        self.buffers: list[memoryview] = []
+        self.reused = 0
+
+    def _get_buffer(self, size: int) -> memoryview:
+        buffer = super()._get_buffer(size)
+        if any(buffer is known for known in self.buffers):
+            self.reused += 1
+        else:
+            self.buffers.append(buffer)
+        return buffer
+
+    @property
+    def allocated(self) -> int:
+        return len(self.buffers)
+
+    @property
+    def idle_bytes(self) -> int:
+        with self._lock:
+            self._collect_freed()
+            return self._idle_bytes
+
+
 @given(
     sizes=st.lists(st.integers(0, 200_000), max_size=8),
     dtype=st.sampled_from(["bool", "int8", "float32", "float64"]),
@@ -48,7 +75,7 @@ def test_scalars_and_empty_arrays_have_the_requested_shape():
 
 @pytest.mark.parametrize("nbytes", [20_000, 1_000_000])
 def test_buffer_is_reused_only_after_its_last_view_is_freed(nbytes):
-    arena = Arena()
+    arena = CountingArena()
     array = arena.allocate(np.uint8, (nbytes,))
     address = array.ctypes.data
     row = array.reshape(-1, 10)[2][3:]
@@ -63,7 +90,7 @@ def test_buffer_is_reused_only_after_its_last_view_is_freed(nbytes):
 
 
 def test_small_arrays_share_a_buffer_until_the_last_is_freed():
-    arena = Arena()
+    arena = CountingArena()
     first, second = arena.allocate_all([(np.float64, (3000,)), (np.int32, (6000,))])
     assert arena.allocated == 1
     del first
@@ -90,7 +117,7 @@ def test_jax_array_that_aliases_a_buffer_prevents_its_reuse():
 
 
 def test_idle_bytes_are_bounded_and_least_recent_size_is_dropped_first():
-    arena = Arena(max_idle_bytes=3 << 20)
+    arena = CountingArena(max_idle_bytes=3 << 20)
     arrays = [arena.allocate(np.uint8, (1 << 20,)) for _ in range(2)]
     arrays.append(arena.allocate(np.uint8, (2 << 20,)))
     arrays.reverse()
@@ -104,7 +131,7 @@ def test_idle_bytes_are_bounded_and_least_recent_size_is_dropped_first():
 
 
 def test_threads_get_distinct_buffers():
-    arena = Arena()
+    arena = CountingArena()
     wrong: list[int] = []
 
     def work(mark: int) -> None:

@@ -7,12 +7,10 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
-from placer.channel import frame_bodies, payload
+from placer.channel import frame_bodies
 from placer.channel.cause import Cause
-from placer.channel.message import MESSAGE_COST
 from placer.channel.session import CLOSE_LINGER, Session
 from placer.channel.shared import frames
 from placer.channel.shared.frame_socket import FrameSocket
@@ -46,45 +44,33 @@ class SharedMemoryChannel(Session):
                 "this system has no shared memory that channels can use",
                 hint="choose the transport zeromq",
             )
-        self.mailbox.reader = self
         self.links: dict[str, Link] = {}
+        self.mailbox.readers = self.links
+        self.connected = self.links
         self._informed = self.links  # each link begins with the failure, if any
         self._links_by_fd: dict[int, Link] = {}
         self._regions = Regions()
-        self._epoll = select.epoll()
+        self._rendezvous = Rendezvous(
+            self.node, self._endpoints, self._job, self._hello, self.links
+        )
+        self._epoll = self._rendezvous.epoll
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._eventfd_lock = threading.Lock()  # another thread may close it
         self._epoll.register(self._eventfd, select.EPOLLIN | select.EPOLLET)
-        try:
-            self._rendezvous = Rendezvous(
-                self.node, self._endpoints, self._job, self._hello, self._epoll
-            )
-        except BaseException:
-            self._epoll.close()
-            os.close(self._eventfd)
-            raise
 
     @property
     def refused(self) -> int:
         """The number of connections that were refused."""
         return self._rendezvous.refused
 
-    @property
-    def connected_peers(self) -> tuple[str, ...]:
-        """The peers that are connected, sorted."""
-        return tuple(peer for peer in self.mailbox.peers if peer in self.links)
-
     # Called by threads of the program.
 
-    def _transmit(
-        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
-    ) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
         contents = describe_arrays(key, arrays, self._regions.find(arrays))
-        payload.check_size(contents.copied_nbytes, self._max_message, what)
-        cost = contents.copied_nbytes + MESSAGE_COST
         link = self.links.get(to)
         ask = link.send_beat if link is not None else None
-        self.mailbox.reserve(to, key, contents.arrays.total, cost, ask)
+        nbytes = contents.arrays.total
+        self.mailbox.reserve(to, key, nbytes, contents.copied_nbytes, ask)
         assert link is not None
         link.sender.send(contents, arrays)
         if link.sender.has_pending:
@@ -92,24 +78,23 @@ class SharedMemoryChannel(Session):
             # the session's thread for them.
             while link.sender.has_pending and self.mailbox.read(to):
                 pass
-            link.watch(self._epoll)
+            link.watch()
 
     def _on_credit(self, source: str, total: int) -> None:
         """Acknowledge what the program received, now or with the next heartbeat."""
-        self.links[source].acknowledge(total, self._bound // 4)
+        self.links[source].acknowledge(total, self._limits.bound // 4)
 
     def _allocate(self, nbytes: int) -> Bytes:
         return self._regions.allocate(nbytes, self.node)
 
     def _undelivered_peers(self) -> set[str]:
-        links = self.links.values()
-        return {link.peer for link in links if link.sender.has_pending}
+        return {peer for peer, link in self.links.items() if link.sender.has_pending}
 
     def _request_delivery(self, peer: str) -> None:
         """Ask a peer to copy everything out of the chunk pool: its program may receive
         it much later."""
         self.links[peer].send_beat(flags=CLEAR)
-        self.links[peer].watch(self._epoll)
+        self.links[peer].watch()
 
     def _wake(self) -> None:
         with self._eventfd_lock:
@@ -120,19 +105,6 @@ class SharedMemoryChannel(Session):
         # `_add_link` serves the peers that connect later.
         for link in list(self.links.values()):
             link.socket.put(_abort_frame(cause))
-
-    # The interface of mailbox.FrameReader.
-
-    def read(self, peer: str, timeout: float) -> bool:
-        """Handle the next frame of `peer`; see `mailbox.FrameReader`."""
-        link = self.links.get(peer)
-        return link is not None and link.read(timeout)
-
-    def reading_stopped(self, peer: str) -> None:
-        """Let the session's thread serve a blocked sender; see `FrameReader`."""
-        link = self.links.get(peer)
-        if link is not None and link.has_blocked_sender:
-            link.watch(self._epoll)
 
     # Run by the session's thread.
 
@@ -153,8 +125,8 @@ class SharedMemoryChannel(Session):
             link.sender.resume()
         self._drain(link)
         # If a thread of the program reads the socket, `reading_stopped` watches it.
-        if not self.mailbox.is_being_read(link.peer):
-            link.watch(self._epoll)
+        if link.peer not in self.mailbox.being_read:
+            link.watch()
         self.mailbox.notify()
 
     def _drain(self, link: Link) -> None:
@@ -171,10 +143,11 @@ class SharedMemoryChannel(Session):
             self.mailbox,
             self._arena,
             self._regions.by_number,
-            self._max_message,
+            self._limits.max_message,
+            self._epoll,
             self._fail,
         )
-        link.watch(self._epoll)
+        link.watch()
         self._links_by_fd[link.socket.fd] = link
         self._liveness.hear(peer, time.monotonic())
         # The peer may wait for this BEAT, see `rendezvous`: it must be the first frame,
@@ -188,11 +161,11 @@ class SharedMemoryChannel(Session):
         self.mailbox.notify()
 
     def _on_tick(self, now: float, is_beat: bool) -> None:
-        self._rendezvous.connect([p for p in self.mailbox.peers if p not in self.links])
+        self._rendezvous.connect()
         self._rendezvous.expire(now)
         for link in self.links.values():
             self._drain(link)
-            link.watch(self._epoll)
+            link.watch()
             if link.heard:
                 link.heard = False
                 self._liveness.hear(link.peer, now)

@@ -110,22 +110,19 @@ class ChunkPool:
     A chunk belongs to the sender until its CHUNK frame is sent, then to the receiver
     until a BEAT returns it; only the owner touches the bytes, so they need no
     lock. The chunk that was returned last is filled next, because it is still in the
-    cache.
+    cache. `region` is the memory, None until it is needed; `free` are the numbers of
+    the chunks that can be filled.
     """
 
-    def __init__(self, what: str) -> None:
-        self.region = Region(0, CHUNKS * CHUNK, what)
+    def __init__(self) -> None:
+        self.region: Region | None = None
         # `fill` pops and `release` appends in different threads; each is atomic.
-        self._free = list(reversed(range(CHUNKS)))
-
-    @property
-    def has_free_chunk(self) -> bool:
-        """Whether a chunk can be filled now."""
-        return bool(self._free)
+        self.free = list(reversed(range(CHUNKS)))
 
     def fill(self, fragments: Sequence[Fragment], flat: Sequence[Array]) -> int:
         """Copy fragments of flattened arrays into a free chunk; return its number."""
-        number = self._free.pop()
+        assert self.region is not None
+        number = self.free.pop()
         chunk = chunk_view(self.region.array, number)
         for fragment in fragments:
             array = flat[fragment.array]
@@ -138,6 +135,6 @@ class ChunkPool:
         Raises InvalidFrame for a chunk that was not filled.
         """
         freed = [number for number in range(CHUNKS) if mask >> number & 1]
-        if mask >> CHUNKS or not set(freed).isdisjoint(self._free):
+        if mask >> CHUNKS or not set(freed).isdisjoint(self.free):
             raise InvalidFrame("chunks returned that were not filled")
-        self._free += freed
+        self.free += freed

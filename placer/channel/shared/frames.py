@@ -58,7 +58,7 @@ from placer.channel import frame_bodies
 from placer.channel.frame_bodies import ArrayTypes, InvalidFrame
 from placer.channel.payload import MAX_ARRAYS
 from placer.channel.types import Array, Key
-from placer.memory.aligned import ALIGNMENT
+from placer.memory.aligned import ALIGNMENT, aligned_offsets
 
 MAGIC: Final = b"PLS1"
 HEADER: Final = struct.Struct("<4sBBHQQQ")
@@ -171,20 +171,18 @@ def encode_header(
 
 
 def decode_header(
-    reference_count: int,
-    types_length: int,
-    data: memoryview[int],
-    long_data: bytes,
-    maximum: int,
-) -> tuple[Contents, memoryview[int]]:
-    """Decode a MESSAGE frame; return its contents and its inline payload.
+    data: memoryview[int], long_data: bytes, maximum: int
+) -> tuple[int, Contents, memoryview[int]]:
+    """Decode a MESSAGE frame; return its number, its contents and its inline payload.
 
-    `reference_count` and `types_length` are b and c of the frame `data`, and
     `long_data` is what the LONG frames before it brought. `maximum` bounds the bytes of
     arrays without a reference. Raises InvalidFrame when a check fails; all sizes are
     checked before anything is allocated for them.
     """
-    if reference_count > MAX_ARRAYS or len(data) < MESSAGE_HEADER.size:
+    if len(data) < MESSAGE_HEADER.size:
+        raise InvalidFrame("length")
+    number, reference_count, types_length, *key = MESSAGE_HEADER.unpack_from(data)[4:]
+    if reference_count > MAX_ARRAYS:
         raise InvalidFrame("length")
     expected = types_length + reference_count * REFERENCE.size
     end = MESSAGE_HEADER.size if long_data else MESSAGE_HEADER.size + expected
@@ -197,8 +195,7 @@ def decode_header(
     }
     if len(references) != reference_count:
         raise InvalidFrame("references")  # an array has two
-    key = frame_bodies.read_key(data, HEADER.size)
-    contents = _contents(key, rest[:types_length], references)
+    contents = _contents(Key(*key), rest[:types_length], references)
     if contents.copied_nbytes > maximum:
         raise InvalidFrame(
             f"a message of {contents.copied_nbytes} bytes is over the maximum of "
@@ -210,7 +207,7 @@ def decode_header(
             raise InvalidFrame("sizes do not add up")
     elif len(data) != end:
         raise InvalidFrame("length")
-    return contents, data[end:]
+    return number, contents, data[end:]
 
 
 def _contents(
@@ -223,5 +220,5 @@ def _contents(
         if max(references) >= len(arrays.types):
             raise InvalidFrame("references")
         copied_nbytes -= sum(arrays.sizes[i] for i in references)
-        offsets, span = frame_bodies.aligned_offsets(arrays.sizes, references)
+        offsets, span = aligned_offsets(arrays.sizes, references)
     return Contents(key, encoded, arrays, references, copied_nbytes, offsets, span)

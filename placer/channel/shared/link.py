@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from placer.channel import frame_bodies
@@ -23,48 +24,51 @@ _END: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
 """The event that the session's thread always watches for, once: the peer has closed."""
 
 
+@dataclass(eq=False)
 class Link:
     """A connected peer.
 
     One thread at a time calls `read`, which the mailbox ensures; any thread may send.
-    `regions` are those of `share`, by number. `fail` is called with the root cause when
-    this link ends the run. `heard` is true if a frame has arrived since the session's
-    thread reset it, `ended` once no more can arrive.
+    `regions` are those of `share`, by number. `epoll` wakes the session's thread.
+    `fail` is called with the root cause when this link ends the run. `heard` is true if
+    a frame has arrived since the session's thread reset it, `ended` once no more can
+    arrive.
     """
 
-    def __init__(
-        self,
-        peer: str,
-        socket: FrameSocket,
-        mailbox: Mailbox,
-        arena: Arena,
-        regions: Mapping[int, Region],
-        max_message: int,
-        fail: Callable[[Cause], None],
-    ) -> None:
-        self.peer = peer
-        self.socket = socket
-        self.sender = Sender(socket, regions, f"{mailbox.node} to {peer}")
-        self.receiver = Receiver(
-            peer, socket, arena, max_message, lambda freed: self.send_beat(freed=freed)
-        )
-        self.heard = False
-        self.ended = False
-        self._mailbox = mailbox
-        self._fail = fail
-        self._credit_sent = 0
-        self._credit_wanted = 0  # the credit that the peer waits for, or 0
-        self._peer_clears = False  # copy what it sends: it wants to close
-        self._watch_lock = threading.Lock()
-        self._watched_events = 0
+    peer: str
+    socket: FrameSocket
+    mailbox: Mailbox
+    arena: Arena
+    regions: Mapping[int, Region]
+    max_message: int
+    epoll: select.epoll
+    fail: Callable[[Cause], None]
+    heard: bool = False
+    ended: bool = False
+    _credit_sent: int = 0
+    _credit_wanted: int = 0  # the credit that the peer waits for, or 0
+    _peer_clears: bool = False  # copy what it sends: it wants to close
+    _watch_lock: threading.Lock = field(default_factory=threading.Lock)
+    _watched_events: int = 0
 
-    # Receiving.
+    def __post_init__(self) -> None:
+        what = f"{self.mailbox.node} to {self.peer}"
+        self.sender = Sender(self.socket, self.regions, what)
+        self.receiver = Receiver(
+            self.peer,
+            self.socket,
+            self.arena,
+            self.max_message,
+            release=lambda freed: self.send_beat(freed=freed),
+        )
+
+    # The interface of mailbox.FrameReader.
 
     def read(self, timeout: float) -> bool:
-        """Handle the next frame, waiting up to `timeout` seconds for it.
+        """Handle the next frame; see `mailbox.FrameReader`.
 
-        False when none came. When the connection has ended, all frames that the peer
-        sent before have been read, a GOODBYE as well if it sent one.
+        When the connection has ended, all frames that the peer sent before have been
+        read, a GOODBYE as well if it sent one.
         """
         data = None if self.ended else self.socket.get(timeout)
         if data is None:
@@ -77,14 +81,21 @@ class Link:
             self._lose(f"sent an invalid frame: {why}")
         if data is not None and not data:
             self.ended = True
-            if self.peer not in self._mailbox.departed:
+            if self.peer not in self.mailbox.departed:
                 self._lose("lost: its process has ended")
         return True
+
+    def reading_stopped(self) -> None:
+        """Let the session's thread serve a blocked sender; see `FrameReader`."""
+        if self._has_blocked_sender:
+            self.watch()
+
+    # Receiving.
 
     def _lose(self, what: str) -> None:
         """End the run, because the peer is lost; `what` says why."""
         self.ended = True
-        self._fail(Cause(self.peer, f"seen from {self._mailbox.node}", what))
+        self.fail(Cause(self.peer, f"seen from {self.mailbox.node}", what))
 
     def _handle(self, data: memoryview[int]) -> Kind:
         """Act on a frame; return its kind."""
@@ -94,13 +105,13 @@ class Link:
         if self.socket.expects_file and kind is not Kind.DESCRIPTOR:
             raise InvalidFrame("memory was announced and did not follow")
         if kind is Kind.MESSAGE:
-            message = receiver.on_message(a, b, c, data)
-            self._mailbox.deliver(message)
+            message = receiver.on_message(data)
+            self.mailbox.deliver(message)
             if self._peer_clears:
                 message.detach()
         elif kind is Kind.CHUNK:
             receiver.on_chunk(a, b)
-            self._mailbox.notify()
+            self.mailbox.notify()
         elif kind is Kind.BEAT:
             self._on_beat(flags, a, b, c)
         elif kind is Kind.LONG:
@@ -110,9 +121,9 @@ class Link:
         elif kind is Kind.DESCRIPTOR:
             receiver.on_descriptor()
         elif kind is Kind.GOODBYE:
-            self._mailbox.mark_departed(self.peer)
+            self.mailbox.mark_departed(self.peer)
         elif kind is Kind.ABORT:
-            self._fail(frame_bodies.read_cause(data[frames.HEADER.size :]))
+            self.fail(frame_bodies.read_cause(data[frames.HEADER.size :]))
         else:
             raise InvalidFrame("kind")
         return kind
@@ -120,13 +131,13 @@ class Link:
     def _on_beat(self, flags: int, wanted: int, credit: int, freed: int) -> None:
         if freed:
             self.sender.release_chunks(freed)
-        self._mailbox.update_credit(self.peer, credit)
+        self.mailbox.update_credit(self.peer, credit)
         if wanted > self._credit_sent:
             self._credit_wanted = wanted
             self.send_beat()
         if flags & CLEAR:
             self._peer_clears = True
-            self._mailbox.detach_all(self.peer)
+            self.mailbox.detach_all(self.peer)
 
     # Sending.
 
@@ -136,7 +147,7 @@ class Link:
         `wanted` is the credit that this node waits for, `freed` (a bit mask) are chunks
         to return to the peer; see `frames`.
         """
-        self._credit_sent = credit = self._mailbox.granted_credit(self.peer)
+        self._credit_sent = credit = self.mailbox.granted_credit(self.peer)
         self.socket.put(frames.frame(Kind.BEAT, wanted, credit, freed, flags))
 
     def acknowledge(self, total: int, threshold: int) -> None:
@@ -152,11 +163,11 @@ class Link:
     # What wakes the session's thread.
 
     @property
-    def has_blocked_sender(self) -> bool:
+    def _has_blocked_sender(self) -> bool:
         """Whether a sender waits for chunks, here or (to close) at the peer."""
         return self.sender.has_pending or self._peer_clears
 
-    def watch(self, epoll: select.epoll) -> None:
+    def watch(self) -> None:
         """Have the session's thread woken once, for what it may have to do next.
 
         A thread of the program that waits for a message reads the socket itself. So the
@@ -168,14 +179,14 @@ class Link:
         # cached mask and that of the epoll change together.
         with self._watch_lock:
             events = _END
-            if self.has_blocked_sender:
+            if self._has_blocked_sender:
                 events |= select.EPOLLIN
             if self.socket.full:
                 events |= select.EPOLLOUT
             # The end of the connection stays readable: do not watch it again and again.
-            if events != self._watched_events and not self.ended and not epoll.closed:
+            if events != self._watched_events and not (self.ended or self.epoll.closed):
                 self._watched_events = events
-                epoll.modify(self.socket.fd, events)
+                self.epoll.modify(self.socket.fd, events)
 
     def on_woken(self) -> None:
         """Note that the one-shot event has fired, so that `watch` sets it again."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.channel import payload
-from placer.channel.message import MESSAGE_COST, Message, Wait
+from placer.channel.message import Message, Wait
 from placer.channel.shared.chunks import (
     chunk_layout,
     chunk_view,
@@ -44,30 +44,11 @@ class InlineMessage(Message):
                 yield part.array, part.first, in_array(flat[part.array], part)
 
 
-def inline_message(
-    source: str,
-    contents: Contents,
-    data: memoryview[int],
-    views: Mapping[int, Array],
-) -> InlineMessage:
-    """Return a message with the payload `data`.
-
-    `views` are the arrays in shared memory, by index.
-    """
-    offsets = contents.offsets
-    arrays: list[Array] = [
-        views[i] if i in views
-        else np.ndarray(shape, dtype, data, offsets[i])
-        for i, (dtype, shape) in enumerate(contents.arrays.types)
-    ]  # fmt: skip
-    cost = contents.copied_nbytes + MESSAGE_COST
-    return InlineMessage(source, contents.key, contents.arrays.total, cost, arrays)
-
-
 class ChunkedMessage(Message):
     """A message whose payload arrives through the chunk pool of its source.
 
-    `pool` is the memory of the pool. `release(number, is_last)` returns a chunk of it
+    `views` are the arrays in shared memory, by index. `pool` is the memory of the pool.
+    `release(number, is_last)` returns a chunk of it
     to the sender; `is_last` is true for the message's last one.
 
     Ownership of chunks: the thread that reads the socket appends them with `add_chunk`.
@@ -85,8 +66,7 @@ class ChunkedMessage(Message):
         pool: Bytes,
         release: Callable[[int, bool], None],
     ) -> None:
-        cost = contents.copied_nbytes + MESSAGE_COST
-        super().__init__(source, contents.key, contents.arrays.total, cost, [])
+        super().__init__(source, contents.key, contents.copied_nbytes, [])
         self._types = contents.arrays.types
         self._views = views
         self._arena = arena
@@ -100,13 +80,11 @@ class ChunkedMessage(Message):
         self._detached = False  # copy chunks as they arrive
         self._discarded = False  # release chunks without copying them
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all chunks have arrived."""
-        return len(self._arrived) == len(self._chunks)
+    def add_chunk(self, chunk: int) -> bool:
+        """Record that the next chunk has arrived, in chunk `chunk` of the pool.
 
-    def add_chunk(self, chunk: int) -> None:
-        """Record that the next chunk has arrived, in chunk `chunk` of the pool."""
+        Returns whether it is the last one.
+        """
         # Append first, look at the flags second. `detach` sets its flag first and looks
         # at `_arrived` second, so at least one of the two sees this chunk; the lock and
         # `_consumed` ensure that only one copies it.
@@ -114,6 +92,7 @@ class ChunkedMessage(Message):
         if self._detached or self._discarded:
             with self._lock:
                 self._consume_arrived()
+        return len(self._arrived) == len(self._chunks)
 
     def collect(
         self, out: Sequence[Array | None] | None, what: Callable[[], str], wait: Wait

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
+
+import numpy as np
 
 from placer.channel.frame_bodies import InvalidFrame
 from placer.channel.message import Message
@@ -13,7 +16,7 @@ from placer.channel.shared import frames
 from placer.channel.shared.chunks import CHUNKS
 from placer.channel.shared.frame_socket import FrameSocket
 from placer.channel.shared.frames import INLINE, MAX_LONG, Contents, decode_header
-from placer.channel.shared.message import ChunkedMessage, inline_message
+from placer.channel.shared.message import ChunkedMessage, InlineMessage
 from placer.channel.shared.region import Bytes, attach
 from placer.channel.types import Array
 from placer.memory.arena import Arena
@@ -24,36 +27,29 @@ RELEASE_BATCH: Final = CHUNKS // 2
 """Consumed chunks that are returned to the sender in one BEAT."""
 
 
+@dataclass(eq=False, slots=True)
 class Receiver:
     """The memory and the messages of one peer, from the frames that it sends.
 
     The `on_` methods are called by one thread at a time, in the order of the frames
     from `socket`. Each raises InvalidFrame for a frame that does not follow from those
-    before it. `maximum` is the bytes of the largest message, without references.
+    before it. `max_message` is the bytes of the largest message, without references.
     `release(mask)` returns chunks to the peer.
     """
 
-    def __init__(
-        self,
-        peer: str,
-        socket: FrameSocket,
-        arena: Arena,
-        maximum: int,
-        release: Callable[[int], None],
-    ) -> None:
-        self.regions: dict[int, Bytes] = {}
-        self._peer = peer
-        self._socket = socket
-        self._arena = arena
-        self._maximum = maximum
-        self._release = release
-        self._number = 0
-        self._long_data = b""
-        self._incomplete: ChunkedMessage | None = None
-        self._announced = (0, 0)  # the number and the bytes of the region to come
-        self._lock = threading.Lock()
-        self._unreported = 0  # consumed chunks to return to the peer, as bits
-        self._filled: set[int] = set()  # chunks that this node owns
+    peer: str
+    socket: FrameSocket
+    arena: Arena
+    max_message: int
+    release: Callable[[int], None]
+    regions: dict[int, Bytes] = field(default_factory=dict)
+    _number: int = 0
+    _long_data: bytes = b""
+    _incomplete: ChunkedMessage | None = None
+    _announced: tuple[int, int] = (0, 0)  # number and bytes of the region to come
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _unreported: int = 0  # consumed chunks to return to the peer, as bits
+    _filled: set[int] = field(default_factory=set)  # chunks that this node owns
 
     def on_region(self, number: int, nbytes: int) -> None:
         """Expect memory of the peer in the next frame."""
@@ -62,12 +58,12 @@ class Receiver:
         if number == 0 and nbytes != CHUNKS * CHUNK:
             raise InvalidFrame("size of the chunk pool")
         self._announced = number, nbytes
-        self._socket.expects_file = True
+        self.socket.expects_file = True
 
     def on_descriptor(self) -> None:
         """Map the memory that was announced."""
-        was_announced, file = self._socket.expects_file, self._socket.take_file()
-        if not was_announced or file is None:
+        file = self.socket.take_file()  # none if it was not announced
+        if file is None:
             raise InvalidFrame("memory without a file, or a file without memory")
         number, nbytes = self._announced
         self.regions[number] = attach(file, nbytes)
@@ -78,37 +74,31 @@ class Receiver:
         if len(self._long_data) > MAX_LONG:
             raise InvalidFrame("length")
 
-    def on_message(
-        self,
-        number: int,
-        reference_count: int,
-        types_length: int,
-        data: memoryview[int],
-    ) -> Message:
+    def on_message(self, data: memoryview[int]) -> Message:
         """Return the message of a MESSAGE frame: whole, or one that comes in chunks."""
-        if number != self._number + 1:
-            raise InvalidFrame("number")
         if self._incomplete is not None:
             raise InvalidFrame("a message inside another")
         long_data, self._long_data = self._long_data, b""
-        contents, payload = decode_header(
-            reference_count, types_length, data, long_data, self._maximum
-        )
+        number, contents, payload = decode_header(data, long_data, self.max_message)
+        if number != self._number + 1:
+            raise InvalidFrame("number")
         self._number = number
         views = {i: self._view(contents, i) for i in contents.references}
         if contents.span <= INLINE:
             if payload:
-                self._socket.keep_frame(len(data))
-            return inline_message(self._peer, contents, payload, views)
+                self.socket.keep_frame(len(data))
+            arrays: list[Array] = [
+                views[i] if i in views
+                else np.ndarray(shape, dtype, payload, contents.offsets[i])
+                for i, (dtype, shape) in enumerate(contents.arrays.types)
+            ]  # fmt: skip
+            return InlineMessage(
+                self.peer, contents.key, contents.copied_nbytes, arrays
+            )
         if 0 not in self.regions:
             raise InvalidFrame("no chunk pool")
         self._incomplete = ChunkedMessage(
-            self._peer,
-            contents,
-            views,
-            self._arena,
-            self.regions[0],
-            self._release_chunk,
+            self.peer, contents, views, self.arena, self.regions[0], self._release_chunk
         )
         return self._incomplete
 
@@ -120,8 +110,7 @@ class Receiver:
         if chunk >= CHUNKS or chunk in self._filled:
             raise InvalidFrame("a chunk that is not free")
         self._filled.add(chunk)
-        message.add_chunk(chunk)
-        if message.is_complete:
+        if message.add_chunk(chunk):
             self._incomplete = None
 
     def close(self) -> None:
@@ -143,7 +132,7 @@ class Receiver:
             reported = self._unreported if count >= RELEASE_BATCH or is_last else 0
             self._unreported &= ~reported
         if reported:
-            self._release(reported)
+            self.release(reported)
 
     def _view(self, contents: Contents, i: int) -> Array:
         """Return the view of an array in the peer's memory that a message refers to."""

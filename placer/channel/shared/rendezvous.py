@@ -19,8 +19,8 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from placer.channel import frame_bodies
@@ -46,47 +46,45 @@ class _Pending:
     answered: bool = False  # it connected to us, and we have answered its HELLO
 
 
+@dataclass(eq=False)
 class Rendezvous:
     """Listens and connects for a node; only the session's thread uses it.
 
-    `hello(sender, receiver)` returns the HELLO from one node to another. `refused`
+    `hello(sender, receiver)` returns the HELLO from one node to another; `connected`
+    are the peers whose connections were returned. `epoll` watches
+    the sockets, also those of established connections; the owner closes it. `refused`
     counts the connections that were refused. Raises RunError when a process listens as
     this node already.
     """
 
-    def __init__(
-        self,
-        node: str,
-        endpoints: Mapping[str, str],
-        job: str,
-        hello: Callable[[str, str], Hello],
-        epoll: select.epoll,
-    ) -> None:
-        self.refused = 0
-        self._node = node
-        self._endpoints = endpoints
-        self._job = job
-        self._hello = hello
-        self._epoll = epoll
-        self._pending: dict[int, _Pending] = {}
-        self._connected: set[str] = set()
+    node: str
+    endpoints: Mapping[str, str]
+    job: str
+    hello: Callable[[str, str], Hello]
+    connected: Collection[str]
+    refused: int = 0
+    _pending: dict[int, _Pending] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        where = self.endpoints[self.node]
         self._listener = _new_socket()
         try:
-            self._listener.bind(address(job, node, endpoints[node]))
+            self._listener.bind(address(self.job, self.node, where))
         except OSError as error:
             self._listener.close()
-            raise listen_error(node, endpoints[node], error) from None
+            raise listen_error(self.node, where, error) from None
         self._listener.listen(MAX_PENDING)
-        epoll.register(self._listener, select.EPOLLIN)
+        self.epoll = select.epoll()
+        self.epoll.register(self._listener, select.EPOLLIN)
 
-    def connect(self, peers: Sequence[str]) -> None:
-        """Connect to `peers` that listen, where this node is the one that connects."""
-        trying = {pending.peer for pending in self._pending.values()}
-        for peer in peers:
-            if peer > self._node or peer in trying:
+    def connect(self) -> None:
+        """Connect to peers that listen, where this node is the one that connects."""
+        known = {*self.connected, *(p.peer for p in self._pending.values())}
+        for peer in self.endpoints:
+            if peer >= self.node or peer in known:
                 continue
             connection = _new_socket()
-            there = address(self._job, peer, self._endpoints[peer])
+            there = address(self.job, peer, self.endpoints[peer])
             if connection.connect_ex(there):
                 connection.close()  # it does not listen yet
             elif _is_same_user(connection):
@@ -97,7 +95,7 @@ class Rendezvous:
 
     def on_event(self, fd: int) -> tuple[str, socket.socket] | None:
         """Handle a readable socket; return the peer and the connection to it if that is
-        established now. It stays registered with the epoll."""
+        established now."""
         if fd == self._listener.fileno():
             self._accept()
             return None
@@ -136,7 +134,7 @@ class Rendezvous:
     def _add_pending(self, connection: socket.socket, peer: str | None) -> None:
         until = time.monotonic() + HELLO_TIMEOUT
         self._pending[connection.fileno()] = _Pending(connection, peer, until)
-        self._epoll.register(connection, select.EPOLLIN)
+        self.epoll.register(connection, select.EPOLLIN)
 
     def _refuse(self, connection: socket.socket) -> None:
         """Close a connection and count it as refused."""
@@ -145,7 +143,7 @@ class Rendezvous:
         connection.close()
 
     def _send_hello(self, connection: socket.socket, peer: str) -> None:
-        hello = frame_bodies.encode(self._hello(self._node, peer))
+        hello = frame_bodies.encode(self.hello(self.node, peer))
         # If the peer has gone, the next read finds out.
         with contextlib.suppress(OSError):
             connection.send(frames.frame(Kind.HELLO, body=hello))
@@ -172,7 +170,6 @@ class Rendezvous:
             pending.peer, pending.answered, pending.until = name, True, math.inf
             return None
         del self._pending[connection.fileno()]
-        self._connected.add(pending.peer)
         return pending.peer, connection
 
     def _check_hello(self, data: memoryview[int], pending: _Pending) -> str:
@@ -182,14 +179,14 @@ class Rendezvous:
         node has connected to it, and has no other connection.
         """
         hello = frame_bodies.read_hello(data[frames.HEADER.size :])
-        if hello != self._hello(hello.node, self._node):
+        if hello != self.hello(hello.node, self.node):
             raise InvalidFrame("hello")
-        may_connect = pending.peer is None and hello.node > self._node
+        may_connect = pending.peer is None and hello.node > self.node
         is_expected = may_connect or hello.node == pending.peer
         if hello.node not in hello.nodes or not is_expected:
             raise InvalidFrame("node")
         others = {p.peer for p in self._pending.values() if p is not pending}
-        if hello.node in others | self._connected:
+        if hello.node in {*others, *self.connected}:
             raise InvalidFrame("name")
         return hello.node
 

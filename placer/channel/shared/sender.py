@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from placer.channel.frame_bodies import InvalidFrame
+from placer.channel.payload import CHUNK
 from placer.channel.shared import frames
-from placer.channel.shared.chunks import ChunkPool, Fragment, copied_chunks
+from placer.channel.shared.chunks import CHUNKS, ChunkPool, Fragment, copied_chunks
 from placer.channel.shared.frame_socket import FrameSocket
 from placer.channel.shared.frames import INLINE, Contents, Kind, encode_header
 from placer.channel.shared.region import Region
@@ -31,29 +31,27 @@ class _QueuedMessage:
     flat: list[Array]
 
 
+@dataclass(eq=False, slots=True)
 class Sender:
     """Sends messages to one peer; safe to use from many threads.
 
     `regions` are those of `share`, by number. `what` names the direction in errors.
     """
 
-    def __init__(
-        self, socket: FrameSocket, regions: Mapping[int, Region], what: str
-    ) -> None:
-        self._socket = socket
-        self._regions = regions
-        self._what = what
-        self._pool: ChunkPool | None = None
-        self._announced: set[int] = set()  # numbers of regions sent to the peer
-        self._number = 0
-        self._order_lock = threading.Lock()
-        self._queue: deque[_QueuedMessage] = deque()
-        self._advance_lock = threading.Lock()
+    socket: FrameSocket
+    regions: Mapping[int, Region]
+    what: str
+    _pool: ChunkPool = field(default_factory=ChunkPool)
+    _announced: set[int] = field(default_factory=set)  # regions sent to the peer
+    _number: int = 0
+    _order_lock: threading.Lock = field(default_factory=threading.Lock)
+    _queue: deque[_QueuedMessage] = field(default_factory=deque)
+    _advance_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def has_pending(self) -> bool:
         """Whether something waits for room in the chunk pool or the socket."""
-        return (bool(self._queue) or self._socket.full) and not self._socket.broken
+        return (bool(self._queue) or self.socket.full) and not self.socket.broken
 
     def send(self, contents: Contents, arrays: Sequence[Array]) -> None:
         """Send a message of C-contiguous arrays without waiting.
@@ -69,16 +67,16 @@ class Sender:
             chunks: deque[tuple[Fragment, ...]] = deque()
             flat: list[Array] = []
             if contents.span > INLINE:
-                if self._pool is None:
-                    self._pool = ChunkPool(self._what)
-                self._announce(self._pool.region)
+                pool = self._pool
+                pool.region = pool.region or Region(0, CHUNKS * CHUNK, self.what)
+                self._announce(pool.region)
                 chunks.extend(copied_chunks(contents.arrays.types, contents.references))
                 flat = [array.reshape(-1) for array in arrays]
             for region, _ in contents.references.values():
-                self._announce(self._regions[region])
+                self._announce(self.regions[region])
             self._number = number
             if not (self._queue or chunks):
-                self._socket.put(*header)
+                self.socket.put(*header)
                 return
             self._queue.append(_QueuedMessage(number, header, chunks, flat))
         self.resume()
@@ -102,49 +100,41 @@ class Sender:
 
         Raises InvalidFrame for a chunk that the peer did not have.
         """
-        if self._pool is None:
-            raise InvalidFrame("chunks returned that were not filled")
         self._pool.release(mask)
         self.resume()
 
     def close(self) -> None:
         """Drop what was not sent, and free the chunk pool."""
         self._queue.clear()
-        if self._pool is not None:
+        if self._pool.region is not None:
             self._pool.region.close()
-            self._pool = None
 
     def _announce(self, region: Region) -> None:
         """Send a region to the peer once, before the first frame that refers to it."""
         if region.number not in self._announced:
             self._announced.add(region.number)
-            self._socket.put(
+            self.socket.put(
                 frames.frame(Kind.REGION, region.number, region.nbytes),
                 frames.frame(Kind.DESCRIPTOR),
                 file=region.fd,
             )
 
     def _can_advance(self) -> bool:
-        if not self._queue or self._socket.full:
+        if not self._queue or self.socket.full:
             return False
-        message, pool = self._queue[0], self._pool
-        return bool(
-            message.header
-            or not message.chunks
-            or (pool is not None and pool.has_free_chunk)
-        )
+        message = self._queue[0]
+        return bool(message.header or not message.chunks or self._pool.free)
 
     def _advance(self) -> None:
         while self._queue:
             message = self._queue[0]
-            self._socket.put(*message.header)
+            self.socket.put(*message.header)
             message.header = ()
             while message.chunks:
-                pool = self._pool
-                if pool is None or not pool.has_free_chunk or self._socket.full:
+                if not self._pool.free or self.socket.full:
                     return
                 # From this frame on the chunk is the peer's, until a BEAT returns it.
-                chunk = pool.fill(message.chunks.popleft(), message.flat)
-                self._socket.put(frames.frame(Kind.CHUNK, message.number, chunk))
+                chunk = self._pool.fill(message.chunks.popleft(), message.flat)
+                self.socket.put(frames.frame(Kind.CHUNK, message.number, chunk))
             # Not earlier: while a message is in the queue, `send` does not overtake it.
             self._queue.popleft()

@@ -6,7 +6,7 @@ to each peer. A message passes the modules in this order:
 1. `channel`: `_transmit` waits for credit in the mailbox, and encodes the header; large
    arrays are split into chunks without a copy (`payload`).
 2. `link` numbers the message, stores it until the peer has it, and sends its frames on
-   the PUSH socket of the peer. `wire` describes the frames.
+   the PUSH socket of the peer. `frames` describes them.
 3. `socket` receives the frames of all peers, and the payload straight into its place.
 4. `receiver` classifies each piece of a message: next, duplicate, or beyond a gap; and
    assembles the next message in the arena, or in the `out` of the waiting `receive`.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import zmq
 
@@ -11,7 +10,7 @@ from placer.channel import frame_bodies, payload
 from placer.channel.cause import Cause
 from placer.channel.endpoint import listen_error
 from placer.channel.frame_bodies import Hello, InvalidFrame
-from placer.channel.message import MESSAGE_COST, whole_message
+from placer.channel.message import Message
 from placer.channel.session import CLOSE_LINGER, Session
 from placer.channel.types import Array, Key
 from placer.channel.zeromq import frames
@@ -41,6 +40,7 @@ class ZeroMQChannel(Session):
         self._stamp = frames.Stamp(number, time.time_ns(), frames.job_digest(self._job))
         self._incarnations: dict[str, int] = {}
         self._greeted: set[str] = set()  # peers that have seen this incarnation
+        self.connected = self._greeted  # their incarnations are known as well
         self._informed: set[str] = set()  # peers that know of the failure
         peers = self.mailbox.peers
         self._receivers = {peer: Receiver() for peer in peers}
@@ -59,23 +59,13 @@ class ZeroMQChannel(Session):
             for peer in peers
         }
 
-    @property
-    def connected_peers(self) -> tuple[str, ...]:
-        """The peers that have exchanged HELLOs with this node, sorted."""
-        known, greeted = self._incarnations, self._greeted
-        return tuple(p for p in self.mailbox.peers if p in known and p in greeted)
-
     # Called by threads of the program.
 
-    def _transmit(
-        self, to: str, key: Key, arrays: list[Array], what: Callable[[], str]
-    ) -> None:
+    def _transmit(self, to: str, key: Key, arrays: list[Array]) -> None:
         nbytes = sum(array.nbytes for array in arrays)
-        payload.check_size(nbytes, self._max_message, what)
         contents = frames.encode_contents(key, arrays)
-        cost = nbytes + MESSAGE_COST
         self.mailbox.reserve(
-            to, key, nbytes, cost, ask=lambda _: self._request_delivery(to)
+            to, key, nbytes, nbytes, ask=lambda _: self._request_delivery(to)
         )
         self._links[to].send_message(contents, payload.split_payload(arrays))
 
@@ -87,7 +77,7 @@ class ZeroMQChannel(Session):
         """
         unreported = total - self._credit_sent[source]
         if source in self._waiting_for_credit or unreported >= min(
-            payload.JOIN, self._bound // 4
+            payload.JOIN, self._limits.bound // 4
         ):
             self._send_beat(source)
 
@@ -122,7 +112,7 @@ class ZeroMQChannel(Session):
             self._send_abort(peer, cause)
 
     def _undelivered_peers(self) -> set[str]:
-        return {p for p, link in self._links.items() if not link.is_delivered}
+        return {p for p, link in self._links.items() if link.unacknowledged}
 
     def _request_delivery(self, peer: str) -> None:
         """Ask `peer` to acknowledge at once from now on: this node waits for it."""
@@ -131,14 +121,14 @@ class ZeroMQChannel(Session):
     def _wake(self) -> None:
         # Only the end of the run has to wake the thread. It finds failures itself, and
         # threads of the program do not wait for frames.
-        if self._stopping:
+        if self._closed:
             self._socket.wake()
 
     # Run by the session's thread.
 
     def _poll(self, timeout: float) -> None:
         first = self._socket.receive_first(timeout)
-        if first is not None and not self._stopping:
+        if first is not None and not self._closed:
             self._accept(first)
 
     def _on_tick(self, now: float, is_beat: bool) -> None:
@@ -161,9 +151,8 @@ class ZeroMQChannel(Session):
                 raise InvalidFrame("source")
             peer = self._names[header.source]
             if header.kind is Kind.HELLO:
-                self._on_hello(
-                    peer, header, frame_bodies.read_hello(frames.body(first))
-                )
+                hello = frame_bodies.read_hello(frames.body(first))
+                self._on_hello(peer, header, hello)
             elif header.incarnation != self._incarnations.get(peer):
                 raise InvalidFrame("incarnation")
             # From here on the frame is of the known incarnation of the peer.
@@ -220,9 +209,8 @@ class ZeroMQChannel(Session):
 
     def _on_piece(self, peer: str, header: frames.Header, first: bytes) -> None:
         """Receive the next piece of the next message; drop any other piece."""
-        is_first = header.kind is Kind.MESSAGE
         receiver = self._receivers[peer]
-        piece = header.a, FIRST if is_first else header.b
+        piece = header.a, FIRST if header.kind is Kind.MESSAGE else header.b
         if piece < receiver.next_piece:
             self.duplicates += 1
             return
@@ -239,7 +227,8 @@ class ZeroMQChannel(Session):
                 if not 0 < length <= frames.INLINE:
                     raise InvalidFrame("inline")
                 body, inline_payload = memoryview(first)[:-length], first[-length:]
-            key, types = frames.read_contents(body, header.b, self._max_message)
+            maximum = self._limits.max_message
+            key, types = frames.read_contents(body, header.b, maximum)
             out = self.mailbox.posted_out(peer, key)
             partial = PartialMessage(key, types, self._arena, out)
         if inline_payload:
@@ -255,7 +244,8 @@ class ZeroMQChannel(Session):
         if partial.filled == partial.total:
             receiver.partial = None
             receiver.expected += 1
-            self.mailbox.deliver(whole_message(peer, partial.key, partial.arrays))
+            message = Message(peer, partial.key, partial.total, partial.arrays)
+            self.mailbox.deliver(message)
 
     def _request_resend(self, peer: str) -> None:
         """Ask for what was lost, at most once in `beat` seconds.
@@ -264,7 +254,7 @@ class ZeroMQChannel(Session):
         """
         receiver = self._receivers[peer]
         now = time.monotonic()
-        if now - receiver.resend_requested_at >= self._beat:
+        if now - receiver.resend_requested_at >= self._limits.beat:
             receiver.resend_requested_at = now
             self._links[peer].send(Kind.RESEND, receiver.expected)
 

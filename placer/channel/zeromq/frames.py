@@ -60,11 +60,9 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from placer.channel.frame_bodies import (
-    KEY,
     ArrayTypes,
     InvalidFrame,
     encode_types,
-    read_key,
     read_types,
 )
 from placer.channel.payload import CHUNK, Chunk
@@ -72,6 +70,8 @@ from placer.channel.types import Array, Key
 
 MAGIC: Final = b"PLC1"
 HEADER: Final = struct.Struct("<4sBBHQ16sQQQ")
+KEY: Final = struct.Struct("<qqq")
+"""Edge, step and microbatch of a message."""
 MAX_FRAME: Final = CHUNK + 4096
 """Bytes of a part at most."""
 MAX_BODY: Final = CHUNK
@@ -194,4 +194,4 @@ def read_contents(
         raise InvalidFrame("over the maximum")
     if arrays.total != nbytes:
         raise InvalidFrame("sizes do not add up")
-    return read_key(frame, HEADER.size), arrays
+    return Key._make(KEY.unpack_from(frame, HEADER.size)), arrays

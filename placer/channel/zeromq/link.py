@@ -34,7 +34,7 @@ class Link:
         self._lock = threading.Lock()
         self._last_number = 0
         # The numbers and the frames of the messages that the peer may not have.
-        self._unacknowledged: deque[tuple[int, Sequence[Parts]]] = deque()
+        self.unacknowledged: deque[tuple[int, Sequence[Parts]]] = deque()
         socket = context.socket(zmq.PUSH)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 0)
@@ -54,7 +54,7 @@ class Link:
         with self._lock:
             self._last_number += 1
             frames = message_frames(self._stamp, self._last_number, contents, chunks)
-            self._unacknowledged.append((self._last_number, frames))
+            self.unacknowledged.append((self._last_number, frames))
             self._push_all(frames)
 
     def send(
@@ -81,8 +81,8 @@ class Link:
         """Drop the messages up to `number`, which the peer has."""
         with self._lock:
             if number <= self._last_number:
-                while self._unacknowledged and self._unacknowledged[0][0] <= number:
-                    self._unacknowledged.popleft()
+                while self.unacknowledged and self.unacknowledged[0][0] <= number:
+                    self.unacknowledged.popleft()
 
     def resend(self, first: int) -> None:
         """Send all stored messages from number `first` on again, in order.
@@ -90,19 +90,14 @@ class Link:
         The receiver drops what it has, so sending too much does no harm.
         """
         with self._lock:
-            for number, frames in self._unacknowledged:
+            for number, frames in self.unacknowledged:
                 if number >= first:
                     self._push_all(frames)
-
-    @property
-    def is_delivered(self) -> bool:
-        """Whether the peer has every message that was sent."""
-        return not self._unacknowledged
 
     def close(self, linger: float) -> None:
         """Close the socket; queued frames may still be sent for `linger` seconds."""
         with self._lock:
-            self._unacknowledged.clear()
+            self.unacknowledged.clear()
             self._socket.close(linger=int(linger * 1000))
 
     def _push_all(self, frames: Iterable[Parts]) -> bool:
@@ -112,10 +107,8 @@ class Link:
         """
         try:
             for parts in frames:
-                last = len(parts) - 1
-                for i, part in enumerate(parts):
-                    more = zmq.SNDMORE if i < last else 0
-                    self._socket.send(part, zmq.NOBLOCK | more, copy=i == 0)
+                # A copy is cheaper for a single part; pyzmq copies short parts anyway.
+                self._socket.send_multipart(parts, zmq.NOBLOCK, copy=len(parts) == 1)
         except zmq.Again:
             return False
         return True
