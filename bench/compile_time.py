@@ -2,14 +2,15 @@
 
 Prints one line per size: ops of the spec and of the placed graph, seconds of the whole
 process, ops of the spec per second, CPU seconds, peak memory. The spec is a chain of
-small layers (a quarter of its ops are fc, each with two parameters) on 2 workers and 2
-servers, or divided into equal parts over `--devices` GPUs, eight on each node. Every
-pass is verified. Each size is compiled several times, and the fastest is printed,
-because the machine is shared.
+small layers (a quarter of its ops are fc, each with two parameters) on 2 workers, or
+`--workers`, and 2 servers, or divided into equal parts over `--devices` GPUs, eight on
+each node. What each pass changed is verified. Each size is compiled several times, and
+the fastest is printed, because the machine is shared.
 
     python bench/compile_time.py            # 1,000 and 20,000 ops
     python bench/compile_time.py 1000 5000 20000 --runs 5
     python bench/compile_time.py 26600 --devices 64     # 100,000 ops of the graph
+    python bench/compile_time.py 2000 6000 --workers 1000
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ inputs:
   x: float32[batch, 64]
   y: float32[batch, 64]
 data:
-  train: {source: "npz:rows.npz", batch: 128}
+  train: {source: "npz:rows.npz", batch: BATCH}
 graph:
 """
 TAIL = """\
@@ -44,9 +45,9 @@ train:
 """
 
 
-def spec(ops: int, devices: int = 0) -> str:
+def spec(ops: int, devices: int = 0, workers: int = 2) -> str:
     """Return a spec with a chain of `ops` ops: fc, tanh, scale, add the input of fc."""
-    nodes = "{worker: {count: 2}, ps: {count: 2}}"
+    nodes = f"{{worker: {{count: {workers}}}, ps: {{count: 2}}}}"
     if devices:
         nodes = f"{{worker: {{count: {devices // 8}, devices: {{cpu: 1, gpu: 8}}}}}}"
     layers = (ops - 1) // 4
@@ -62,7 +63,8 @@ def spec(ops: int, devices: int = 0) -> str:
             f"      - {{name: out{i}, op: add, in: [half{i}, {last}]}}\n",
         ]
         last = f"out{i}"
-    head, tail = HEAD.replace("NODES", nodes), TAIL.replace("LAST", last)
+    head = HEAD.replace("NODES", nodes).replace("BATCH", str(max(128, 8 * workers)))
+    tail = TAIL.replace("LAST", last)
     return f"{head}{''.join(lines)}{tail}"
 
 
@@ -88,6 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ops", nargs="*", type=int, default=[1000, 20000])
     parser.add_argument("--devices", type=int, default=0, metavar="N")
+    parser.add_argument("--workers", type=int, default=2, metavar="N")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -95,7 +98,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for ops in arguments.ops:
             file, out = Path(folder) / f"chain{ops}.yaml", Path(folder) / f"build{ops}"
-            file.write_text(spec(ops, arguments.devices), encoding="utf-8")
+            text = spec(ops, arguments.devices, arguments.workers)
+            file.write_text(text, encoding="utf-8")
             runs = [compile_once(file, out) for _ in range(arguments.runs)]
             placed = graph_ops(out)
             seconds, cpu, memory = min(runs)

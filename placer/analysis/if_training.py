@@ -29,14 +29,16 @@ def resolve_if_training(
     replacements: dict[str, str] = {}
     resolved: list[Op] = []
     for op in graph.ops:
-        operands = tuple(replacements.get(name, name) for name in op.operands)
+        operands = op.operands
+        if not replacements.keys().isdisjoint(operands):
+            operands = tuple(replacements.get(name, name) for name in operands)
         if op.kind == IF_TRAINING:
             replacements[op.results[0].name] = operands[operand_index]
             continue
         if op.kind == f"{IF_TRAINING}.grad":
             replacements[op.results[0].name] = operands[-1]
             continue
-        if operands != op.operands:
+        if operands is not op.operands:
             op = op.with_values(operands, op.results)
         if op.attrs.get("of") in replacements:
             op = op.with_attrs(of=replacements[op.attrs["of"]])
