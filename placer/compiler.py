@@ -109,10 +109,10 @@ def compile_in_memory(
     with _garbage_collection_off():
         if not isinstance(spec, Model):
             from placer.front.read import read_model
+            from placer.spec.single_process import to_single_process
 
-            spec = read_model(
-                spec, nodes=nodes, single_process=single_process, code=code
-            )
+            spec = read_model(spec, nodes=nodes, code=code)
+            spec = to_single_process(spec) if single_process else spec
         refuse_at_import("placer.compile", spec.folder, spec.modules)
         if calls := spec.graph.of_kind("call"):
             if not code:

@@ -6,40 +6,33 @@ import re
 
 from msgspec.structs import replace
 
-from placer.config.checks import describe_value
 from placer.errors import did_you_mean
-from placer.spec.names import Names
+from placer.spec.context import Context
 from placer.spec.op_parameters import graph_type
 from placer.spec.problems import Problems
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
-from placer.spec.values import Values
 from placer.types import BATCH, ITEM_BYTES, MAX_DIM, TensorType
 
 _DTYPES = tuple(name for name in ITEM_BYTES if name != "key")
 
 
 def declare_inputs(
-    section: SpecNode | None,
-    wide: bool,
-    names: Names,
-    values: Values,
-    problems: Problems,
+    section: SpecNode | None, context: Context
 ) -> dict[str, TensorType | None]:
     """Declare the inputs of a section, with the types that they have in the graph.
 
     Returns the type of each input as written, or None for an input with an error.
-    `wide` is whether the precision is float64.
     """
-    if not isinstance(section, MappingNode):
-        if section is not None:
-            message = f"'inputs' must be a mapping, not {describe_value(section.value)}"
-            problems.add(message, section.span, "write image: float32[batch, 64]")
+    expected, hint = "'inputs' must be a mapping", "write image: float32[batch, 64]"
+    problems, wide = context.problems, context.is_float64
+    section = problems.expect(section, MappingNode, expected, hint)
+    if section is None:
         return {}
     types: dict[str, TensorType | None] = {}
     for name, node in section:
         key = section.keys[name]
-        if names.check(name, key):
-            names.define(name, key.span)
+        if context.names.check(name, key):
+            context.names.define(name, key.span)
         type_ = _input_type(name, node, problems)
         if type_ is not None and type_.dtype == "float64" and not wide:
             message = f"input '{name}' is float64, and the precision is float32"
@@ -49,7 +42,7 @@ def declare_inputs(
             type_ = None
         types[name] = type_
         in_graph = None if type_ is None else graph_type(type_, wide)
-        values.declare_input(name, in_graph, key.span)
+        context.values.declare_input(name, in_graph, key.span)
     return types
 
 

@@ -17,8 +17,7 @@ from placer.spec.names import quote
 from placer.spec.op_entry import OpEntry
 from placer.spec.problems import Problems
 from placer.spec.schema import ParameterOp
-from placer.spec.sections.parameters import Rule, find_rule, read_parameter
-from placer.spec.sections.train import Group
+from placer.spec.sections.parameters import Group, Rule, first_match, read_parameter
 from placer.spec.tree import MappingNode, ScalarNode
 from placer.spec.values import Values
 from placer.spec.weight_files import WeightFiles
@@ -39,11 +38,11 @@ class Parameters:
     """
 
     values: Values
-    rules: list[Rule]
-    groups: list[Group]
     wide: bool
     problems: Problems
     weights: WeightFiles
+    rules: list[Rule] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
     spans: dict[str, Span] = field(default_factory=dict)
     unassigned: list[str] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
@@ -124,9 +123,9 @@ class Parameters:
     def _declare(
         self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False
     ) -> None:
-        rule, error_span = find_rule(name, self.rules), span
+        rule, error_span = first_match(name, self.rules), span
         if rule is not None and rule.init is not None:
-            init, error_span = rule.init, rule.pattern.node.span
+            init, error_span = rule.init, rule.span
         if type_.dtype == "float64" and not self.wide:
             message = f"parameter '{name}' is float64 in a float32 model"
             hint = "write precision: float64 at the top of the spec, or float32 here"
@@ -147,7 +146,7 @@ class Parameters:
             self.states.add(name)
         elif rule is not None and not rule.trainable:
             attrs["trainable"] = False
-        elif (group := self._group(name)) is not None:
+        elif (group := first_match(name, self.groups)) is not None:
             attrs["group"] = group.attrs["group"]
             if rule is not None and not rule.decay:
                 attrs["decay"] = False
@@ -156,15 +155,6 @@ class Parameters:
         self.spans[name] = span
         result = (Value(name, type_),)
         self.values.add(Op("parameter", (), result, attrs, None, span))
-
-    def _group(self, name: str) -> Group | None:
-        for group in self.groups:
-            if group.pattern is None or group.pattern.matches(name):
-                group.is_used = True
-                if group.pattern is not None:
-                    group.pattern.is_used = True
-                return group
-        return None
 
     def _shared(
         self, declared: Sequence[LayerParameter], entry: OpEntry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from placer.config.columns import Column, select_columns
 from placer.config.csv import Csv
 from placer.config.data import Data, RowSource
 from placer.errors import DataError, nearest
+from placer.spec.context import Context
 from placer.spec.csv_options import read_csv
 from placer.spec.decode import decode
 from placer.spec.module_imports import defined_names, local_imports
@@ -27,28 +28,29 @@ class RowSources:
     """The content of the section `data`.
 
     `train` and `eval` are None if they are missing or have an error; `has_eval` is
-    whether the section has `eval`. `modules` are the Python modules of the sources.
+    whether the section has `eval`.
     """
 
     train: RowSource | None
     eval: RowSource | None
     has_eval: bool
-    modules: tuple[str, ...]
 
 
 def read_data(
     section: SpecNode | None,
     inputs: Mapping[str, TensorType | None],
-    folder: Path,
-    problems: Problems,
+    context: Context,
 ) -> RowSources:
-    """Read the section `data`. `inputs` are all inputs of the model."""
-    good = decode(section, DataSection, "data", problems)
-    reader = _Reader(inputs, folder, problems)
+    """Read the section `data`. `inputs` are all inputs of the model.
+
+    The Python modules of the sources are added to those of the context.
+    """
+    good = decode(section, DataSection, "data", context.problems)
+    reader = _Reader(inputs, context.folder, context.problems, context.modules)
     train = reader.read(good.get("train"), "train", None)
     eval_node = good.get("eval")
     evaluation = reader.read(eval_node, "eval", train)
-    return RowSources(train, evaluation, eval_node is not None, tuple(reader.modules))
+    return RowSources(train, evaluation, eval_node is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class _Reader:
     inputs: Mapping[str, TensorType | None]
     folder: Path
     problems: Problems
-    modules: dict[str, None] = field(default_factory=dict)
+    modules: dict[str, None]
 
     def read(
         self, node: SpecNode | None, which: str, train: RowSource | None
