@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 from msgspec.structs import replace
 
-from placer.errors import did_you_mean
 from placer.spec.context import Context
 from placer.spec.op_parameters import graph_type
-from placer.spec.problems import Problems
-from placer.spec.tree import MappingNode, ScalarNode, SpecNode
-from placer.types import BATCH, ITEM_BYTES, MAX_DIM, TensorType
-
-_DTYPES = tuple(name for name in ITEM_BYTES if name != "key")
+from placer.spec.problems import Problems, inner_span
+from placer.spec.tree import MappingNode, SpecNode
+from placer.spec.types import read_type
+from placer.types import BATCH, TensorType
 
 
 def declare_inputs(
@@ -51,22 +47,10 @@ def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | N
 
     Reports errors and returns None.
     """
-    expected, hint = (
-        f"input '{name}' must be a type",
-        "write for example float32[batch, 64]",
-    )
-    text = problems.expect(node, ScalarNode, expected, hint)
-    if text is None:
-        return None
-    try:
-        type_ = TensorType.parse(text.text, MAX_DIM)
-    except ValueError as error:
-        word = re.match(r"\w*", text.text.strip())
-        dtype = word.group() if word else ""
-        known = dtype in _DTYPES or "[" not in text.text
-        problems.add(
-            str(error), text.inner_span, None if known else did_you_mean(dtype, _DTYPES)
-        )
+    expected = f"input '{name}' must be a type"
+    hint = "write for example float32[batch, 64]"
+    type_ = read_type(node, problems, expected, hint)
+    if type_ is None:
         return None
     message, advice = "", None
     if type_.dtype == "key":
@@ -80,6 +64,6 @@ def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | N
     elif 0 in type_.shape:
         message = f"a dimension of {type_} is 0"
     if message:
-        problems.add(message, text.inner_span, advice)
+        problems.add(message, inner_span(node), advice)
         return None
     return type_

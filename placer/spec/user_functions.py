@@ -26,19 +26,18 @@ def add_call(entry: OpEntry, operands: Operands | None, context: Context) -> boo
     """Add a function with its parameters and its state; return False on errors."""
     node, name, problems = entry.node, entry.name, context.problems
     good = decode(node, CallOp, entry.where, problems)
-    modules = read_function(node.get("fn"), context)
+    has_function = read_function(node.get("fn"), context)
     params = read_parameters(node, "params", problems)
     state = read_parameters(node, "state", problems)
     out = node.get_non_null("out")
-    results = read_results(out, name, context.names, problems)
+    results = read_results(out, name, context)
     if params is None or state is None or results is None or "batch" not in good:
         return False
-    if modules is None or operands is None:
+    if not has_function or operands is None:
         return False
     parameters = context.parameters.add_call([*params, *state], entry)
     if parameters is None:
         return False
-    context.modules.update(dict.fromkeys(modules))
     attrs = {
         "fn": good["fn"],
         "params": tuple(key for key, _ in params),
@@ -62,12 +61,12 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
     """Add each region of a traced function as an op; return False on errors."""
     node, name, problems = entry.node, entry.name, context.problems
     good = decode(node, TraceOp, entry.where, problems)
-    modules = read_function(node.get("fn"), context)
+    has_function = read_function(node.get("fn"), context)
     params = read_parameters(node, "params", problems)
     regions = read_regions(node.get_non_null("regions"), name, problems)
     if params is None or regions is None or not {"batch", "args"} <= good.keys():
         return False
-    if modules is None or operands is None:
+    if not has_function or operands is None:
         return False
     if context.parameters.add_call(params, entry) is None:
         return False
@@ -78,7 +77,6 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
     args = encode_arguments(node.entries["args"], name, types, problems)
     if args is None:
         return False
-    context.modules.update(dict.fromkeys(modules))
     by_rows = good["batch"] == "rows"
     for number, region in enumerate(regions):
         attrs = {"fn": good["fn"], "args": args, "region": number}
@@ -94,19 +92,15 @@ def _add_region(
     attrs: Mapping[str, Any],
     context: Context,
 ) -> bool:
-    place = context.places.merge(entry.place, region.place)
-    inputs = []
-    for operand in region.operands:
-        type_ = context.values.lookup(operand, entry.name)
-        if type_ is not None:
-            inputs.append((operand.text, type_))
-    if len(inputs) < len(region.operands):
+    place = context.places.merge(entry.place, region.node.get_non_null("place"))
+    operands = context.values.read_operands(region.node, entry.name)
+    if operands is None:
         return False
     outs = [result for result, _ in region.results]
     for out in outs:
         if out in context.values.types:
             message = f"op '{entry.name}': the result '{out}' of a region"
-            context.problems.add(f"{message} already exists", region.span)
+            context.problems.add(f"{message} already exists", region.node.span)
             return False
     # A region whose results have no batch dimension is the same for all rows.
     by_rows = by_rows and any(type_.has_rows for _, type_ in region.results)
@@ -115,6 +109,7 @@ def _add_region(
         "batch": "rows" if by_rows else "whole",
         "out": tuple(str(type_) for _, type_ in region.results),
     }
+    inputs = [(operand.text, type_) for operand, type_ in operands]
     _define(replace(entry, place=place), inputs, outs, attrs, context)
     return True
 

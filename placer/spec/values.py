@@ -13,7 +13,7 @@ from placer.errors import Span, did_you_mean
 from placer.graph.graph import Op, Value
 from placer.ops.declaration import Declaration
 from placer.spec.names import quote
-from placer.spec.op_entry import OpEntry
+from placer.spec.op_entry import OpEntry, Operands
 from placer.spec.problems import Problems
 from placer.spec.tree import (
     MappingNode,
@@ -123,6 +123,17 @@ class Values:
         if not self.is_invalid(name):
             self.report_unknown(node, op)
         return None
+
+    def read_operands(self, node: MappingNode, op: str) -> Operands | None:
+        """Return the operands in `in` with their types; None if one has an error."""
+        section = node.get_non_null("in")
+        items = [] if section is None else as_list(section)
+        operands = []
+        for item in items:
+            value = self._problems.expect(item, ScalarNode, "'in' must name values")
+            if value is not None and (type_ := self.lookup(value, op)):
+                operands.append((value, type_))
+        return operands if len(operands) == len(items) else None
 
     def mark_invalid(self, node: MappingNode) -> None:
         """Mark the values of an op with an error as invalid."""

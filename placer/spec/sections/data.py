@@ -15,8 +15,7 @@ from placer.errors import DataError, nearest
 from placer.spec.context import Context
 from placer.spec.csv_options import read_csv
 from placer.spec.decode import decode
-from placer.spec.module_imports import defined_names, local_imports
-from placer.spec.names import explain_invalid_name, is_name
+from placer.spec.module_imports import defined_names, modules_of
 from placer.spec.problems import Problems
 from placer.spec.schema import DataSection
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
@@ -106,21 +105,12 @@ class _Reader:
 
     def _add_modules(self, module: str, function: str) -> None:
         """Add the modules of a `python:` source. Raises DataError if it has none."""
-        for name in (module, function):
-            if not is_name(name):
-                message, hint = explain_invalid_name(name)
-                raise DataError(message, hint=hint)
-        if not (self.folder / f"{module}.py").is_file():
-            close = nearest(module, [path.stem for path in self.folder.glob("*.py")])
-            name = "rows" if module == "__main__" else module
-            raise DataError(
-                f"there is no {module}.py beside the spec",
-                hint=f"did you mean '{close}'?"
-                if close
-                else f"nodes import it: write the function to {name}.py; in a notebook,"
-                f" put %%writefile {name}.py at the top of its cell",
-            )
-        needed = (module, *local_imports(self.folder, module))
+        name = "rows" if module == "__main__" else module
+        advice = (
+            f"nodes import it: write the function to {name}.py; in a notebook,"
+            f" put %%writefile {name}.py at the top of its cell"
+        )
+        needed = modules_of(module, function, self.folder, advice)
         names = defined_names(self.folder, module)
         if names is not None and function not in names:
             close = nearest(function, names)

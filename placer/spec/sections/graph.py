@@ -25,6 +25,7 @@ from placer.spec.op_kinds import (
     op_kinds,
     read_attrs,
 )
+from placer.spec.problems import all_or_none
 from placer.spec.schema import Scope
 from placer.spec.tree import (
     MappingNode,
@@ -95,7 +96,7 @@ def _build_op(
     if kind_name == PARAMETER:
         entry = OpEntry(node, name, kind_name, span, None, None)
         return context.parameters.add_parameter_op(entry)
-    operands = _read_operands(node, name, context)
+    operands = context.values.read_operands(node, name)
     kind = op_kinds().get(kind_name)
     if kind is None and kind_name not in (CALL, TRACE):
         at = node.entries["op"]
@@ -224,18 +225,6 @@ def _read_kind_name(
     return None if text is None else text.text
 
 
-def _read_operands(node: MappingNode, name: str, context: Context) -> Operands | None:
-    """Return the operands in `in` with their types; None if one has an error."""
-    section = node.get_non_null("in")
-    items = [] if section is None else as_list(section)
-    operands = []
-    for item in items:
-        value = context.problems.expect(item, ScalarNode, "'in' must name values")
-        if value is not None and (type_ := context.values.lookup(value, name)):
-            operands.append((value, type_))
-    return operands if len(operands) == len(items) else None
-
-
 def _read_outs(
     entry: OpEntry, declared: Sequence[str], context: Context
 ) -> list[str] | None:
@@ -251,12 +240,7 @@ def _read_outs(
         message = f"op '{entry.name}' has {has}, and 'out' names {len(items)}"
         context.problems.add(message, out.span)
         return None
-    names: list[str] = []
-    for item in items:
-        text = context.names.read_result(item, entry.name, names)
-        if text is not None:
-            names.append(text)
-    return names if len(names) == len(items) else None
+    return all_or_none(context.names.read_result(item, entry.name) for item in items)
 
 
 def _check_sizes(
