@@ -26,7 +26,12 @@ from placer.ops.attributes import complete, condense
 from placer.ops.function import Function
 from placer.ops.special.call import CALL
 from placer.ops.special.call_jax import call
-from placer.regions.batch_types import PROOF_BATCHES, TRACE_BATCHES, result_type
+from placer.regions.batch_types import (
+    PROOF_BATCHES,
+    TRACE_BATCHES,
+    abstract_values,
+    result_type,
+)
 from placer.regions.function import TracedFunction, fingerprint_of, trace_function
 from placer.regions.row_proof import is_by_rows
 from placer.types import BATCH, TensorType
@@ -135,11 +140,6 @@ def _keywords(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> dict[str, Any
     return {**passed, "fn": fn}
 
 
-def _structs(types: Sequence[TensorType], batch: int) -> list[Any]:
-    struct: Any = jax.ShapeDtypeStruct  # it has no type hints
-    return [struct(t.sizes(batch), t.dtype) for t in types]
-
-
 def _traced_attributes(
     fn: Callable[..., Any], types: Sequence[TensorType], attrs: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -149,7 +149,9 @@ def _traced_attributes(
     keywords = {**_keywords(fn, attrs), "saves": everything}
     forward = partial(function.forward, **keywords)
     args = attrs["args"]
-    traces = [jax.eval_shape(forward, *_structs(types, size)) for size in TRACE_BATCHES]
+    traces = [
+        jax.eval_shape(forward, *abstract_values(types, size)) for size in TRACE_BATCHES
+    ]
     outs = [jax.tree.leaves(out) for out, _ in traces]
     pairs = enumerate(zip(*outs, strict=True))
     results = [
@@ -169,7 +171,7 @@ def _traced_attributes(
         )
     # Evaluation runs the function with training=False: find errors of that trace now.
     predict = partial(function, **{**keywords, "training": False})
-    jax.eval_shape(predict, *_structs(types, TRACE_BATCHES[0]))
+    jax.eval_shape(predict, *abstract_values(types, TRACE_BATCHES[0]))
     residuals = [each for _, each in traces]
     if len(residuals[0].extra) != len(residuals[1].extra):
         raise PlacerError(
@@ -217,7 +219,9 @@ def _costs(
         return out, function.backward(residuals, *xs, *ones)
 
     def flops(fn: Callable[..., Any]) -> tuple[int, int]:
-        small, large = (_flops(fn, _structs(types, size)) for size in TRACE_BATCHES)
+        small, large = (
+            _flops(fn, abstract_values(types, size)) for size in TRACE_BATCHES
+        )
         each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
         return max(0, small - each * TRACE_BATCHES[0]), each
 

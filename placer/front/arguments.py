@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,13 +51,15 @@ class Arguments:
     """One term for each argument, with a `Leaf` for each value."""
     leaves: list[Leaf]
 
-    def named_terms(self) -> list[dict[str, Any]]:
-        """Return the terms as in a spec: with values, and the keys of parameters."""
-        return [_replace_leaves(t, lambda at: at.key or at.value) for t in self.terms]
-
-    def typed_terms(self, wide: bool) -> list[dict[str, Any]]:
+    def text(self, wide: bool) -> str:
         """Return the terms as a node reads them: with the types of values."""
-        return [_replace_leaves(t, lambda at: str(at.type(wide))) for t in self.terms]
+        return json.dumps(self.terms, default=lambda leaf: str(leaf.type(wide)))
+
+    def named_terms(self) -> list[dict[str, Any]]:
+        """Return the terms as in a spec: with the names of values and parameters."""
+        names = json.dumps(self.terms, default=lambda leaf: leaf.key or leaf.value.name)
+        terms: list[dict[str, Any]] = json.loads(names)
+        return terms
 
 
 def collect_arguments(
@@ -155,17 +158,6 @@ class _TermBuilder:
                 )
         self.leaves.append(Leaf(value, path))
         return self.leaves[-1]
-
-
-def _replace_leaves(term: Any, of: Callable[[Leaf], Any]) -> Any:
-    """Return the term with `of(leaf)` in place of each leaf."""
-    if isinstance(term, Leaf):
-        return of(term)
-    if isinstance(term, dict):
-        return {key: _replace_leaves(inner, of) for key, inner in term.items()}
-    if isinstance(term, list):
-        return [_replace_leaves(inner, of) for inner in term]
-    return term
 
 
 def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:

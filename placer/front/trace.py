@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -85,13 +84,12 @@ def trace(
         text = _function_path(fn, program)
         wide = program.precision == "float64"
         arguments = collect_arguments(fn, args, wide)
-        typed = json.dumps(arguments.typed_terms(wide))
         names = [
             leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
             for leaf in arguments.leaves
         ]
         rows = None if batch is None else batch == "rows"
-        function = describe(fn, typed, names, name, rows=rows, wide=wide)
+        function = describe(fn, arguments.text(wide), names, name, rows=rows, wide=wide)
     except PlacerError as error:
         if error.span is not None:
             raise

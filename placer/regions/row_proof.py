@@ -223,10 +223,9 @@ def _derivative_jaxpr(eqn: Any) -> Any:
         pairs = zip(outvars, dots, strict=True)
         return results, [dot for out, dot in pairs if _is_float(out.aval)]
 
-    struct: Any = jax.ShapeDtypeStruct  # it has no type hints
-    structs = [struct(v.aval.shape, v.aval.dtype) for v in invars]
+    avals = [var.aval for var in invars]
     try:
-        return jax.make_jaxpr(both)(structs, list(filter(_is_float, structs)))
+        return jax.make_jaxpr(both)(avals, list(filter(_is_float, avals)))
     except Exception as error:
         # The derivative is user code. If it raises, nothing is proven here, and the
         # backward pass reports the error.
