@@ -72,14 +72,7 @@ def compile(
     Example:
         plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
     """
-    build = compile_in_memory(
-        spec,
-        out,
-        nodes=nodes,
-        single_process=single_process,
-        code=code,
-        after_pass=after_pass,
-    )
+    build = compile_in_memory(spec, out, nodes, single_process, code, after_pass)
     write_build(Path(out), build.files)
     return build.plan
 
@@ -95,7 +88,6 @@ class CompiledBuild:
 def compile_in_memory(
     spec: str | Path | Model | Program,
     out: str | Path,
-    *,
     nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
     code: bool = True,

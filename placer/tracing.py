@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from traceback import extract_tb
 from typing import Any
 
@@ -32,7 +33,7 @@ from placer.regions.batch_types import (
     abstract_values,
     result_type,
 )
-from placer.regions.function import TracedFunction, fingerprint_of, trace_function
+from placer.regions.function import fingerprint_of
 from placer.regions.row_proof import is_by_rows
 from placer.types import BATCH, TensorType
 
@@ -69,14 +70,8 @@ def _batch_sizes(model: Model) -> Sequence[int]:
     if model.eval is not None:
         wholes.append(model.eval.batch)
     counts = {1, *(kind.count for kind in graph.cluster.kinds)}
-    return sorted(
-        {
-            rows // n + more
-            for rows in wholes
-            for n in counts
-            for more in (0, rows % n > 0)
-        }
-    )
+    pairs = product(wholes, counts)
+    return sorted({size for w, n in pairs for size in (w // n, -(-w // n))})
 
 
 def _complete_call(
@@ -243,15 +238,11 @@ def _is_proven(
     Raises PlacerError if they do, but differ for one of the model's own batch sizes.
     """
     args = attrs["args"]
-
-    def trace(rows: int) -> TracedFunction:
-        return trace_function(fn, args, rows)
-
-    if not args or not is_by_rows(trace):
+    if not args or not is_by_rows(fn, args):
         return False
     for rows in batches:
         # For one row JAX omits some equations, so that such a trace proves nothing.
-        if rows not in (0, 1, *PROOF_BATCHES) and not is_by_rows(trace, rows):
+        if rows not in (0, 1, *PROOF_BATCHES) and not is_by_rows(fn, args, rows):
             raise PlacerError(
                 f"{attrs['fn']} works row by row for {PROOF_BATCHES[0]} and"
                 f" {PROOF_BATCHES[1]} rows, but is another function for {rows}",

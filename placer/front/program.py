@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from numbers import Real
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
 from placer.callsite import caller_span, is_cell
@@ -162,7 +163,7 @@ class Program:
         entry: Mapping[str, object],
         name: str | None = None,
         guards: Sequence[GuardEntry] | None = None,
-        files: Mapping[str, bytes] | None = None,
+        files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> OpRecord:
         """Add an op of the kind `kind`.
 
@@ -184,12 +185,11 @@ class Program:
             guards = places_around(OpCall(kind, name, inputs, written))
         recorded = RecordedOp(node, tuple(guards), current_remat())
         files_before = dict(self.files)
-        self.files.update(files or {})
+        self.files.update(files)
         try:
             ops = self._try(lambda live: _add_ops([recorded], span, live))
         except SpecError:
-            self.files.clear()
-            self.files.update(files_before)
+            self.files = files_before
             raise
         self._entries.append(recorded)
         self._parameters[name] = parameter_names(name, written, ops)

@@ -77,7 +77,7 @@ def describe(
         if not small.cut.regions:
             raise PlacerError("it computes nothing from its arguments")
         if rows is None:
-            rows = is_by_rows(lambda size: trace_function(fn, args, size))
+            rows = is_by_rows(fn, args)
     names = {(OUTSIDE, i): value for i, value in enumerate(values)}
     computed = dict.fromkeys(s for s in small.cut.results if s[0] != OUTSIDE)
     for i, source in enumerate(computed):

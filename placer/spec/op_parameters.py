@@ -49,11 +49,11 @@ class Parameters:
 
     def add_layer(
         self, declared: Sequence[LayerParameter], entry: OpEntry
-    ) -> list[tuple[str, TensorType]] | None:
+    ) -> list[str] | None:
         """Declare the parameters of a layer that it does not share.
 
-        Returns the names and types of all its parameters, or None if its key `params`
-        is wrong. Raises OpError if a shared parameter does not fit.
+        Returns the names of all its parameters, or None if its key `params` is wrong.
+        Raises OpError if a shared parameter does not fit.
         """
         shared = self._shared(declared, entry)
         if shared is None:
@@ -70,18 +70,18 @@ class Parameters:
             if (actual := self.values.types[other]) != type_:
                 message = f"needs '{operand}' {type_}, and '{other}' is {actual}"
                 raise OpError(message, attr="params")
-            parameters.append((other, type_))
+            parameters.append(other)
         return parameters
 
     def add_call(
         self,
         declared: Sequence[tuple[str, LayerParameter | ScalarNode]],
         entry: OpEntry,
-    ) -> list[tuple[str, TensorType]] | None:
+    ) -> list[str] | None:
         """Declare the parameters and the state of a `call`.
 
         An item of `declared` is a new parameter, or the scalar that names a shared one.
-        Returns all names and types, or None if a shared name is not a parameter.
+        Returns all names, or None if a shared name is not a parameter.
         """
         parameters = []
         for key, parameter in declared:
@@ -92,9 +92,7 @@ class Parameters:
                 span = parameter.inner_span
                 self.problems.add(f"op '{entry.name}': {message}", span)
             elif self._is_parameter(parameter, entry):
-                shared = self.values.types[parameter.text]
-                assert shared is not None
-                parameters.append((parameter.text, shared))
+                parameters.append(parameter.text)
         return parameters if len(parameters) == len(declared) else None
 
     def add_parameter_op(self, entry: OpEntry) -> bool:
@@ -111,14 +109,12 @@ class Parameters:
         self._declare(entry.name, widen(type_, self.wide), init, entry.span)
         return True
 
-    def _declare_own(
-        self, parameter: LayerParameter, entry: OpEntry
-    ) -> tuple[str, TensorType]:
-        """Declare a parameter of an op, and return its name and type."""
+    def _declare_own(self, parameter: LayerParameter, entry: OpEntry) -> str:
+        """Declare a parameter of an op, and return its name."""
         type_ = widen(parameter.type, self.wide)
         name = f"{entry.name}.{parameter.operand}"
         self._declare(name, type_, parameter.init, entry.span, parameter.state)
-        return name, type_
+        return name
 
     def _declare(
         self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False

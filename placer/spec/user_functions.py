@@ -8,7 +8,6 @@ from typing import Any
 
 from placer.config.sources import POSITION
 from placer.graph.graph import Op
-from placer.ops.attributes import complete, condense
 from placer.ops.composite import derive_stream
 from placer.ops.declaration import LayerParameter
 from placer.ops.special.call import CALL
@@ -19,7 +18,6 @@ from placer.spec.op_entry import OpEntry, Operands
 from placer.spec.op_parameters import widen
 from placer.spec.schema import CallOp, TraceOp
 from placer.spec.trace_op import RegionNode, encode_arguments, read_regions
-from placer.types import TensorType
 
 
 def add_call(entry: OpEntry, operands: Operands | None, context: Context) -> bool:
@@ -47,7 +45,7 @@ def add_call(entry: OpEntry, operands: Operands | None, context: Context) -> boo
         "batch": good["batch"],
         "out": tuple(str(widen(type_, context.is_float64)) for _, type_ in results),
     }
-    inputs = [*((o.text, type_) for o, type_ in operands), *parameters]
+    inputs = [*(operand.text for operand, _ in operands), *parameters]
     new_state = [f"{name}.{key}.new" for key, _ in state]
     outs = [*(result for result, _ in results), *new_state]
     _define(entry, inputs, outs, attrs, context)
@@ -109,21 +107,19 @@ def _add_region(
         "batch": "rows" if by_rows else "whole",
         "out": tuple(str(type_) for _, type_ in region.results),
     }
-    inputs = [(operand.text, type_) for operand, type_ in operands]
+    inputs = [operand.text for operand, _ in operands]
     _define(replace(entry, place=place), inputs, outs, attrs, context)
     return True
 
 
 def _define(
     entry: OpEntry,
-    inputs: Iterable[tuple[str, TensorType]],
+    inputs: Iterable[str],
     outs: Iterable[str],
     attrs: Mapping[str, Any],
     context: Context,
 ) -> None:
     """Add an op with the declaration of `call`. Raises OpError."""
-    inputs = [*inputs, (POSITION, context.values.type_of(POSITION))]
-    condensed = condense(CALL, attrs)
-    results = CALL.infer([t for _, t in inputs], complete(CALL, condensed))
-    operands = [name for name, _ in inputs]
-    context.values.define(entry, CALL, operands, outs, results, condensed)
+    operands = [*inputs, POSITION]
+    inferred = context.values.infer(CALL, operands, attrs)
+    context.values.define(entry, CALL, operands, outs, inferred)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -11,6 +11,7 @@ from placer.config.metrics import Finalizer
 from placer.config.sources import POSITION
 from placer.errors import Span, did_you_mean
 from placer.graph.graph import Op, Value
+from placer.ops.attributes import complete, condense
 from placer.ops.declaration import Declaration
 from placer.spec.names import quote
 from placer.spec.op_entry import OpEntry, Operands
@@ -26,6 +27,10 @@ from placer.types import BATCH, TensorType
 
 RECENT = 1000
 """The number of latest values among which the nearest name is searched for a hint."""
+
+
+Inferred = tuple[Sequence[TensorType], Mapping[str, Any]]
+"""The result types of an op, and its attributes."""
 
 
 class Values:
@@ -61,28 +66,36 @@ class Values:
             assert isinstance(value.type, TensorType)
             self.types[value.name] = value.type
 
+    def infer(
+        self,
+        declaration: Declaration,
+        operands: Iterable[str],
+        attrs: Mapping[str, Any],
+    ) -> Inferred:
+        """Return the result types of an op, and its attributes as in a graph.
+
+        Raises OpError.
+        """
+        condensed = condense(declaration, attrs)
+        types = [self.type_of(name) for name in operands]
+        return declaration.infer(types, complete(declaration, condensed)), condensed
+
     def define(
         self,
         entry: OpEntry,
         declaration: Declaration,
         operands: Iterable[str],
         outs: Iterable[str],
-        types: Iterable[TensorType],
-        attrs: Mapping[str, Any],
+        inferred: Inferred,
     ) -> None:
-        """Append an op of an entry, with the results `outs` of these types."""
+        """Append an op of an entry, with the results `outs`."""
+        types, attrs = inferred
         same = self._equal_types.setdefault  # share one object among equal types
         results = [Value(o, same(t, t)) for o, t in zip(outs, types, strict=True)]
         if entry.remat is not None:
             attrs = {**attrs, "remat": entry.remat}
-        op = Op(
-            declaration.kind,
-            tuple(operands),
-            tuple(results),
-            attrs,
-            entry.place,
-            entry.span,
-        )
+        at = entry.place, entry.span
+        op = Op(declaration.kind, tuple(operands), tuple(results), attrs, *at)
         self.add(op, declaration.finalizer)
 
     def type_of(self, name: str) -> TensorType:

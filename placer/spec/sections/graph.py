@@ -11,7 +11,7 @@ from typing import Any
 from placer import ops
 from placer.errors import OpError, did_you_mean
 from placer.graph.graph import Op
-from placer.ops.attributes import complete, condense
+from placer.ops.attributes import complete
 from placer.ops.composite import Composite, CompositeUse
 from placer.place import Place
 from placer.spec.context import Context
@@ -127,31 +127,30 @@ def _add_op(
     if attrs is None or operands is None or not _fit_dtype(attrs, kind, entry, context):
         return False
     names = [operand.text for operand, _ in operands]
-    types = [type_ for _, type_ in operands]
     if kind.parameters is not None:
         completed = complete(kind, attrs, for_parameters=True)
-        declared = kind.parameters(types, completed)
+        declared = kind.parameters([type_ for _, type_ in operands], completed)
         _check_sizes(kind.kind, [each.type for each in declared], attrs)
         parameters = context.parameters.add_layer(declared, entry)
         if parameters is None:
             return False
-        names += (parameter for parameter, _ in parameters)
-        types += (type_ for _, type_ in parameters)
+        names += parameters
     elif entry.node.get_non_null("params") is not None:
         span = entry.node.keys["params"].span
         context.problems.add(f"{entry.where} has no parameters", span)
         return False
     if isinstance(kind, Composite):
+        types = [context.values.type_of(name) for name in names]
         full = complete(kind, attrs)
         use = CompositeUse(entry.name, names, types, full, context.seed)
         return _add_composite(entry, kind, use, context)
-    condensed = condense(kind, attrs)
-    results = kind.infer(types, complete(kind, condensed))
+    inferred = context.values.infer(kind, names, attrs)
+    results, _ = inferred
     _check_sizes(kind.kind, results, attrs)
     outs = _read_outs(entry, kind.result_names(len(results)), context)
     if outs is None:
         return False
-    context.values.define(entry, kind, names, outs, results, condensed)
+    context.values.define(entry, kind, names, outs, inferred)
     return True
 
 
@@ -192,14 +191,12 @@ def _add_composite(
         if part.kind == "store":
             values.add(Op(part.kind, part.operands, (), {}, None, entry.span))
             continue
-        types = [values.type_of(name) for name in part.operands]
         declaration = ops.find(part.kind)
-        condensed = condense(declaration, part.attrs)
-        inferred = declaration.infer(types, complete(declaration, condensed))
+        inferred = values.infer(declaration, part.operands, part.attrs)
         outs = [
             f"{use.name}{suffix}" if suffix else results[0] for suffix in part.results
         ]
-        values.define(entry, declaration, part.operands, outs, inferred, condensed)
+        values.define(entry, declaration, part.operands, outs, inferred)
     return True
 
 
