@@ -108,7 +108,13 @@ class _TermBuilder:
             # Sort the keys, as JAX does when it flattens a dict.
             return {"dict": {k: self.term(arg[k], (*path, k)) for k in sorted(arg)}}
         if hasattr(arg, "shape") and hasattr(arg, "dtype"):
-            return {"param": self._add_leaf(self._require_floats(arg, path), path)}
+            if str(arg.dtype) not in FLOATS:
+                raise SpecError(
+                    f"{'.'.join(path)} is an array of {arg.dtype}, but a parameter must"
+                    " be an array of floats",
+                    hint=f"create it in {self._file}, or pass it as an input",
+                )
+            return {"param": self._add_leaf(arg, path)}
         return self._template_term(arg, path)
 
     def _template_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
@@ -138,15 +144,6 @@ class _TermBuilder:
             if next(is_parameter):
                 self._add_leaf(leaf, (*path, *inner))
         return {"make": names[0]}
-
-    def _require_floats(self, array: Any, path: tuple[str, ...]) -> Any:
-        if str(array.dtype) not in FLOATS:
-            raise SpecError(
-                f"{'.'.join(path)} is an array of {array.dtype}, but a parameter must"
-                " be an array of floats",
-                hint=f"create it in {self._file}, or pass it as an input",
-            )
-        return array
 
     def _add_leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
         for other in self.leaves:

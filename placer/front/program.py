@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
-from placer.callsite import caller_span, is_cell
+from placer.callsite import call_error, caller_span, is_cell
 from placer.config.checks import describe_value
 from placer.errors import Span, SpecError, did_you_mean
 from placer.front.nesting import RecordedOp, nest_ops
@@ -133,10 +133,8 @@ class Program:
         try:
             for key, value in sections.items():
                 if key not in SECTION_KEYS:
-                    message = f"a program has no section '{key}'"
-                    raise SpecError(
-                        message, span=span, hint=did_you_mean(key, SECTION_KEYS)
-                    )
+                    hint = did_you_mean(key, SECTION_KEYS)
+                    raise call_error(f"a program has no section '{key}'", hint)
                 if value is not None:
                     self._sections[key] = to_node(value, span, self)
             self._context = None
@@ -215,10 +213,9 @@ class Program:
     def _constant(self, number: float, other: Variable) -> Variable:
         """Record a number as a value with the dtype of the other operand."""
         if not isinstance(number, Real):
-            raise SpecError(
+            raise call_error(
                 "an operand must be a value of the program or a number, not"
-                f" {describe_value(number)}",
-                span=caller_span(),
+                f" {describe_value(number)}"
             )
         entry: dict[str, object] = {"value": number}
         # float32 is stored as float64 if that is the program's precision, so a constant
@@ -284,8 +281,7 @@ class Program:
         entry = to_node({"op": rule, **settings}, span, self)
         assert isinstance(entry, MappingNode)
         place = self._open_place(OpCall(rule, rule, (loss.name,), dict(settings)))
-        if place is not None:
-            entry = mapping_node({**entry.entries, "place": place}, span)
+        entry = mapping_node({**entry.entries, "place": place}, span)
         where = "train.optimizer"
         self._try(lambda live: read_group(entry, 0, where, {}, live))
         self._minimize = node
@@ -305,7 +301,7 @@ class Program:
         sections = self._sections
         name = "notebook" if self._is_cell else name_from_file(self.file)
         default_name: SpecNode = scalar_node(name, self._span)
-        parts: dict[str, SpecNode | None] = {
+        parts = {
             "name": sections.get("name", default_name),
             **{key: sections.get(key) for key in KEYS_BEFORE_INPUTS},
             "inputs": self._inputs,
@@ -314,22 +310,20 @@ class Program:
             "parameters": sections.get("parameters"),
             "train": self._train_section(),
         }
-        entries = {key: part for key, part in parts.items() if part is not None}
-        return mapping_node(entries, self._span)
+        return mapping_node(parts, self._span)
 
     def _train_section(self) -> MappingNode:
-        section: dict[str, SpecNode] = {}
-        if self._minimize is not None:
-            section["minimize"] = self._minimize
-        for key in TRAIN_KEYS:
-            if key in self._sections:
-                section[key] = self._sections[key]
-        if self._backward is not None and self._backward.value is not None:
-            section["backward"] = self._backward
-        if len(self._optimizers) == 1:
-            section["optimizer"] = self._optimizers[0]
-        elif self._optimizers:
-            section["optimizer"] = SequenceNode(self._span, self._optimizers)
+        has_backward = self._backward is not None and self._backward.value is not None
+        optimizer: SpecNode | None = None
+        if self._optimizers:
+            several = SequenceNode(self._span, self._optimizers)
+            optimizer = several if len(several.items) > 1 else several.items[0]
+        section = {
+            "minimize": self._minimize,
+            **{key: self._sections.get(key) for key in TRAIN_KEYS},
+            "backward": self._backward if has_backward else None,
+            "optimizer": optimizer,
+        }
         return mapping_node(section, self._span)
 
     def _loss_node(self, loss: Variable, span: Span) -> ScalarNode:

@@ -209,12 +209,9 @@ def _function_path(fn: Callable[..., Any], program: Program) -> str:
             f"'{inner.__name__}' is in {file.name}, which is not beside {program.file}",
             hint="a node imports it from the build: put the file beside the program",
         )
-    module_names = (
-        vars(sys.modules[inner.__module__]) if inner.__module__ in sys.modules else {}
-    )
-    names = [
-        key for key, each in {**inner.__globals__, **module_names}.items() if each is fn
-    ]
+    module = sys.modules.get(inner.__module__)
+    values = inner.__globals__ | (vars(module) if module is not None else {})
+    names = [key for key, each in values.items() if each is fn]
     if not names:
         raise SpecError(
             f"'{inner.__qualname__}' cannot be imported from {file.name}",

@@ -44,9 +44,8 @@ class Context:
         self.folder = folder
         self.seed: int = sections.get("seed", 0)
         self.is_float64 = sections.get("precision") == "float64"
-        self.cluster, self.memories = read_nodes(
-            sections.get("nodes"), counts, problems
-        )
+        nodes = sections.get("nodes")
+        self.cluster, self.memories = read_nodes(nodes, counts, problems)
         self.names = Names(problems)
         self.places = Places(self.cluster, problems)
         self.values = Values(sections.get("graph"), problems)

@@ -72,21 +72,12 @@ def defined_names(folder: Path, module: str) -> frozenset[str] | None:
                 names.add(node.name)
             case ast.Global():
                 names.update(node.names)
-    if not _DYNAMIC_NAMES.isdisjoint(names):
+    if not _DYNAMIC.isdisjoint(names):
         return None
     return frozenset(name for name in names if name)
 
 
-_DYNAMIC_NAMES = {
-    "*",
-    "__getattr__",
-    "globals",
-    "locals",
-    "vars",
-    "setattr",
-    "exec",
-    "sys",
-}
+_DYNAMIC = {"*", "__getattr__", "globals", "locals", "vars", "setattr", "exec", "sys"}
 """Names whose use in a module may define names that its text does not show."""
 
 

@@ -122,20 +122,19 @@ class Parameters:
         rule, error_span = first_match(name, self.rules), span
         if rule is not None and rule.init is not None:
             init, error_span = rule.init, rule.span
+        what = f"parameter '{name}'"
         if type_.dtype == "float64" and not self.wide:
-            message = f"parameter '{name}' is float64 in a float32 model"
+            message = f"{what} is float64 in a float32 model"
             hint = "write precision: float64 at the top of the spec, or float32 here"
             self.problems.add(message, span, hint)
         if type_.numel() > MAX_ELEMENTS:
-            message = (
-                f"parameter '{name}': {type_} has more than {MAX_ELEMENTS} elements"
-            )
+            message = f"{what}: {type_} has more than {MAX_ELEMENTS} elements"
             self.problems.add(message, span)
         elif problem := initializers.check_shape(init, type_.sizes(1)):
-            self.problems.add(f"parameter '{name}': {problem}", error_span)
+            self.problems.add(f"{what}: {problem}", error_span)
         elif (mismatch := self.weights.check(init, name, type_)) is not None:
             reason, advice = mismatch
-            self.problems.add(f"parameter '{name}': {reason}", error_span, advice)
+            self.problems.add(f"{what}: {reason}", error_span, advice)
         attrs = {"init": init}
         if state:
             attrs["state"] = True

@@ -124,15 +124,11 @@ def load_tree(
     assert context.cluster is not None
     assert rows.train is not None
     assert name is not None
+    ops = (*values.ops, *training_ops)
+    parts = training.settings["microbatches"]
+    eval_batch = rows.eval.batch if rows.eval is not None else None
     return Model(
-        graph=Graph(
-            name,
-            context.cluster,
-            rows.train.batch,
-            (*values.ops, *training_ops),
-            training.settings["microbatches"],
-            rows.eval.batch if rows.eval is not None else None,
-        ),
+        graph=Graph(name, context.cluster, rows.train.batch, ops, parts, eval_batch),
         inputs={key: type_ for key, type_ in values.inputs.items() if type_},
         train=rows.train,
         eval=rows.eval,

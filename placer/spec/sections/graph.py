@@ -44,21 +44,22 @@ NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 def build_ops(section: SpecNode | None, context: Context) -> None:
     """Build all ops of the section."""
-    hint = "start each op with '- '"
-    entries = context.problems.expect(
-        section, SequenceNode, "'graph' must be a list", hint
-    )
-    if entries is not None:
-        if not entries.items:
-            context.problems.add("'graph' has no ops", entries.span)
-        _build_entries(entries.items, None, None, context)
+    if isinstance(section, SequenceNode) and not section.items:
+        context.problems.add("'graph' has no ops", section.span)
+    _build_entries(section, "graph", None, None, context)
 
 
 def _build_entries(
-    items: Iterable[SpecNode], place: Place | None, remat: int | None, context: Context
+    section: SpecNode | None,
+    key: str,
+    place: Place | None,
+    remat: int | None,
+    context: Context,
 ) -> None:
+    expected, hint = f"'{key}' must be a list", "start each op with '- '"
+    entries = context.problems.expect(section, SequenceNode, expected, hint)
     hint = "write {name: h1, op: fc, in: x, size: 10}"
-    for item in items:
+    for item in entries.items if entries else ():
         expected = "an op must be a mapping"
         node = context.problems.expect(item, MappingNode, expected, hint)
         if node is None:
@@ -75,13 +76,9 @@ def _build_scope(
     good = decode(node, Scope, "a scope", context.problems)
     own = node.get("place") if good.get("place") is not None else None
     place = context.places.merge(outer, own)
-    hint = "start each op with '- '"
-    expected = "'ops' must be a list"
-    inner = context.problems.expect(good.get("ops"), SequenceNode, expected, hint)
-    if inner is not None:
-        if remat is None and good.get("remat", False):
-            remat = next(context.remat_numbers)
-        _build_entries(inner.items, place, remat, context)
+    if remat is None and good.get("remat", False):
+        remat = next(context.remat_numbers)
+    _build_entries(good.get("ops"), "ops", place, remat, context)
 
 
 def _build_op(
