@@ -91,12 +91,9 @@ def _jaxpr_states(
     one, other = getattr(small, "jaxpr", small), getattr(large, "jaxpr", large)
     require(len(one.eqns) == len(other.eqns))
     require(len(one.invars) == len(other.invars) == len(states))
-    states_of: PairStates = dict.fromkeys(
-        zip(one.constvars, other.constvars, strict=True)
-    )
-    states_of.update(
-        zip(zip(one.invars, other.invars, strict=True), states, strict=True)
-    )
+    inputs = zip(one.invars, other.invars, strict=True)
+    states_of: PairStates = dict(zip(inputs, states, strict=True))
+    states_of |= dict.fromkeys(zip(one.constvars, other.constvars, strict=True))
     for pair in zip(one.eqns, other.eqns, strict=True):
         operands = _operand_states(pair[0].invars, pair[1].invars, states_of)
         results = _result_states(EquationPair(*pair, operands, proof))

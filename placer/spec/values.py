@@ -192,9 +192,8 @@ class Values:
         if type_ is None:
             if name not in self.types and not self.is_invalid(name):
                 hint = did_you_mean(name, self._scalars(what))
-                self._problems.add(
-                    f"unknown {what} {quote(name)}", node.inner_span, hint
-                )
+                message = f"unknown {what} {quote(name)}"
+                self._problems.add(message, node.inner_span, hint)
             return False
         if name in self.finalizers:
             if what == "loss":
@@ -203,10 +202,9 @@ class Values:
             return what != "loss"
         if type_.shape or not type_.is_float:
             message = f"a {what} must be a float scalar, and '{name}' is {type_}"
-            hint = "reduce it with reduce_mean or reduce_sum"
-            self._problems.add(
-                message, node.inner_span, hint if type_.is_float else None
-            )
+            advice = "reduce it with reduce_mean or reduce_sum"
+            hint = advice if type_.is_float else None
+            self._problems.add(message, node.inner_span, hint)
             return False
         return True
 
