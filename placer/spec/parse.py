@@ -121,14 +121,14 @@ def load_tree(
     if not problems:
         _check_patterns(parameters, problems)
     problems.raise_any()
-    assert context.cluster is not None
+    cluster, microbatches = context.cluster, training.settings["microbatches"]
+    assert cluster is not None
     assert rows.train is not None
     assert name is not None
     ops = (*values.ops, *training_ops)
-    parts = training.settings["microbatches"]
     eval_batch = rows.eval.batch if rows.eval is not None else None
     return Model(
-        graph=Graph(name, context.cluster, rows.train.batch, ops, parts, eval_batch),
+        graph=Graph(name, cluster, rows.train.batch, ops, microbatches, eval_batch),
         inputs={key: type_ for key, type_ in values.inputs.items() if type_},
         train=rows.train,
         eval=rows.eval,
