@@ -9,7 +9,7 @@ import sys
 from itertools import islice
 from types import CodeType, FrameType
 
-from placer.errors import Span
+from placer.errors import Span, SpecError
 
 
 def caller_span() -> Span:
@@ -18,6 +18,11 @@ def caller_span() -> Span:
     while frame.f_back is not None and _is_placer(frame):
         frame = frame.f_back
     return span_of(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def call_error(message: str, hint: str | None = None) -> SpecError:
+    """Return an error at the innermost call in code outside of placer."""
+    return SpecError(message, span=caller_span(), hint=hint)
 
 
 def span_of(code: CodeType, instruction: int, line: int) -> Span:

@@ -72,14 +72,7 @@ def compile(
     Example:
         plan = placer.compile("digits.yaml", "build", nodes={"worker": 4})
     """
-    build = compile_in_memory(
-        spec,
-        out,
-        nodes=nodes,
-        single_process=single_process,
-        code=code,
-        after_pass=after_pass,
-    )
+    build = compile_in_memory(spec, out, nodes, single_process, code, after_pass)
     write_build(Path(out), build.files)
     return build.plan
 
@@ -95,7 +88,6 @@ class CompiledBuild:
 def compile_in_memory(
     spec: str | Path | Model | Program,
     out: str | Path,
-    *,
     nodes: Mapping[str, int] | None = None,
     single_process: bool = False,
     code: bool = True,
@@ -109,10 +101,10 @@ def compile_in_memory(
     with _garbage_collection_off():
         if not isinstance(spec, Model):
             from placer.front.read import read_model
+            from placer.spec.single_process import to_single_process
 
-            spec = read_model(
-                spec, nodes=nodes, single_process=single_process, code=code
-            )
+            spec = read_model(spec, nodes=nodes, code=code)
+            spec = to_single_process(spec) if single_process else spec
         refuse_at_import("placer.compile", spec.folder, spec.modules)
         if calls := spec.graph.of_kind("call"):
             if not code:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from traceback import extract_tb
 from typing import Any
 
@@ -26,8 +27,13 @@ from placer.ops.attributes import complete, condense
 from placer.ops.function import Function
 from placer.ops.special.call import CALL
 from placer.ops.special.call_jax import call
-from placer.regions.batch_types import PROOF_BATCHES, TRACE_BATCHES, result_type
-from placer.regions.function import TracedFunction, fingerprint_of, trace_function
+from placer.regions.batch_types import (
+    PROOF_BATCHES,
+    TRACE_BATCHES,
+    abstract_values,
+    result_type,
+)
+from placer.regions.function import fingerprint_of
 from placer.regions.row_proof import is_by_rows
 from placer.types import BATCH, TensorType
 
@@ -64,14 +70,8 @@ def _batch_sizes(model: Model) -> Sequence[int]:
     if model.eval is not None:
         wholes.append(model.eval.batch)
     counts = {1, *(kind.count for kind in graph.cluster.kinds)}
-    return sorted(
-        {
-            rows // n + more
-            for rows in wholes
-            for n in counts
-            for more in (0, rows % n > 0)
-        }
-    )
+    pairs = product(wholes, counts)
+    return sorted({size for w, n in pairs for size in (w // n, -(-w // n))})
 
 
 def _complete_call(
@@ -135,11 +135,6 @@ def _keywords(fn: Callable[..., Any], attrs: Mapping[str, Any]) -> dict[str, Any
     return {**passed, "fn": fn}
 
 
-def _structs(types: Sequence[TensorType], batch: int) -> list[Any]:
-    struct: Any = jax.ShapeDtypeStruct  # it has no type hints
-    return [struct(t.sizes(batch), t.dtype) for t in types]
-
-
 def _traced_attributes(
     fn: Callable[..., Any], types: Sequence[TensorType], attrs: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -149,7 +144,9 @@ def _traced_attributes(
     keywords = {**_keywords(fn, attrs), "saves": everything}
     forward = partial(function.forward, **keywords)
     args = attrs["args"]
-    traces = [jax.eval_shape(forward, *_structs(types, size)) for size in TRACE_BATCHES]
+    traces = [
+        jax.eval_shape(forward, *abstract_values(types, size)) for size in TRACE_BATCHES
+    ]
     outs = [jax.tree.leaves(out) for out, _ in traces]
     pairs = enumerate(zip(*outs, strict=True))
     results = [
@@ -169,7 +166,7 @@ def _traced_attributes(
         )
     # Evaluation runs the function with training=False: find errors of that trace now.
     predict = partial(function, **{**keywords, "training": False})
-    jax.eval_shape(predict, *_structs(types, TRACE_BATCHES[0]))
+    jax.eval_shape(predict, *abstract_values(types, TRACE_BATCHES[0]))
     residuals = [each for _, each in traces]
     if len(residuals[0].extra) != len(residuals[1].extra):
         raise PlacerError(
@@ -217,7 +214,9 @@ def _costs(
         return out, function.backward(residuals, *xs, *ones)
 
     def flops(fn: Callable[..., Any]) -> tuple[int, int]:
-        small, large = (_flops(fn, _structs(types, size)) for size in TRACE_BATCHES)
+        small, large = (
+            _flops(fn, abstract_values(types, size)) for size in TRACE_BATCHES
+        )
         each = (large - small) // (TRACE_BATCHES[1] - TRACE_BATCHES[0])
         return max(0, small - each * TRACE_BATCHES[0]), each
 
@@ -239,15 +238,11 @@ def _is_proven(
     Raises PlacerError if they do, but differ for one of the model's own batch sizes.
     """
     args = attrs["args"]
-
-    def trace(rows: int) -> TracedFunction:
-        return trace_function(fn, args, rows)
-
-    if not args or not is_by_rows(trace):
+    if not args or not is_by_rows(fn, args):
         return False
     for rows in batches:
         # For one row JAX omits some equations, so that such a trace proves nothing.
-        if rows not in (0, 1, *PROOF_BATCHES) and not is_by_rows(trace, rows):
+        if rows not in (0, 1, *PROOF_BATCHES) and not is_by_rows(fn, args, rows):
             raise PlacerError(
                 f"{attrs['fn']} works row by row for {PROOF_BATCHES[0]} and"
                 f" {PROOF_BATCHES[1]} rows, but is another function for {rows}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,13 +51,15 @@ class Arguments:
     """One term for each argument, with a `Leaf` for each value."""
     leaves: list[Leaf]
 
-    def named_terms(self) -> list[dict[str, Any]]:
-        """Return the terms as in a spec: with values, and the keys of parameters."""
-        return [_replace_leaves(t, lambda at: at.key or at.value) for t in self.terms]
-
-    def typed_terms(self, wide: bool) -> list[dict[str, Any]]:
+    def text(self, wide: bool) -> str:
         """Return the terms as a node reads them: with the types of values."""
-        return [_replace_leaves(t, lambda at: str(at.type(wide))) for t in self.terms]
+        return json.dumps(self.terms, default=lambda leaf: str(leaf.type(wide)))
+
+    def named_terms(self) -> list[dict[str, Any]]:
+        """Return the terms as in a spec: with the names of values and parameters."""
+        names = json.dumps(self.terms, default=lambda leaf: leaf.key or leaf.value.name)
+        terms: list[dict[str, Any]] = json.loads(names)
+        return terms
 
 
 def collect_arguments(
@@ -105,7 +108,13 @@ class _TermBuilder:
             # Sort the keys, as JAX does when it flattens a dict.
             return {"dict": {k: self.term(arg[k], (*path, k)) for k in sorted(arg)}}
         if hasattr(arg, "shape") and hasattr(arg, "dtype"):
-            return {"param": self._add_leaf(self._require_floats(arg, path), path)}
+            if str(arg.dtype) not in FLOATS:
+                raise SpecError(
+                    f"{'.'.join(path)} is an array of {arg.dtype}, but a parameter must"
+                    " be an array of floats",
+                    hint=f"create it in {self._file}, or pass it as an input",
+                )
+            return {"param": self._add_leaf(arg, path)}
         return self._template_term(arg, path)
 
     def _template_term(self, arg: Any, path: tuple[str, ...]) -> dict[str, Any]:
@@ -136,15 +145,6 @@ class _TermBuilder:
                 self._add_leaf(leaf, (*path, *inner))
         return {"make": names[0]}
 
-    def _require_floats(self, array: Any, path: tuple[str, ...]) -> Any:
-        if str(array.dtype) not in FLOATS:
-            raise SpecError(
-                f"{'.'.join(path)} is an array of {array.dtype}, but a parameter must"
-                " be an array of floats",
-                hint=f"create it in {self._file}, or pass it as an input",
-            )
-        return array
-
     def _add_leaf(self, value: Any, path: tuple[str, ...]) -> Leaf:
         for other in self.leaves:
             if other.value is value and not isinstance(value, Variable):
@@ -155,17 +155,6 @@ class _TermBuilder:
                 )
         self.leaves.append(Leaf(value, path))
         return self.leaves[-1]
-
-
-def _replace_leaves(term: Any, of: Callable[[Leaf], Any]) -> Any:
-    """Return the term with `of(leaf)` in place of each leaf."""
-    if isinstance(term, Leaf):
-        return of(term)
-    if isinstance(term, dict):
-        return {key: _replace_leaves(inner, of) for key, inner in term.items()}
-    if isinstance(term, list):
-        return [_replace_leaves(inner, of) for inner in term]
-    return term
 
 
 def _argument_names(fn: Callable[..., Any], args: Sequence[Any]) -> Iterator[str]:

@@ -11,9 +11,8 @@ from functools import wraps
 from typing import Any, TypeVar
 from typing import cast as typed
 
-from placer.callsite import caller_span
+from placer.callsite import call_error
 from placer.config.checks import describe_value
-from placer.errors import SpecError
 from placer.front.ops import record_op
 from placer.front.program import current_program
 from placer.front.variable import Variable
@@ -46,17 +45,14 @@ def fluid_keywords(kind: str) -> Callable[[Function], Function]:
                 if theirs in keywords:
                     if ours in keywords:
                         message = f"{kind} has both '{theirs}' and '{ours}'"
-                        raise SpecError(
-                            message, span=caller_span(), hint="they are the same"
-                        )
+                        raise call_error(message, "they are the same")
                     keywords[ours] = keywords.pop(theirs)
             if keywords.get("activation", "") is None:
                 del keywords["activation"]
             if keywords.pop("is_sparse", False):
-                raise SpecError(
+                raise call_error(
                     "sparse tables are not supported yet",
-                    span=caller_span(),
-                    hint="leave is_sparse out: the table is dense",
+                    "leave is_sparse out: the table is dense",
                 )
             return function(*args, **keywords)
 
@@ -81,20 +77,16 @@ def data(
     """
     if shape is None:
         if type is None or dtype is not None:
-            raise SpecError(
-                f"input '{name}' has no type",
-                span=caller_span(),
-                hint=f'write data("{name}", "float32[batch, 12]")',
-            )
+            hint = f'write data("{name}", "float32[batch, 12]")'
+            raise call_error(f"input '{name}' has no type", hint)
         return current_program().declare(name, type)
     if type is not None and dtype is not None:
         message = f"input '{name}' has both 'type' and 'dtype'"
-        raise SpecError(message, span=caller_span(), hint="they are the same")
+        raise call_error(message, "they are the same")
     if not isinstance(shape, list | tuple):
-        message = (
-            f"the shape of input '{name}' must be a list, not {describe_value(shape)}"
-        )
-        raise SpecError(message, span=caller_span(), hint="[12] is a row of 12")
+        expected = f"the shape of input '{name}' must be a list"
+        message = f"{expected}, not {describe_value(shape)}"
+        raise call_error(message, "[12] is a row of 12")
     has_batch = bool(shape) and shape[0] in (None, -1, BATCH)
     dims = ", ".join(map(str, (BATCH, *(shape[1:] if has_batch else shape))))
     return current_program().declare(name, f"{dtype or type or 'float32'}[{dims}]")

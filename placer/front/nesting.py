@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from placer.front.tree import mapping_node, scalar_node
 from placer.place.guard import GuardEntry, merge_entries
@@ -63,10 +63,8 @@ def _place_at(entry: RecordedOp, depth: int) -> str | None:
 def _shared_depth(group: Sequence[RecordedOp]) -> int:
     """Return how many of the outermost places all ops of the group share."""
     chains = [[guard.place for guard in entry.guards] for entry in group]
-    count = 0
-    while all(len(c) > count and c[count] == chains[0][count] for c in chains):
-        count += 1
-    return count
+    levels = zip(*chains, strict=False)
+    return len(list(takewhile(lambda places: len({*places}) == 1, levels)))
 
 
 def _with_place(op: MappingNode, place: SpecNode) -> MappingNode:
@@ -80,11 +78,7 @@ def _remat_scope(inner: list[SpecNode]) -> MappingNode:
     """Return a scope with `remat`: its forward pass is recomputed for backward."""
     span = inner[0].span
     true = scalar_node(True, span)
-    if (
-        len(inner) == 1
-        and isinstance(inner[0], MappingNode)
-        and "ops" in inner[0].entries
-    ):
-        place, ops = inner[0].entries["place"], inner[0].entries["ops"]
-        return mapping_node({"place": place, "remat": true, "ops": ops}, span)
+    match inner:
+        case [MappingNode(entries={"place": place, "ops": ops})]:
+            return mapping_node({"place": place, "remat": true, "ops": ops}, span)
     return mapping_node({"remat": true, "ops": SequenceNode(span, inner)}, span)

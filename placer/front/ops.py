@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.callsite import caller_span
+from placer.callsite import call_error
 from placer.config.checks import describe_value
-from placer.errors import SpecError
 from placer.front.program import OpRecord, Program, current_program
 from placer.front.results import one_or_list
 from placer.front.variable import Variable
@@ -61,10 +60,9 @@ def _flatten_operands(
             continue
         for each in value if isinstance(value, list | tuple) else (value,):
             if not isinstance(each, Variable):
-                raise SpecError(
+                raise call_error(
                     f"'{key}' of {declared.kind} must be a value of the program, not"
-                    f" {describe_value(each)}",
-                    span=caller_span(),
+                    f" {describe_value(each)}"
                 )
             operands.append((key, each))
     return operands
@@ -87,9 +85,8 @@ def _check_operand_order(
     order = list(declared.operand_names(types))[: len(names)]
     if order != names:
         program.remove_last()
-        raise SpecError(
+        raise call_error(
             f"{declared.kind} takes its operands in order: {', '.join(names)} would be"
             f" {', '.join(order)}",
-            span=caller_span(),
-            hint="pass the operands before it too",
+            "pass the operands before it too",
         )

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from numbers import Real
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
-from placer.callsite import caller_span, is_cell
+from placer.callsite import call_error, caller_span, is_cell
 from placer.config.checks import describe_value
 from placer.errors import Span, SpecError, did_you_mean
-from placer.front.builder import add_ops, new_context
 from placer.front.nesting import RecordedOp, nest_ops
 from placer.front.remat import current_remat
 from placer.front.results import as_list, parameter_names, result_names
@@ -24,6 +24,9 @@ from placer.place.guard import GuardEntry, OpCall, merge_entries, places_around
 from placer.spec.context import Context
 from placer.spec.inputs import declare_inputs
 from placer.spec.parse import load_tree, name_from_file
+from placer.spec.problems import Problems
+from placer.spec.sections.graph import build_ops
+from placer.spec.sections.parameters import Group, Pattern
 from placer.spec.sections.train import read_group
 from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
 from placer.types import TensorType
@@ -76,7 +79,7 @@ class Program:
         self.folder = Path.cwd() if self._is_cell else Path(self.file).parent
         """The folder of relative paths of data, and of the modules of `call`."""
         self._sections: dict[str, SpecNode] = {}
-        self._inputs: dict[str, tuple[ScalarNode, ScalarNode]] = {}
+        self._inputs = mapping_node({}, self._span)
         self._entries: list[RecordedOp] = []
         self._parameters: dict[str, dict[str, str]] = {}  # by op and key
         self._counts: dict[str, int] = {}
@@ -130,10 +133,8 @@ class Program:
         try:
             for key, value in sections.items():
                 if key not in SECTION_KEYS:
-                    message = f"a program has no section '{key}'"
-                    raise SpecError(
-                        message, span=span, hint=did_you_mean(key, SECTION_KEYS)
-                    )
+                    hint = did_you_mean(key, SECTION_KEYS)
+                    raise call_error(f"a program has no section '{key}'", hint)
                 if value is not None:
                     self._sections[key] = to_node(value, span, self)
             self._context = None
@@ -145,14 +146,13 @@ class Program:
     def declare(self, name: str, type_: str) -> Variable:
         """Add an input and return it. Raises SpecError at the caller's line."""
         span = caller_span()
-        pair = scalar_node(name, span), scalar_node(type_, span)
-        section = _inputs_section([pair], span)
-        self._try(
-            lambda live: declare_inputs(
-                section, live.is_float64, live.names, live.values, live.problems
-            )
+        key = scalar_node(name, span)
+        section = MappingNode(
+            span, {key.text: scalar_node(type_, span)}, {key.text: key}
         )
-        self._inputs[name] = pair
+        self._try(lambda live: declare_inputs(section, live))
+        self._inputs.entries.update(section.entries)
+        self._inputs.keys.update(section.keys)
         return self.variable(name, name)
 
     def record(
@@ -161,7 +161,7 @@ class Program:
         entry: Mapping[str, object],
         name: str | None = None,
         guards: Sequence[GuardEntry] | None = None,
-        files: Mapping[str, bytes] | None = None,
+        files: Mapping[str, bytes] = MappingProxyType({}),
     ) -> OpRecord:
         """Add an op of the kind `kind`.
 
@@ -183,12 +183,11 @@ class Program:
             guards = places_around(OpCall(kind, name, inputs, written))
         recorded = RecordedOp(node, tuple(guards), current_remat())
         files_before = dict(self.files)
-        self.files.update(files or {})
+        self.files.update(files)
         try:
-            ops = self._try(lambda live: add_ops(nest_ops([recorded]), span, live))
+            ops = self._try(lambda live: _add_ops([recorded], span, live))
         except SpecError:
-            self.files.clear()
-            self.files.update(files_before)
+            self.files = files_before
             raise
         self._entries.append(recorded)
         self._parameters[name] = parameter_names(name, written, ops)
@@ -214,10 +213,9 @@ class Program:
     def _constant(self, number: float, other: Variable) -> Variable:
         """Record a number as a value with the dtype of the other operand."""
         if not isinstance(number, Real):
-            raise SpecError(
+            raise call_error(
                 "an operand must be a value of the program or a number, not"
-                f" {describe_value(number)}",
-                span=caller_span(),
+                f" {describe_value(number)}"
             )
         entry: dict[str, object] = {"value": number}
         # float32 is stored as float64 if that is the program's precision, so a constant
@@ -283,62 +281,49 @@ class Program:
         entry = to_node({"op": rule, **settings}, span, self)
         assert isinstance(entry, MappingNode)
         place = self._open_place(OpCall(rule, rule, (loss.name,), dict(settings)))
-        if place is not None:
-            entry = mapping_node({**entry.entries, "place": place}, span)
+        entry = mapping_node({**entry.entries, "place": place}, span)
         where = "train.optimizer"
-        self._try(
-            lambda live: read_group(entry, 0, where, {}, live.places, live.problems)
-        )
+        self._try(lambda live: read_group(entry, 0, where, {}, live))
         self._minimize = node
         self._optimizers.append(entry)
 
-    def model(
-        self, *, nodes: Mapping[str, int] | None = None, single_process: bool = False
-    ) -> Model:
+    def model(self, *, nodes: Mapping[str, int] | None = None) -> Model:
         """Return the model of the program, which can be compiled.
 
-        The arguments are those of `placer.spec.parse`. Raises SpecError or SpecErrors
-        for mistakes of the program as a whole.
+        `nodes` are those of `placer.spec.load`. Raises SpecError or SpecErrors for
+        mistakes of the program as a whole.
         """
-        return load_tree(
-            self.tree(),
-            self.file,
-            self.folder,
-            nodes=nodes,
-            single_process=single_process,
-            files=self.files,
-        )
+        root = self.tree()
+        return load_tree(root, self.file, self.folder, nodes=nodes, files=self.files)
 
     def tree(self) -> MappingNode:
         """Return the program as the tree of a spec."""
         sections = self._sections
         name = "notebook" if self._is_cell else name_from_file(self.file)
         default_name: SpecNode = scalar_node(name, self._span)
-        parts: dict[str, SpecNode | None] = {
+        parts = {
             "name": sections.get("name", default_name),
             **{key: sections.get(key) for key in KEYS_BEFORE_INPUTS},
-            "inputs": _inputs_section(list(self._inputs.values()), self._span),
+            "inputs": self._inputs,
             "data": sections.get("data"),
             "graph": SequenceNode(self._span, nest_ops(self._entries)),
             "parameters": sections.get("parameters"),
             "train": self._train_section(),
         }
-        entries = {key: part for key, part in parts.items() if part is not None}
-        return mapping_node(entries, self._span)
+        return mapping_node(parts, self._span)
 
     def _train_section(self) -> MappingNode:
-        section: dict[str, SpecNode] = {}
-        if self._minimize is not None:
-            section["minimize"] = self._minimize
-        for key in TRAIN_KEYS:
-            if key in self._sections:
-                section[key] = self._sections[key]
-        if self._backward is not None and self._backward.value is not None:
-            section["backward"] = self._backward
-        if len(self._optimizers) == 1:
-            section["optimizer"] = self._optimizers[0]
-        elif self._optimizers:
-            section["optimizer"] = SequenceNode(self._span, self._optimizers)
+        has_backward = self._backward is not None and self._backward.value is not None
+        optimizer: SpecNode | None = None
+        if self._optimizers:
+            several = SequenceNode(self._span, self._optimizers)
+            optimizer = several if len(several.items) > 1 else several.items[0]
+        section = {
+            "minimize": self._minimize,
+            **{key: self._sections.get(key) for key in TRAIN_KEYS},
+            "backward": self._backward if has_backward else None,
+            "optimizer": optimizer,
+        }
         return mapping_node(section, self._span)
 
     def _loss_node(self, loss: Variable, span: Span) -> ScalarNode:
@@ -373,32 +358,40 @@ class Program:
         return result
 
     def _live_context(self) -> Context:
-        """Return the context of the recorded ops, created again after an error."""
+        """Return the context of the recorded ops, created again after an error.
+
+        Without a section `nodes`, places are only parsed; the compilation of the program
+        checks them, and all else that needs the whole program: rules of `parameters`,
+        optimizers, rows.
+        """
         if self._context is None:
             sections = self._sections
-            live = new_context(
-                sections.get("nodes"),
-                _inputs_section(list(self._inputs.values()), self._span),
-                self.precision == "float64",
-                sections["seed"].value if "seed" in sections else 0,  # type: ignore[arg-type]
-                self.folder,
-                self._span,
-                self.files,
-            )
+            known: dict[str, Any] = {
+                "nodes": sections.get("nodes"),
+                "precision": self.precision,
+            }
+            if "seed" in sections:
+                known["seed"] = sections["seed"].value
+            live = Context(known, self.folder, self.files, Problems())
+            live.problems.raise_any()
+            declare_inputs(self._inputs, live)
+            live.problems.raise_any()
+            every = Pattern(None, self._span)
+            live.parameters.groups.append(Group(every, self._span, {"group": 0}))
             if self._entries:
-                add_ops(nest_ops(self._entries), self._span, live)
+                _add_ops(self._entries, self._span, live)
             self._context = live
         return self._context
 
 
-def _inputs_section(
-    pairs: Sequence[tuple[ScalarNode, ScalarNode]], span: Span
-) -> MappingNode:
-    section = mapping_node({}, span)
-    for key, type_ in pairs:
-        section.keys[key.text] = key
-        section.entries[key.text] = type_
-    return section
+def _add_ops(
+    entries: Sequence[RecordedOp], span: Span, context: Context
+) -> tuple[Op, ...]:
+    """Build recorded ops, and return the ops of the graph. Raises SpecError."""
+    before = len(context.values.ops)
+    build_ops(SequenceNode(span, nest_ops(entries)), context)
+    context.problems.raise_any()
+    return tuple(context.values.ops[before:])
 
 
 _current: ContextVar[tuple[Program, ...]] = ContextVar("placer.programs", default=())

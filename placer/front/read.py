@@ -37,25 +37,23 @@ def read_model(
     spec: str | Path | Program,
     *,
     nodes: Mapping[str, int] | None = None,
-    single_process: bool = False,
     code: bool = True,
 ) -> Model:
     """Return the model of a YAML file, of a program, or of `FILE.py:FUNCTION`.
 
-    `nodes` and `single_process` are those of `placer.spec.load`. With `code=False`, no
-    Python file is run. Raises SpecError, also for errors that the user's code raises,
-    at their line.
+    `nodes` are those of `placer.spec.load`. With `code=False`, no Python file is run.
+    Raises SpecError, also for errors that the user's code raises, at their line.
     """
     if not isinstance(spec, Program):
         if _PYTHON.fullmatch(str(spec)) is None:
-            return load(spec, nodes=nodes, single_process=single_process)
+            return load(spec, nodes=nodes)
         if not code:
             raise SpecError(
                 f"{spec} is a Python file, which must be run to read its model",
                 hint="leave --no-code out to run it: docs/security.md",
             )
         spec = run_builder(str(spec))
-    return spec.model(nodes=nodes, single_process=single_process)
+    return spec.model(nodes=nodes)
 
 
 def run_builder(text: str) -> Program:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -85,13 +84,12 @@ def trace(
         text = _function_path(fn, program)
         wide = program.precision == "float64"
         arguments = collect_arguments(fn, args, wide)
-        typed = json.dumps(arguments.typed_terms(wide))
         names = [
             leaf.value.name if leaf.key is None else f"{name}.{leaf.key}"
             for leaf in arguments.leaves
         ]
         rows = None if batch is None else batch == "rows"
-        function = describe(fn, typed, names, name, rows=rows, wide=wide)
+        function = describe(fn, arguments.text(wide), names, name, rows=rows, wide=wide)
     except PlacerError as error:
         if error.span is not None:
             raise
@@ -211,12 +209,9 @@ def _function_path(fn: Callable[..., Any], program: Program) -> str:
             f"'{inner.__name__}' is in {file.name}, which is not beside {program.file}",
             hint="a node imports it from the build: put the file beside the program",
         )
-    module_names = (
-        vars(sys.modules[inner.__module__]) if inner.__module__ in sys.modules else {}
-    )
-    names = [
-        key for key, each in {**inner.__globals__, **module_names}.items() if each is fn
-    ]
+    module = sys.modules.get(inner.__module__)
+    values = inner.__globals__ | (vars(module) if module is not None else {})
+    names = [key for key, each in values.items() if each is fn]
     if not names:
         raise SpecError(
             f"'{inner.__qualname__}' cannot be imported from {file.name}",

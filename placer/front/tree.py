@@ -23,10 +23,10 @@ def scalar_node(value: str | float | None, span: Span) -> ScalarNode:
     return ScalarNode(span, text, value, plain=True)
 
 
-def mapping_node(entries: Mapping[str, SpecNode], span: Span) -> MappingNode:
-    """Return a mapping of nodes."""
-    keys = {key: scalar_node(key, span) for key in entries}
-    return MappingNode(span, dict(entries), keys)
+def mapping_node(entries: Mapping[str, SpecNode | None], span: Span) -> MappingNode:
+    """Return a mapping of nodes, without the entries that are None."""
+    nodes = {key: node for key, node in entries.items() if node is not None}
+    return MappingNode(span, nodes, {key: scalar_node(key, span) for key in nodes})
 
 
 def to_node(value: object, span: Span, program: Program, depth: int = 0) -> SpecNode:

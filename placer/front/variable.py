@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from placer.callsite import caller_span
-from placer.errors import SpecError, did_you_mean
+from placer.callsite import call_error
+from placer.errors import did_you_mean
 from placer.types import Dim, TensorType
 
 if TYPE_CHECKING:
@@ -53,10 +53,9 @@ class Variable:
         return f"<Variable {self.name}: {self.type}>"
 
     def __bool__(self) -> bool:
-        raise SpecError(
+        raise call_error(
             f"'{self.name}' has no value while the program is built",
-            span=caller_span(),
-            hint="use a Python value in the condition, or choose with layers.where",
+            "use a Python value in the condition, or choose with layers.where",
         )
 
     @property
@@ -90,11 +89,8 @@ class Variable:
         """
         parameters = self.program.parameters_of(self.op)
         if key not in parameters:
-            raise SpecError(
-                f"op '{self.op}' has no parameter '{key}'",
-                span=caller_span(),
-                hint=did_you_mean(key, parameters),
-            )
+            message = f"op '{self.op}' has no parameter '{key}'"
+            raise call_error(message, did_you_mean(key, parameters))
         return parameters[key]
 
     def __add__(self, other: Variable | float) -> Variable:

@@ -100,10 +100,8 @@ def _one_line(value: Any, *, flow: bool = False) -> str:
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list):
         return f"[{', '.join(_one_line(item, flow=True) for item in value)}]"
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, str):
         return _quote(value, flow=flow)
     text = repr(value)

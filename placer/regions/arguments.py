@@ -19,6 +19,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -26,71 +27,66 @@ import jax
 from placer.errors import PlacerError
 from placer.types import FLOATS, TensorType
 
-Term = Mapping[str, Any]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PytreeTemplate:
-    """A pytree of the function's file, flattened, with a mask of its parameters."""
+class Template:
+    """A pytree, flattened, with the type of each value that is filled in.
+
+    A leaf is such a type, another template, or what the pytree itself has there.
+    """
 
     structure: Any
-    leaves: tuple[Any, ...]
-    is_parameter: tuple[bool, ...]
+    leaves: Sequence[Any]
 
-    def types(self) -> list[TensorType]:
-        """Return the types of its parameters, in order."""
-        return [
-            TensorType(parameter_dtype(str(leaf.dtype)), tuple(leaf.shape))
-            for leaf, is_one in zip(self.leaves, self.is_parameter, strict=True)
-            if is_one
-        ]
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """The types of the values to fill in, in order."""
+        inner = (
+            leaf.types if isinstance(leaf, Template) else (leaf,)
+            for leaf in self.leaves
+        )
+        return tuple(x for each in inner for x in each if isinstance(x, TensorType))
 
     def fill(self, values: Iterator[Any]) -> Any:
-        """Return the pytree with these values as its parameters, in order."""
+        """Return the pytree with the next values in place of their types."""
         return jax.tree.unflatten(
-            self.structure,
-            [
-                next(values) if is_one else leaf
-                for leaf, is_one in zip(self.leaves, self.is_parameter, strict=True)
-            ],
+            self.structure, [_fill(leaf, values) for leaf in self.leaves]
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """The arguments of a traced function.
+def _fill(leaf: Any, values: Iterator[Any]) -> Any:
+    if isinstance(leaf, Template):
+        return leaf.fill(values)
+    return next(values) if isinstance(leaf, TensorType) else leaf
 
-    `types` are the types of the values of the graph and of the parameters, in order.
-    `terms` say how these values become arguments, and `templates` are the pytrees of
-    `make` terms by name.
+
+def read_arguments(fn: Callable[..., Any], text: str) -> Template:
+    """Parse the text of the arguments of `fn`, as a template of their list.
+
+    Its types are those of the values of the graph and of the parameters. Raises
+    PlacerError if the file of `fn` lacks a name, and what functions of the file raise.
     """
-
-    types: tuple[TensorType, ...]
-    terms: tuple[Term, ...]
-    templates: Mapping[str, PytreeTemplate]
-
-    def fill(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the arguments, with these values in place of their types."""
-        remaining = iter(values)
-        return tuple(_fill(term, remaining, self.templates) for term in self.terms)
+    make = cache(partial(make_template, fn))
+    leaves, structure = jax.tree.flatten([_parse(t, make) for t in json.loads(text)])
+    return Template(structure, leaves)
 
 
-def read_arguments(fn: Callable[..., Any], text: str) -> Arguments:
-    """Parse the text of the arguments of `fn`.
-
-    Raises PlacerError if its file lacks a name, and what functions of the file raise.
-    """
-    terms = tuple(json.loads(text))
-    values = [value for term in terms for value in _values_in(term)]
-    names = dict.fromkeys(content for key, content in values if key == "make")
-    templates = {name: make_template(fn, name) for name in names}
-    types: list[TensorType] = []
-    for key, content in values:
-        if key == "make":
-            types += templates[content].types()
-        elif key in ("in", "param"):
-            types.append(TensorType.parse(content))
-    return Arguments(tuple(types), terms, templates)
+def _parse(term: Mapping[str, Any], make: Callable[[str], Template]) -> Any:
+    """Return a term as a pytree of Python values, types and templates."""
+    ((key, content),) = term.items()
+    match key:
+        case "in" | "param":
+            return TensorType.parse(content)
+        case "make":
+            return make(content)
+        case "list":
+            return [_parse(each, make) for each in content]
+        case "tuple":
+            return tuple(_parse(each, make) for each in content)
+        case "dict":
+            return {name: _parse(each, make) for name, each in content.items()}
+    assert key == "value", key
+    return content
 
 
 def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -100,7 +96,7 @@ def globals_of(fn: Callable[..., Any]) -> dict[str, Any]:
     return names if isinstance(names, dict) else {}
 
 
-def make_template(fn: Callable[..., Any], name: str) -> PytreeTemplate:
+def make_template(fn: Callable[..., Any], name: str) -> Template:
     """Return the template of the pytree called `name` in the file of `fn`.
 
     A function is only evaluated for shapes and dtypes, unless its pytree has arrays
@@ -111,9 +107,10 @@ def make_template(fn: Callable[..., Any], name: str) -> PytreeTemplate:
         raise PlacerError(f"the file of '{fn.__name__}' has no '{name}'")
     if not inspect.isfunction(pytree):
         return split_pytree(pytree)
-    template = _make_by_types(pytree)
-    leaves = zip(template.leaves, template.is_parameter, strict=True)
-    if any(_is_array(leaf) and not is_one for leaf, is_one in leaves):
+    templates: list[Template] = []
+    jax.eval_shape(lambda: templates.append(split_pytree(pytree())))
+    (template,) = templates
+    if any(_is_array(x) and not isinstance(x, TensorType) for x in template.leaves):
         with jax.ensure_compile_time_eval():
             return split_pytree(pytree())
     return template
@@ -125,10 +122,22 @@ def call_with_precision(function: Callable[[], Any], wide: bool) -> Any:
         return function()
 
 
-def split_pytree(pytree: Any) -> PytreeTemplate:
-    """Return the template of a pytree."""
+def split_pytree(pytree: Any) -> Template:
+    """Return the template of a pytree, with the types of its parameters."""
     leaves, structure = jax.tree.flatten(pytree)
-    return PytreeTemplate(structure, tuple(leaves), tuple(parameter_mask(pytree)))
+    pairs = zip(leaves, parameter_mask(pytree), strict=True)
+    typed = [_parameter_type(leaf) if is_one else leaf for leaf, is_one in pairs]
+    return Template(structure, typed)
+
+
+def _parameter_type(array: Any) -> TensorType:
+    """Return the type in which a parameter is stored.
+
+    Its dtype is float64 for all floats if the precision is float64.
+    """
+    widest, dtype = str(jax.dtypes.canonicalize_dtype("float64")), str(array.dtype)
+    stored = widest if "float64" in (widest, dtype) else dtype
+    return TensorType(stored, tuple(array.shape))
 
 
 def parameter_mask(pytree: Any) -> Iterator[bool]:
@@ -156,70 +165,17 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
-def _make_by_types(function: Callable[[], Any]) -> PytreeTemplate:
-    templates: list[PytreeTemplate] = []
-
-    def arrays() -> list[Any]:
-        template = split_pytree(function())
-        templates.append(template)
-        return [leaf for leaf in template.leaves if _is_array(leaf)]
-
-    structs = iter(jax.eval_shape(arrays))
-    (template,) = templates
-    leaves = [next(structs) if _is_array(leaf) else leaf for leaf in template.leaves]
-    return PytreeTemplate(template.structure, tuple(leaves), template.is_parameter)
-
-
-def _values_in(term: Term) -> Iterator[tuple[str, Any]]:
-    """Yield the key and the content of each term that contains no others, in order."""
-    ((key, content),) = term.items()
-    if key not in ("list", "tuple", "dict"):
-        yield key, content
-        return
-    for inner in content.values() if key == "dict" else content:
-        yield from _values_in(inner)
-
-
-def parameter_dtype(dtype: str) -> str:
-    """Return the dtype in which a parameter is stored.
-
-    It is float64 for all floats if the precision is float64.
-    """
-    if jax.dtypes.canonicalize_dtype("float64") == "float64":
-        return "float64"
-    return "float32" if dtype == "float64" else dtype
-
-
-def _fill(
-    term: Term, values: Iterator[Any], templates: Mapping[str, PytreeTemplate]
-) -> Any:
-    ((key, content),) = term.items()
-    match key:
-        case "in" | "param":
-            return next(values)
-        case "make":
-            return templates[content].fill(values)
-        case "list":
-            return [_fill(each, values, templates) for each in content]
-        case "tuple":
-            return tuple(_fill(each, values, templates) for each in content)
-        case "dict":
-            return {
-                name: _fill(each, values, templates) for name, each in content.items()
-            }
-    assert key == "value", key
-    return content
-
-
 def leaves_with_paths(pytree: Any) -> list[tuple[tuple[str, ...], Any]]:
-    """Return the leaves of a pytree, each with the names on the path to it.
+    """Return the leaves of a pytree, each with the names on the path to it."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(pytree)
+    return [(names_on_path(path), leaf) for path, leaf in flat]
 
-    The `value` of a variable of Flax is left out of the path.
+
+def names_on_path(path: Sequence[Any], *before: str) -> tuple[str, ...]:
+    """Return the names on a path of JAX, after the names `before`.
+
+    The `value` of a variable of Flax is left out.
     """
-    leaves = []
-    for path, leaf in jax.tree_util.tree_flatten_with_path(pytree)[0]:
-        names = [jax.tree_util.keystr((key,), simple=True) for key in path]
-        if len(names) > 1 and names[-1] == "value":
-            names.pop()
-        leaves.append((tuple(names), leaf))
-    return leaves
+    keystr = jax.tree_util.keystr
+    names = (*before, *(keystr((key,), simple=True) for key in path))
+    return names[:-1] if len(names) > 1 and names[-1] == "value" else names

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import jax
 
 from placer.errors import PlacerError
 from placer.types import BATCH, Dim, TensorType
@@ -21,6 +24,12 @@ PROOF_BATCHES = (14, 57)
 One is odd, and they have no common divisor: a function that depends on the parity of
 its batch, or on a divisor of it, has different equations for the two.
 """
+
+
+def abstract_values(types: Sequence[TensorType], rows: int) -> list[Any]:
+    """Return values without content, to trace a function for `rows` rows."""
+    struct: Any = jax.ShapeDtypeStruct  # it has no type hints
+    return [struct(kind.sizes(rows), kind.dtype) for kind in types]
 
 
 def result_type(what: str, small: Any, large: Any) -> TensorType:

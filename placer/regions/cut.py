@@ -15,7 +15,7 @@ from typing import Any
 from jax.extend import core
 
 from placer.errors import PlacerError
-from placer.regions.flatten import FlatEquation, FlatJaxpr, source_line
+from placer.regions.flatten import FlatEquation, FlatJaxpr, Guards, source_line
 
 OUTSIDE = -1
 
@@ -31,7 +31,7 @@ class Region:
     the region's inputs, in order. `closed` is its closed jaxpr.
     """
 
-    guards: tuple[str, ...]
+    guards: Guards
     operands: tuple[ValueSource, ...]
     closed: Any
 
@@ -143,10 +143,10 @@ copied into the regions that need them."""
 
 def _assign_regions(
     flow: _Dataflow, separate: set[int]
-) -> tuple[RegionNumbers, list[tuple[str, ...]]]:
+) -> tuple[RegionNumbers, list[Guards]]:
     """Return the region of each equation, and the guards of each region."""
     homes: RegionNumbers = {}
-    keys: list[tuple[tuple[str, ...], bool]] = []
+    keys: list[tuple[Guards, bool]] = []
     for i, equation in enumerate(flow.flat.equations):
         is_copied = flow.dependence[i] == CONSTANT and i not in flow.results
         if is_copied and equation.eqn.outvars:
@@ -179,7 +179,7 @@ def _find_separate(flow: _Dataflow, homes: RegionNumbers) -> set[int]:
 
 
 def _build_regions(
-    flow: _Dataflow, homes: RegionNumbers, guards: list[tuple[str, ...]], debug: Any
+    flow: _Dataflow, homes: RegionNumbers, guards: list[Guards], debug: Any
 ) -> Cut:
     flat = flow.flat
     members: list[list[int]] = [[] for _ in guards]

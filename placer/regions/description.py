@@ -13,6 +13,7 @@ from safetensors.numpy import save
 from placer.errors import PlacerError
 from placer.regions.batch_types import TRACE_BATCHES, result_type
 from placer.regions.cut import OUTSIDE, Region
+from placer.regions.flatten import Guards
 from placer.regions.function import TracedFunction, is_deterministic, trace_function
 from placer.regions.row_proof import is_by_rows
 from placer.types import ITEM_BYTES, TensorType
@@ -22,7 +23,7 @@ from placer.types import ITEM_BYTES, TensorType
 class RegionDescription:
     """A region: its guards, the names of its operands, and its results with types."""
 
-    guards: tuple[str, ...]
+    guards: Guards
     operands: list[str]
     results: dict[str, TensorType]
 
@@ -77,7 +78,7 @@ def describe(
         if not small.cut.regions:
             raise PlacerError("it computes nothing from its arguments")
         if rows is None:
-            rows = is_by_rows(lambda size: trace_function(fn, args, size))
+            rows = is_by_rows(fn, args)
     names = {(OUTSIDE, i): value for i, value in enumerate(values)}
     computed = dict.fromkeys(s for s in small.cut.results if s[0] != OUTSIDE)
     for i, source in enumerate(computed):

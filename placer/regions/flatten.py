@@ -23,12 +23,16 @@ ALLOWED_EFFECTS = {"DebugEffect"}
 """Effects that equations may have, because they are not ordered."""
 
 
+Guards = tuple[str, ...]
+"""The guards around an equation, outermost first."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatEquation:
-    """An equation, and the guards around it, outermost first."""
+    """An equation, and the guards around it."""
 
     eqn: Any
-    guards: tuple[str, ...]
+    guards: Guards
 
     @property
     def operands(self) -> list[Any]:
@@ -58,7 +62,7 @@ def flatten(closed: Any) -> FlatJaxpr:
     jaxpr = closed.jaxpr
     consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     new: dict[Any, Any] = {}
-    equations = list(_flatten_equations(jaxpr.eqns, (), new, consts, inner=False))
+    equations = list(_flatten_equations(jaxpr.eqns, (), new, consts))
     outvars = [_substitute(v, new) for v in jaxpr.outvars]
     live = {v for v in outvars if not isinstance(v, core.Literal)}
     needed = []
@@ -71,17 +75,12 @@ def flatten(closed: Any) -> FlatJaxpr:
 
 
 def _flatten_equations(
-    eqns: Sequence[Any],
-    outer: tuple[str, ...],
-    new: dict[Any, Any],
-    consts: dict[Any, Any],
-    *,
-    inner: bool,
+    eqns: Sequence[Any], outer: Guards, new: dict[Any, Any], consts: dict[Any, Any]
 ) -> Iterator[FlatEquation]:
     """Yield the equations, with calls that contain guards inlined.
 
-    `new` maps variables to those that replace them. The variables of an inner jaxpr are
-    replaced by new ones for each call, because it may be called several times.
+    `new` maps variables to those that replace them. Results are replaced by new
+    variables, because an inner jaxpr may be called several times.
     """
     for eqn in eqns:
         guards = nest_guards(outer, parse_name_stack(str(eqn.source_info.name_stack)))
@@ -94,16 +93,12 @@ def _flatten_equations(
             for var, value in zip(body.constvars, values, strict=True):
                 inner_new[var] = core.Var(var.aval)
                 consts[inner_new[var]] = value
-            yield from _flatten_equations(
-                body.eqns, guards, inner_new, consts, inner=True
-            )
+            yield from _flatten_equations(body.eqns, guards, inner_new, consts)
             for var, atom in zip(eqn.outvars, body.outvars, strict=True):
                 new[var] = _substitute(atom, inner_new)
             continue
-        results = list(eqn.outvars)
-        if inner:
-            results = [core.Var(v.aval) for v in results]
-            new.update(zip(eqn.outvars, results, strict=True))
+        results = [core.Var(var.aval) for var in eqn.outvars]
+        new.update(zip(eqn.outvars, results, strict=True))
         yield FlatEquation(eqn.replace(invars=operands, outvars=results), guards)
 
 
@@ -111,7 +106,7 @@ def _substitute(atom: Any, new: Mapping[Any, Any]) -> Any:
     return atom if isinstance(atom, core.Literal) else new.get(atom, atom)
 
 
-def _inner_guards(eqn: Any) -> Iterator[tuple[str, ...]]:
+def _inner_guards(eqn: Any) -> Iterator[Guards]:
     """Yield the guards of the equations inside an equation that have guards."""
     for jaxpr in core.jaxprs_in_params(eqn.params):
         for inner in jaxpr.eqns:

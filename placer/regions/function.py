@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from placer.errors import PlacerError
-from placer.regions.arguments import Arguments, read_arguments
-from placer.regions.batch_types import TRACE_BATCHES
+from placer.regions.arguments import Template, read_arguments
+from placer.regions.batch_types import TRACE_BATCHES, abstract_values
 from placer.regions.cut import Cut, cut
 from placer.regions.fingerprint import fingerprint, has_fingerprint
 from placer.regions.flatten import flatten, source_line
@@ -33,7 +33,7 @@ class TracedFunction:
     """A function cut into regions, and the pytree of its results."""
 
     cut: Cut
-    arguments: Arguments
+    arguments: Template
     results: Any
 
 
@@ -75,7 +75,7 @@ def _trace_function(
 
 
 def _make_jaxpr(
-    fn: Callable[..., Any], arguments: Arguments, rows: int, *, changes: bool = False
+    fn: Callable[..., Any], arguments: Template, rows: int, *, changes: bool = False
 ) -> tuple[Any, Any, Leaves]:
     """Return the jaxpr of a function, the pytree of its results, and what it changes.
 
@@ -85,7 +85,7 @@ def _make_jaxpr(
     changed: Leaves = {}
 
     def of_values(*values: Any) -> Any:
-        args = arguments.fill(values)
+        args = arguments.fill(iter(values))
         before = leaves_by_path(fn, args)
         results = _check_arrays(fn, fn(*args))
         changed.update(changed_leaves(before, leaves_by_path(fn, args)))
@@ -93,13 +93,12 @@ def _make_jaxpr(
 
     # The messages of JAX name the traced function and its line: those of `fn`.
     of_values.__wrapped__ = inspect.unwrap(fn)  # type: ignore[attr-defined]
-    struct: Any = jax.ShapeDtypeStruct  # it has no type hints
-    structs = [struct(kind.sizes(rows), kind.dtype) for kind in arguments.types]
-    closed, results = jax.make_jaxpr(of_values, return_shape=True)(*structs)
+    traced = jax.make_jaxpr(of_values, return_shape=True)
+    closed, results = traced(*abstract_values(arguments.types, rows))
     return closed, results, changed
 
 
-def _change_line(fn: Callable[..., Any], arguments: Arguments, rows: int) -> str:
+def _change_line(fn: Callable[..., Any], arguments: Template, rows: int) -> str:
     """Return the line that computes the new value of a changed argument.
 
     It is empty if the line is unknown: the new value is not an array, or belongs to

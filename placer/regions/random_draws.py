@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 from jax.extend import core
@@ -32,9 +33,7 @@ def check_draws(closed: Any, rows: Sequence[bool]) -> None:
     """
     jaxpr = closed.jaxpr
     live, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    _check_jaxpr(
-        live, [x for x, is_used in zip(rows, used, strict=True) if is_used], ""
-    )
+    _check_jaxpr(live, list(compress(rows, used)), "")
 
 
 def _check_jaxpr(jaxpr: Any, inputs: FromBatch, line: str) -> FromBatch:

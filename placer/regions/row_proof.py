@@ -22,7 +22,7 @@ from jax.extend import core
 from placer.regions.batch_types import PROOF_BATCHES
 from placer.regions.cut import OUTSIDE, Cut, ValueSource
 from placer.regions.flatten import CALLS, scan_counts
-from placer.regions.function import TracedFunction
+from placer.regions.function import trace_function
 from placer.regions.row_rules import primitive_states
 from placer.regions.row_states import (
     BATCH,
@@ -39,16 +39,15 @@ PairStates = dict[tuple[Any, Any], State]
 """The state of each variable: of the two that are the same value for the two batches."""
 
 
-def is_by_rows(
-    trace: Callable[[int], TracedFunction], rows: int = PROOF_BATCHES[1]
-) -> bool:
+def is_by_rows(fn: Callable[..., Any], text: str, rows: int = PROOF_BATCHES[1]) -> bool:
     """Whether there is a proof that a function works row by row.
 
-    `trace` traces the function for a number of rows. The proof compares the traces for
-    `PROOF_BATCHES[0]` rows and for `rows` rows.
+    `text` has its arguments. The proof compares the traces for `PROOF_BATCHES[0]` rows
+    and for `rows` rows.
     """
+    batches = PROOF_BATCHES[0], rows
     try:
-        small, large = trace(PROOF_BATCHES[0]), trace(rows)
+        small, large = (trace_function(fn, text, size) for size in batches)
     except Exception:
         # The user's function need not accept these batch sizes, such as an odd one.
         # If it raises, nothing is proven.
@@ -61,9 +60,7 @@ def is_by_rows(
         (OUTSIDE, i): BATCH if kind.has_rows else None for i, kind in enumerate(kinds)
     }
     try:
-        _check_regions(
-            small.cut, large.cut, states_of, ProofContext((PROOF_BATCHES[0], rows))
-        )
+        _check_regions(small.cut, large.cut, states_of, ProofContext(batches))
     except NotProvenError:
         return False
     return True
@@ -94,12 +91,9 @@ def _jaxpr_states(
     one, other = getattr(small, "jaxpr", small), getattr(large, "jaxpr", large)
     require(len(one.eqns) == len(other.eqns))
     require(len(one.invars) == len(other.invars) == len(states))
-    states_of: PairStates = dict.fromkeys(
-        zip(one.constvars, other.constvars, strict=True)
-    )
-    states_of.update(
-        zip(zip(one.invars, other.invars, strict=True), states, strict=True)
-    )
+    inputs = zip(one.invars, other.invars, strict=True)
+    states_of: PairStates = dict(zip(inputs, states, strict=True))
+    states_of |= dict.fromkeys(zip(one.constvars, other.constvars, strict=True))
     for pair in zip(one.eqns, other.eqns, strict=True):
         operands = _operand_states(pair[0].invars, pair[1].invars, states_of)
         results = _result_states(EquationPair(*pair, operands, proof))
@@ -223,10 +217,9 @@ def _derivative_jaxpr(eqn: Any) -> Any:
         pairs = zip(outvars, dots, strict=True)
         return results, [dot for out, dot in pairs if _is_float(out.aval)]
 
-    struct: Any = jax.ShapeDtypeStruct  # it has no type hints
-    structs = [struct(v.aval.shape, v.aval.dtype) for v in invars]
+    avals = [var.aval for var in invars]
     try:
-        return jax.make_jaxpr(both)(structs, list(filter(_is_float, structs)))
+        return jax.make_jaxpr(both)(avals, list(filter(_is_float, avals)))
     except Exception as error:
         # The derivative is user code. If it raises, nothing is proven here, and the
         # backward pass reports the error.

@@ -92,13 +92,8 @@ def _conv(eqns: EquationPair, result: Rows) -> None:
 
 def _reduce_window(eqns: EquationPair, result: Rows) -> None:
     axis, params = eqns.only_state.axis, eqns.small.params
-    for key in (
-        "window_dimensions",
-        "window_strides",
-        "base_dilation",
-        "window_dilation",
-    ):
-        require(params[key][axis] == 1)
+    ones = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
+    require(all(params[key][axis] == 1 for key in ones))
     require(tuple(params["padding"][axis]) == (0, 0))
 
 

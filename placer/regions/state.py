@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from placer.errors import PlacerError
+from placer.regions.arguments import names_on_path
 from placer.regions.flatten import caller_line
 
 Leaves = dict[str, Any]
@@ -41,10 +42,8 @@ def leaves_by_path(fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Leaves,
         structures.append(structure)
         for path, leaf in flat:
             if not _is_stream(leaf):
-                parts = [jax.tree_util.keystr((key,), simple=True) for key in path]
-                if parts and parts[-1] == "value":  # of a variable of Flax
-                    parts.pop()
-                leaves[".".join([names[min(at, len(names) - 1)], *parts])] = leaf
+                name = names[min(at, len(names) - 1)]
+                leaves[".".join(names_on_path(path, name))] = leaf
     return leaves, structures
 
 

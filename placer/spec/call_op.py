@@ -5,53 +5,44 @@ from __future__ import annotations
 import sys
 
 from placer.config.checks import describe_value
-from placer.errors import DataError, did_you_mean
+from placer.errors import DataError
 from placer.graph.kinds import VALUE_SUFFIXES
 from placer.ops.declaration import LayerParameter
 from placer.spec.context import Context
-from placer.spec.module_imports import local_imports
-from placer.spec.names import Names, explain_invalid_name, is_name
-from placer.spec.problems import Problems
+from placer.spec.module_imports import modules_of
+from placer.spec.names import explain_invalid_name, is_name
+from placer.spec.problems import Problems, all_or_none
 from placer.spec.schema import CallParameter
 from placer.spec.sections.parameters import read_parameter
 from placer.spec.tree import MappingNode, ScalarNode, SequenceNode, SpecNode
-from placer.types import MAX_DIM, TensorType
+from placer.spec.types import read_type
+from placer.types import TensorType
 
 RESERVED_MODULES = sys.stdlib_module_names | {"jax", "jaxlib", "numpy", "placer"}
 """Names of modules that a node program has imported before it imports the user's."""
 
 
-def read_function(node: SpecNode | None, context: Context) -> tuple[str, ...] | None:
-    """Return the modules that the build needs for `fn: MODULE:FUNCTION`.
+def read_function(node: SpecNode | None, context: Context) -> bool:
+    """Add the modules that the build needs for `fn: MODULE:FUNCTION`.
 
-    None if `fn` is wrong or the module is not in the folder of the spec.
+    Returns False if `fn` is wrong or the module is not in the folder of the spec.
     """
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-        return None  # decode reports it
-    problems, folder, span = context.problems, context.folder, node.inner_span
+        return False  # decode reports it
     module, colon, name = node.text.partition(":")
-    if not colon:
-        message = f"'{node.text}' does not have the form MODULE:FUNCTION"
-        problems.add(message, span, "write fn: blocks:ffn")
-        return None
-    for part in (module, name):
-        if not context.names.check(part, node):
-            return None
-    if module in RESERVED_MODULES:
-        message = f"a module beside the spec cannot have the name '{module}'"
-        hint = f"node programs would import another {module}: rename {module}.py"
-        problems.add(message, span, hint)
-        return None
-    if not (folder / f"{module}.py").is_file():
-        beside = [path.stem for path in folder.glob("*.py")]
-        message = f"there is no {module}.py beside the spec"
-        problems.add(message, span, did_you_mean(module, beside))
-        return None
     try:
-        return (module, *local_imports(folder, module))
+        if not colon:
+            message = f"'{node.text}' does not have the form MODULE:FUNCTION"
+            raise DataError(message, hint="write fn: blocks:ffn")
+        if module in RESERVED_MODULES:
+            message = f"a module beside the spec cannot have the name '{module}'"
+            hint = f"node programs would import another {module}: rename {module}.py"
+            raise DataError(message, hint=hint)
+        context.modules.update(dict.fromkeys(modules_of(module, name, context.folder)))
     except DataError as error:
-        problems.add_error(error, span=span)
-        return None
+        context.problems.add_error(error, span=node.inner_span)
+        return False
+    return True
 
 
 def read_parameters(
@@ -85,29 +76,32 @@ def read_parameters(
 
 
 def read_results(
-    section: SpecNode | None, name: str, names: Names, problems: Problems
+    section: SpecNode | None, name: str, context: Context
 ) -> list[tuple[str, TensorType]] | None:
     """Return names and types of the results, from `[y: "float32[batch, 64]"]`.
 
     If `out` is one type, the result has the name of the op. None on errors.
     """
     if isinstance(section, ScalarNode):
-        type_ = read_type(section, problems)
+        type_ = read_type(section, context.problems)
         return None if type_ is None else [(name, type_)]
     if not isinstance(section, SequenceNode) or not section.items:
         if section is not None:
             message = "'out' must list the results and their types"
-            problems.add(message, section.span, 'write [y: "float32[batch, 64]"]')
+            hint = 'write [y: "float32[batch, 64]"]'
+            context.problems.add(message, section.span, hint)
         return None
-    results: list[tuple[str, TensorType]] = []
-    for item in section.items:
-        if (pair := split_result(item, "y", problems)) is None:
-            continue
-        text = names.read_result(pair[0], name, (result for result, _ in results))
-        type_ = read_type(pair[1], problems)
-        if text and type_:
-            results.append((text, type_))
-    return results if len(results) == len(section.items) else None
+    return all_or_none(_read_result(item, name, context) for item in section.items)
+
+
+def _read_result(
+    item: SpecNode, name: str, context: Context
+) -> tuple[str, TensorType] | None:
+    if (pair := split_result(item, "y", context.problems)) is None:
+        return None
+    text = context.names.read_result(pair[0], name)
+    type_ = read_type(pair[1], context.problems)
+    return (text, type_) if text and type_ else None
 
 
 def split_result(
@@ -123,16 +117,3 @@ def split_result(
     message = f"a result must be a name and its type, not {describe_value(item.value)}"
     problems.add(message, item.span, f'write {example}: "float32[batch, 64]"')
     return None
-
-
-def read_type(node: SpecNode, problems: Problems) -> TensorType | None:
-    """Return the type in a text; report another node, and return None."""
-    hint = 'write "float32[batch, 64]"'
-    text = problems.expect(node, ScalarNode, "a type must be text", hint)
-    if text is None:
-        return None
-    try:
-        return TensorType.parse(text.text, MAX_DIM)
-    except ValueError as error:
-        problems.add(str(error), text.inner_span)
-        return None

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from placer.spec.names import Names
 from placer.spec.op_parameters import Parameters
 from placer.spec.places import Places
 from placer.spec.problems import Problems
+from placer.spec.sections.nodes import read_nodes
 from placer.spec.values import Values
+from placer.spec.weight_files import WeightFiles
 
 
-@dataclass(frozen=True, slots=True)
 class Context:
-    """The state that the builders of one spec share.
+    """The state that the readers and builders of one spec share.
 
     Values, parameters and names are those that have been defined so far. `is_float64`
     is whether the precision is float64, and `folder` the folder of the spec. `modules`
-    are the Python modules beside the spec that the ops need, in order.
+    are the Python modules beside the spec that are needed, in order. `remat_numbers`
+    are the numbers of the next scopes with `remat`.
+
+    Args:
+        sections: The valid sections of the spec: nodes if nested, else values.
+        folder: The folder of the spec.
+        files: Files of initial values that are not in `folder`, by name.
+        problems: Where errors are reported.
+        counts: Numbers of nodes by node kind, which replace those of the spec.
     """
 
-    values: Values
-    parameters: Parameters
-    places: Places
-    names: Names
-    is_float64: bool
-    seed: int
-    folder: Path
-    problems: Problems
-    modules: dict[str, None] = field(default_factory=dict)
-    remat_numbers: Iterator[int] = field(default_factory=lambda: count(1))
-    """The numbers of the next scopes with `remat`."""
+    def __init__(
+        self,
+        sections: Mapping[str, Any],
+        folder: Path,
+        files: Mapping[str, bytes],
+        problems: Problems,
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
+        self.problems = problems
+        self.folder = folder
+        self.seed: int = sections.get("seed", 0)
+        self.is_float64 = sections.get("precision") == "float64"
+        nodes = sections.get("nodes")
+        self.cluster, self.memories = read_nodes(nodes, counts, problems)
+        self.names = Names(problems)
+        self.places = Places(self.cluster, problems)
+        self.values = Values(sections.get("graph"), problems)
+        weights = WeightFiles(folder, files)
+        self.parameters = Parameters(self.values, self.is_float64, problems, weights)
+        self.modules: dict[str, None] = {}
+        self.remat_numbers = count(1)

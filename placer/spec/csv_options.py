@@ -19,12 +19,9 @@ def read_csv(
 ) -> Csv | None:
     """Read the options of a `csv:` source; report errors and return None."""
     good = decode(node, Csv, where, problems)
+    is_complete = len(good) == len(Csv.__struct_fields__)
     vocabulary = _vocabulary(good.get("vocabulary"), problems)
-    if (
-        not isinstance(node, MappingNode)
-        or len(good) < len(Csv.__struct_fields__)
-        or vocabulary is None
-    ):
+    if not isinstance(node, MappingNode) or not is_complete or vocabulary is None:
         return None
     options = {key: value for key, value in good.items() if value is not None}
     csv = Csv(**{**options, "vocabulary": vocabulary})
@@ -53,12 +50,9 @@ def _vocabulary(section: SpecNode | None, problems: Problems) -> Vocabulary | No
     columns = problems.expect(section, MappingNode, expected, hint)
     if columns is None:
         return None
-    vocabulary: Vocabulary = {}
-    for column, words in columns:
-        listed = _words(column, words, problems)
-        if listed is not None:
-            vocabulary[column] = listed
-    return vocabulary if len(vocabulary) == len(columns.entries) else None
+    vocabulary = {name: _words(name, words, problems) for name, words in columns}
+    valid = {name: words for name, words in vocabulary.items() if words is not None}
+    return valid if len(valid) == len(vocabulary) else None
 
 
 def _words(

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import re
-
 from msgspec.structs import replace
 
-from placer.config.checks import describe_value
-from placer.errors import did_you_mean
-from placer.spec.names import Names
+from placer.spec.context import Context
 from placer.spec.op_parameters import graph_type
-from placer.spec.problems import Problems
-from placer.spec.tree import MappingNode, ScalarNode, SpecNode
-from placer.spec.values import Values
-from placer.types import BATCH, ITEM_BYTES, MAX_DIM, TensorType
-
-_DTYPES = tuple(name for name in ITEM_BYTES if name != "key")
+from placer.spec.problems import Problems, inner_span
+from placer.spec.tree import MappingNode, SpecNode
+from placer.spec.types import read_type
+from placer.types import BATCH, TensorType
 
 
 def declare_inputs(
-    section: SpecNode | None,
-    wide: bool,
-    names: Names,
-    values: Values,
-    problems: Problems,
+    section: SpecNode | None, context: Context
 ) -> dict[str, TensorType | None]:
     """Declare the inputs of a section, with the types that they have in the graph.
 
     Returns the type of each input as written, or None for an input with an error.
-    `wide` is whether the precision is float64.
     """
-    if not isinstance(section, MappingNode):
-        if section is not None:
-            message = f"'inputs' must be a mapping, not {describe_value(section.value)}"
-            problems.add(message, section.span, "write image: float32[batch, 64]")
+    expected, hint = "'inputs' must be a mapping", "write image: float32[batch, 64]"
+    problems, wide = context.problems, context.is_float64
+    section = problems.expect(section, MappingNode, expected, hint)
+    if section is None:
         return {}
     types: dict[str, TensorType | None] = {}
     for name, node in section:
         key = section.keys[name]
-        if names.check(name, key):
-            names.define(name, key.span)
+        if context.names.check(name, key):
+            context.names.define(name, key.span)
         type_ = _input_type(name, node, problems)
         if type_ is not None and type_.dtype == "float64" and not wide:
             message = f"input '{name}' is float64, and the precision is float32"
@@ -49,7 +38,7 @@ def declare_inputs(
             type_ = None
         types[name] = type_
         in_graph = None if type_ is None else graph_type(type_, wide)
-        values.declare_input(name, in_graph, key.span)
+        context.values.declare_input(name, in_graph, key.span)
     return types
 
 
@@ -58,22 +47,10 @@ def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | N
 
     Reports errors and returns None.
     """
-    expected, hint = (
-        f"input '{name}' must be a type",
-        "write for example float32[batch, 64]",
-    )
-    text = problems.expect(node, ScalarNode, expected, hint)
-    if text is None:
-        return None
-    try:
-        type_ = TensorType.parse(text.text, MAX_DIM)
-    except ValueError as error:
-        word = re.match(r"\w*", text.text.strip())
-        dtype = word.group() if word else ""
-        known = dtype in _DTYPES or "[" not in text.text
-        problems.add(
-            str(error), text.inner_span, None if known else did_you_mean(dtype, _DTYPES)
-        )
+    expected = f"input '{name}' must be a type"
+    hint = "write for example float32[batch, 64]"
+    type_ = read_type(node, problems, expected, hint)
+    if type_ is None:
         return None
     message, advice = "", None
     if type_.dtype == "key":
@@ -87,6 +64,6 @@ def _input_type(name: str, node: SpecNode, problems: Problems) -> TensorType | N
     elif 0 in type_.shape:
         message = f"a dimension of {type_} is 0"
     if message:
-        problems.add(message, text.inner_span, advice)
+        problems.add(message, inner_span(node), advice)
         return None
     return type_

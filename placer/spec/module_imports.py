@@ -8,8 +8,32 @@ from pathlib import Path
 
 from placer.ast_lock import AST_LOCK
 from placer.build.modules import MAX_MODULE_BYTES
-from placer.errors import DataError
+from placer.errors import DataError, did_you_mean, nearest
 from placer.files.regular import read_regular
+from placer.spec.names import explain_invalid_name, is_name
+
+
+def modules_of(
+    module: str, function: str, folder: Path, advice: str | None = None
+) -> tuple[str, ...]:
+    """Return a module in the folder of a spec, and those that it imports.
+
+    `function` is the name that the spec uses of it. Raises DataError if a name is not
+    valid, if there is no such module, or if one of the modules is not valid Python.
+    `advice` is the hint if no module has a similar name.
+    """
+    for name in (module, function):
+        if not is_name(name):
+            message, hint = explain_invalid_name(name)
+            raise DataError(message, hint=hint)
+    if not (folder / f"{module}.py").is_file():
+        beside = [path.stem for path in folder.glob("*.py")]
+        use_advice = advice and nearest(module, beside) is None
+        raise DataError(
+            f"there is no {module}.py beside the spec",
+            hint=advice if use_advice else did_you_mean(module, beside),
+        )
+    return (module, *local_imports(folder, module))
 
 
 def local_imports(folder: Path, module: str) -> tuple[str, ...]:
@@ -48,21 +72,12 @@ def defined_names(folder: Path, module: str) -> frozenset[str] | None:
                 names.add(node.name)
             case ast.Global():
                 names.update(node.names)
-    if not _DYNAMIC_NAMES.isdisjoint(names):
+    if not _DYNAMIC.isdisjoint(names):
         return None
     return frozenset(name for name in names if name)
 
 
-_DYNAMIC_NAMES = {
-    "*",
-    "__getattr__",
-    "globals",
-    "locals",
-    "vars",
-    "setattr",
-    "exec",
-    "sys",
-}
+_DYNAMIC = {"*", "__getattr__", "globals", "locals", "vars", "setattr", "exec", "sys"}
 """Names whose use in a module may define names that its text does not show."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable
 
 from placer.errors import Span
 from placer.spec.problems import Problems
@@ -40,6 +39,7 @@ class Names:
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
         self._lines: dict[str, int] = {}
+        self._results: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._lines
@@ -62,16 +62,16 @@ class Names:
         scalar = self._problems.expect(node, ScalarNode, f"{what} must be a name", hint)
         return scalar.text if scalar and self.check(scalar.text, scalar) else None
 
-    def read_result(
-        self, node: SpecNode, op: str, earlier: Iterable[str]
-    ) -> str | None:
+    def read_result(self, node: SpecNode, op: str) -> str | None:
         """Return the name of a result of `op`, and define it; None after an error.
 
-        One of the results may have the op's own name. `earlier` are those before it.
+        One of the results may have the op's own name.
         """
         text = self.read(node, "an output")
-        is_own = text == op and op not in earlier
-        return text if text and (is_own or self.define(text, node.span)) else None
+        if text == op and op not in self._results:
+            self._results.add(op)
+            return op
+        return text if text and self.define(text, node.span) else None
 
     def check(self, text: str, node: ScalarNode) -> bool:
         """Return whether `text` is a valid name; if not, report it at `node`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from placer.errors import OpError, Span
 from placer.place import Place
-from placer.spec.problems import Problems
+from placer.spec.problems import Problems, inner_span
 from placer.spec.tree import MappingNode, ScalarNode
 from placer.types import TensorType
 
@@ -50,7 +50,6 @@ def report_op_error(
         at = operands[error.operand][0]
     else:
         at = entries.get("params", at)
-    span = at.inner_span if isinstance(at, ScalarNode) else at.span
     has_kind = error.message.startswith(f"{entry.kind} ")
     op = f"op '{entry.name}'" if has_kind else entry.where
-    problems.add(f"{op}: {error.message}", span, error.hint)
+    problems.add(f"{op}: {error.message}", inner_span(at), error.hint)

@@ -17,8 +17,7 @@ from placer.spec.names import quote
 from placer.spec.op_entry import OpEntry
 from placer.spec.problems import Problems
 from placer.spec.schema import ParameterOp
-from placer.spec.sections.parameters import Rule, find_rule, read_parameter
-from placer.spec.sections.train import Group
+from placer.spec.sections.parameters import Group, Rule, first_match, read_parameter
 from placer.spec.tree import MappingNode, ScalarNode
 from placer.spec.values import Values
 from placer.spec.weight_files import WeightFiles
@@ -39,22 +38,22 @@ class Parameters:
     """
 
     values: Values
-    rules: list[Rule]
-    groups: list[Group]
     wide: bool
     problems: Problems
     weights: WeightFiles
+    rules: list[Rule] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
     spans: dict[str, Span] = field(default_factory=dict)
     unassigned: list[str] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
 
     def add_layer(
         self, declared: Sequence[LayerParameter], entry: OpEntry
-    ) -> list[tuple[str, TensorType]] | None:
+    ) -> list[str] | None:
         """Declare the parameters of a layer that it does not share.
 
-        Returns the names and types of all its parameters, or None if its key `params`
-        is wrong. Raises OpError if a shared parameter does not fit.
+        Returns the names of all its parameters, or None if its key `params` is wrong.
+        Raises OpError if a shared parameter does not fit.
         """
         shared = self._shared(declared, entry)
         if shared is None:
@@ -71,18 +70,18 @@ class Parameters:
             if (actual := self.values.types[other]) != type_:
                 message = f"needs '{operand}' {type_}, and '{other}' is {actual}"
                 raise OpError(message, attr="params")
-            parameters.append((other, type_))
+            parameters.append(other)
         return parameters
 
     def add_call(
         self,
         declared: Sequence[tuple[str, LayerParameter | ScalarNode]],
         entry: OpEntry,
-    ) -> list[tuple[str, TensorType]] | None:
+    ) -> list[str] | None:
         """Declare the parameters and the state of a `call`.
 
         An item of `declared` is a new parameter, or the scalar that names a shared one.
-        Returns all names and types, or None if a shared name is not a parameter.
+        Returns all names, or None if a shared name is not a parameter.
         """
         parameters = []
         for key, parameter in declared:
@@ -93,9 +92,7 @@ class Parameters:
                 span = parameter.inner_span
                 self.problems.add(f"op '{entry.name}': {message}", span)
             elif self._is_parameter(parameter, entry):
-                shared = self.values.types[parameter.text]
-                assert shared is not None
-                parameters.append((parameter.text, shared))
+                parameters.append(parameter.text)
         return parameters if len(parameters) == len(declared) else None
 
     def add_parameter_op(self, entry: OpEntry) -> bool:
@@ -112,42 +109,39 @@ class Parameters:
         self._declare(entry.name, widen(type_, self.wide), init, entry.span)
         return True
 
-    def _declare_own(
-        self, parameter: LayerParameter, entry: OpEntry
-    ) -> tuple[str, TensorType]:
-        """Declare a parameter of an op, and return its name and type."""
+    def _declare_own(self, parameter: LayerParameter, entry: OpEntry) -> str:
+        """Declare a parameter of an op, and return its name."""
         type_ = widen(parameter.type, self.wide)
         name = f"{entry.name}.{parameter.operand}"
         self._declare(name, type_, parameter.init, entry.span, parameter.state)
-        return name, type_
+        return name
 
     def _declare(
         self, name: str, type_: TensorType, init: Any, span: Span, state: bool = False
     ) -> None:
-        rule, error_span = find_rule(name, self.rules), span
+        rule, error_span = first_match(name, self.rules), span
         if rule is not None and rule.init is not None:
-            init, error_span = rule.init, rule.pattern.node.span
+            init, error_span = rule.init, rule.span
+        what = f"parameter '{name}'"
         if type_.dtype == "float64" and not self.wide:
-            message = f"parameter '{name}' is float64 in a float32 model"
+            message = f"{what} is float64 in a float32 model"
             hint = "write precision: float64 at the top of the spec, or float32 here"
             self.problems.add(message, span, hint)
         if type_.numel() > MAX_ELEMENTS:
-            message = (
-                f"parameter '{name}': {type_} has more than {MAX_ELEMENTS} elements"
-            )
+            message = f"{what}: {type_} has more than {MAX_ELEMENTS} elements"
             self.problems.add(message, span)
         elif problem := initializers.check_shape(init, type_.sizes(1)):
-            self.problems.add(f"parameter '{name}': {problem}", error_span)
+            self.problems.add(f"{what}: {problem}", error_span)
         elif (mismatch := self.weights.check(init, name, type_)) is not None:
             reason, advice = mismatch
-            self.problems.add(f"parameter '{name}': {reason}", error_span, advice)
+            self.problems.add(f"{what}: {reason}", error_span, advice)
         attrs = {"init": init}
         if state:
             attrs["state"] = True
             self.states.add(name)
         elif rule is not None and not rule.trainable:
             attrs["trainable"] = False
-        elif (group := self._group(name)) is not None:
+        elif (group := first_match(name, self.groups)) is not None:
             attrs["group"] = group.attrs["group"]
             if rule is not None and not rule.decay:
                 attrs["decay"] = False
@@ -156,15 +150,6 @@ class Parameters:
         self.spans[name] = span
         result = (Value(name, type_),)
         self.values.add(Op("parameter", (), result, attrs, None, span))
-
-    def _group(self, name: str) -> Group | None:
-        for group in self.groups:
-            if group.pattern is None or group.pattern.matches(name):
-                group.is_used = True
-                if group.pattern is not None:
-                    group.pattern.is_used = True
-                return group
-        return None
 
     def _shared(
         self, declared: Sequence[LayerParameter], entry: OpEntry

@@ -15,35 +15,25 @@ from placer.graph.model import Model
 from placer.spec.context import Context
 from placer.spec.decode import decode
 from placer.spec.inputs import declare_inputs
-from placer.spec.names import Names, is_name, quote
+from placer.spec.names import is_name, quote
 from placer.spec.op_parameters import Parameters
-from placer.spec.places import Places
 from placer.spec.problems import Problems
 from placer.spec.schema import Spec
 from placer.spec.sections.data import read_data
 from placer.spec.sections.graph import build_ops
-from placer.spec.sections.nodes import read_nodes, to_single_process
-from placer.spec.sections.parameters import Rule, read_rules
-from placer.spec.sections.train import Group, Training, read_train
-from placer.spec.tree import MappingNode, ScalarNode, SpecNode
+from placer.spec.sections.parameters import read_rules
+from placer.spec.sections.train import Training, read_train
+from placer.spec.tree import MappingNode, SpecNode
 from placer.spec.values import Values
-from placer.spec.weight_files import WeightFiles
 from placer.spec.yaml_events import MAX_BYTES, parse_yaml, too_big_error
 
 
-def load(
-    path: str | Path,
-    *,
-    nodes: Mapping[str, int] | None = None,
-    single_process: bool = False,
-) -> Model:
+def load(path: str | Path, *, nodes: Mapping[str, int] | None = None) -> Model:
     """Load the model of a spec file.
 
     Args:
         path: The spec. /dev/stdin and other open file descriptors may be pipes.
         nodes: Numbers of nodes by node kind, which replace those of the spec.
-        single_process: Whether to use one worker and drop all places. The result of any
-            placement can be compared with that of this model.
 
     Raises:
         SpecError: The spec has an error, or cannot be read.
@@ -62,9 +52,7 @@ def load(
         line = content.count(b"\n", 0, error.start) + 1
         message = f"{path}: line {line} is not UTF-8"
         raise SpecError(message, hint="save the spec as UTF-8") from error
-    return load_text(
-        text, str(path), path.parent, nodes=nodes, single_process=single_process
-    )
+    return load_text(text, str(path), path.parent, nodes=nodes)
 
 
 def _content(path: Path) -> bytes:
@@ -81,12 +69,7 @@ _IS_OPEN = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]+").fullmatch
 
 
 def load_text(
-    text: str,
-    file: str,
-    folder: Path,
-    *,
-    nodes: Mapping[str, int] | None = None,
-    single_process: bool = False,
+    text: str, file: str, folder: Path, *, nodes: Mapping[str, int] | None = None
 ) -> Model:
     """Load a model from the text of a spec, as `load` does from a file.
 
@@ -94,14 +77,7 @@ def load_text(
     `folder`.
     """
     root, errors = parse_yaml(text, file)
-    return load_tree(
-        root,
-        file,
-        folder,
-        nodes=nodes,
-        single_process=single_process,
-        errors=errors,
-    )
+    return load_tree(root, file, folder, nodes=nodes, errors=errors)
 
 
 def load_tree(
@@ -110,7 +86,6 @@ def load_tree(
     folder: Path,
     *,
     nodes: Mapping[str, int] | None = None,
-    single_process: bool = False,
     errors: Iterable[SpecError] = (),
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Model:
@@ -130,64 +105,50 @@ def load_tree(
         problems.raise_any()
     assert isinstance(root, MappingNode)
     good = decode(root, Spec, "the spec", problems)
-    names = Names(problems)
+    context = Context(good, folder, files, problems, nodes)
     name_node = root.get("name")
-    name = names.read(name_node, "'name'") if name_node else name_from_file(file)
-    cluster, memories = read_nodes(good.get("nodes"), nodes, problems)
-    places = Places(cluster, problems)
-    wide = good.get("precision") == "float64"
-    values = Values(good.get("graph"), problems)
-    inputs = declare_inputs(good.get("inputs"), wide, names, values, problems)
-    rows = read_data(good.get("data"), inputs, folder, problems)
-    rules = read_rules(good.get("parameters"), problems)
-    training = read_train(good.get("train"), places, rows, problems)
-    weights = WeightFiles(folder, files)
-    parameters = Parameters(values, rules, training.groups, wide, problems, weights)
-    seed = good.get("seed", 0)
-    context = Context(values, parameters, places, names, wide, seed, folder, problems)
+    name = (
+        context.names.read(name_node, "'name'") if name_node else name_from_file(file)
+    )
+    written_types = declare_inputs(good.get("inputs"), context)
+    rows = read_data(good.get("data"), written_types, context)
+    training = read_train(good.get("train"), rows, context)
+    values, parameters = context.values, context.parameters
+    parameters.rules.extend(read_rules(good.get("parameters"), problems))
+    parameters.groups.extend(training.groups)
     build_ops(good.get("graph"), context)
     training_ops = _training_ops(values, training)
     if not problems:
-        _check_groups(parameters, rules, training.groups, problems)
+        _check_patterns(parameters, problems)
     problems.raise_any()
+    cluster, microbatches = context.cluster, training.settings["microbatches"]
     assert cluster is not None
     assert rows.train is not None
     assert name is not None
-    ops = [*values.ops, *training_ops]
-    microbatches = training.microbatches
-    if single_process:
-        microbatches = 1
-        cluster = to_single_process(cluster)
-        ops = [op.with_place(None) for op in ops]
+    ops = (*values.ops, *training_ops)
+    eval_batch = rows.eval.batch if rows.eval is not None else None
     return Model(
-        graph=Graph(
-            name,
-            cluster,
-            rows.train.batch,
-            tuple(ops),
-            microbatches,
-            rows.eval.batch if rows.eval is not None else None,
-        ),
+        graph=Graph(name, cluster, rows.train.batch, ops, microbatches, eval_batch),
         inputs={key: type_ for key, type_ in values.inputs.items() if type_},
         train=rows.train,
         eval=rows.eval,
-        epochs=training.epochs,
-        schedule=training.schedule,
-        nan=training.nan,
-        seed=good["seed"],
+        epochs=training.settings["epochs"],
+        schedule=training.settings["schedule"],
+        nan=training.settings["nan"],
+        seed=context.seed,
         precision=good["precision"],
         emulate=good["emulate"],
         metrics=tuple(node.text for node in training.metrics),
         folder=folder,
         file=file,
-        modules=tuple(dict.fromkeys((*rows.modules, *context.modules))),
+        modules=tuple(context.modules),
         narrowed_inputs=tuple(
             key
-            for key, type_ in inputs.items()
-            if values.inputs[key] != type_ and not wide
+            for key, type_ in written_types.items()
+            if values.inputs[key] != type_ and not context.is_float64
         ),
         files=files,
-        memory={} if single_process else memories,
+        memory=context.memories,
     )
 
 
@@ -224,25 +185,25 @@ def _training_ops(values: Values, training: Training) -> list[Op]:
     return ops
 
 
-def _check_groups(
-    parameters: Parameters, rules: list[Rule], groups: list[Group], problems: Problems
-) -> None:
+def _check_patterns(parameters: Parameters, problems: Problems) -> None:
     """Report parameters without an optimizer, and patterns that match no parameter."""
     names = list(parameters.spans)
-    patterns = [rule.pattern for rule in rules]
-    patterns += [group.pattern for group in groups if group.pattern is not None]
-    for pattern in patterns:
+    for entry in (*parameters.rules, *parameters.groups):
+        pattern = entry.pattern
         if pattern.is_used:
             continue
-        shadowed = next((n for n in names if pattern.matches(n)), None)
-        span = pattern.node.inner_span if isinstance(pattern.node, ScalarNode) else None
-        if shadowed is None:
+        shadowed = next(filter(pattern.matches, names), None)
+        hint: str | None
+        if pattern.text is None:
+            message = "this optimizer matches no parameter"
+            hint = None if names else "the graph has no parameters to train"
+        elif shadowed is None:
             message = f"no parameter matches {quote(pattern.text)}"
-            problems.add(message, span, did_you_mean(pattern.text, names))
+            hint = did_you_mean(pattern.text, names)
         else:
             message = f"{quote(pattern.text)} applies to no parameter"
             hint = f"an earlier entry applies to '{shadowed}', or it is not trained"
-            problems.add(message, span, hint)
+        problems.add(message, pattern.span, hint)
     if parameters.unassigned:
         first, *rest = parameters.unassigned
         others = f" and {len(rest)} more" if rest else ""
@@ -251,7 +212,3 @@ def _check_groups(
             parameters.spans[first],
             "end with an optimizer without 'match', or set trainable: false",
         )
-    for group in groups:
-        if group.pattern is None and not group.is_used:
-            advice = None if names else "the graph has no parameters to train"
-            problems.add("this optimizer matches no parameter", group.span, advice)

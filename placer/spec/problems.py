@@ -78,6 +78,11 @@ def all_or_none(items: Iterable[T | None]) -> list[T] | None:
     return valid if len(valid) == len(listed) else None
 
 
+def inner_span(node: SpecNode) -> Span:
+    """Return the span of a node, of a text without its quotes."""
+    return node.inner_span if isinstance(node, ScalarNode) else node.span
+
+
 def _position(error: SpecError) -> tuple[int, int]:
     span = error.span
     return (span.line, span.column) if span else (0, 0)

@@ -16,9 +16,8 @@ from placer.config.fields import Count, Name, Seed, doc
 from placer.types import MAX_DIM
 
 Shape = list[Annotated[int, Meta(ge=1, le=MAX_DIM)]]
-NodeCount = Annotated[
-    int, Meta(ge=1, le=100_000)
-]  # the most that a place string can name
+# At most as many as a place string can name.
+NodeCount = Annotated[int, Meta(ge=1, le=100_000)]
 # Its own reader checks it, so it is not checked here.
 TypeText = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 Positive = Annotated[float, Meta(gt=0)]

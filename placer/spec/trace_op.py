@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from placer.config.checks import describe_value
-from placer.errors import Span
-from placer.spec.call_op import read_type, split_result
+from placer.spec.call_op import split_result
 from placer.spec.decode import decode
 from placer.spec.names import explain_invalid_name, is_name
 from placer.spec.problems import Problems, all_or_none
@@ -20,6 +19,7 @@ from placer.spec.tree import (
     SpecNode,
     as_list,
 )
+from placer.spec.types import read_type
 from placer.types import TensorType
 
 ARGUMENT_FORMS = ("in", "param", "make", "value", "list", "tuple", "dict")
@@ -27,12 +27,10 @@ ARGUMENT_FORMS = ("in", "param", "make", "value", "list", "tuple", "dict")
 
 
 class RegionNode(NamedTuple):
-    """A region as written in the spec."""
+    """A region as written in the spec, with the names and types of its results."""
 
-    place: SpecNode | None
-    operands: list[ScalarNode]
+    node: MappingNode
     results: list[tuple[str, TensorType]]
-    span: Span
 
 
 def read_regions(
@@ -54,18 +52,13 @@ def _read_region(
     item: SpecNode, where: str, name: str, problems: Problems
 ) -> RegionNode | None:
     good = decode(item, Region, where, problems)
-    if not isinstance(item, MappingNode) or "out" not in good:
+    if not isinstance(item, MappingNode) or not {"in", "out"} <= good.keys():
         return None
-    section = item.get_non_null("in")
-    operands = as_list(section) if section is not None else []
-    names = [each for each in operands if isinstance(each, ScalarNode)]
     out = as_list(item.entries["out"])
     results = all_or_none(_read_result(each, name, problems) for each in out)
     if not out:
         problems.add(f"{where} has no results", item.span)
-    if len(names) < len(operands) or not results:
-        return None
-    return RegionNode(item.get_non_null("place"), names, results, item.span)
+    return RegionNode(item, results) if results else None
 
 
 def _read_result(

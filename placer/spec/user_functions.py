@@ -8,7 +8,6 @@ from typing import Any
 
 from placer.config.sources import POSITION
 from placer.graph.graph import Op
-from placer.ops.attributes import complete, condense
 from placer.ops.composite import derive_stream
 from placer.ops.declaration import LayerParameter
 from placer.ops.special.call import CALL
@@ -19,26 +18,24 @@ from placer.spec.op_entry import OpEntry, Operands
 from placer.spec.op_parameters import widen
 from placer.spec.schema import CallOp, TraceOp
 from placer.spec.trace_op import RegionNode, encode_arguments, read_regions
-from placer.types import TensorType
 
 
 def add_call(entry: OpEntry, operands: Operands | None, context: Context) -> bool:
     """Add a function with its parameters and its state; return False on errors."""
     node, name, problems = entry.node, entry.name, context.problems
     good = decode(node, CallOp, entry.where, problems)
-    modules = read_function(node.get("fn"), context)
+    has_function = read_function(node.get("fn"), context)
     params = read_parameters(node, "params", problems)
     state = read_parameters(node, "state", problems)
     out = node.get_non_null("out")
-    results = read_results(out, name, context.names, problems)
+    results = read_results(out, name, context)
     if params is None or state is None or results is None or "batch" not in good:
         return False
-    if modules is None or operands is None:
+    if not has_function or operands is None:
         return False
     parameters = context.parameters.add_call([*params, *state], entry)
     if parameters is None:
         return False
-    context.modules.update(dict.fromkeys(modules))
     attrs = {
         "fn": good["fn"],
         "params": tuple(key for key, _ in params),
@@ -48,7 +45,7 @@ def add_call(entry: OpEntry, operands: Operands | None, context: Context) -> boo
         "batch": good["batch"],
         "out": tuple(str(widen(type_, context.is_float64)) for _, type_ in results),
     }
-    inputs = [*((o.text, type_) for o, type_ in operands), *parameters]
+    inputs = [*(operand.text for operand, _ in operands), *parameters]
     new_state = [f"{name}.{key}.new" for key, _ in state]
     outs = [*(result for result, _ in results), *new_state]
     _define(entry, inputs, outs, attrs, context)
@@ -62,12 +59,12 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
     """Add each region of a traced function as an op; return False on errors."""
     node, name, problems = entry.node, entry.name, context.problems
     good = decode(node, TraceOp, entry.where, problems)
-    modules = read_function(node.get("fn"), context)
+    has_function = read_function(node.get("fn"), context)
     params = read_parameters(node, "params", problems)
     regions = read_regions(node.get_non_null("regions"), name, problems)
     if params is None or regions is None or not {"batch", "args"} <= good.keys():
         return False
-    if modules is None or operands is None:
+    if not has_function or operands is None:
         return False
     if context.parameters.add_call(params, entry) is None:
         return False
@@ -78,7 +75,6 @@ def add_trace(entry: OpEntry, operands: Operands | None, context: Context) -> bo
     args = encode_arguments(node.entries["args"], name, types, problems)
     if args is None:
         return False
-    context.modules.update(dict.fromkeys(modules))
     by_rows = good["batch"] == "rows"
     for number, region in enumerate(regions):
         attrs = {"fn": good["fn"], "args": args, "region": number}
@@ -94,19 +90,15 @@ def _add_region(
     attrs: Mapping[str, Any],
     context: Context,
 ) -> bool:
-    place = context.places.merge(entry.place, region.place)
-    inputs = []
-    for operand in region.operands:
-        type_ = context.values.lookup(operand, entry.name)
-        if type_ is not None:
-            inputs.append((operand.text, type_))
-    if len(inputs) < len(region.operands):
+    place = context.places.merge(entry.place, region.node.get_non_null("place"))
+    operands = context.values.read_operands(region.node, entry.name)
+    if operands is None:
         return False
     outs = [result for result, _ in region.results]
     for out in outs:
         if out in context.values.types:
             message = f"op '{entry.name}': the result '{out}' of a region"
-            context.problems.add(f"{message} already exists", region.span)
+            context.problems.add(f"{message} already exists", region.node.span)
             return False
     # A region whose results have no batch dimension is the same for all rows.
     by_rows = by_rows and any(type_.has_rows for _, type_ in region.results)
@@ -115,20 +107,19 @@ def _add_region(
         "batch": "rows" if by_rows else "whole",
         "out": tuple(str(type_) for _, type_ in region.results),
     }
+    inputs = [operand.text for operand, _ in operands]
     _define(replace(entry, place=place), inputs, outs, attrs, context)
     return True
 
 
 def _define(
     entry: OpEntry,
-    inputs: Iterable[tuple[str, TensorType]],
+    inputs: Iterable[str],
     outs: Iterable[str],
     attrs: Mapping[str, Any],
     context: Context,
 ) -> None:
     """Add an op with the declaration of `call`. Raises OpError."""
-    inputs = [*inputs, (POSITION, context.values.type_of(POSITION))]
-    condensed = condense(CALL, attrs)
-    results = CALL.infer([t for _, t in inputs], complete(CALL, condensed))
-    operands = [name for name, _ in inputs]
-    context.values.define(entry, CALL, operands, outs, results, condensed)
+    operands = [*inputs, POSITION]
+    inferred = context.values.infer(CALL, operands, attrs)
+    context.values.define(entry, CALL, operands, outs, inferred)

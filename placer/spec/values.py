@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -11,9 +11,10 @@ from placer.config.metrics import Finalizer
 from placer.config.sources import POSITION
 from placer.errors import Span, did_you_mean
 from placer.graph.graph import Op, Value
+from placer.ops.attributes import complete, condense
 from placer.ops.declaration import Declaration
 from placer.spec.names import quote
-from placer.spec.op_entry import OpEntry
+from placer.spec.op_entry import OpEntry, Operands
 from placer.spec.problems import Problems
 from placer.spec.tree import (
     MappingNode,
@@ -26,6 +27,10 @@ from placer.types import BATCH, TensorType
 
 RECENT = 1000
 """The number of latest values among which the nearest name is searched for a hint."""
+
+
+Inferred = tuple[Sequence[TensorType], Mapping[str, Any]]
+"""The result types of an op, and its attributes."""
 
 
 class Values:
@@ -61,28 +66,36 @@ class Values:
             assert isinstance(value.type, TensorType)
             self.types[value.name] = value.type
 
+    def infer(
+        self,
+        declaration: Declaration,
+        operands: Iterable[str],
+        attrs: Mapping[str, Any],
+    ) -> Inferred:
+        """Return the result types of an op, and its attributes as in a graph.
+
+        Raises OpError.
+        """
+        condensed = condense(declaration, attrs)
+        types = [self.type_of(name) for name in operands]
+        return declaration.infer(types, complete(declaration, condensed)), condensed
+
     def define(
         self,
         entry: OpEntry,
         declaration: Declaration,
         operands: Iterable[str],
         outs: Iterable[str],
-        types: Iterable[TensorType],
-        attrs: Mapping[str, Any],
+        inferred: Inferred,
     ) -> None:
-        """Append an op of an entry, with the results `outs` of these types."""
+        """Append an op of an entry, with the results `outs`."""
+        types, attrs = inferred
         same = self._equal_types.setdefault  # share one object among equal types
         results = [Value(o, same(t, t)) for o, t in zip(outs, types, strict=True)]
         if entry.remat is not None:
             attrs = {**attrs, "remat": entry.remat}
-        op = Op(
-            declaration.kind,
-            tuple(operands),
-            tuple(results),
-            attrs,
-            entry.place,
-            entry.span,
-        )
+        at = entry.place, entry.span
+        op = Op(declaration.kind, tuple(operands), tuple(results), attrs, *at)
         self.add(op, declaration.finalizer)
 
     def type_of(self, name: str) -> TensorType:
@@ -123,6 +136,17 @@ class Values:
         if not self.is_invalid(name):
             self.report_unknown(node, op)
         return None
+
+    def read_operands(self, node: MappingNode, op: str) -> Operands | None:
+        """Return the operands in `in` with their types; None if one has an error."""
+        section = node.get_non_null("in")
+        items = [] if section is None else as_list(section)
+        operands = []
+        for item in items:
+            value = self._problems.expect(item, ScalarNode, "'in' must name values")
+            if value is not None and (type_ := self.lookup(value, op)):
+                operands.append((value, type_))
+        return operands if len(operands) == len(items) else None
 
     def mark_invalid(self, node: MappingNode) -> None:
         """Mark the values of an op with an error as invalid."""
@@ -168,9 +192,8 @@ class Values:
         if type_ is None:
             if name not in self.types and not self.is_invalid(name):
                 hint = did_you_mean(name, self._scalars(what))
-                self._problems.add(
-                    f"unknown {what} {quote(name)}", node.inner_span, hint
-                )
+                message = f"unknown {what} {quote(name)}"
+                self._problems.add(message, node.inner_span, hint)
             return False
         if name in self.finalizers:
             if what == "loss":
@@ -179,10 +202,9 @@ class Values:
             return what != "loss"
         if type_.shape or not type_.is_float:
             message = f"a {what} must be a float scalar, and '{name}' is {type_}"
-            hint = "reduce it with reduce_mean or reduce_sum"
-            self._problems.add(
-                message, node.inner_span, hint if type_.is_float else None
-            )
+            advice = "reduce it with reduce_mean or reduce_sum"
+            hint = advice if type_.is_float else None
+            self._problems.add(message, node.inner_span, hint)
             return False
         return True
 

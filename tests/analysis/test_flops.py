@@ -13,6 +13,7 @@ from placer.resources import find_file
 from placer.runtime.run import threads
 from placer.runtime.run.options import Options
 from placer.spec import load
+from placer.spec.single_process import to_single_process
 
 W, W0, W1 = "/node:worker/cpu", "/node:worker:0/cpu", "/node:worker:1/cpu"
 CLIP = "  clip: {global_norm: 1.0}"
@@ -62,7 +63,7 @@ def flops(folder, spec):
 @pytest.mark.parametrize("name", ["digits", "diabetes", "seed_ctr"])
 def test_the_programs_of_a_spec_add_up_to_one_process(name, nodes, tmp_path):
     file = find_file(f"specs/{name}.yaml")
-    single = flops(tmp_path / "single", load(file, single_process=True))
+    single = flops(tmp_path / "single", to_single_process(load(file)))
     split = flops(tmp_path / "split", load(file, nodes=nodes))
     assert split[0] == single[0]
     assert single[1] == 0
@@ -70,7 +71,7 @@ def test_the_programs_of_a_spec_add_up_to_one_process(name, nodes, tmp_path):
 
 def test_a_model_on_two_workers_computes_nothing_twice(tmp_path):
     file = find_file("specs/two_workers.yaml")
-    single = flops(tmp_path / "single", load(file, single_process=True))
+    single = flops(tmp_path / "single", to_single_process(load(file)))
     assert flops(tmp_path / "split", load(file)) == (single[0], 0, 0)
 
 

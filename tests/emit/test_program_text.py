@@ -14,6 +14,7 @@ from placer.compiler import compile as compile_model
 from placer.emit.names import RESERVED, Names
 from placer.resources import find_file
 from placer.spec import load
+from placer.spec.single_process import to_single_process
 
 SPECS = sorted(path.stem for path in find_file("specs").glob("*.yaml"))
 LONG = "a" + "b" * 62 + "c"
@@ -91,9 +92,9 @@ def builds(tmp_path_factory):
     """All builds in one folder, so that the formatter runs once."""
     root = tmp_path_factory.mktemp("builds")
     for name in SPECS:
-        compile_model(load(find_file(f"specs/{name}.yaml")), root / name)
-        single = load(find_file(f"specs/{name}.yaml"), single_process=True)
-        compile_model(single, root / f"{name}-single")
+        model = load(find_file(f"specs/{name}.yaml"))
+        compile_model(model, root / name)
+        compile_model(to_single_process(model), root / f"{name}-single")
     for name, text in ODD.items():
         compile_model(load_model(text), root / name.replace(" ", "-"))
     return root

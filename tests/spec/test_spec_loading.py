@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from placer.compiler import compile
 from placer.config.data import RowSource
 from placer.errors import SpecError
 from placer.graph.text import parse_graph, print_graph
 from placer.resources import find_file
 from placer.spec import load, load_text
+from placer.spec.single_process import to_single_process
 from placer.types import TensorType
 
 SPECS = ("digits", "diabetes", "seed_ctr", "two_workers")
@@ -37,7 +39,8 @@ graph @digits nodes(worker: 2, ps: 2) batch(128) evaluation(128) {
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("single_process", [False, True])
 def test_the_specs_load_and_their_graphs_round_trip(name, single_process):
-    model = load(find_file(f"specs/{name}.yaml"), single_process=single_process)
+    model = load(find_file(f"specs/{name}.yaml"))
+    model = to_single_process(model) if single_process else model
     assert parse_graph(print_graph(model.graph)) == model.graph
     assert model.graph.name == name
 
@@ -77,7 +80,7 @@ def test_ops_have_the_positions_of_their_source():
 
 
 def test_a_single_process_has_one_worker_and_no_places():
-    model = load(find_file("specs/digits.yaml"), single_process=True)
+    model = to_single_process(load(find_file("specs/digits.yaml")))
     assert str(model.graph.cluster) == "nodes(worker: 1)"
     assert all(op.place is None for op in model.graph.ops)
     placed = load(find_file("specs/digits.yaml")).graph
@@ -86,8 +89,11 @@ def test_a_single_process_has_one_worker_and_no_places():
 
 
 def test_places_are_checked_for_a_single_process_too(tmp_path):
+    spec = tmp_path / "model.yaml"
+    digits = find_file("specs/digits.yaml").read_text(encoding="utf-8")
+    spec.write_text(digits.replace("/node:worker", "/node:wroker"), encoding="utf-8")
     with pytest.raises(SpecError, match="no node 'wroker'"):
-        _load(tmp_path, place="/node:wroker", single_process=True)
+        compile(spec, tmp_path / "build", single_process=True)
 
 
 def test_node_counts_can_be_overridden():

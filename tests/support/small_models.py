@@ -5,14 +5,18 @@ from pathlib import Path
 from placer.graph.model import Model
 from placer.resources import find_file
 from placer.spec import load_text
+from placer.spec.single_process import to_single_process
 
 SPECS = find_file("specs")
 WORKERS = "/node:worker/cpu"
 
 
-def load_model(text: str, folder: Path = SPECS, **options: object) -> Model:
+def load_model(
+    text: str, folder: Path = SPECS, *, single_process: bool = False, **options: object
+) -> Model:
     """Load the text of a spec as if it were a file in `folder`."""
-    return load_text(text, "model.yaml", folder, **options)
+    model = load_text(text, "model.yaml", folder, **options)
+    return to_single_process(model) if single_process else model
 
 
 def two_layers(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from placer.config import sources
@@ -12,14 +11,17 @@ from placer.config.columns import Column, select_columns
 from placer.config.csv import Csv
 from placer.config.data import Data, RowSource
 from placer.errors import DataError, nearest
+from placer.spec.context import Context
 from placer.spec.csv_options import read_csv
 from placer.spec.decode import decode
-from placer.spec.module_imports import defined_names, local_imports
-from placer.spec.names import explain_invalid_name, is_name
-from placer.spec.problems import Problems
+from placer.spec.module_imports import defined_names, modules_of
+from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import DataSection
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode
 from placer.types import TensorType
+
+Inputs = Mapping[str, TensorType | None]
+"""The types of inputs as written, None for an input with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,170 +29,151 @@ class RowSources:
     """The content of the section `data`.
 
     `train` and `eval` are None if they are missing or have an error; `has_eval` is
-    whether the section has `eval`. `modules` are the Python modules of the sources.
+    whether the section has `eval`.
     """
 
     train: RowSource | None
     eval: RowSource | None
     has_eval: bool
-    modules: tuple[str, ...]
 
 
-def read_data(
-    section: SpecNode | None,
-    inputs: Mapping[str, TensorType | None],
-    folder: Path,
-    problems: Problems,
-) -> RowSources:
-    """Read the section `data`. `inputs` are all inputs of the model."""
-    good = decode(section, DataSection, "data", problems)
-    reader = _Reader(inputs, folder, problems)
-    train = reader.read(good.get("train"), "train", None)
+def read_data(section: SpecNode | None, inputs: Inputs, context: Context) -> RowSources:
+    """Read the section `data`. `inputs` are all inputs of the model.
+
+    The Python modules of the sources are added to those of the context.
+    """
+    good = decode(section, DataSection, "data", context.problems)
+    train = _read_rows(good.get("train"), "train", None, inputs, context)
     eval_node = good.get("eval")
-    evaluation = reader.read(eval_node, "eval", train)
-    return RowSources(train, evaluation, eval_node is not None, tuple(reader.modules))
+    evaluation = _read_rows(eval_node, "eval", train, inputs, context)
+    return RowSources(train, evaluation, eval_node is not None)
+
+
+def _read_rows(
+    node: SpecNode | None,
+    which: str,
+    train: RowSource | None,
+    inputs: Inputs,
+    context: Context,
+) -> RowSource | None:
+    """Read `train` or `eval`. `eval` uses settings of `train` where it has none."""
+    if node is None:
+        return None
+    good = decode(node, Data, f"data.{which}", context.problems)
+    if not isinstance(node, MappingNode):
+        return None
+    valid = len(good) == len(Data.__struct_fields__)
+    columns = None
+    if "source" in good and (source := _read_source(node.entries["source"], context)):
+        reader = _SourceReader(source, node, inputs, context.problems)
+        valid &= reader.check_split(good.get("split"))
+        if source.declaration.column_lists and which == "eval":
+            if train is None:
+                return None  # the options of train, which eval uses, are not known
+            if train.source.startswith(f"{source.kind}:"):
+                good["csv"] = good.get("csv") or train.csv
+                good["columns"] = good.get("columns") or train.columns
+        columns = reader.assign_columns(good.get("columns"))
+        valid &= reader.read_csv(good, f"data.{which}.csv")
+        if valid and source.declaration.column_lists and columns is not None:
+            valid = reader.check_columns(columns, good["csv"])
+    if "batch" in good and good["batch"] is None:
+        if which == "train":
+            context.problems.add("'batch' is missing in data.train", node.span)
+        good["batch"] = train.batch if train else None
+    if not valid or columns is None or good["batch"] is None:
+        return None
+    good["remainder"] = good["remainder"] or _REMAINDERS[which]
+    return RowSource(**{**good, "columns": columns})
+
+
+def _read_source(node: SpecNode, context: Context) -> sources.Source | None:
+    """Parse a source. The module of a `python:` source must be beside the spec."""
+    assert isinstance(node, ScalarNode)
+    try:
+        source = sources.Source.parse(node.text)
+        if source.kind == "python":
+            module, function = source.path.split(":")
+            _add_modules(module, function, context)
+    except DataError as error:
+        context.problems.add_error(error, span=node.inner_span)
+        return None
+    return source
+
+
+def _add_modules(module: str, function: str, context: Context) -> None:
+    """Add the modules of a `python:` source. Raises DataError if it has none."""
+    name = "rows" if module == "__main__" else module
+    advice = (
+        f"nodes import it: write the function to {name}.py; in a notebook,"
+        f" put %%writefile {name}.py at the top of its cell"
+    )
+    needed = modules_of(module, function, context.folder, advice)
+    names = defined_names(context.folder, module)
+    if names is not None and function not in names:
+        close = nearest(function, names)
+        raise DataError(
+            f"{module}.py has no function '{function}'",
+            hint=close and f"did you mean '{close}'?",
+        )
+    context.modules.update(dict.fromkeys(needed))
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
-    inputs: Mapping[str, TensorType | None]
-    folder: Path
+class _SourceReader:
+    """Reads the keys beside a source that depend on it; `node` is their mapping."""
+
+    source: sources.Source
+    node: MappingNode
+    inputs: Inputs
     problems: Problems
-    modules: dict[str, None] = field(default_factory=dict)
 
-    def read(
-        self, node: SpecNode | None, which: str, train: RowSource | None
-    ) -> RowSource | None:
-        """Read `train` or `eval`. `eval` uses settings of `train` where it has none."""
-        if node is None:
-            return None
-        good = decode(node, Data, f"data.{which}", self.problems)
-        if not isinstance(node, MappingNode):
-            return None
-        valid = len(good) == len(Data.__struct_fields__)
-        columns = None
-        if "source" in good and (source := self._source(node.entries["source"])):
-            valid &= self._check_split(source, good.get("split"), node)
-            if source.declaration.column_lists and which == "eval":
-                if train is None:
-                    return None  # the options of train, which eval uses, are not known
-                if train.source.startswith(f"{source.kind}:"):
-                    good["csv"] = good.get("csv") or train.csv
-                    good["columns"] = good.get("columns") or train.columns
-            columns = self._columns(source, good.get("columns"), node)
-            valid &= self._csv(source, good, node, f"data.{which}.csv")
-            if valid and source.declaration.column_lists and columns is not None:
-                valid = self._check_columns(source, columns, good["csv"], node)
-        if "batch" in good and good["batch"] is None:
-            if which == "train":
-                self.problems.add("'batch' is missing in data.train", node.span)
-            good["batch"] = train.batch if train else None
-        if not valid or columns is None or good["batch"] is None:
-            return None
-        good["remainder"] = good["remainder"] or _REMAINDERS[which]
-        return RowSource(**{**good, "columns": columns})
-
-    def _source(self, node: SpecNode) -> sources.Source | None:
-        """Parse a source. The module of a `python:` source must be beside the spec."""
-        assert isinstance(node, ScalarNode)
+    def check_split(self, split: str | None) -> bool:
         try:
-            source = sources.Source.parse(node.text)
-            if source.kind == "python":
-                self._add_modules(*source.path.split(":"))
+            sources.check_split(self.source, split)
         except DataError as error:
-            self.problems.add_error(error, span=node.inner_span)
-            return None
-        return source
-
-    def _add_modules(self, module: str, function: str) -> None:
-        """Add the modules of a `python:` source. Raises DataError if it has none."""
-        for name in (module, function):
-            if not is_name(name):
-                message, hint = explain_invalid_name(name)
-                raise DataError(message, hint=hint)
-        if not (self.folder / f"{module}.py").is_file():
-            close = nearest(module, [path.stem for path in self.folder.glob("*.py")])
-            name = "rows" if module == "__main__" else module
-            raise DataError(
-                f"there is no {module}.py beside the spec",
-                hint=f"did you mean '{close}'?"
-                if close
-                else f"nodes import it: write the function to {name}.py; in a notebook,"
-                f" put %%writefile {name}.py at the top of its cell",
-            )
-        needed = (module, *local_imports(self.folder, module))
-        names = defined_names(self.folder, module)
-        if names is not None and function not in names:
-            close = nearest(function, names)
-            raise DataError(
-                f"{module}.py has no function '{function}'",
-                hint=close and f"did you mean '{close}'?",
-            )
-        self.modules.update(dict.fromkeys(needed))
-
-    def _check_split(
-        self, source: sources.Source, split: str | None, entry: MappingNode
-    ) -> bool:
-        try:
-            sources.check_split(source, split)
-        except DataError as error:
-            self.problems.add_error(error, span=entry.keys["split"].span)
+            self.problems.add_error(error, span=self.node.keys["split"].span)
             return False
         return True
 
-    def _columns(
-        self,
-        source: sources.Source,
-        columns: sources.ColumnMap | None,
-        entry: MappingNode,
+    def assign_columns(
+        self, columns: sources.ColumnMap | None
     ) -> sources.ColumnMap | None:
         """Return the column of each input, also of those not in the spec."""
         if None in self.inputs.values():
             return None
         dtypes = {name: type_.dtype for name, type_ in self.inputs.items() if type_}
         try:
-            return sources.assign_columns(source, dtypes, columns)
+            return sources.assign_columns(self.source, dtypes, columns)
         except DataError as error:
-            section = entry.get("columns" if columns else "source")
-            span = section.inner_span if isinstance(section, ScalarNode) else entry.span
-            if isinstance(section, MappingNode):
-                span = section.span
-                if isinstance(error, sources.InputColumnError):
-                    nodes = section.entries if error.input in dtypes else section.keys
-                    span = nodes[error.input].span
+            section = self.node.get("columns" if columns else "source")
+            span = inner_span(section or self.node)
+            if isinstance(section, MappingNode) and isinstance(
+                error, sources.InputColumnError
+            ):
+                nodes = section.entries if error.input in dtypes else section.keys
+                span = nodes[error.input].span
             self.problems.add_error(error, span=span)
             return None
 
-    def _csv(
-        self,
-        source: sources.Source,
-        good: dict[str, Any],
-        entry: MappingNode,
-        where: str,
-    ) -> bool:
+    def read_csv(self, good: dict[str, Any], where: str) -> bool:
         """Read the options of a `csv:` source into `good`; return False on errors."""
         node = good.get("csv")
-        if source.kind != "csv" and node is not None:
-            message = f"'csv' is for csv: sources, not for {source.text}"
-            self.problems.add(message, entry.keys["csv"].span)
+        if self.source.kind != "csv" and node is not None:
+            message = f"'csv' is for csv: sources, not for {self.source.text}"
+            self.problems.add(message, self.node.keys["csv"].span)
             return False
         if isinstance(node, SpecNode):
-            good["csv"] = read_csv(node, source, where, self.problems)
+            good["csv"] = read_csv(node, self.source, where, self.problems)
             return good["csv"] is not None
         return True
 
-    def _check_columns(
-        self,
-        source: sources.Source,
-        columns: sources.ColumnMap,
-        csv: Csv | None,
-        entry: MappingNode,
-    ) -> bool:
+    def check_columns(self, columns: sources.ColumnMap, csv: Csv | None) -> bool:
         """Check the columns of inputs that may read several; return False on errors.
 
         The file is not read: its columns are known only if the spec has its header.
         """
-        section = entry.get("columns")
+        section = self.node.get("columns")
         nodes = section.entries if isinstance(section, MappingNode) else {}
         header = csv.header if csv else None
         valid = True
@@ -198,9 +181,9 @@ class _Reader:
             assert type_ is not None
             column = Column(name, type_.dtype, type_.sizes(1)[1:])
             try:
-                select_columns(source, column, columns[name], header)
+                select_columns(self.source, column, columns[name], header)
             except DataError as error:
-                span = nodes.get(name, entry.entries["source"]).span
+                span = nodes.get(name, self.node.entries["source"]).span
                 self.problems.add_error(error, span=span)
                 valid = False
         return valid

@@ -11,7 +11,7 @@ from typing import Any
 from placer import ops
 from placer.errors import OpError, did_you_mean
 from placer.graph.graph import Op
-from placer.ops.attributes import complete, condense
+from placer.ops.attributes import complete
 from placer.ops.composite import Composite, CompositeUse
 from placer.place import Place
 from placer.spec.context import Context
@@ -25,6 +25,7 @@ from placer.spec.op_kinds import (
     op_kinds,
     read_attrs,
 )
+from placer.spec.problems import all_or_none
 from placer.spec.schema import Scope
 from placer.spec.tree import (
     MappingNode,
@@ -43,21 +44,22 @@ NARROWER = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 def build_ops(section: SpecNode | None, context: Context) -> None:
     """Build all ops of the section."""
-    hint = "start each op with '- '"
-    entries = context.problems.expect(
-        section, SequenceNode, "'graph' must be a list", hint
-    )
-    if entries is not None:
-        if not entries.items:
-            context.problems.add("'graph' has no ops", entries.span)
-        _build_entries(entries.items, None, None, context)
+    if isinstance(section, SequenceNode) and not section.items:
+        context.problems.add("'graph' has no ops", section.span)
+    _build_entries(section, "graph", None, None, context)
 
 
 def _build_entries(
-    items: Iterable[SpecNode], place: Place | None, remat: int | None, context: Context
+    section: SpecNode | None,
+    key: str,
+    place: Place | None,
+    remat: int | None,
+    context: Context,
 ) -> None:
+    expected, hint = f"'{key}' must be a list", "start each op with '- '"
+    entries = context.problems.expect(section, SequenceNode, expected, hint)
     hint = "write {name: h1, op: fc, in: x, size: 10}"
-    for item in items:
+    for item in entries.items if entries else ():
         expected = "an op must be a mapping"
         node = context.problems.expect(item, MappingNode, expected, hint)
         if node is None:
@@ -74,13 +76,9 @@ def _build_scope(
     good = decode(node, Scope, "a scope", context.problems)
     own = node.get("place") if good.get("place") is not None else None
     place = context.places.merge(outer, own)
-    hint = "start each op with '- '"
-    expected = "'ops' must be a list"
-    inner = context.problems.expect(good.get("ops"), SequenceNode, expected, hint)
-    if inner is not None:
-        if remat is None and good.get("remat", False):
-            remat = next(context.remat_numbers)
-        _build_entries(inner.items, place, remat, context)
+    if remat is None and good.get("remat", False):
+        remat = next(context.remat_numbers)
+    _build_entries(good.get("ops"), "ops", place, remat, context)
 
 
 def _build_op(
@@ -95,7 +93,7 @@ def _build_op(
     if kind_name == PARAMETER:
         entry = OpEntry(node, name, kind_name, span, None, None)
         return context.parameters.add_parameter_op(entry)
-    operands = _read_operands(node, name, context)
+    operands = context.values.read_operands(node, name)
     kind = op_kinds().get(kind_name)
     if kind is None and kind_name not in (CALL, TRACE):
         at = node.entries["op"]
@@ -126,31 +124,30 @@ def _add_op(
     if attrs is None or operands is None or not _fit_dtype(attrs, kind, entry, context):
         return False
     names = [operand.text for operand, _ in operands]
-    types = [type_ for _, type_ in operands]
     if kind.parameters is not None:
         completed = complete(kind, attrs, for_parameters=True)
-        declared = kind.parameters(types, completed)
+        declared = kind.parameters([type_ for _, type_ in operands], completed)
         _check_sizes(kind.kind, [each.type for each in declared], attrs)
         parameters = context.parameters.add_layer(declared, entry)
         if parameters is None:
             return False
-        names += (parameter for parameter, _ in parameters)
-        types += (type_ for _, type_ in parameters)
+        names += parameters
     elif entry.node.get_non_null("params") is not None:
         span = entry.node.keys["params"].span
         context.problems.add(f"{entry.where} has no parameters", span)
         return False
     if isinstance(kind, Composite):
+        types = [context.values.type_of(name) for name in names]
         full = complete(kind, attrs)
         use = CompositeUse(entry.name, names, types, full, context.seed)
         return _add_composite(entry, kind, use, context)
-    condensed = condense(kind, attrs)
-    results = kind.infer(types, complete(kind, condensed))
+    inferred = context.values.infer(kind, names, attrs)
+    results, _ = inferred
     _check_sizes(kind.kind, results, attrs)
     outs = _read_outs(entry, kind.result_names(len(results)), context)
     if outs is None:
         return False
-    context.values.define(entry, kind, names, outs, results, condensed)
+    context.values.define(entry, kind, names, outs, inferred)
     return True
 
 
@@ -191,14 +188,12 @@ def _add_composite(
         if part.kind == "store":
             values.add(Op(part.kind, part.operands, (), {}, None, entry.span))
             continue
-        types = [values.type_of(name) for name in part.operands]
         declaration = ops.find(part.kind)
-        condensed = condense(declaration, part.attrs)
-        inferred = declaration.infer(types, complete(declaration, condensed))
+        inferred = values.infer(declaration, part.operands, part.attrs)
         outs = [
             f"{use.name}{suffix}" if suffix else results[0] for suffix in part.results
         ]
-        values.define(entry, declaration, part.operands, outs, inferred, condensed)
+        values.define(entry, declaration, part.operands, outs, inferred)
     return True
 
 
@@ -224,18 +219,6 @@ def _read_kind_name(
     return None if text is None else text.text
 
 
-def _read_operands(node: MappingNode, name: str, context: Context) -> Operands | None:
-    """Return the operands in `in` with their types; None if one has an error."""
-    section = node.get_non_null("in")
-    items = [] if section is None else as_list(section)
-    operands = []
-    for item in items:
-        value = context.problems.expect(item, ScalarNode, "'in' must name values")
-        if value is not None and (type_ := context.values.lookup(value, name)):
-            operands.append((value, type_))
-    return operands if len(operands) == len(items) else None
-
-
 def _read_outs(
     entry: OpEntry, declared: Sequence[str], context: Context
 ) -> list[str] | None:
@@ -251,12 +234,7 @@ def _read_outs(
         message = f"op '{entry.name}' has {has}, and 'out' names {len(items)}"
         context.problems.add(message, out.span)
         return None
-    names: list[str] = []
-    for item in items:
-        text = context.names.read_result(item, entry.name, names)
-        if text is not None:
-            names.append(text)
-    return names if len(names) == len(items) else None
+    return all_or_none(context.names.read_result(item, entry.name) for item in items)
 
 
 def _check_sizes(

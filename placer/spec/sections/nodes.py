@@ -59,12 +59,6 @@ def read_nodes(
     return _with_counts(cluster, counts) if counts else cluster, memories
 
 
-def to_single_process(cluster: Cluster) -> Cluster:
-    """Return a cluster of one worker with one device of the default kind."""
-    (device, _), *_ = cluster.default.devices
-    return Cluster((NodeKind("worker", 1, ((device, 1),)),))
-
-
 def _read_kind(
     name: str, key: ScalarNode, node: SpecNode, memories: Memories, problems: Problems
 ) -> NodeKind | None:

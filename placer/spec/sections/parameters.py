@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from placer.config import initializers
+from placer.errors import Span
+from placer.place import Place
 from placer.spec.decode import decode
-from placer.spec.problems import Problems
+from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import CallParameter, ParameterRule
 from placer.spec.tree import SequenceNode, SpecNode
 from placer.types import TensorType
@@ -17,22 +19,55 @@ from placer.types import TensorType
 
 @dataclass(slots=True)
 class Pattern:
-    """A glob over parameter names. `is_used` is whether it applies to a parameter."""
+    """A glob over parameter names; a text of None matches all.
 
-    text: str
-    node: SpecNode
+    `span` is its position in the spec, `is_used` whether it applies to a parameter.
+    """
+
+    text: str | None
+    span: Span
     is_used: bool = False
 
     def matches(self, name: str) -> bool:
         """Return whether a parameter name matches the glob."""
-        return fnmatchcase(name, self.text)
+        return self.text is None or fnmatchcase(name, self.text)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """An entry of `parameters`. If `init` is None, the op's own initializer applies."""
+class Entry:
+    """An entry of a spec for the parameters that match a pattern.
+
+    `span` is its position: of its pattern, or of the rule of an optimizer.
+    """
 
     pattern: Pattern
+    span: Span
+
+
+AnyEntry = TypeVar("AnyEntry", bound=Entry)
+
+
+def first_match(name: str, entries: Iterable[AnyEntry]) -> AnyEntry | None:
+    """Return the first entry that matches a parameter, and mark its pattern as used."""
+    for entry in entries:
+        if entry.pattern.matches(name):
+            entry.pattern.is_used = True
+            return entry
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Entry):
+    """An entry of `train.optimizer`."""
+
+    attrs: dict[str, Any]
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Entry):
+    """An entry of `parameters`. If `init` is None, the op's own initializer applies."""
+
     init: Any
     trainable: bool
     decay: bool
@@ -48,8 +83,9 @@ def read_rules(section: SpecNode | None, problems: Problems) -> list[Rule]:
         good = decode(node, ParameterRule, f"parameters[{number}]", problems)
         init = read_init(good.get("init"), problems)
         if {"match", "trainable", "decay"} <= good.keys():
-            pattern = Pattern(good["match"], node.entries["match"])  # type: ignore[union-attr]
-            rules.append(Rule(pattern, init, good["trainable"], good["decay"]))
+            at = node.entries["match"]  # type: ignore[union-attr]
+            pattern = Pattern(good["match"], inner_span(at))
+            rules.append(Rule(pattern, at.span, init, good["trainable"], good["decay"]))
     return rules
 
 
@@ -79,15 +115,6 @@ def read_parameter(
     if init is None or "shape" not in good or "dtype" not in good:
         return None
     return TensorType(good["dtype"], tuple(good["shape"])), init
-
-
-def find_rule(name: str, rules: list[Rule]) -> Rule | None:
-    """Return the first rule that matches a parameter, and mark its pattern as used."""
-    for rule in rules:
-        if rule.pattern.matches(name):
-            rule.pattern.is_used = True
-            return rule
-    return None
 
 
 def freeze(value: Any) -> Any:

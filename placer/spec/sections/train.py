@@ -2,72 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import field as default
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import asdict
 
 from placer.config import optimizers, schedules
-from placer.errors import Span, did_you_mean
+from placer.errors import did_you_mean
 from placer.place import Place
+from placer.spec.context import Context
 from placer.spec.decode import decode
-from placer.spec.places import Places
-from placer.spec.problems import Problems
+from placer.spec.problems import Problems, inner_span
 from placer.spec.schema import Clip, Eval, Optimizer, Slicing, Train
 from placer.spec.sections.data import RowSources
-from placer.spec.sections.parameters import Pattern, freeze
+from placer.spec.sections.parameters import Group, Pattern, freeze
 from placer.spec.tree import MappingNode, ScalarNode, SpecNode, as_list
 
 
-@dataclass(slots=True)
-class Group:
-    """One entry of `optimizer`. A pattern of None matches all remaining parameters.
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The content of the section, without keys that have errors.
 
-    `is_used` is whether it applies to a parameter.
+    `settings` are the fields of `Train`.
     """
 
-    span: Span
-    pattern: Pattern | None
-    attrs: dict[str, Any]
-    place: Place | None
-    is_used: bool = False
-
-
-@dataclass(slots=True)
-class Training:
-    """The content of the section, with defaults for keys that have errors."""
-
-    minimize: ScalarNode | None = None
-    metrics: list[ScalarNode] = default(default_factory=list)
-    groups: list[Group] = default(default_factory=list)
-    clip: dict[str, float] | None = None
-    epochs: int = 1
-    microbatches: int = 1
-    schedule: Literal["1f1b", "gpipe"] = "1f1b"
-    nan: Literal["stop", "warn"] = "stop"
-    backward: Place | None = None
+    settings: Mapping[str, Any]
+    minimize: ScalarNode | None
+    metrics: Sequence[ScalarNode]
+    groups: Sequence[Group]
+    clip: dict[str, float] | None
+    backward: Place | None
 
 
 def read_train(
-    section: SpecNode | None, places: Places, rows: RowSources, problems: Problems
+    section: SpecNode | None, rows: RowSources, context: Context
 ) -> Training:
     """Read the section `train`; `rows` are the sources of the section `data`."""
+    problems = context.problems
     good = decode(section, Train, "train", problems)
-    plain = ("epochs", "microbatches", "schedule", "nan")
-    training = Training(**{key: good[key] for key in plain if key in good})
     if not isinstance(section, MappingNode):
-        return training
-    loss = section.get("minimize")
-    if "minimize" in good and isinstance(loss, ScalarNode):
-        training.minimize = loss
+        return Training(good, None, (), (), None, None)
+    loss = section.get("minimize") if "minimize" in good else None
+    assert loss is None or isinstance(loss, ScalarNode)
+    metrics: Sequence[ScalarNode] = ()
     if good.get("metrics") is not None:
-        training.metrics = _distinct(section.entries["metrics"], problems)
-    elif "metrics" in good and training.minimize:
-        training.metrics = [training.minimize]
+        metrics = _distinct(section.entries["metrics"], problems)
+    elif "metrics" in good and loss is not None:
+        metrics = (loss,)
+    backward = None
     if good.get("backward") is not None:
-        training.backward = places.merge(None, section.get("backward"))
-    training.clip = _clip(good.get("clip"), "train.clip", problems)
+        backward = context.places.merge(None, section.get("backward"))
+    clip = _clip(good.get("clip"), "train.clip", problems)
     written = decode(good.get("slicing"), Slicing, "train.slicing", problems)
     slicing = written or asdict(Slicing())
     if (when := good.get("eval")) is not None:
@@ -76,14 +62,15 @@ def read_train(
             message = "'eval' in train needs rows to evaluate on"
             span = section.keys["eval"].span
             problems.add(message, span, "add a source as data.eval")
+    groups: Sequence[Group] = ()
     if (entries := good.get("optimizer")) is not None:
-        training.groups = _groups(entries, slicing, places, problems)
-    for group in training.groups:
+        groups = _groups(entries, slicing, context)
+    for group in groups:
         rate = group.attrs["learning_rate"]
         if rows.train is not None and not schedules.check(rate):
             rate = schedules.fill_batch(rate, rows.train.batch)
             group.attrs["learning_rate"] = rate
-    return training
+    return Training(good, loss, metrics, groups, clip, backward)
 
 
 def _distinct(node: SpecNode, problems: Problems) -> list[ScalarNode]:
@@ -111,22 +98,20 @@ def _clip(
     return None
 
 
-def _groups(
-    node: SpecNode, slicing: dict[str, Any], places: Places, problems: Problems
-) -> list[Group]:
+def _groups(node: SpecNode, slicing: dict[str, Any], context: Context) -> list[Group]:
     entries = as_list(node)
     if not entries:
-        problems.add("'optimizer' is an empty list", node.span)
+        context.problems.add("'optimizer' is an empty list", node.span)
     groups = []
     for number, entry in enumerate(entries):
         one = isinstance(node, MappingNode)
         where = "train.optimizer" if one else f"train.optimizer[{number}]"
-        group = read_group(entry, number, where, slicing, places, problems)
+        group = read_group(entry, number, where, slicing, context)
         if group is None:
             continue
-        if group.pattern is None and entry is not entries[-1]:
+        if group.pattern.text is None and entry is not entries[-1]:
             message = f"without 'match', {where} matches all remaining parameters"
-            problems.add(message, group.span, "put it last, or add a 'match'")
+            context.problems.add(message, group.span, "put it last, or add a 'match'")
         groups.append(group)
     return groups
 
@@ -136,14 +121,13 @@ def read_group(
     number: int,
     where: str,
     slicing: dict[str, Any],
-    places: Places,
-    problems: Problems,
+    context: Context,
 ) -> Group | None:
     """Read entry `number` of `optimizer`; report errors and return None.
 
     `where` is its name in messages; `slicing` are the fields of `train.slicing`.
     """
-    hint = "write {op: sgd, learning_rate: 0.1}"
+    problems, hint = context.problems, "write {op: sgd, learning_rate: 0.1}"
     expected = f"{where} must be a mapping"
     node = problems.expect(entry, MappingNode, expected, hint)
     if node is None:
@@ -169,12 +153,12 @@ def read_group(
         **({"clip": clip} if clip else {}),
         "slicing": slicing,
     }
-    pattern = None
-    if good.get("match") is not None:
-        pattern = Pattern(good["match"], node.entries["match"])
-    place = places.merge(None, node.get("place")) if good.get("place") else None
     span = node.keys["op"].span if "op" in node.keys else node.span
-    return Group(span, pattern, attrs, place)
+    match = good.get("match")
+    at_match = span if match is None else inner_span(node.entries["match"])
+    place = node.get("place") if good.get("place") else None
+    merged = context.places.merge(None, place)
+    return Group(Pattern(match, at_match), span, attrs, merged)
 
 
 def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
