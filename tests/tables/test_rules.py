@@ -13,15 +13,17 @@ from support.small_tables import (
     SHAPES,
     VARIANTS,
     case_id,
+    load_slots,
     make_gradients,
     make_table,
     run_optax,
+    slots_of,
     update_table,
     whole_block,
 )
 
 from placer.config import optimizers
-from placer.tables.rules import kernels_of
+from placer.tables.rules import arrays_of, kernels_of
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13}
 
@@ -100,8 +102,9 @@ def test_each_gradient_is_scaled():
 def test_half_floats_are_computed_in_float32_and_rounded_once(case, dtype):
     half, wide = make_table(ALL, *case, dtype), make_table(ALL, *case)
     wide.load([value.astype(np.float32) for value in half.values()])
-    wide.load_slots(
-        {slot: [a.astype(np.float32) for a in s] for slot, s in half.slots().items()}
+    load_slots(
+        wide,
+        {slot: [a.astype(np.float32) for a in s] for slot, s in slots_of(half).items()},
     )
     gradients = list(make_gradients(0, half.dtype).values())
     update_table(half, gradients, 0.05)
@@ -113,8 +116,8 @@ def test_half_floats_are_computed_in_float32_and_rounded_once(case, dtype):
         return
     for a, b in zip(half.values(), wide.values(), strict=True):
         np.testing.assert_array_equal(a, b.astype(half.dtype))
-    for slot, arrays in half.slots().items():
-        for a, b in zip(arrays, wide.slots()[slot], strict=True):
+    for slot, arrays in slots_of(half).items():
+        for a, b in zip(arrays, slots_of(wide)[slot], strict=True):
             np.testing.assert_array_equal(a, b.astype(half.dtype))
 
 
@@ -124,8 +127,6 @@ def test_a_rule_reads_and_writes_the_slots_that_it_declares(case):
     slots = [*optimizers.slots(rule, hyper)]
     phases = kernels_of(rule, optimizers.complete(rule, hyper))
     assert len(phases) == 1 + optimizers.find(rule).is_two_phase
-    reads = [name for kernel in phases for name in kernel.reads if name != "value"]
-    writes = [name for kernel in phases for name in kernel.writes]
-    assert reads == slots
-    assert [w for w in writes if w not in ("value", "direction")] == slots
-    assert "value" in phases[-1].writes
+    arrays = [name for kernel in phases for name in arrays_of(kernel)]
+    assert [name for name in arrays if name != "value"] == slots
+    assert "value" in arrays_of(phases[-1])
