@@ -55,7 +55,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("lamb", {"b1": 0.8, "weight_decay": 0.3, "eps": 1e-3}),
     ("lars", {"weight_decay": 0.3, "trust_coefficient": 0.1, "eps": 1e-2}),
 ]
-ONE_PHASE = [case for case in VARIANTS if not optimizers.find(case[0]).is_two_phase]
+ONE_PHASE = [case for case in VARIANTS if not optimizers.RULES[case[0]].is_two_phase]
 
 
 def case_id(case: tuple[str, dict[str, Any]]) -> str:
@@ -140,7 +140,7 @@ def update_table(
     table: DenseTable, gradients: list[np.ndarray], rate: float, scale: Any = None
 ) -> None:
     """Update whole parameters once, by a rule of one or two phases."""
-    if not optimizers.find(table.rule).is_two_phase:
+    if not optimizers.RULES[table.rule].is_two_phase:
         table.update(gradients, learning_rate=rate, scale=scale)
         return
     values, directions = (

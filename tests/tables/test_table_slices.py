@@ -81,7 +81,7 @@ def test_slices_on_several_tables_have_the_bits_of_one_table(case, dtype):
         make_table([block_of("out.w", low, high, i)], *case, dtype)
         for i, (low, high) in enumerate(pairwise(bounds))
     ]
-    is_two_phase = optimizers.find(case[0]).is_two_phase
+    is_two_phase = optimizers.RULES[case[0]].is_two_phase
     for step, rate in enumerate(RATES[:6]):
         gradient = make_gradients(step, one.dtype)["out.w"]
         (before,) = one.values()

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from placer.config.initializers import (
-    DEFAULT_NORMAL,
-    DEFAULT_UNIFORM,
+    BARE,
     canonicalize,
     check,
     check_shape,
@@ -36,29 +35,6 @@ from placer.tables.initial.weight_file import read_flat_range
 Initializer = str | Mapping[str, Any]
 
 _TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated at ± 2
-
-
-def _scaled(scale: float, mode: str, distribution: str) -> tuple[str, Any]:
-    settings = {"scale": scale, "mode": mode, "distribution": distribution}
-    return "variance_scaling", settings
-
-
-_BARE: dict[str, tuple[str, Any]] = {
-    "zeros": ("constant", 0.0),
-    "ones": ("constant", 1.0),
-    "uniform": ("uniform", DEFAULT_UNIFORM),
-    "normal": ("normal", DEFAULT_NORMAL),
-    "truncated_normal": ("truncated_normal", DEFAULT_NORMAL),
-    "orthogonal": ("orthogonal", 1.0),
-    "identity": ("identity", 1.0),
-    "xavier_uniform": _scaled(1.0, "fan_avg", "uniform"),
-    "xavier_normal": _scaled(1.0, "fan_avg", "normal"),
-    "he_uniform": _scaled(2.0, "fan_in", "uniform"),
-    "he_normal": _scaled(2.0, "fan_in", "normal"),
-    "lecun_uniform": _scaled(1.0, "fan_in", "uniform"),
-    "lecun_normal": _scaled(1.0, "fan_in", "normal"),
-}
-"""The form with an argument that each initializer without one stands for."""
 
 
 def compute_values(
@@ -118,7 +94,7 @@ def compute_values(
 def _parse(init: Initializer, shape: tuple[int, ...]) -> tuple[str, Any]:
     """Reduce an initializer to a form that `compute_values` handles, and its
     argument."""
-    form, argument = _BARE[init] if isinstance(init, str) else next(iter(init.items()))
+    form, argument = BARE[init] if isinstance(init, str) else next(iter(init.items()))
     if form == "variance_scaling":
         return _variance_scaling(shape, **argument)
     if form in ("normal", "truncated_normal"):
