@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +39,7 @@ class UpdatePass:
         kernel_for: returns the kernel for a number of gradients.
         compute_dtype: the dtype of the computation. Gradients of another dtype are
             converted to it before they are summed, and the arrays are rounded once.
-        applied: how many elements of each block have been visited.
+        applied: how many elements of each block have been visited, by its index.
     """
 
     table: str
@@ -49,10 +50,7 @@ class UpdatePass:
     coefficients: Sequence[tuple[Any, Array]]
     kernel_for: Callable[[int], Loop]
     compute_dtype: np.dtype[Any]
-    applied: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.applied = [0] * len(self.blocks)
+    applied: Counter[int] = field(default_factory=Counter, init=False)
 
     def apply(self, block: int, start: int, gradients: Sequence[Any]) -> None:
         """Apply gradients to the next elements of a block.
@@ -86,11 +84,11 @@ class UpdatePass:
 
     def check_complete(self) -> None:
         """Raise RunError unless every element of every block was visited."""
-        for applied, block in zip(self.applied, self.blocks, strict=True):
-            if applied != block.numel:
+        for i, block in enumerate(self.blocks):
+            if self.applied[i] != block.numel:
                 raise RunError(
                     f"table {self.table}: gradient of {block.name} ends at element"
-                    f" {applied} of {block.numel}"
+                    f" {self.applied[i]} of {block.numel}"
                 )
 
     def release(self) -> None:

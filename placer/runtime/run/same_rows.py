@@ -12,7 +12,7 @@ from placer.config.data import Data
 from placer.errors import RunError
 from placer.readers import Digests, Rows
 from placer.runtime.run.barrier import ROWS, receive_json, send_json
-from placer.runtime.run.batches import inputs_of
+from placer.runtime.run.opened_sources import inputs_of
 
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
