@@ -17,7 +17,7 @@ from placer.config import optimizers
 from placer.config.slicing import Block
 from placer.tables.block_table import BlockTable
 from placer.tables.dense import DenseTable
-from placer.tables.initial.initial_values import compute_values
+from support.initial import compute_values
 
 SHAPES = {"h1.w": (13, 7), "h1.b": (7,), "out.w": (7, 300), "gain": ()}
 INITS = {"h1.w": "normal", "h1.b": "zeros", "out.w": "xavier_uniform", "gain": "ones"}

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from support.initial import compute_values
 from support.small_tables import (
     ALL,
     INITS,
@@ -22,13 +23,12 @@ from support.small_tables import (
 from placer.config import optimizers
 from placer.errors import RunError
 from placer.tables import compiled_kernels
-from placer.tables.initial import initial_values
 
 
 def test_values_begin_as_the_initializers_say():
     blocks = [whole_block("h1.w"), block_of("out.w", 700, 1400)]
     for block, value in zip(blocks, make_table(blocks).values(), strict=True):
-        expected = initial_values.compute_values(
+        expected = compute_values(
             INITS[block.parameter],
             seed=5,
             name=block.parameter,

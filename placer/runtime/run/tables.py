@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from placer.build.plan import MEMORY, Parameter, Plan, Table
-from placer.config.initializers import file_of
-from placer.config.slicing import Block
+from placer.build.plan import MEMORY, Plan, Table
 from placer.runtime.program.devices import Devices
 from placer.runtime.run import parameter_files as files
 from placer.runtime.run.state import Execution
@@ -40,7 +35,7 @@ def make_tables(execution: Execution, devices: Devices) -> dict[str, BlockTable]
     for planned in me.tables:
         dtype = parameters[planned.blocks[0].parameter].dtype
         initial = (
-            _initial_values(block, parameters[block.parameter], plan.seed, build)
+            compute_values(parameters[block.parameter], block, plan.seed, build)
             if values is None
             else values[block.parameter].reshape(-1)[block.start : block.stop]
             for block in planned.blocks
@@ -59,22 +54,6 @@ def make_tables(execution: Execution, devices: Devices) -> dict[str, BlockTable]
                 table.warm_up(sources)
         tables[planned.name] = table
     return tables
-
-
-def _initial_values(
-    block: Block, parameter: Parameter, seed: int, build: Path
-) -> npt.NDArray[Any]:
-    """Return the initial values of a block, flat."""
-    file = file_of(parameter.init)
-    return compute_values(
-        parameter.init if file is None else {"file": str(build / file)},
-        seed=seed,
-        name=parameter.name,
-        shape=parameter.shape,
-        start=block.start,
-        stop=block.stop,
-        dtype=parameter.dtype,
-    )
 
 
 def _source_counts(plan: Plan, planned: Table) -> set[int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from placer.build.plan import Parameter
 from placer.config.initializers import (
     BARE,
     canonicalize,
@@ -20,6 +21,7 @@ from placer.config.initializers import (
     check_shape,
     file_of,
 )
+from placer.config.slicing import Block
 from placer.errors import PlacerError
 from placer.tables.initial.draws import (
     DISTRIBUTIONS,
@@ -38,40 +40,34 @@ _TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated a
 
 
 def compute_values(
-    init: Initializer,
-    *,
-    seed: int,
-    name: str,
-    shape: tuple[int, ...],
-    start: int,
-    stop: int,
-    dtype: str,
+    parameter: Parameter, block: Block, seed: int, folder: Path
 ) -> np.ndarray:
-    """Return elements [start, stop) of a parameter flattened in C order.
+    """Return the initial values of a block of a parameter, flat.
 
     Args:
-        init: an initializer as a spec writes it.
+        parameter: the parameter, on whose name its random values depend.
+        block: the block.
         seed: the seed of the model.
-        name: the name of the parameter, which its random values depend on.
-        shape: the shape of the whole parameter.
-        start, stop: the range of elements.
-        dtype: the dtype of the result.
+        folder: the folder of the files that initializers name.
 
     Returns:
-        An array of shape [stop - start]. It is computed in float64 and cast, so float32
+        An array of the parameter's dtype. It is computed in float64 and cast, so float32
         and float64 values agree up to rounding. Values of a file (`{"file": path}`) are
         cast from the file's dtype.
 
     Raises:
         PlacerError: for an unknown or malformed initializer, or one that cannot fill
-            this shape.
+            the parameter.
     """
+    init, name, shape = parameter.init, parameter.name, parameter.shape
+    start, stop = block.start, block.stop
     if (file := file_of(init)) is not None:
-        return read_flat_range(Path(file), name, shape, start, stop).astype(dtype)
+        values = read_flat_range(folder / file, name, shape, start, stop)
+        return values.astype(parameter.dtype)
     if problem := check(init) or check_shape(init, shape):
         raise PlacerError(f"parameter {name}: {problem}")
     assert 0 <= start <= stop <= prod(shape), (name, start, stop, shape)
-    out = np.empty(stop - start, dtype)
+    out = np.empty(stop - start, parameter.dtype)
     if start == stop:
         return out
     form, argument = _parse(canonicalize(init), shape)
