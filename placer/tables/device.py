@@ -32,11 +32,7 @@ class DeviceTable(BlockTable):
     """
 
     def __init__(
-        self,
-        planned: Table,
-        dtype: str,
-        initial: Iterable[npt.ArrayLike],
-        put: Put,
+        self, planned: Table, dtype: str, initial: Iterable[npt.ArrayLike], put: Put
     ) -> None:
         super().__init__(planned, dtype)
         self._put = put

@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 
 from placer.build.plan import Parameter
-from placer.config.initializers import (
-    BARE,
-    canonicalize,
-    check,
-    check_shape,
-    file_of,
-)
+from placer.config.initializers import BARE, canonicalize, check, check_shape, file_of
 from placer.config.slicing import Block
 from placer.errors import PlacerError
 from placer.tables.initial.draws import (
