@@ -98,7 +98,8 @@ class Node(Microbatches):
         Example:
             image, label = node.read("image", "label")
         """
-        batches, phase = self._batches, self._phase
+        batches, phase = self._batches, self.phases[self._evaluation]
+        assert phase is not None
         indices = batches.order.indices(*self._position)
         rows_by_shard: dict[RowShard, dict[str, Array]] = {}
         arrays = []
@@ -453,12 +454,6 @@ class Node(Microbatches):
         self._evaluation, self._batch = True, 0
         self.count = 0
         self.exchange.new_step()
-
-    @property
-    def _phase(self) -> NodePhase:
-        phase = self.phases[self._evaluation]
-        assert phase is not None
-        return phase
 
     @property
     def _batches(self) -> Batches:
