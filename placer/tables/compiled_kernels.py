@@ -57,6 +57,9 @@ def _gradient(update: Update, i: int) -> Any:
     return scale * total
 
 
+# numba compiles these two for each number of arrays, one array after the other.
+
+
 def _elements(arrays: Arrays, i: int) -> Any:
     """Element i of each array."""
 
@@ -88,6 +91,8 @@ def _compile_store(arrays: Any, i: Any, results: Any) -> Callable[..., None]:
 
 
 def _loop(rule: Kernel, first_written: int) -> Loop:
+    """The loop of a rule in Python. It writes the arrays from the first written one on;
+    it reads the first of all in place of the first written."""
     next_written = first_written + 1  # numba slices tuples at constants only
 
     def loop(arrays: Arrays, update: Update) -> None:
