@@ -45,7 +45,7 @@ def _compute_flops(graph: Graph, op: Op, rows: int) -> int:
     if is_update_direction(op.kind):
         return 0  # the FLOPs that a rule declares include both phases; see below
     if is_update(op.kind):
-        per_element = optimizers.find(op.kind).flops
+        per_element = optimizers.RULES[op.kind].flops
         return per_element * graph.tensor_type(op.operands[0]).numel()
     forward = graph.producers[op.operands[0]] if op.is_gradient else op
     declaration = ops.find(forward.kind)

@@ -214,7 +214,7 @@ def _table_bytes(graph: Graph, table: Table) -> int:
     copies = 1 if table.in_place else 2
     if table.rule is not None:
         copies += len(optimizers.slots(table.rule, table.hyper))
-        copies += optimizers.find(table.rule).is_two_phase
+        copies += optimizers.RULES[table.rule].is_two_phase
     return copies * sum(
         prod(block.shape) * ITEM_BYTES[graph.tensor_type(block.name).dtype]
         for block in table.blocks

@@ -32,5 +32,5 @@ def stored_bytes(graph: Graph) -> dict[str, int]:
 
 def hyperparameters(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the hyperparameters among the attributes of an optimizer."""
-    declared = optimizers.find(attrs["rule"]).hyper
+    declared = optimizers.RULES[attrs["rule"]].hyper
     return {name: attrs[name] for name in declared if name in attrs}

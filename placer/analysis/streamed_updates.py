@@ -35,7 +35,7 @@ def find_streamed_updates(
             len(names) == len(table.blocks)
             and names == received
             and table.rule is not None
-            and not optimizers.find(table.rule).is_two_phase
+            and not optimizers.RULES[table.rule].is_two_phase
             and all(_has_one_update(graph, node, name) for name in received)
             and all(_has_all_parts(graph, node, graph.sends[edge]) for edge in listens)
         ):

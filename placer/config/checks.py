@@ -15,7 +15,11 @@ Check = Callable[[object], str | None]
 
 
 def check_real(
-    value: object, *, minimum: float | None = None, above: float | None = None
+    value: object,
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
 ) -> str | None:
     """Check that `value` is a finite number within its bounds.
 
@@ -23,6 +27,7 @@ def check_real(
         value: The value from the spec.
         minimum: The smallest number allowed.
         above: A number that `value` must exceed.
+        below: A number that `value` must not reach.
 
     Returns:
         What is wrong, or None.
@@ -38,6 +43,8 @@ def check_real(
         return f"must be at least {minimum:g}, not {value}"
     if above is not None and value <= above:
         return f"must be greater than {above:g}, not {value}"
+    if below is not None and value >= below:
+        return f"must be less than {below:g}, not {value}"
     return None
 
 

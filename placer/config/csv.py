@@ -33,8 +33,7 @@ class Csv(
     """Options of a csv: source. Keys may be globs; the first that matches applies."""
 
     header: Annotated[
-        list[str] | None,
-        doc("names of the columns; by default those in the first row"),
+        list[str] | None, doc("names of the columns; by default those in the first row")
     ] = None
     delimiter: Annotated[str, doc("the character between cells")] = ","
     comment: Annotated[str | None, doc("lines that start with this are skipped")] = None

@@ -19,23 +19,32 @@ from placer.config.checks import (
     describe_value,
 )
 
-BARE: dict[str, str] = {
-    "zeros": "all 0",
-    "ones": "all 1",
-    "uniform": "uniform on [-0.05, 0.05]",
-    "normal": "normal with mean 0 and standard deviation 0.05",
-    "truncated_normal": "as normal, truncated at two standard deviations",
-    "xavier_uniform": "uniform on ±sqrt(6 / (fan_in + fan_out)) (Glorot 2010)",
-    "xavier_normal": "normal with variance 2 / (fan_in + fan_out) (Glorot 2010)",
-    "he_uniform": "uniform on ±sqrt(6 / fan_in) (He 2015)",
-    "he_normal": "normal with variance 2 / fan_in (He 2015)",
-    "lecun_uniform": "uniform on ±sqrt(3 / fan_in) (LeCun 1998)",
-    "lecun_normal": "normal with variance 1 / fan_in (LeCun 1998)",
-    "orthogonal": "a random matrix with orthonormal rows or columns, whichever are"
-    " fewer (Saxe 2014)",
-    "identity": "1 on the diagonal of a matrix, 0 elsewhere",
+
+def _scaled(scale: float, mode: str, distribution: str) -> tuple[str, Any]:
+    settings = {"scale": scale, "mode": mode, "distribution": distribution}
+    return "variance_scaling", settings
+
+
+BARE: dict[str, tuple[str, Any]] = {
+    "zeros": ("constant", 0.0),
+    "ones": ("constant", 1.0),
+    "uniform": ("uniform", (-0.05, 0.05)),
+    "normal": ("normal", 0.05),
+    "truncated_normal": ("truncated_normal", 0.05),
+    # Glorot 2010: the variance is 2 / (fan_in + fan_out)
+    "xavier_uniform": _scaled(1.0, "fan_avg", "uniform"),
+    "xavier_normal": _scaled(1.0, "fan_avg", "normal"),
+    # He 2015: the variance is 2 / fan_in
+    "he_uniform": _scaled(2.0, "fan_in", "uniform"),
+    "he_normal": _scaled(2.0, "fan_in", "normal"),
+    # LeCun 1998: the variance is 1 / fan_in
+    "lecun_uniform": _scaled(1.0, "fan_in", "uniform"),
+    "lecun_normal": _scaled(1.0, "fan_in", "normal"),
+    # Saxe 2014: orthonormal rows or columns, whichever are fewer
+    "orthogonal": ("orthogonal", 1.0),
+    "identity": ("identity", 1.0),
 }
-"""The initializers without an argument: name and description."""
+"""The initializers without an argument, and the form with one that each stands for."""
 
 WITH_ARGUMENT: dict[str, str] = {
     "constant": "{constant: c}: every element is c",
@@ -64,9 +73,6 @@ _NAMES = {*BARE, *WITH_ARGUMENT, *ALIASES}
 
 MODES = ("fan_in", "fan_out", "fan_avg")
 DISTRIBUTIONS = ("uniform", "normal", "truncated_normal")
-
-DEFAULT_UNIFORM = (-0.05, 0.05)
-DEFAULT_NORMAL = 0.05
 
 
 def canonicalize(init: Any) -> Any:

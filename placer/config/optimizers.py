@@ -30,6 +30,12 @@ class Hyperparameter:
         """The type of its values: float or bool."""
         return type(self.default)
 
+    def check(self, value: object) -> str | None:
+        """Return what is wrong with a value, or None."""
+        if self.type is bool:
+            return check_flag(value)
+        return check_real(value, minimum=0.0, below=self.below)
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -46,7 +52,6 @@ class Rule:
     the norms of the whole parameter and the whole direction.
     """
 
-    name: str
     doc: str
     slots: tuple[str, ...]
     hyper: Mapping[str, Hyperparameter]
@@ -71,193 +76,143 @@ def _decay(default: float) -> dict[str, Hyperparameter]:
     return {"weight_decay": Hyperparameter(default, doc)}
 
 
-_RULES = {
-    rule.name: rule
-    for rule in (
-        Rule(
-            "sgd",
-            "stochastic gradient descent: value - lr * gradient",
-            (),
-            {},
-            flops=2,
-        ),
-        Rule(
-            "momentum",
-            "gradient descent with momentum: trace = momentum * trace + gradient;"
-            " value - lr * trace (Polyak 1964)",
-            ("trace",),
-            {"momentum": _MOMENTUM},
-            flops=4,
-        ),
-        Rule(
-            "nesterov",
-            "gradient descent with Nesterov momentum: trace as in momentum;"
-            " value - lr * (momentum * trace + gradient) (Nesterov 1983; Sutskever et"
-            " al. 2013)",
-            ("trace",),
-            {"momentum": _MOMENTUM},
-            flops=6,
-        ),
-        Rule(
-            "adagrad",
-            "the gradient divided by the root of the sum of all squared gradients"
-            " (Duchi et al. 2011)",
-            ("sum_of_squares",),
-            {
-                "initial_accumulator_value": Hyperparameter(
-                    0.1, "initial value of the sum of squares"
-                ),
-                "eps": Hyperparameter(1e-7, "added to the sum of squares"),
-            },
-            flops=7,
-            initial_values={"sum_of_squares": "initial_accumulator_value"},
-        ),
-        Rule(
-            "rmsprop",
-            "the gradient divided by the root of the running mean of its square, or of"
-            " its variance if centered (Tieleman and Hinton 2012; Graves 2013)",
-            ("nu", "mu", "trace"),
-            {
-                "decay": Hyperparameter(0.9, "decay of the running means", below=1.0),
-                "eps": Hyperparameter(1e-8, "added to the mean of squares"),
-                "initial_scale": Hyperparameter(
-                    0.0, "initial value of the mean of squares"
-                ),
-                "centered": Hyperparameter(False, "subtract the squared mean"),
-                "momentum": Hyperparameter(
-                    0.0,
-                    "decay of a trace of the changes; 0 for no trace",
-                    below=1.0,
-                ),
-            },
-            flops=9,
-            initial_values={"nu": "initial_scale"},
-            conditions={"mu": "centered", "trace": "momentum"},
-        ),
-        Rule(
-            "adadelta",
-            "the gradient, multiplied by the root of the mean squared change and divided"
-            " by the root of the mean squared gradient (Zeiler 2012)",
-            ("e_g", "e_x"),
-            {
-                "rho": Hyperparameter(0.9, "decay of both means", below=1.0),
-                "eps": Hyperparameter(1e-6, "added to both means"),
-            },
-            flops=16,
-        ),
-        Rule(
-            "adam",
-            "running means of the gradient and of its square, with bias correction:"
-            " value - lr * mu / (sqrt(nu) + eps) (Kingma and Ba 2015)",
-            ("mu", "nu"),
-            _ADAM,
-            flops=14,
-        ),
-        Rule(
-            "adamw",
-            "adam with decoupled weight decay (Loshchilov and Hutter 2019)",
-            ("mu", "nu"),
-            {**_ADAM, **_decay(1e-4)},
-            flops=16,
-        ),
-        Rule(
-            "adamax",
-            "adam with a decayed maximum of the gradient's magnitude instead of the"
-            " second moment (Kingma and Ba 2015)",
-            ("mu", "nu"),
-            {
-                "b1": _B1,
-                "b2": Hyperparameter(0.999, "decay of the largest gradient", below=1.0),
-                "eps": Hyperparameter(1e-8, "added to the gradient's magnitude"),
-            },
-            flops=11,
-        ),
-        Rule(
-            "nadam",
-            "adam with Nesterov momentum (Dozat 2016)",
-            ("mu", "nu"),
-            _ADAM,
-            flops=18,
-        ),
-        Rule(
-            "lion",
-            "the sign of a weighted mean of the moment and the gradient (Chen et al."
-            " 2023)",
-            ("mu",),
-            {
-                "b1": Hyperparameter(0.9, "share of the moment in the mean", below=1.0),
-                "b2": Hyperparameter(0.99, "decay of the moment", below=1.0),
-                **_decay(1e-3),
-            },
-            flops=11,
-        ),
-        Rule(
-            "lamb",
-            "adam, with the update of each parameter scaled by its trust ratio"
-            " (You et al. 2020)",
-            ("mu", "nu"),
-            {
-                **_ADAM,
-                "eps": Hyperparameter(1e-6, "added to the root of the second moment"),
-                **_decay(0.0),
-            },
-            flops=17,
-            is_two_phase=True,
-        ),
-        Rule(
-            "lars",
-            "momentum, with the gradient of each parameter scaled by its trust ratio"
-            " (You et al. 2017)",
-            ("trace",),
-            {
-                "momentum": _MOMENTUM,
-                "trust_coefficient": Hyperparameter(1e-3, "factor of the trust ratio"),
-                "eps": Hyperparameter(0.0, "added to the gradient's norm"),
-                **_decay(0.0),
-            },
-            flops=7,
-            is_two_phase=True,
-        ),
-    )
+RULES = {
+    "sgd": Rule("stochastic gradient descent: value - lr * gradient", (), {}, flops=2),
+    "momentum": Rule(
+        "gradient descent with momentum: trace = momentum * trace + gradient;"
+        " value - lr * trace (Polyak 1964)",
+        ("trace",),
+        {"momentum": _MOMENTUM},
+        flops=4,
+    ),
+    "nesterov": Rule(
+        "gradient descent with Nesterov momentum: trace as in momentum;"
+        " value - lr * (momentum * trace + gradient) (Nesterov 1983; Sutskever et"
+        " al. 2013)",
+        ("trace",),
+        {"momentum": _MOMENTUM},
+        flops=6,
+    ),
+    "adagrad": Rule(
+        "the gradient divided by the root of the sum of all squared gradients"
+        " (Duchi et al. 2011)",
+        ("sum_of_squares",),
+        {
+            "initial_accumulator_value": Hyperparameter(
+                0.1, "initial value of the sum of squares"
+            ),
+            "eps": Hyperparameter(1e-7, "added to the sum of squares"),
+        },
+        flops=7,
+        initial_values={"sum_of_squares": "initial_accumulator_value"},
+    ),
+    "rmsprop": Rule(
+        "the gradient divided by the root of the running mean of its square, or of"
+        " its variance if centered (Tieleman and Hinton 2012; Graves 2013)",
+        ("nu", "mu", "trace"),
+        {
+            "decay": Hyperparameter(0.9, "decay of the running means", below=1.0),
+            "eps": Hyperparameter(1e-8, "added to the mean of squares"),
+            "initial_scale": Hyperparameter(
+                0.0, "initial value of the mean of squares"
+            ),
+            "centered": Hyperparameter(False, "subtract the squared mean"),
+            "momentum": Hyperparameter(
+                0.0, "decay of a trace of the changes; 0 for no trace", below=1.0
+            ),
+        },
+        flops=9,
+        initial_values={"nu": "initial_scale"},
+        conditions={"mu": "centered", "trace": "momentum"},
+    ),
+    "adadelta": Rule(
+        "the gradient, multiplied by the root of the mean squared change and divided"
+        " by the root of the mean squared gradient (Zeiler 2012)",
+        ("e_g", "e_x"),
+        {
+            "rho": Hyperparameter(0.9, "decay of both means", below=1.0),
+            "eps": Hyperparameter(1e-6, "added to both means"),
+        },
+        flops=16,
+    ),
+    "adam": Rule(
+        "running means of the gradient and of its square, with bias correction:"
+        " value - lr * mu / (sqrt(nu) + eps) (Kingma and Ba 2015)",
+        ("mu", "nu"),
+        _ADAM,
+        flops=14,
+    ),
+    "adamw": Rule(
+        "adam with decoupled weight decay (Loshchilov and Hutter 2019)",
+        ("mu", "nu"),
+        {**_ADAM, **_decay(1e-4)},
+        flops=16,
+    ),
+    "adamax": Rule(
+        "adam with a decayed maximum of the gradient's magnitude instead of the"
+        " second moment (Kingma and Ba 2015)",
+        ("mu", "nu"),
+        {
+            "b1": _B1,
+            "b2": Hyperparameter(0.999, "decay of the largest gradient", below=1.0),
+            "eps": Hyperparameter(1e-8, "added to the gradient's magnitude"),
+        },
+        flops=11,
+    ),
+    "nadam": Rule(
+        "adam with Nesterov momentum (Dozat 2016)", ("mu", "nu"), _ADAM, flops=18
+    ),
+    "lion": Rule(
+        "the sign of a weighted mean of the moment and the gradient (Chen et al. 2023)",
+        ("mu",),
+        {
+            "b1": Hyperparameter(0.9, "share of the moment in the mean", below=1.0),
+            "b2": Hyperparameter(0.99, "decay of the moment", below=1.0),
+            **_decay(1e-3),
+        },
+        flops=11,
+    ),
+    "lamb": Rule(
+        "adam, with the update of each parameter scaled by its trust ratio"
+        " (You et al. 2020)",
+        ("mu", "nu"),
+        {
+            **_ADAM,
+            "eps": Hyperparameter(1e-6, "added to the root of the second moment"),
+            **_decay(0.0),
+        },
+        flops=17,
+        is_two_phase=True,
+    ),
+    "lars": Rule(
+        "momentum, with the gradient of each parameter scaled by its trust ratio"
+        " (You et al. 2017)",
+        ("trace",),
+        {
+            "momentum": _MOMENTUM,
+            "trust_coefficient": Hyperparameter(1e-3, "factor of the trust ratio"),
+            "eps": Hyperparameter(0.0, "added to the gradient's norm"),
+            **_decay(0.0),
+        },
+        flops=7,
+        is_two_phase=True,
+    ),
 }
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of all rules, sorted."""
-    return tuple(sorted(_RULES))
-
-
-def find(name: str) -> Rule:
-    """Return the rule of that name.
-
-    Raises KeyError for an unknown name; `check` has a message for it.
-    """
-    return _RULES[name]
+"""The update rules by name."""
 
 
 def check(name: object, hyper: Mapping[str, object]) -> str | None:
     """Return what is wrong with a rule's name or its hyperparameters, or None."""
-    if name not in _RULES:
-        return describe_unknown(name, _RULES, "optimizer")
-    declared = _RULES[str(name)].hyper
+    if name not in RULES:
+        return describe_unknown(name, RULES, "optimizer")
+    declared = RULES[str(name)].hyper
     for key, value in hyper.items():
         if key not in declared:
             if not declared:
                 return f"optimizer '{name}' has no hyperparameters, not '{key}'"
             return describe_unknown(key, declared, f"hyperparameter of '{name}'")
-        if problem := _check_value(value, declared[key]):
+        if problem := declared[key].check(value):
             return f"'{key}' {problem}"
-    return None
-
-
-def _check_value(value: object, declared: Hyperparameter) -> str | None:
-    if declared.type is bool:
-        return check_flag(value)
-    if problem := check_real(value, minimum=0.0):
-        return problem
-    below = declared.below
-    if below is not None and float(value) >= below:  # type: ignore[arg-type]
-        return f"must be less than {below:g}, not {value}"
     return None
 
 
@@ -265,7 +220,7 @@ def complete(name: str, hyper: Mapping[str, Any]) -> dict[str, float]:
     """Return all hyperparameters of a rule: `hyper`, and the defaults of the others."""
     return {
         key: declared.type(hyper.get(key, declared.default))
-        for key, declared in find(name).hyper.items()
+        for key, declared in RULES[name].hyper.items()
     }
 
 
@@ -277,7 +232,7 @@ def slots(name: str, hyper: Mapping[str, Any]) -> dict[str, float]:
     >>> slots("rmsprop", {"momentum": 0.9})
     {'nu': 0.0, 'trace': 0.0}
     """
-    rule, values = find(name), complete(name, hyper)
+    rule, values = RULES[name], complete(name, hyper)
     return {
         slot: values[rule.initial_values[slot]] if slot in rule.initial_values else 0.0
         for slot in rule.slots

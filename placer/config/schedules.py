@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from placer.config.checks import (
@@ -74,25 +75,25 @@ _count = partial(check_whole, minimum=0)
 _positive_count = partial(check_whole, minimum=1)
 
 
+def _check_list(value: object, what: str, check: Check) -> str | None:
+    if not isinstance(value, list | tuple):
+        return f"must be a list, not {describe_value(value)}"
+    problems = (
+        f"lists {what} that {wrong}" for each in value if (wrong := check(each))
+    )
+    return next(problems, None)
+
+
 def _rates(value: object) -> str | None:
-    if not isinstance(value, list | tuple):
-        return f"must be a list, not {describe_value(value)}"
-    for rate in value:
-        if problem := _rate(rate):
-            return f"lists a rate that {problem}"
-    return None
+    return _check_list(value, "a rate", _rate)
 
 
-def _boundaries(value: object) -> str | None:
-    if not isinstance(value, list | tuple):
-        return f"must be a list, not {describe_value(value)}"
-    before = 0
-    for step in value:
-        if problem := _positive_count(step):
-            return f"lists a step that {problem}"
+def _boundaries(value: Any) -> str | None:
+    if problem := _check_list(value, "a step", _positive_count):
+        return problem
+    for before, step in pairwise(value):
         if step <= before:
             return f"must increase, and {step} comes after {before}"
-        before = step
     return None
 
 

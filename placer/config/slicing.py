@@ -81,25 +81,14 @@ class Block(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
         return self.stop - self.start
 
 
-def slice_parameter(
-    parameter: str,
-    shape: Sequence[int],
-    servers: int,
-    min_block: int = MIN_BLOCK,
-    rounding: Rounding = "ceil",
+def make_blocks(
+    parameter: str, shape: Sequence[int], sizes: Sequence[int]
 ) -> tuple[Block, ...]:
-    """Slice a parameter into blocks; the arguments are those of `slice_sizes`.
+    """Slice a parameter into blocks of these sizes, such as those of `slice_sizes`.
 
     Blocks are called `w.block0`, `w.block1` and so on; a single block has the name of
     the parameter.
     """
-    sizes = slice_sizes(shape, servers, min_block, rounding)
-    return _make_blocks(parameter, shape, sizes)
-
-
-def _make_blocks(
-    parameter: str, shape: Sequence[int], sizes: Sequence[int]
-) -> tuple[Block, ...]:
     if len(sizes) == 1:
         return (Block(parameter, parameter, 0, sizes[0], tuple(shape)),)
     edges = pairwise(accumulate(sizes, initial=0))
@@ -164,7 +153,7 @@ def slice_merged(
         sizes = [b - a for a, b in pairwise(edges)]
         blocks += [
             (block, min((position + block.start) // share, servers - 1))
-            for block in _make_blocks(name, shape, sizes)
+            for block in make_blocks(name, shape, sizes)
         ]
         position += numel
     return tuple(blocks)

@@ -30,7 +30,7 @@ def emit_update(hook: Hook, op: Op) -> list[Call]:
     note = notes.updated(table)
     if table.name in hook.streamed:
         return [_streamed(hook, table, note)]
-    if optimizers.find(op.kind).is_two_phase:
+    if optimizers.RULES[op.kind].is_two_phase:
         return _call(
             hook, table, ops, "apply_directions", "ratios", operand=2, note=note
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
-from placer.config.optimizers import find
+from placer.config.optimizers import RULES
 from placer.front.program import current_program
 from placer.front.variable import Variable
 
@@ -69,7 +69,7 @@ class Optimizer:
                 optimizer.Adam(0.01).minimize(loss)
         """
         rule = type(self).__name__.lower()
-        keys = ("learning_rate", *find(rule).hyper, "match", "clip", "update")
+        keys = ("learning_rate", *RULES[rule].hyper, "match", "clip", "update")
         settings = {
             key: value
             for key in keys

@@ -131,17 +131,15 @@ def _dispatch(
         shapes = [(name, tensor.sizes(1)) for name, tensor in types.items()]
         dispatched = list(slicing.slice_merged(shapes, len(servers)))
     else:
-        blocks = [
-            block
-            for name, tensor in types.items()
-            for block in slicing.slice_parameter(
-                name,
-                tensor.sizes(1),
-                len(servers),
-                int(str(settings.get("min_block", slicing.MIN_BLOCK))),
-                "floor" if settings.get("rounding") == "floor" else "ceil",
-            )
-        ]
+        min_block = int(str(settings.get("min_block", slicing.MIN_BLOCK)))
+        rounding: slicing.Rounding = (
+            "floor" if settings.get("rounding") == "floor" else "ceil"
+        )
+        blocks: list[slicing.Block] = []
+        for name, tensor in types.items():
+            shape = tensor.sizes(1)
+            sizes = slicing.slice_sizes(shape, len(servers), min_block, rounding)
+            blocks += slicing.make_blocks(name, shape, sizes)
         if dispatch == "balanced":
             sizes_in_bytes = [element_bytes[b.parameter] * b.numel for b in blocks]
             chosen = slicing.balance_by_size(

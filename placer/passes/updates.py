@@ -79,7 +79,7 @@ def _update(
         attrs["decay"] = False
     place, source = optimizer.place, parameter.source
     scales = () if scale is None else (scale,)
-    if optimizers.find(rule).is_two_phase:
+    if optimizers.RULES[rule].is_two_phase:
         direction = f"{name}.direction"
         operands, results = (name, gradient, *scales), (Value(direction, value_type),)
         yield Op(f"{rule}.direction", operands, results, attrs, place, source)

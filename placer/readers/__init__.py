@@ -1,20 +1,10 @@
 """Readers: open sources, put rows into order, and return batches of typed columns."""
 
-from placer.config.columns import Column, Range
-from placer.config.data import Data
-from placer.readers.arguments import ReadOptions
-from placer.readers.digests import Digests
-from placer.readers.order import Order
-from placer.readers.rows import Rows
-from placer.readers.source import open_source
-
-__all__ = [
-    "Column",
-    "Data",
-    "Digests",
-    "Order",
-    "Range",
-    "ReadOptions",
-    "Rows",
-    "open_source",
-]
+from placer.config.columns import Column as Column
+from placer.config.columns import Range as Range
+from placer.config.data import Data as Data
+from placer.readers.arguments import ReadOptions as ReadOptions
+from placer.readers.digests import Digests as Digests
+from placer.readers.order import Order as Order
+from placer.readers.rows import Rows as Rows
+from placer.readers.source import open_source as open_source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -35,14 +36,12 @@ def read(request: ReadRequest) -> LoadedRows:
         _, message, hint = problem
         raise DataError(f"{source}: {message}", hint=hint)
     path = request.folder / request.source.path
+    line_of = partial(find_line, source, path, form)
 
     def parse(
         column: Column, name: str, cells: pa.StringArray, first: int
     ) -> np.ndarray:
         return parsers[column.name, name].parse(cells, first, line_of)
-
-    def line_of(row: int) -> int:
-        return find_line(source, path, form, row)
 
     with open_table(source, path, form) as table:
         for pattern in (*form.vocabulary, *form.unknown, *form.missing):

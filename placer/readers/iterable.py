@@ -46,7 +46,13 @@ def collect_rows(request: ReadRequest, yielded: Iterable[Any]) -> LoadedRows:
     count = 0
     for item in _rows(request, yielded):
         if count >= max_rows:
-            raise _too_many(source, max_rows)
+            limit = "" if max_rows == MAX_ROWS else ", which is what the memory allows"
+            raise DataError(
+                f"{source} yields more than {max_rows:,} rows{limit}",
+                hint="end an endless source with itertools.islice, or return an object"
+                " with __len__ and __getitem__, whose rows are read in the step that"
+                " needs them",
+            )
         row = check_is_mapping(request, item, count)
         keys = _check_keys(request, row, keys, count)
         values = read_values(request, row, request.used, count)
@@ -80,15 +86,6 @@ def _max_rows(request: ReadRequest) -> int:
         return MAX_ROWS
     digests = array("I").itemsize * len(request.used) * options.with_digests
     return min(MAX_ROWS, options.nbytes // max(1, sum(sizes) + digests))
-
-
-def _too_many(source: str, max_rows: int) -> DataError:
-    why = "" if max_rows == MAX_ROWS else ", which is what the memory allows"
-    return DataError(
-        f"{source} yields more than {max_rows:,} rows{why}",
-        hint="end an endless source with itertools.islice, or return an object with"
-        " __len__ and __getitem__, whose rows are read in the step that needs them",
-    )
 
 
 def _sample(digests: Mapping[str, array[int]], count: int, seed: int) -> Digests:

@@ -16,12 +16,7 @@ from placer.errors import DataError
 from placer.files.regular import open_regular
 from placer.readers.arguments import ReadRequest
 from placer.readers.chunks import collect_batches, columns_of
-from placer.readers.column import (
-    check_limits,
-    check_shape,
-    convert,
-    row_positions,
-)
+from placer.readers.column import check_limits, check_shape, convert, row_positions
 from placer.readers.file_errors import file_errors
 from placer.readers.rows import LoadedRows
 

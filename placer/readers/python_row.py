@@ -14,12 +14,7 @@ from placer.config.columns import Column
 from placer.config.sources import missing_column_error
 from placer.errors import DataError, PlacerError, RunError, missing_package_hint
 from placer.readers.arguments import ReadRequest
-from placer.readers.column import (
-    check_limits,
-    check_shape,
-    convert,
-    row_positions,
-)
+from placer.readers.column import check_limits, check_shape, convert, row_positions
 
 
 def check_is_mapping(
@@ -35,10 +30,7 @@ def check_is_mapping(
 
 
 def read_values(
-    request: ReadRequest,
-    row: Mapping[str, Any],
-    columns: Sequence[Column],
-    number: int,
+    request: ReadRequest, row: Mapping[str, Any], columns: Sequence[Column], number: int
 ) -> dict[str, np.ndarray]:
     """Return the value of each input in a row: [1, *shape] and of the input's dtype.
 

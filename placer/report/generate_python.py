@@ -97,8 +97,8 @@ def layers_text() -> str:
 
 def optimizers_text() -> str:
     """Return the text of placer/optimizer.py."""
-    rules = map(optimizers.find, optimizers.names())
-    return "".join([_OPTIMIZERS, *map(_rule, rules), _OPTIMIZERS_END])
+    rules = [_rule(name, rule) for name, rule in sorted(optimizers.RULES.items())]
+    return "".join([_OPTIMIZERS, *rules, _OPTIMIZERS_END])
 
 
 def _name(declaration: OpKind) -> str:
@@ -248,13 +248,13 @@ def _class(rule: str) -> str:
     return special.get(rule, rule.title())
 
 
-def _rule(rule: optimizers.Rule) -> str:
+def _rule(name: str, rule: optimizers.Rule) -> str:
     docs = {key: hyper.doc for key, hyper in rule.hyper.items()}
     keys = ["learning_rate", *rule.hyper, "match", "clip", "update"]
     doc = rule.doc[0].upper() + rule.doc[1:]
     lines = ["", ""]
     lines += ["@dataclass(frozen=True, kw_only=True)"] if rule.hyper else []
-    lines += [f"class {_class(rule.name)}(Optimizer):", *_wrap(f'"""{doc}.', 4, 4)]
+    lines += [f"class {_class(name)}(Optimizer):", *_wrap(f'"""{doc}.', 4, 4)]
     lines += ["", "    Args:"]
     for key in keys:
         lines += _wrap(f"{key}: {(docs | _SETTINGS)[key]}.", 8, 12)

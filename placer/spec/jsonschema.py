@@ -97,10 +97,10 @@ def _attr(attr: Attr) -> dict[str, Any]:
 def _allow_hyperparameters(optimizer: dict[str, Any]) -> None:
     from placer.config import optimizers
 
-    optimizer["properties"]["op"]["enum"] = list(optimizers.names())
+    optimizer["properties"]["op"]["enum"] = sorted(optimizers.RULES)
     meanings: dict[str, list[str]] = {}
-    for name in optimizers.names():
-        for key, hyper in optimizers.find(name).hyper.items():
+    for name, rule in sorted(optimizers.RULES.items()):
+        for key, hyper in rule.hyper.items():
             kind = "boolean" if hyper.type is bool else "number"
             meaning = f"{name}: {hyper.doc} ({hyper.default})"
             meanings.setdefault(key, []).append(meaning)

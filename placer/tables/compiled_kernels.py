@@ -23,15 +23,15 @@ from numba.extending import overload, register_jitable
 
 from placer.memory.caches import usable_folder, user_cache
 from placer.tables import elementary, rules
-from placer.tables.rules import Kernel, Results, record_of_numbers
+from placer.tables.rules import Kernel, arrays_of, record_of_numbers
 
 Array = npt.NDArray[Any]
+Arrays = tuple[Array, ...]
 Update = tuple[tuple[Array, ...], Any, Array]
 """The gradient of each source, their scale, and an array of one record with the numbers
 of the step (`record_of_numbers`). A call with a record takes less time than one with a
 tuple of numbers, which numba converts one by one."""
-Rule = Callable[..., Results]
-Loop = Callable[..., None]
+Loop = Callable[[Arrays, Update], None]
 
 types: Any = numba.types
 config: Any = numba.config
@@ -57,92 +57,77 @@ def _gradient(update: Update, i: int) -> Any:
     return scale * total
 
 
-# The loops, by how many arrays a rule writes and how many others it reads.
+# numba compiles these two for each number of arrays, one array after the other.
 
 
-def _loop_1(rule: Rule) -> Loop:
-    def loop(a: Array, update: Update) -> None:
-        for i in range(a.size):
-            (a[i],) = rule(a[i], _gradient(update, i), update[2][0])
-
-    return loop
+def _elements(arrays: Arrays, i: int) -> Any:
+    """Element i of each array."""
 
 
-def _loop_2(rule: Rule) -> Loop:
-    def loop(a: Array, b: Array, update: Update) -> None:
-        for i in range(a.size):
-            a[i], b[i] = rule(a[i], b[i], _gradient(update, i), update[2][0])
-
-    return loop
-
-
-def _loop_3(rule: Rule) -> Loop:
-    def loop(a: Array, b: Array, c: Array, update: Update) -> None:
-        for i in range(a.size):
-            g = _gradient(update, i)
-            a[i], b[i], c[i] = rule(a[i], b[i], c[i], g, update[2][0])
-
-    return loop
+overload(_elements)(
+    lambda arrays, i: (
+        (lambda arrays, i: (arrays[0][i], *_elements(arrays[1:], i)))
+        if len(arrays)
+        else (lambda arrays, i: ())
+    )
+)
 
 
-def _loop_4(rule: Rule) -> Loop:
-    def loop(a: Array, b: Array, c: Array, d: Array, update: Update) -> None:
-        for i in range(a.size):
-            g = _gradient(update, i)
-            a[i], b[i], c[i], d[i] = rule(a[i], b[i], c[i], d[i], g, update[2][0])
-
-    return loop
+def _store(arrays: Arrays, i: int, results: Any) -> None:
+    """Replace element i of each array."""
 
 
-def _loop_1_reading_1(rule: Rule) -> Loop:
-    def loop(a: Array, read: Array, update: Update) -> None:
-        for i in range(a.size):
-            (a[i],) = rule(read[i], _gradient(update, i), update[2][0])
+@overload(_store)
+def _compile_store(arrays: Any, i: Any, results: Any) -> Callable[..., None]:
+    more = len(arrays) > 1
 
-    return loop
+    # numba compares the annotations of the two functions.
+    def store(arrays: Any, i: Any, results: Any) -> None:
+        arrays[0][i] = results[0]
+        if more:
+            _store(arrays[1:], i, results[1:])
+
+    return store
 
 
-def _loop_3_reading_1(rule: Rule) -> Loop:
-    def loop(a: Array, b: Array, c: Array, read: Array, update: Update) -> None:
-        for i in range(a.size):
-            g = _gradient(update, i)
-            a[i], b[i], c[i] = rule(a[i], b[i], read[i], g, update[2][0])
+def _loop(rule: Kernel, first_written: int) -> Loop:
+    """The loop of a rule in Python. It writes the arrays from the first written one on;
+    it reads the first of all in place of the first written."""
+    next_written = first_written + 1  # numba slices tuples at constants only
+
+    def loop(arrays: Arrays, update: Update) -> None:
+        # Slices within the loop would keep it from using vector instructions.
+        read, written = arrays[:1] + arrays[next_written:], arrays[first_written:]
+        for i in range(arrays[0].size):
+            results = rule(*_elements(read, i), _gradient(update, i), update[2][0])
+            _store(written, i, results)
 
     return loop
 
 
-_LOOPS = {
-    (1, 0): _loop_1,
-    (2, 0): _loop_2,
-    (3, 0): _loop_3,
-    (4, 0): _loop_4,
-    (1, 1): _loop_1_reading_1,
-    (3, 1): _loop_3_reading_1,
-}
-
-
-def compile_kernel(kernel: Kernel, sources: int, dtype: str) -> Loop:
+def compile_kernel(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> Loop:
     """The loop of a kernel over the gradients of so many sources.
 
-    It takes the arrays `kernel.arrays`, flat, and an `Update`, whose gradients may be
-    read-only. It runs without the interpreter lock. `dtype` is float32 or float64.
+    It takes a tuple of the flat arrays of `arrays_of`, and an `Update`, whose gradients
+    may be read-only. Unless it is `in_place`, the tuple starts with one array more:
+    values are read from the first, and written to the second. It runs without the
+    interpreter lock. `dtype` is float32 or float64.
     """
     with _compiling:  # in one process the nodes are threads
-        return _compiled(kernel, sources, dtype)
+        return _compiled(kernel, in_place, sources, dtype)
 
 
 @cache
-def _compiled(kernel: Kernel, sources: int, dtype: str) -> Loop:
+def _compiled(kernel: Kernel, in_place: bool, sources: int, dtype: str) -> Loop:
     number = getattr(types, dtype)
     array = types.Array(number, 1, "C")
     gradient = types.Array(number, 1, "C", readonly=True)
     numbers = types.Array(numba.from_dtype(record_of_numbers(np.dtype(dtype))), 1, "C")
     update = types.Tuple([types.UniTuple(gradient, sources), number, numbers])
-    arrays = kernel.arrays
-    signature = types.void(*[array] * len(arrays), update)
-    written = len(kernel.writes)
-    make = _LOOPS[written, len(arrays) - written]
-    loop = make(register_jitable(kernel.function))
+    first_written = 0 if in_place else 1
+    arrays = types.UniTuple(array, len(arrays_of(kernel)) + first_written)
+    signature = types.void(arrays, update)
+    loop = _loop(register_jitable(kernel), first_written)
     folder = cache_folder()
     if folder is not None:
         before = config.CACHE_DIR

@@ -7,7 +7,7 @@ that alternate if readers must not see values change (see `placer.tables.buffers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import accumulate
@@ -23,7 +23,7 @@ from placer.errors import RunError
 from placer.memory import aligned
 from placer.tables.block_table import BlockTable
 from placer.tables.buffers import Allocate, ValueBuffers, allocate_private
-from placer.tables.rules import Kernel, record_of_numbers
+from placer.tables.rules import Kernel, arrays_of, record_of_numbers
 from placer.tables.update_pass import Loop, UpdatePass, is_fused
 
 Array = npt.NDArray[Any]
@@ -62,7 +62,7 @@ class DenseTable(BlockTable):
             block.gradient: i for i, block in enumerate(self.blocks) if block.gradient
         }
         self._record = record_of_numbers(self.compute_dtype)
-        self._loops: dict[tuple[Callable[..., Any], int], Loop] = {}
+        self._loops: dict[tuple[Kernel, bool, int], Loop] = {}
         self._offsets = _offsets(self.blocks, self.dtype)
         self._slots = {
             slot: self._filled(start)
@@ -74,6 +74,7 @@ class DenseTable(BlockTable):
         )
         self._has_directions = False
         self._broken = False
+        self._in_place = planned.in_place
         self._buffers = ValueBuffers(
             self._offsets[-1], self.dtype, allocate, planned.in_place
         )
@@ -88,10 +89,6 @@ class DenseTable(BlockTable):
         self._check_usable()
         return self._values
 
-    def slots(self) -> dict[str, tuple[Array, ...]]:
-        self._check_usable()
-        return {slot: self._views(flat.copy()) for slot, flat in self._slots.items()}
-
     def load(self, values: Sequence[Any]) -> None:
         self._check_usable()
         arrays = self.check_fits(values, "value")
@@ -100,12 +97,6 @@ class DenseTable(BlockTable):
             view[...] = array
         self._publish(flat)
 
-    def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
-        self._check_usable()
-        for slot, arrays in self.check_slots(slots).items():
-            for view, array in zip(self._views(self._slots[slot]), arrays, strict=True):
-                view[...] = array
-
     def warm_up(self, sources: int = 1) -> None:
         if self.blocks:
             # The gradients of a two-phase rule arrive summed.
@@ -113,7 +104,8 @@ class DenseTable(BlockTable):
                 sources, self.dtype, self.compute_dtype
             )
             for kernel in self.kernels:
-                self._loop(kernel, sources if fused else 1)
+                in_place = self._in_place and kernel is self.kernels[-1]
+                self._loop(kernel, in_place, sources if fused else 1)
 
     def update(
         self, gradients: Sequence[Any], *, learning_rate: float, scale: Any = None
@@ -151,8 +143,7 @@ class DenseTable(BlockTable):
         assert len(self.kernels) == 2, "not a two-phase rule"
         assert not self._has_directions, "apply_directions comes first"
         arrays = self.check_fits(gradients, "gradient")
-        kernel, values = self.kernels[0], self._buffers.current
-        with self._pass(kernel, values, 0.0, scale) as update_pass:
+        with self._pass(self.kernels[0], self._directions, 0.0, scale) as update_pass:
             _apply_all(update_pass, arrays)
         self._has_directions = True
         return _read_only(self._views(self._directions))
@@ -176,18 +167,20 @@ class DenseTable(BlockTable):
 
     @contextmanager
     def _pass(
-        self, kernel: Kernel, values: Array, rate: float, scale: Any
+        self, kernel: Kernel, target: Array, rate: float, scale: Any
     ) -> Iterator[UpdatePass]:
+        """Run a kernel whose results of `value` are written to `target`."""
         self._check_usable()
-        arrays = {"value": values, "direction": self._directions, **self._slots}
+        current, arrays = self._buffers.current, {"value": target, **self._slots}
+        in_place = target is current
         update_pass = UpdatePass(
             self.name,
             self.blocks,
             self._offsets,
-            [arrays[name] for name in kernel.arrays],
-            None if values is self._buffers.current else self._buffers.current,
+            [arrays[name] for name in arrays_of(kernel)],
+            () if in_place else (current,),
             self._coefficients(rate, scale),
-            partial(self._loop, kernel),
+            partial(self._loop, kernel, in_place),
             self.compute_dtype,
         )
         try:
@@ -212,13 +205,13 @@ class DenseTable(BlockTable):
             )
         ]
 
-    def _loop(self, kernel: Kernel, sources: int) -> Loop:
-        key = kernel.function, sources
+    def _loop(self, kernel: Kernel, in_place: bool, sources: int) -> Loop:
+        key = kernel, in_place, sources
         loop = self._loops.get(key)
         if loop is None:
             from placer.tables.compiled_kernels import compile_kernel
 
-            loop = compile_kernel(kernel, sources, self.compute_dtype.name)
+            loop = compile_kernel(*key, self.compute_dtype.name)
             self._loops[key] = loop
         return loop
 

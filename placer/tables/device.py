@@ -16,7 +16,7 @@ import numpy.typing as npt
 from placer.build.plan import Table
 from placer.config import optimizers
 from placer.tables.block_table import BlockTable
-from placer.tables.rules import Kernel, StepNumbers
+from placer.tables.rules import Kernel, StepNumbers, arrays_of
 
 Arrays = tuple[jax.Array, ...]
 Put = Callable[[Sequence[Any]], Arrays]
@@ -32,11 +32,7 @@ class DeviceTable(BlockTable):
     """
 
     def __init__(
-        self,
-        planned: Table,
-        dtype: str,
-        initial: Iterable[npt.ArrayLike],
-        put: Put,
+        self, planned: Table, dtype: str, initial: Iterable[npt.ArrayLike], put: Put
     ) -> None:
         super().__init__(planned, dtype)
         self._put = put
@@ -50,18 +46,8 @@ class DeviceTable(BlockTable):
     def values(self) -> Arrays:
         return self._values
 
-    def slots(self) -> dict[str, tuple[npt.NDArray[Any], ...]]:
-        return {
-            slot: tuple(np.array(array) for array in arrays)
-            for slot, arrays in self._slots.items()
-        }
-
     def load(self, values: Sequence[Any]) -> None:
         self._values = self._put(self.check_fits(values, "value"))
-
-    def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
-        fitting = self.check_slots(slots)
-        self._slots = {slot: self._put(arrays) for slot, arrays in fitting.items()}
 
     def warm_up(self, sources: int = 1) -> None:
         """Compile an update, by running one whose results are dropped."""
@@ -79,61 +65,58 @@ class DeviceTable(BlockTable):
         self, gradients: Sequence[Any], *, learning_rate: float, scale: Any = None
     ) -> None:
         arrays = self.check_fits(gradients, "gradient")
-        self._update(self.kernels[0], arrays, scale, learning_rate)
+        self._values = self._run(self.kernels[0], arrays, scale, learning_rate)
+        self.step += 1
 
     def compute_directions(
         self, gradients: Sequence[Any], *, scale: Any = None
     ) -> Arrays:
         arrays = self.check_fits(gradients, "gradient")
-        written = self._run(self.kernels[0], arrays, scale, 0.0)
-        self._directions = written["direction"]
+        self._directions = self._run(self.kernels[0], arrays, scale, 0.0)
         return self._directions
 
     def apply_directions(self, ratios: Sequence[Any], *, learning_rate: float) -> None:
         assert self._directions is not None, "compute_directions comes first"
         directions = list(self._directions)
-        self._update(self.kernels[1], directions, tuple(ratios), learning_rate)
+        scale = tuple(ratios)
+        self._values = self._run(self.kernels[1], directions, scale, learning_rate)
         self._directions = None
-
-    def _update(
-        self, kernel: Kernel, gradients: list[Any], scale: Any, rate: float
-    ) -> None:
-        self._values = self._run(kernel, gradients, scale, rate)["value"]
         self.step += 1
 
     def _run(
         self, kernel: Kernel, gradients: list[Any], scale: Any, rate: float
-    ) -> dict[str, Arrays]:
-        """Run a kernel over all blocks; return what it writes, with the slots stored."""
-        arrays = {"value": self._values, **self._slots}
-        written: dict[str, Arrays] = _run(
+    ) -> Arrays:
+        """Run a kernel over all blocks; store the slots that it writes, and return what
+        it writes in place of the values."""
+        names, arrays = arrays_of(kernel), {"value": self._values, **self._slots}
+        results: tuple[Arrays, ...] = _run(
             kernel,
-            {name: arrays[name] for name in kernel.reads},
+            [arrays[name] for name in names],
             gradients,
             list(self.scale_per_block(scale)),
             self.next_numbers(rate),
             decays=tuple(block.decays for block in self.blocks),
         )
-        self._slots.update((n, v) for n, v in written.items() if n in self._slots)
-        return written
+        self._slots.update(zip(names[1:], results[1:], strict=True))
+        return results[0]
 
 
 @partial(jax.jit, static_argnums=0, static_argnames="decays")
 def _run(
     kernel: Kernel,
-    arrays: Mapping[str, Arrays],
+    arrays: list[Arrays],
     gradients: list[jax.Array],
     scales: list[Any],
     numbers: Mapping[bool, jax.Array],
     *,
     decays: tuple[bool, ...],
-) -> dict[str, Arrays]:
+) -> tuple[Arrays, ...]:
     """What a kernel writes, by array and block, in the dtype of the table."""
     blocks = []
     for i, gradient in enumerate(gradients):
         mine = numbers[decays[i]]
-        reads = [arrays[name][i].astype(mine.dtype) for name in kernel.reads]
+        reads = [each[i].astype(mine.dtype) for each in arrays]
         scaled = jax.numpy.asarray(scales[i], mine.dtype) * gradient.astype(mine.dtype)
-        results = kernel.function(*reads, scaled, StepNumbers(*mine))
+        results = kernel(*reads, scaled, StepNumbers(*mine))
         blocks.append([result.astype(gradient.dtype) for result in results])
-    return dict(zip(kernel.writes, zip(*blocks, strict=True), strict=True))
+    return tuple(zip(*blocks, strict=True))

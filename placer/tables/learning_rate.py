@@ -37,15 +37,11 @@ def _build(spec: float | Mapping[str, Any]) -> Schedule:
         rate = float(spec)
         return lambda step: rate
     ((name, body),) = spec.items()
-    match name:
-        case "warmup":
-            return _warmup(body["steps"], body.get("from", 0.0), _build(body["then"]))
-        case "linear_scaling":
-            if "batch" not in body:
-                raise PlacerError("schedule 'linear_scaling': 'batch' is missing")
-            return _linear_scaling(**{**body, "then": _build(body["then"])})
-        case _:
-            return _BUILDERS[name](**body)
+    if name == "linear_scaling" and "batch" not in body:
+        raise PlacerError("schedule 'linear_scaling': 'batch' is missing")
+    if "then" in body:
+        body = {**body, "then": _build(body["then"])}
+    return _BUILDERS[name](**body)
 
 
 def _decaying(rate_after: Callable[[float, float, float], float]) -> Builder:
@@ -100,8 +96,8 @@ def _noam(size: int, warmup: int, factor: float = 1.0) -> Schedule:
     return rate_at
 
 
-def _warmup(steps: int, start: float, then: Schedule) -> Schedule:
-    peak = then(0)
+def _warmup(steps: int, then: Schedule, **rates: float) -> Schedule:
+    start, peak = rates.get("from", 0.0), then(0)  # `from` is a keyword of Python
 
     def rate_at(step: int) -> float:
         if step < steps:
@@ -117,7 +113,7 @@ def _linear_scaling(
     def scaled_rate_at(step: int) -> float:
         return batch / base_batch * then(step)
 
-    return _warmup(warmup, then(0), scaled_rate_at)
+    return _warmup(warmup, scaled_rate_at, **{"from": then(0)})
 
 
 _BUILDERS: dict[str, Builder] = {
@@ -131,4 +127,6 @@ _BUILDERS: dict[str, Builder] = {
     "cosine": _cosine,
     "piecewise": _piecewise,
     "noam": _noam,
+    "warmup": _warmup,
+    "linear_scaling": _linear_scaling,
 }

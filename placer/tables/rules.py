@@ -1,8 +1,7 @@
 """The optimizer rules: each is written once, as a function of one element.
 
-A rule takes an element of each array that it reads (`value`, slots), then the gradient
-and the numbers of the step. It returns the new elements of the arrays that it writes,
-which are those it reads unless declared otherwise. `placer.tables.compiled_kernels`
+A rule takes an element of each array (`value`, slots), then the gradient and the numbers
+of the step. It returns the new elements of the arrays. `placer.tables.compiled_kernels`
 compiles it into a loop over a table in host memory; `placer.tables.device` calls it with
 JAX arrays.
 
@@ -18,7 +17,7 @@ write its function here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cache
 from inspect import signature
 from math import nan
 from typing import Any, NamedTuple
@@ -31,6 +30,9 @@ Hyper = Mapping[str, float]
 Number = Any
 """A number, or an array of any shape."""
 Results = tuple[Number, ...]
+Kernel = Callable[..., Results]
+"""The function of a rule, or of one phase of a two-phase rule. It takes an element of
+each array of `arrays_of`, the gradient and the numbers; it returns the new elements."""
 
 
 class StepNumbers(NamedTuple):
@@ -175,12 +177,12 @@ def lion(value: Number, mu: Number, gradient: Number, n: StepNumbers) -> Results
 
 
 def lamb_direction(
-    mu: Number, nu: Number, value: Number, gradient: Number, n: StepNumbers
+    value: Number, mu: Number, nu: Number, gradient: Number, n: StepNumbers
 ) -> Results:
     mu = n.one_minus_b1 * gradient + n.b1 * mu
     nu = n.one_minus_b2 * (gradient * gradient) + n.b2 * nu
     change = mu / n.correction_b1 / (sqrt(nu / n.correction_b2) + n.eps)
-    return mu, nu, change + n.weight_decay * value
+    return change + n.weight_decay * value, mu, nu
 
 
 def lars_direction(value: Number, gradient: Number, n: StepNumbers) -> Results:
@@ -188,27 +190,19 @@ def lars_direction(value: Number, gradient: Number, n: StepNumbers) -> Results:
 
 
 def lars(value: Number, trace: Number, gradient: Number, n: StepNumbers) -> Results:
-    """`gradient` is the direction, times the trust ratio."""
     trace = n.momentum * trace - n.rate * gradient
     return value + trace, trace
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A rule's function over arrays: `value`, `direction` (of a two-phase rule) or slots.
+@cache
+def arrays_of(kernel: Kernel) -> tuple[str, ...]:
+    """Return the arrays that a kernel reads and writes: `value`, then slots.
 
-    `function` takes an element of each array of `reads`, the gradient and the numbers;
-    it returns one for each array of `writes`.
+    The first phase of a two-phase rule reads `value` and writes the update direction in
+    its place; the gradient of the second is the direction, times the trust ratio.
     """
-
-    function: Callable[..., Results]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-
-    @property
-    def arrays(self) -> tuple[str, ...]:
-        """All arrays: those that it writes, then those that it only reads."""
-        return tuple(dict.fromkeys((*self.writes, *self.reads)))
+    *arrays, _, _ = signature(kernel).parameters
+    return tuple(arrays)
 
 
 def kernels_of(rule: str, hyper: Hyper) -> tuple[Kernel, ...]:
@@ -220,22 +214,14 @@ def kernels_of(rule: str, hyper: Hyper) -> tuple[Kernel, ...]:
                 (rmsprop, rmsprop_with_momentum),
                 (rmsprop_centered, rmsprop_centered_with_momentum),
             )
-            variant = variants[bool(hyper["centered"])][bool(hyper["momentum"])]
-            return (_kernel(variant),)
+            return (variants[bool(hyper["centered"])][bool(hyper["momentum"])],)
         case "adamw":
-            return (_kernel(adam),)
+            return (adam,)
         case "lamb":
-            return _kernel(lamb_direction, ("mu", "nu", "direction")), _kernel(sgd)
+            return lamb_direction, sgd
         case "lars":
-            return _kernel(lars_direction, ("direction",)), _kernel(lars)
-    return (_kernel(globals()[rule]),)
-
-
-def _kernel(
-    function: Callable[..., Results], writes: tuple[str, ...] | None = None
-) -> Kernel:
-    *reads, _, _ = signature(function).parameters
-    return Kernel(function, tuple(reads), writes or tuple(reads))
+            return lars_direction, lars
+    return (globals()[rule],)
 
 
 def constant_numbers(hyper: Hyper, *, decays: bool) -> StepNumbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,28 +32,25 @@ class UpdatePass:
         blocks: the blocks of the table.
         offsets: the offset of each block in the flat arrays.
         arrays: the flat arrays that the kernel changes, all of one dtype.
-        previous_values: where the first array's values are read from before they are
-            changed, if the update is not in place.
+        previous_values: the array that the first one's elements are read from, if the
+            update is not in place; else empty.
         coefficients: the scale of the gradients and the record of numbers for each
             block.
         kernel_for: returns the kernel for a number of gradients.
         compute_dtype: the dtype of the computation. Gradients of another dtype are
             converted to it before they are summed, and the arrays are rounded once.
-        applied: how many elements of each block have been visited.
+        applied: how many elements of each block have been visited, by its index.
     """
 
     table: str
     blocks: Sequence[Block]
     offsets: Sequence[int]
     arrays: Sequence[Array]
-    previous_values: Array | None
+    previous_values: tuple[Array, ...]
     coefficients: Sequence[tuple[Any, Array]]
     kernel_for: Callable[[int], Loop]
     compute_dtype: np.dtype[Any]
-    applied: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.applied = [0] * len(self.blocks)
+    applied: Counter[int] = field(default_factory=Counter, init=False)
 
     def apply(self, block: int, start: int, gradients: Sequence[Any]) -> None:
         """Apply gradients to the next elements of a block.
@@ -76,28 +74,27 @@ class UpdatePass:
         # Tiles matter only if `_run` copies: then the copy is still cached when the
         # kernel reads it.
         fused = is_fused(len(chunk), chunk[0].dtype, self.compute_dtype)
-        copies_nothing = fused and self.previous_values is None
-        step = size if copies_nothing else TILE
+        step = size if fused else TILE
         for low in range(0, size, max(1, step)):
             high = min(size, low + step)
-            tile = chunk if copies_nothing else [array[low:high] for array in chunk]
+            tile = chunk if fused else [array[low:high] for array in chunk]
             coefficients = self.coefficients[block]
             self._run(offset + low, offset + high, tile, coefficients, fused=fused)
         self.applied[block] += size
 
     def check_complete(self) -> None:
         """Raise RunError unless every element of every block was visited."""
-        for applied, block in zip(self.applied, self.blocks, strict=True):
-            if applied != block.numel:
+        for i, block in enumerate(self.blocks):
+            if self.applied[i] != block.numel:
                 raise RunError(
                     f"table {self.table}: gradient of {block.name} ends at element"
-                    f" {applied} of {block.numel}"
+                    f" {self.applied[i]} of {block.numel}"
                 )
 
     def release(self) -> None:
         """Drop the arrays. A buffer is only reused once no view of it is left, so a
         pass that outlives its update must not refer to one."""
-        self.arrays, self.previous_values = (), None
+        self.arrays = self.previous_values = ()
 
     def _run(
         self,
@@ -108,11 +105,11 @@ class UpdatePass:
         *,
         fused: bool,
     ) -> None:
-        arrays = [array[low:high] for array in self.arrays]
-        if self.previous_values is not None:
-            arrays[0][...] = self.previous_values[low:high]
+        read = tuple(array[low:high] for array in self.previous_values)
+        written = tuple(array[low:high] for array in self.arrays)
+        arrays = read + written
         if fused:
-            self.kernel_for(len(chunk))(*arrays, (tuple(chunk), *coefficients))
+            self.kernel_for(len(chunk))(arrays, (tuple(chunk), *coefficients))
             return
         # No warning for an overflow: the kernels give none either, and the loss shows
         # it.
@@ -120,11 +117,11 @@ class UpdatePass:
             total = chunk[0].astype(self.compute_dtype)
             for gradient in chunk[1:]:
                 np.add(total, gradient, out=total)
-            converted = [
+            converted = tuple(
                 array.astype(self.compute_dtype, copy=False) for array in arrays
-            ]
-            self.kernel_for(1)(*converted, ((total,), *coefficients))
-            for array, computed in zip(arrays, converted, strict=True):
+            )
+            self.kernel_for(1)(converted, ((total,), *coefficients))
+            for array, computed in zip(written, converted[len(read) :], strict=True):
                 if array is not computed:
                     array[...] = computed
 

@@ -10,7 +10,7 @@ from placer.config import optimizers
 
 
 def test_rules_and_their_slots():
-    slots = {name: optimizers.find(name).slots for name in optimizers.names()}
+    slots = {name: rule.slots for name, rule in optimizers.RULES.items()}
     assert slots == {
         "adadelta": ("e_g", "e_x"),
         "adagrad": ("sum_of_squares",),
@@ -29,13 +29,13 @@ def test_rules_and_their_slots():
 
 
 def test_lamb_and_lars_are_two_phase_rules():
-    two = [name for name in optimizers.names() if optimizers.find(name).is_two_phase]
+    two = [name for name, rule in sorted(optimizers.RULES.items()) if rule.is_two_phase]
     assert two == ["lamb", "lars"]
 
 
-@pytest.mark.parametrize("name", optimizers.names())
+@pytest.mark.parametrize("name", sorted(optimizers.RULES))
 def test_declarations_are_complete(name):
-    rule = optimizers.find(name)
+    rule = optimizers.RULES[name]
     assert rule.doc
     assert rule.flops > 0
     assert {*rule.initial_values, *rule.conditions} <= set(rule.slots)
@@ -104,7 +104,7 @@ def test_valid_hyperparameters_pass_the_check():
 
 
 def test_every_rule_has_a_reference_implementation():
-    assert set(optimizers.names()) == OPTAX_RULES.keys()
+    assert optimizers.RULES.keys() == OPTAX_RULES.keys()
 
 
 def test_the_trust_ratio_is_one_where_a_norm_is_zero():

@@ -10,9 +10,9 @@ from placer.config.slicing import (
     Block,
     balance_by_size,
     by_hash,
+    make_blocks,
     round_robin,
     slice_merged,
-    slice_parameter,
     slice_sizes,
 )
 
@@ -78,6 +78,10 @@ def test_a_parameter_without_elements_is_one_empty_block():
 def test_invalid_arguments_of_slicing_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         slice_sizes((10, 10), **arguments)
+
+
+def slice_parameter(name, shape, *how):
+    return make_blocks(name, shape, slice_sizes(shape, *how))
 
 
 def test_round_robin_continues_from_parameter_to_parameter():

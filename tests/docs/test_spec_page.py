@@ -45,15 +45,15 @@ def test_every_choice_is_on_the_page():
     words = {
         *initializers.BARE,
         *initializers.WITH_ARGUMENT,
-        *optimizers.names(),
+        *optimizers.RULES,
         *schedules.FORMS,
     }
     words |= {*initializers.ALIASES, *initializers.MODES, *initializers.DISTRIBUTIONS}
     for form in schedules.FORMS.values():
         words |= {*form.required, *form.optional}
     words |= {*sources.SKLEARN, *sources.KINDS, *(ITEM_BYTES.keys() - {"key"})}
-    for name in optimizers.names():
-        words |= set(optimizers.find(name).hyper)
+    for rule in optimizers.RULES.values():
+        words |= set(rule.hyper)
     missing = {word for word in words if not re.search(rf"\b{word}\b", PAGE)}
     assert missing == set()
 

@@ -90,7 +90,7 @@ def test_drawn_models_use_every_op_and_every_training_option():
     declared = {kind for kind in ops.kinds() if not ops.find(kind).inserted}
     composites = {composite.kind for composite in COMPOSITES}
     every = declared | composites | {"call", "parameter"}
-    options = {*optimizers.names(), *schedules.FORMS, "global_norm", "norm", "value"}
+    options = {*optimizers.RULES, *schedules.FORMS, "global_norm", "norm", "value"}
     options |= {"remat", "decay", "trainable", "match", "microbatches", "emulate"}
     kinds, written = set(), set()
 

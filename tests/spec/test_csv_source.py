@@ -1,6 +1,7 @@
 """The options of a `csv:` source, from the spec to the plan."""
 
 import textwrap
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from placer import compile
 from placer.build.plan import read_plan
 from placer.config.csv import Csv
 from placer.errors import SpecError
-from placer.runtime.run.batches import open_batches
+from placer.runtime.run.opened_sources import open_batches
 from placer.spec import json_schema, load_text
 
 HEAD = """\
@@ -100,11 +101,10 @@ def test_the_plan_has_the_options_and_the_run_uses_them(tmp_path):
     plan = read_plan(tmp_path / "build")
     assert plan.train.csv == model.train.csv
     assert plan.train.columns == model.train.columns
-    node = plan.nodes[0]
-    phases = {node.name: node.step}
-    batches = open_batches(
-        plan, plan.train, phases, node.name, tmp_path / "build", tmp_path
+    execution = SimpleNamespace(
+        plan=plan, me=plan.nodes[0], folder=tmp_path / "build", report_rows=print
     )
+    batches = open_batches(execution, plan.train, lambda node: node.step)
     assert batches.source_rows == 32
     assert batches.rows is not None
     read = batches.rows.take(np.arange(32))

@@ -1,11 +1,11 @@
 """Initializers and schedules, from the spec through the text of the graph."""
 
 import pytest
+from support.initial import compute_values
 
 from placer.config import initializers
 from placer.graph.text import parse_graph, print_graph
 from placer.spec import load_text
-from placer.tables.initial.initial_values import compute_values
 from placer.tables.learning_rate import build_schedule
 
 SPEC = """\

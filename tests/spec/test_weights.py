@@ -10,12 +10,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.initial import compute_values
 
 import placer
 from placer.errors import BuildError, DataError, SpecError
 from placer.runtime.run.options import Options
 from placer.runtime.run.threads import run_in_threads
-from placer.tables.initial.initial_values import compute_values
 from placer.tables.initial.weight_file import read_flat_range
 
 SPEC = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,9 @@ from placer import ops
 from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
+from placer.tables.block_table import BlockTable
 from placer.tables.dense import DenseTable
-from placer.tables.initial.initial_values import compute_values
+from support.initial import compute_values
 
 SHAPES = {"h1.w": (13, 7), "h1.b": (7,), "out.w": (7, 300), "gain": ()}
 INITS = {"h1.w": "normal", "h1.b": "zeros", "out.w": "xavier_uniform", "gain": "ones"}
@@ -53,7 +55,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("lamb", {"b1": 0.8, "weight_decay": 0.3, "eps": 1e-3}),
     ("lars", {"weight_decay": 0.3, "trust_coefficient": 0.1, "eps": 1e-2}),
 ]
-ONE_PHASE = [case for case in VARIANTS if not optimizers.find(case[0]).is_two_phase]
+ONE_PHASE = [case for case in VARIANTS if not optimizers.RULES[case[0]].is_two_phase]
 
 
 def case_id(case: tuple[str, dict[str, Any]]) -> str:
@@ -115,11 +117,30 @@ def make_gradients(step: int, dtype: Any = "float32") -> dict[str, np.ndarray]:
     return {name: rng.normal(size=s).astype(dtype) for name, s in SHAPES.items()}
 
 
+def slots_of(table: BlockTable) -> dict[str, tuple[np.ndarray, ...]]:
+    """Return copies of the optimizer's state: for each slot, one array per block."""
+    if isinstance(table, DenseTable):
+        return {name: table._views(flat.copy()) for name, flat in table._slots.items()}
+    return {name: tuple(map(np.array, each)) for name, each in table._slots.items()}
+
+
+def load_slots(table: BlockTable, slots: dict[str, Sequence[Any]]) -> None:
+    """Replace the optimizer's state, of the form that `slots_of` returns."""
+    assert slots.keys() == table._slots.keys()
+    for name, arrays in slots.items():
+        if isinstance(table, DenseTable):
+            views = table._views(table._slots[name])
+            for view, array in zip(views, arrays, strict=True):
+                view[...] = array
+        else:
+            table._slots[name] = table._put(arrays)
+
+
 def update_table(
     table: DenseTable, gradients: list[np.ndarray], rate: float, scale: Any = None
 ) -> None:
     """Update whole parameters once, by a rule of one or two phases."""
-    if not optimizers.find(table.rule).is_two_phase:
+    if not optimizers.RULES[table.rule].is_two_phase:
         table.update(gradients, learning_rate=rate, scale=scale)
         return
     values, directions = (

@@ -110,7 +110,7 @@ def test_a_folder_of_another_user_is_not_used(caches, monkeypatch):
 
 def test_numbas_cache_dir_is_restored(caches):
     (sgd,) = rules.kernels_of("sgd", {})
-    compiled_kernels.compile_kernel(sgd, 7, "float32")
+    compiled_kernels.compile_kernel(sgd, True, 7, "float32")
     assert config.CACHE_DIR == ""
 
 

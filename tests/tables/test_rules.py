@@ -13,15 +13,17 @@ from support.small_tables import (
     SHAPES,
     VARIANTS,
     case_id,
+    load_slots,
     make_gradients,
     make_table,
     run_optax,
+    slots_of,
     update_table,
     whole_block,
 )
 
 from placer.config import optimizers
-from placer.tables.rules import kernels_of
+from placer.tables.rules import arrays_of, kernels_of
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-13}
 
@@ -47,7 +49,7 @@ def check_against_optax(rule, hyper, dtype, gradients, blocks=ALL, mask=None):
 @pytest.mark.parametrize("rule", sorted(OPTAX_RULES))
 def test_defaults_are_those_of_optax(rule):
     theirs = inspect.signature(OPTAX_RULES[rule]).parameters
-    for name, hyper in optimizers.find(rule).hyper.items():
+    for name, hyper in optimizers.RULES[rule].hyper.items():
         # optax writes "no momentum" as None.
         expected = (
             0.0 if (rule, name) == ("rmsprop", "momentum") else theirs[name].default
@@ -100,21 +102,22 @@ def test_each_gradient_is_scaled():
 def test_half_floats_are_computed_in_float32_and_rounded_once(case, dtype):
     half, wide = make_table(ALL, *case, dtype), make_table(ALL, *case)
     wide.load([value.astype(np.float32) for value in half.values()])
-    wide.load_slots(
-        {slot: [a.astype(np.float32) for a in s] for slot, s in half.slots().items()}
+    load_slots(
+        wide,
+        {slot: [a.astype(np.float32) for a in s] for slot, s in slots_of(half).items()},
     )
     gradients = list(make_gradients(0, half.dtype).values())
     update_table(half, gradients, 0.05)
     update_table(wide, [gradient.astype(np.float32) for gradient in gradients], 0.05)
-    if optimizers.find(case[0]).is_two_phase:  # that was rounded too
+    if optimizers.RULES[case[0]].is_two_phase:  # that was rounded too
         for a, b in zip(half.values(), wide.values(), strict=True):
             a, b = a.astype(np.float64), b.astype(np.float64)
             np.testing.assert_allclose(a, b, rtol=2e-2, atol=2e-2)
         return
     for a, b in zip(half.values(), wide.values(), strict=True):
         np.testing.assert_array_equal(a, b.astype(half.dtype))
-    for slot, arrays in half.slots().items():
-        for a, b in zip(arrays, wide.slots()[slot], strict=True):
+    for slot, arrays in slots_of(half).items():
+        for a, b in zip(arrays, slots_of(wide)[slot], strict=True):
             np.testing.assert_array_equal(a, b.astype(half.dtype))
 
 
@@ -123,9 +126,7 @@ def test_a_rule_reads_and_writes_the_slots_that_it_declares(case):
     rule, hyper = case
     slots = [*optimizers.slots(rule, hyper)]
     phases = kernels_of(rule, optimizers.complete(rule, hyper))
-    assert len(phases) == 1 + optimizers.find(rule).is_two_phase
-    reads = [name for kernel in phases for name in kernel.reads if name != "value"]
-    writes = [name for kernel in phases for name in kernel.writes]
-    assert reads == slots
-    assert [w for w in writes if w not in ("value", "direction")] == slots
-    assert "value" in phases[-1].writes
+    assert len(phases) == 1 + optimizers.RULES[rule].is_two_phase
+    arrays = [name for kernel in phases for name in arrays_of(kernel)]
+    assert [name for name in arrays if name != "value"] == slots
+    assert "value" in arrays_of(phases[-1])

@@ -10,13 +10,14 @@ from placer.channel.types import Array
 from placer.config.metrics import Finalizer
 
 
-def finalize(name: Finalizer, statistic: Array) -> float:
+def finalize(name: Finalizer, statistic: Array, rows: int = 1) -> float:
     """Return the number that is reported for a statistic; NaN if it is not defined.
 
     Args:
         name: the finalizer, one of `placer.config.metrics`.
         statistic: sums and counts: [2] or [3] for `ratio` and `root_ratio`,
-            [2, bins + 1] for `auc`, a scalar for `value`.
+            [2, bins + 1] for `auc`; for `value` a scalar, weighted by rows.
+        rows: the number of rows that a `value` was added up over.
     """
     sums = np.asarray(statistic, np.float64)
     match name:
@@ -26,7 +27,7 @@ def finalize(name: Finalizer, statistic: Array) -> float:
             return math.sqrt(_ratio(sums))
         case "auc":
             return _auc(sums)
-    return float(sums)
+    return float(sums) / rows
 
 
 def _ratio(sums: Array) -> float:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from placer.build.plan import Plan
 from placer.errors import RunError
 from placer.runtime.metrics.statistics import (
     Statistics,
@@ -20,17 +18,16 @@ from placer.runtime.metrics.statistics import (
     weight_by_rows,
 )
 from placer.runtime.metrics.stream import StepMetrics
-from placer.runtime.run.events import Report, Step
+from placer.runtime.run.events import Step
+from placer.runtime.run.state import Execution
 
 
 class HistoryWriter:
     """Receives the metrics of every step, in order, from `MetricsStream`.
 
     Args:
-        plan: the plan.
-        history: the file to write a line of JSON per step to; None for no file.
-        report: receives an event per step.
-        rate: returns the rows per second so far.
+        execution: the run of the node. The control node writes a line of JSON per step
+            to the file of `--history`, if any, and reports an event per step.
 
     Attributes:
         steps: the number of the last step.
@@ -40,23 +37,17 @@ class HistoryWriter:
         RunError: if the file cannot be written.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        history: Path | None,
-        report: Report,
-        rate: Callable[[], float],
-    ) -> None:
-        by_name = finalizers_of(plan)
-        self._finalizers = {name: by_name[name] for name in plan.metrics}
-        self._report, self._rate = report, rate
+    def __init__(self, execution: Execution) -> None:
+        by_name = finalizers_of(execution.plan)
+        self._finalizers = {name: by_name[name] for name in execution.plan.metrics}
+        self._execution = execution
         self._epoch = self._rows = 0
         self._sums: Statistics = {}
-        self._history = history
         self._file: FileIO | None = None
         self.steps = 0
         self.eval: dict[str, float] = {}
-        if history is not None:
+        history = execution.options.history
+        if history is not None and execution.is_control:
             with self._errors_reported():
                 # Without a buffer, a line that cannot be written fails once, and not
                 # again when the file is closed after the failure.
@@ -85,7 +76,8 @@ class HistoryWriter:
         if line.eval is not None:
             record["eval"] = self.eval = line.eval
         self._write(record)
-        self._report(Step(**record, samples_per_second=self._rate()))
+        rate = self._execution.timing.rate
+        self._execution.report(Step(**record, samples_per_second=rate))
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -110,6 +102,6 @@ class HistoryWriter:
             yield
         except OSError as error:
             raise RunError(
-                f"the history cannot be written to {self._history}: {error.strerror}",
+                f"the history cannot be written to {self._execution.options.history}: {error.strerror}",
                 hint="name a file in a folder that exists and has room",
             ) from error

@@ -58,8 +58,6 @@ def finalize_all(
 ) -> dict[str, float]:
     """Return the reported number of each metric, from statistics over `rows` rows."""
     return {
-        name: float(statistics[name]) / rows
-        if finalizer == "value"
-        else finalize(finalizer, statistics[name])
+        name: finalize(finalizer, statistics[name], rows)
         for name, finalizer in finalizers.items()
     }

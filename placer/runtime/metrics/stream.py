@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -94,12 +93,7 @@ class MetricsStream:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._failed = kind is not None
         if self._failed:
             # The thread may be waiting in the channel, which is aborted only after

@@ -51,17 +51,19 @@ class Microbatches:
     turns: Sequence[str] = ()
     microbatch: int | None = None
     count: int = 0
-    _stored: dict[tuple[int, str], Any] = field(default_factory=dict)
+    _stored: dict[tuple[int, str], Any] = field(default_factory=dict, init=False)
     """Values of one microbatch, by its number and the value's name."""
-    _trees: dict[str, Any] = field(default_factory=dict)
+    _trees: dict[str, Any] = field(default_factory=dict, init=False)
     """The NamedTuples of values, without arrays."""
-    _sums: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _sums: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     """Totals of arrays, by the name of their value and their index in it."""
-    _donatable: set[tuple[str, int]] = field(default_factory=set)
+    _donatable: set[tuple[str, int]] = field(default_factory=set, init=False)
     """The sums that only this object refers to, so that their memory may be donated."""
-    _half_dtypes: dict[tuple[str, int], Any] = field(default_factory=dict)
+    _half_dtypes: dict[tuple[str, int], Any] = field(default_factory=dict, init=False)
     """The dtypes of half floats, whose sums are float32 until `microbatch_totals`."""
-    _row_parts: dict[tuple[str, int], list[Any]] = field(default_factory=dict)
+    _row_parts: dict[tuple[str, int], list[Any]] = field(
+        default_factory=dict, init=False
+    )
     """Rows to concatenate, each with the number of its microbatch."""
 
     @property

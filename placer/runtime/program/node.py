@@ -19,7 +19,7 @@ The numbers of edges and the names of tables are those of the plan. Every call m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -72,11 +72,11 @@ class Node(Microbatches):
     on_record: Callable[[Mapping[str, Any], int], None]
     devices: Devices
     where: str = ""
-    _recorded: tuple[Any, ...] = ()
-    _step: int = 0
-    _position: tuple[int, int] = (1, 0)
-    _batch: int = 0
-    _evaluation: bool = False
+    _recorded: tuple[Any, ...] = field(default=(), init=False)
+    _step: int = field(default=0, init=False)
+    _position: tuple[int, int] = field(default=(1, 0), init=False)
+    _batch: int = field(default=0, init=False)
+    _evaluation: bool = field(default=False, init=False)
 
     # The calls of node programs.
 
@@ -98,7 +98,8 @@ class Node(Microbatches):
         Example:
             image, label = node.read("image", "label")
         """
-        batches, phase = self._batches, self._phase
+        batches, phase = self._batches, self.phases[self._evaluation]
+        assert phase is not None
         indices = batches.order.indices(*self._position)
         rows_by_shard: dict[RowShard, dict[str, Array]] = {}
         arrays = []
@@ -453,12 +454,6 @@ class Node(Microbatches):
         self._evaluation, self._batch = True, 0
         self.count = 0
         self.exchange.new_step()
-
-    @property
-    def _phase(self) -> NodePhase:
-        phase = self.phases[self._evaluation]
-        assert phase is not None
-        return phase
 
     @property
     def _batches(self) -> Batches:

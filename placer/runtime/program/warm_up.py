@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,20 +42,16 @@ def run_warm_up(plan: Plan, node: Node, hooks: Hooks) -> None:
 
     def dry(rows: Sequence[int], evaluated: Batches | None) -> Node:
         exchange = node.exchange
-        return Node(
-            node.name,
-            _DryExchange(
-                exchange.node, exchange.channel, exchange.edges, exchange.workers
-            ),
-            {name: _FrozenTable(table) for name, table in node.tables.items()},
-            node.schedules,
-            batches(rows),
-            batches(evaluated.sizes) if evaluated else None,
-            node.phases,
-            lambda recorded, _: _settle(recorded.values()),
-            node.devices,
-            parts=node.parts,
-            turns=node.turns,
+        dry_exchange = _DryExchange(
+            exchange.node, exchange.channel, exchange.edges, exchange.workers
+        )
+        return replace(
+            node,
+            exchange=dry_exchange,
+            tables={name: _FrozenTable(table) for name, table in node.tables.items()},
+            training=batches(rows),
+            evaluating=batches(evaluated.sizes) if evaluated else None,
+            on_record=lambda recorded, _: _settle(recorded.values()),
         )
 
     for size in node.training.sizes:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 
-from placer.build.plan import NodePhase, NodePlan, read_sources
 from placer.channel.protocol import Aborted
-from placer.config.data import RowSource
 from placer.runtime.metrics.history import HistoryWriter
 from placer.runtime.metrics.stream import MetricsStream
 from placer.runtime.program.devices import Devices, in_precision, open_devices
@@ -18,13 +15,12 @@ from placer.runtime.program.nans import NanCheck
 from placer.runtime.program.node import Node
 from placer.runtime.program.warm_up import run_warm_up
 from placer.runtime.run.barrier import DONE, READY, barrier
-from placer.runtime.run.batches import Batches, open_batches
 from placer.runtime.run.divergence import LossWatch
 from placer.runtime.run.events import READING
 from placer.runtime.run.handshake import run_handshake
+from placer.runtime.run.opened_sources import open_batches
 from placer.runtime.run.parameter_files import save
 from placer.runtime.run.result import Result
-from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
 from placer.runtime.run.saving import gather_parameters
 from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
@@ -46,17 +42,14 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
     with ExitStack() as contexts:
         devices = contexts.enter_context(open_devices(execution.me, execution.emulates))
         contexts.enter_context(in_precision(plan, execution.me))
-        history_file = options.history if execution.is_control else None
-        history = HistoryWriter(
-            plan, history_file, execution.report, lambda: execution.timing.rate
-        )
+        history = HistoryWriter(execution)
         contexts.callback(history.close)
         loss = LossWatch(plan, execution.stopping.request, execution.report)
         metrics = MetricsStream(plan, channel, history, loss)
         execution.report_state("joining")
         channel.join()
         node = execution.node = _prepare(execution, metrics, devices)
-        _run_handshake(execution, node)
+        run_handshake(execution, node)
         node.where = "compiling"
         if not options.debug_nans:  # nothing is compiled with debug_nans
             run_warm_up(plan, node, (step, evaluate))
@@ -101,24 +94,12 @@ def execute(execution: Execution, step: Hook, evaluate: Hook | None) -> Result |
 def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> Node:
     """Create everything that a program needs, except for what the handshake decides."""
     plan, me = execution.plan, execution.me
-    init_params, share = execution.options.init_params, execution.channel.share
-    build = execution.folder
-    tables = make_tables(plan, me, build, init_params, share, devices)
-    spec = (build / read_sources(build).spec).parent
+    tables = make_tables(execution, devices)
     execution.report_state(READING)
-
-    def batches(
-        data: RowSource, phase_of: Callable[[NodePlan], NodePhase | None]
-    ) -> Batches:
-        execution.rows_read = 0
-        phases = {node.name: phase_of(node) for node in plan.nodes}
-        report = execution.report_rows
-        return open_batches(plan, data, phases, me.name, build, spec, report)
-
-    training = batches(plan.train, lambda node: node.step)
+    training = open_batches(execution, plan.train, lambda node: node.step)
     evaluating = None
-    if plan.evaluation is not None:
-        evaluating = batches(plan.evaluation, lambda node: node.evaluation)
+    if (data := plan.evaluation) is not None:
+        evaluating = open_batches(execution, data, lambda node: node.evaluation)
     execution.report_state("compiling")
     edges = {edge.id: edge for edge in (*plan.step_edges, *plan.evaluation_edges)}
     return Node(
@@ -134,26 +115,6 @@ def _prepare(execution: Execution, metrics: MetricsStream, devices: Devices) -> 
         parts=plan.microbatches,
         turns=me.turns,
     )
-
-
-def _run_handshake(execution: Execution, node: Node) -> None:
-    """Run the handshake, and set the number of rows that all nodes agree on."""
-    training, evaluation = run_handshake(
-        execution.plan,
-        execution.channel,
-        execution.options,
-        training_rows=node.training.source_rows,
-        evaluation_rows=node.evaluating.source_rows if node.evaluating else None,
-    )
-    if training is not None:
-        node.training = node.training.with_rows(training)
-    compare_rows(execution.plan, execution.channel, TRAINING, node.training.rows)
-    if node.evaluating is not None:
-        if evaluation is not None:
-            node.evaluating = node.evaluating.with_rows(evaluation)
-        compare_rows(
-            execution.plan, execution.channel, EVALUATION, node.evaluating.rows
-        )
 
 
 def _with_nan_check(execution: Execution, node: Node, step: Hook) -> Hook:

@@ -9,41 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from placer.build.plan import Plan
-from placer.channel.protocol import Channel
 from placer.errors import DataError, RunError
 from placer.files.regular import open_regular
+from placer.runtime.program.node import Node
 from placer.runtime.run.barrier import HANDSHAKE, barrier
-from placer.runtime.run.options import Options
+from placer.runtime.run.same_rows import EVALUATION, TRAINING, compare_rows
+from placer.runtime.run.state import Execution
 
 
-def run_handshake(
-    plan: Plan,
-    channel: Channel,
-    options: Options,
-    *,
-    training_rows: int | None,
-    evaluation_rows: int | None,
-) -> tuple[int | None, int | None]:
+def run_handshake(execution: Execution, node: Node) -> None:
     """Exchange what each node knows, and check that all know the same.
 
-    Args:
-        plan: the plan.
-        channel: the node's channel.
-        options: the options with which the node was started.
-        training_rows: the number of rows that it reads; None if it reads none.
-        evaluation_rows: likewise.
-
-    Returns:
-        The number of training rows and of evaluation rows, so that all nodes run the
-        same steps. None if no node reads any.
+    Sets the number of rows of the sources of `node`, so that all nodes run the same
+    steps.
 
     Raises:
-        RunError: on the control node, if the nodes do not read the same number of rows
-            or have different builds or options. It aborts the run on the other nodes.
+        RunError: on the control node, if the nodes do not read the same rows, or have
+            different builds or options. It aborts the run on the other nodes.
     """
+    plan, channel, options = execution.plan, execution.channel, execution.options
+    training, evaluating = node.training, node.evaluating
     facts: dict[str, Any] = {
-        "training rows": training_rows,
-        "evaluation rows": evaluation_rows,
+        "training rows": training.source_rows,
+        "evaluation rows": evaluating.source_rows if evaluating else None,
         "build": plan.digest,
         "--steps": options.steps or 0,
         "--save-params": options.save_params is not None,
@@ -61,10 +49,13 @@ def run_handshake(
             _common(plan, reports, fact)
 
     reports = barrier(plan, channel, facts, HANDSHAKE, check)
-    training, evaluation = (
-        _common(plan, reports, fact) for fact in ("training rows", "evaluation rows")
-    )
-    return training, evaluation
+    node.training = training.with_rows(_common(plan, reports, "training rows"))
+    compare_rows(plan, channel, TRAINING, training.rows)
+    if evaluating is not None:
+        node.evaluating = evaluating.with_rows(
+            _common(plan, reports, "evaluation rows")
+        )
+        compare_rows(plan, channel, EVALUATION, evaluating.rows)
 
 
 def _fingerprint(file: Path | None) -> str:

@@ -96,19 +96,13 @@ class Options:
         low=1,
     )
     history: Path | None = _option(
-        None,
-        "Write the metrics of each step to FILE, as JSON lines.",
-        file="written",
+        None, "Write the metrics of each step to FILE, as JSON lines.", file="written"
     )
     save_params: Path | None = _option(
-        None,
-        "Write all parameters to FILE at the end, as safetensors.",
-        file="written",
+        None, "Write all parameters to FILE at the end, as safetensors.", file="written"
     )
     init_params: Path | None = _option(
-        None,
-        "Start from the parameters in FILE, in safetensors format.",
-        file="read",
+        None, "Start from the parameters in FILE, in safetensors format.", file="read"
     )
     base_port: int | None = _option(
         None,

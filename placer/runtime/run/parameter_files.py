@@ -90,8 +90,7 @@ def load(path: Path) -> dict[str, np.ndarray]:
             return {name: file.get_tensor(name) for name in types}
     except FileNotFoundError:
         raise DataError(
-            f"there is no parameter file {path}",
-            hint="write one with --save-params",
+            f"there is no parameter file {path}", hint="write one with --save-params"
         ) from None
     except (OSError, ValueError) as error:
         raise DataError(

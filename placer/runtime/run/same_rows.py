@@ -12,7 +12,7 @@ from placer.config.data import Data
 from placer.errors import RunError
 from placer.readers import Digests, Rows
 from placer.runtime.run.barrier import ROWS, receive_json, send_json
-from placer.runtime.run.batches import inputs_of
+from placer.runtime.run.opened_sources import inputs_of
 
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
@@ -102,11 +102,8 @@ def _comparisons(
             yield f"row {row} of", name, values
     # The rows above are the same on all nodes, or only one node has the input.
     for name in dict.fromkeys(n for d in digests.values() for n in d.whole):
-        yield (
-            "some row of",
-            name,
-            {n: d.whole[name] for n, d in nodes if name in d.whole},
-        )
+        values = {n: d.whole[name] for n, d in nodes if name in d.whole}
+        yield "some row of", name, values
 
 
 def _list_some(nodes: list[str]) -> str:

@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from placer.build.plan import MEMORY, NodePlan, Parameter, Plan, Table
-from placer.config.initializers import file_of
-from placer.config.slicing import Block
+from placer.build.plan import MEMORY, Plan, Table
 from placer.runtime.program.devices import Devices
 from placer.runtime.run import parameter_files as files
+from placer.runtime.run.state import Execution
 from placer.tables.block_table import BlockTable
-from placer.tables.buffers import Allocate
 from placer.tables.dense import DenseTable
 from placer.tables.initial.initial_values import compute_values
 
 
-def make_tables(
-    plan: Plan,
-    me: NodePlan,
-    build: Path,
-    init_params: Path | None,
-    allocate: Allocate,
-    devices: Devices,
-) -> dict[str, BlockTable]:
-    """Create a node's tables and compile their updates.
+def make_tables(execution: Execution, devices: Devices) -> dict[str, BlockTable]:
+    """Create a node's tables and compile their updates; return them by name.
 
-    Args:
-        plan: the plan.
-        me: the node in the plan.
-        build: the build folder, which has the files that initializers name.
-        init_params: a file of whole parameters to start from, if any.
-        allocate: returns memory for the values of tables that are updated in place.
-        devices: the devices of the node.
-
-    Returns:
-        The tables by name.
+    They start from the parameters of the file of `--init-params`, if any. Tables that
+    are updated in place are in memory from the node's channel.
 
     Raises:
         DataError: for a file that cannot be read or does not fit the model.
     """
+    plan, me, build = execution.plan, execution.me, execution.folder
+    init_params = execution.options.init_params
     parameters = {parameter.name: parameter for parameter in plan.parameters}
     values = None
     if init_params is not None and me.tables:
@@ -53,7 +35,7 @@ def make_tables(
     for planned in me.tables:
         dtype = parameters[planned.blocks[0].parameter].dtype
         initial = (
-            _initial_values(block, parameters[block.parameter], plan.seed, build)
+            compute_values(parameters[block.parameter], block, plan.seed, build)
             if values is None
             else values[block.parameter].reshape(-1)[block.start : block.stop]
             for block in planned.blocks
@@ -61,7 +43,7 @@ def make_tables(
         shaped = map(np.reshape, initial, (block.shape for block in planned.blocks))
         table: BlockTable
         if planned.devices == MEMORY:
-            table = DenseTable(planned, dtype, shaped, allocate)
+            table = DenseTable(planned, dtype, shaped, execution.channel.share)
         else:
             from placer.tables.device import DeviceTable
 
@@ -72,22 +54,6 @@ def make_tables(
                 table.warm_up(sources)
         tables[planned.name] = table
     return tables
-
-
-def _initial_values(
-    block: Block, parameter: Parameter, seed: int, build: Path
-) -> npt.NDArray[Any]:
-    """Return the initial values of a block, flat."""
-    file = file_of(parameter.init)
-    return compute_values(
-        parameter.init if file is None else {"file": str(build / file)},
-        seed=seed,
-        name=parameter.name,
-        shape=parameter.shape,
-        start=block.start,
-        stop=block.stop,
-        dtype=parameter.dtype,
-    )
 
 
 def _source_counts(plan: Plan, planned: Table) -> set[int]:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 
-from placer.build.plan import NodePlan, Plan, read_plan
+from placer.build.plan import NodePlan, read_plan
 from placer.channel.protocol import Aborted, Cause
 from placer.reentry import node_in_thread
 from placer.runtime.program.devices import reserve_cpu_devices
@@ -59,17 +59,26 @@ def run_in_threads(
     options = options or Options()
     names = [node.name for node in plan.nodes]
     channels = memory_channels(names, deadline=options.deadline)
-    load = _load_each_program_once()
+    lock = threading.Lock()
+    loaded: dict[str, Hooks] = {}
     executions = [
         Execution(plan, folder, node, channels[node.name], options, show_output)
         for node in plan.nodes
     ]
 
+    def load(node: NodePlan) -> Hooks:
+        """Load a program for the first thread that runs it. Other threads get the same
+        functions, so that JAX compiles them once."""
+        with lock:
+            if node.program not in loaded:
+                loaded[node.program] = load_program(folder, plan, node)
+            return loaded[node.program]
+
     def run_node(execution: Execution) -> Result | None:
         me = execution.me
         try:
             with node_in_thread(me.name), root_cause_reported(execution):
-                return execute(execution, *load(folder, plan, me))
+                return execute(execution, *load(me))
         finally:
             execution.channel.close()
 
@@ -100,21 +109,6 @@ def run_in_threads(
     result = runs[0].result()
     assert result is not None
     return result
-
-
-def _load_each_program_once() -> Callable[[Path, Plan, NodePlan], Hooks]:
-    """Return a function that loads a program for the first thread that runs it. Other
-    threads get the same functions, so that JAX compiles them once."""
-    lock = threading.Lock()
-    loaded: dict[str, Hooks] = {}
-
-    def load(folder: Path, plan: Plan, node: NodePlan) -> Hooks:
-        with lock:
-            if node.program not in loaded:
-                loaded[node.program] = load_program(folder, plan, node)
-            return loaded[node.program]
-
-    return load
 
 
 def _start_thread(

@@ -134,7 +134,7 @@ def read_group(
         return None
     name = _rule_name(node, problems)
     # With an unknown rule every other key may be one of its hyperparameters.
-    others = optimizers.find(name).hyper if name else node.entries
+    others = optimizers.RULES[name].hyper if name else node.entries
     good = decode(node, Optimizer, where, problems, others)
     hyper = _hyper(name, node, problems) if name else {}
     rate = good.get("learning_rate")
@@ -165,9 +165,9 @@ def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
     node = entry.get("op")
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
         return None  # decode reports it
-    if node.value in optimizers.names():
+    if node.value in optimizers.RULES:
         return node.value
-    hint = did_you_mean(node.value, optimizers.names())
+    hint = did_you_mean(node.value, sorted(optimizers.RULES))
     problems.add(f"unknown optimizer '{node.value}'", node.inner_span, hint)
     return None
 
@@ -175,7 +175,7 @@ def _rule_name(entry: MappingNode, problems: Problems) -> str | None:
 def _hyper(name: str, entry: MappingNode, problems: Problems) -> dict[str, float]:
     """Return the hyperparameters in an entry that differ from their defaults."""
     hyper = {}
-    for key, declared in optimizers.find(name).hyper.items():
+    for key, declared in optimizers.RULES[name].hyper.items():
         node = entry.get(key)
         if node is None:
             continue

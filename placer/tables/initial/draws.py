@@ -71,9 +71,7 @@ def fill_random(out: np.ndarray, draw: Draw, key: Key, start: int, row: int) -> 
 
 
 def _words(
-    key: Key,
-    rows: NDArray[np.int64],
-    offsets: NDArray[np.int64],
+    key: Key, rows: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> tuple[Words, Words]:
     """Return the two words of each pair. `rows` and `offsets` have the row of each pair
     and its index in the row."""

@@ -13,14 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from placer.config.initializers import (
-    DEFAULT_NORMAL,
-    DEFAULT_UNIFORM,
-    canonicalize,
-    check,
-    check_shape,
-    file_of,
-)
+from placer.build.plan import Parameter
+from placer.config.initializers import BARE, canonicalize, check, check_shape, file_of
+from placer.config.slicing import Block
 from placer.errors import PlacerError
 from placer.tables.initial.draws import (
     DISTRIBUTIONS,
@@ -38,64 +33,35 @@ Initializer = str | Mapping[str, Any]
 _TRUNCATED_STD = 0.87962566103423978  # of a standard normal that is truncated at ± 2
 
 
-def _scaled(scale: float, mode: str, distribution: str) -> tuple[str, Any]:
-    settings = {"scale": scale, "mode": mode, "distribution": distribution}
-    return "variance_scaling", settings
-
-
-_BARE: dict[str, tuple[str, Any]] = {
-    "zeros": ("constant", 0.0),
-    "ones": ("constant", 1.0),
-    "uniform": ("uniform", DEFAULT_UNIFORM),
-    "normal": ("normal", DEFAULT_NORMAL),
-    "truncated_normal": ("truncated_normal", DEFAULT_NORMAL),
-    "orthogonal": ("orthogonal", 1.0),
-    "identity": ("identity", 1.0),
-    "xavier_uniform": _scaled(1.0, "fan_avg", "uniform"),
-    "xavier_normal": _scaled(1.0, "fan_avg", "normal"),
-    "he_uniform": _scaled(2.0, "fan_in", "uniform"),
-    "he_normal": _scaled(2.0, "fan_in", "normal"),
-    "lecun_uniform": _scaled(1.0, "fan_in", "uniform"),
-    "lecun_normal": _scaled(1.0, "fan_in", "normal"),
-}
-"""The form with an argument that each initializer without one stands for."""
-
-
 def compute_values(
-    init: Initializer,
-    *,
-    seed: int,
-    name: str,
-    shape: tuple[int, ...],
-    start: int,
-    stop: int,
-    dtype: str,
+    parameter: Parameter, block: Block, seed: int, folder: Path
 ) -> np.ndarray:
-    """Return elements [start, stop) of a parameter flattened in C order.
+    """Return the initial values of a block of a parameter, flat.
 
     Args:
-        init: an initializer as a spec writes it.
+        parameter: the parameter, on whose name its random values depend.
+        block: the block.
         seed: the seed of the model.
-        name: the name of the parameter, which its random values depend on.
-        shape: the shape of the whole parameter.
-        start, stop: the range of elements.
-        dtype: the dtype of the result.
+        folder: the folder of the files that initializers name.
 
     Returns:
-        An array of shape [stop - start]. It is computed in float64 and cast, so float32
+        An array of the parameter's dtype. It is computed in float64 and cast, so float32
         and float64 values agree up to rounding. Values of a file (`{"file": path}`) are
         cast from the file's dtype.
 
     Raises:
         PlacerError: for an unknown or malformed initializer, or one that cannot fill
-            this shape.
+            the parameter.
     """
+    init, name, shape = parameter.init, parameter.name, parameter.shape
+    start, stop = block.start, block.stop
     if (file := file_of(init)) is not None:
-        return read_flat_range(Path(file), name, shape, start, stop).astype(dtype)
+        values = read_flat_range(folder / file, name, shape, start, stop)
+        return values.astype(parameter.dtype)
     if problem := check(init) or check_shape(init, shape):
         raise PlacerError(f"parameter {name}: {problem}")
     assert 0 <= start <= stop <= prod(shape), (name, start, stop, shape)
-    out = np.empty(stop - start, dtype)
+    out = np.empty(stop - start, parameter.dtype)
     if start == stop:
         return out
     form, argument = _parse(canonicalize(init), shape)
@@ -118,7 +84,7 @@ def compute_values(
 def _parse(init: Initializer, shape: tuple[int, ...]) -> tuple[str, Any]:
     """Reduce an initializer to a form that `compute_values` handles, and its
     argument."""
-    form, argument = _BARE[init] if isinstance(init, str) else next(iter(init.items()))
+    form, argument = BARE[init] if isinstance(init, str) else next(iter(init.items()))
     if form == "variance_scaling":
         return _variance_scaling(shape, **argument)
     if form in ("normal", "truncated_normal"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -97,11 +98,8 @@ def test_a_node_of_another_version_is_reported(
     channels["worker:1"].send("worker:0", Key(HANDSHAKE, 0), report)
     with pytest.raises(RunError, match=r"^worker:1 runs another version of placer"):
         run_handshake(
-            plan,
-            channels["worker:0"],
-            Options(),
-            training_rows=3,
-            evaluation_rows=None,
+            SimpleNamespace(plan=plan, channel=channels["worker:0"], options=Options()),  # type: ignore[arg-type]
+            SimpleNamespace(training=SimpleNamespace(source_rows=3), evaluating=None),  # type: ignore[arg-type]
         )
 
 

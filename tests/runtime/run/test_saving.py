@@ -10,21 +10,22 @@ from placer.channel.memory import memory_channels
 from placer.resources import find_file
 from placer.runtime.program.devices import Devices
 from placer.runtime.run import saving
+from placer.runtime.run.options import Options
+from placer.runtime.run.state import Execution
 from placer.runtime.run.tables import make_tables
-from placer.tables.buffers import allocate_private
 
 
 def test_a_block_larger_than_a_message_is_sent_in_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "CHUNK", 100)
     placer.compile(find_file("specs/digits.yaml"), tmp_path / "build")
     plan = read_plan(tmp_path / "build")
-    tables = {
-        n.name: make_tables(
-            plan, n, tmp_path / "build", None, allocate_private, Devices({})
-        )
+    names = [node.name for node in plan.nodes]
+    channels = memory_channels(names, max_message=4 * 100, deadline=60)
+    runs = [
+        Execution(plan, tmp_path / "build", n, channels[n.name], Options(), print)
         for n in plan.nodes
-    }
-    channels = memory_channels(tables, max_message=4 * 100, deadline=60)
+    ]
+    tables = {run.me.name: make_tables(run, Devices({})) for run in runs}
     gathered = {}
 
     def gather(node):

@@ -9,10 +9,11 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.initial import compute_values
 
 from placer.config import initializers
 from placer.errors import PlacerError
-from placer.tables.initial.initial_values import compute_values, fan_in_out
+from placer.tables.initial.initial_values import fan_in_out
 
 RANDOM = [
     "uniform",
