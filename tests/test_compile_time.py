@@ -129,8 +129,7 @@ def test_an_op_takes_no_longer_for_many_workers_than_for_few(tmp_path):
 
     def calls_of_80_ops(workers):
         few, many = (
-            calls_to_compile(tmp_path, chain(ops, workers=workers))
-            for ops in (40, 120)
+            calls_to_compile(tmp_path, chain(ops, workers=workers)) for ops in (40, 120)
         )
         return many - few
 

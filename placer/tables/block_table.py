@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (numpy knows bfloat16 by it)
@@ -52,6 +52,18 @@ class BlockTable(ProgramTable, ABC):
         }
 
     @abstractmethod
+    def slots(self) -> dict[str, tuple[Array, ...]]:
+        """Return copies of the optimizer's state: for each slot, one numpy array per
+        block."""
+
+    @abstractmethod
+    def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
+        """Replace the optimizer's state, of the form that `slots` returns.
+
+        Values and step count stay as they are. Raises RunError for other slots.
+        """
+
+    @abstractmethod
     def warm_up(self, sources: int = 1) -> None:
         """Compile what an update by gradients of `sources` nodes needs, so that the
         first update is as fast as the others."""
@@ -75,6 +87,19 @@ class BlockTable(ProgramTable, ABC):
                 )
         return list(arrays)
 
+    def check_slots(
+        self, slots: Mapping[str, Sequence[Any]]
+    ) -> Mapping[str, Sequence[Any]]:
+        """Return `slots` after checking that they are those of the table, and that
+        their arrays fit the blocks; RunError otherwise."""
+        own = optimizers.slots(self.rule, self.hyper)
+        if slots.keys() != own.keys():
+            raise RunError(
+                f"table {self.name} has {_list_slots(own)},"
+                f" but the argument has {_list_slots(slots)}"
+            )
+        return {slot: self.check_fits(arrays, slot) for slot, arrays in slots.items()}
+
     def scale_per_block(self, scale: Any) -> Sequence[Any]:
         """Return the factor of the gradient of each block."""
         if not isinstance(scale, list | tuple):
@@ -91,3 +116,7 @@ class BlockTable(ProgramTable, ABC):
             decays: np.array(constants._replace(**changing), self.compute_dtype)
             for decays, constants in self._constants.items()
         }
+
+
+def _list_slots(slots: Mapping[str, object]) -> str:
+    return " and ".join(slots) if slots else "no slots"

@@ -7,7 +7,7 @@ that alternate if readers must not see values change (see `placer.tables.buffers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import accumulate
@@ -89,6 +89,10 @@ class DenseTable(BlockTable):
         self._check_usable()
         return self._values
 
+    def slots(self) -> dict[str, tuple[Array, ...]]:
+        self._check_usable()
+        return {slot: self._views(flat.copy()) for slot, flat in self._slots.items()}
+
     def load(self, values: Sequence[Any]) -> None:
         self._check_usable()
         arrays = self.check_fits(values, "value")
@@ -96,6 +100,12 @@ class DenseTable(BlockTable):
         for view, array in zip(self._views(flat), arrays, strict=True):
             view[...] = array
         self._publish(flat)
+
+    def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
+        self._check_usable()
+        for slot, arrays in self.check_slots(slots).items():
+            for view, array in zip(self._views(self._slots[slot]), arrays, strict=True):
+                view[...] = array
 
     def warm_up(self, sources: int = 1) -> None:
         if self.blocks:

@@ -46,8 +46,15 @@ class DeviceTable(BlockTable):
     def values(self) -> Arrays:
         return self._values
 
+    def slots(self) -> dict[str, tuple[npt.NDArray[Any], ...]]:
+        return {slot: tuple(map(np.array, each)) for slot, each in self._slots.items()}
+
     def load(self, values: Sequence[Any]) -> None:
         self._values = self._put(self.check_fits(values, "value"))
+
+    def load_slots(self, slots: Mapping[str, Sequence[Any]]) -> None:
+        fitting = self.check_slots(slots)
+        self._slots = {slot: self._put(arrays) for slot, arrays in fitting.items()}
 
     def warm_up(self, sources: int = 1) -> None:
         """Compile an update, by running one whose results are dropped."""

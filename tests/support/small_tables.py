@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,6 @@ from placer import ops
 from placer.build.plan import MEMORY, Table
 from placer.config import optimizers
 from placer.config.slicing import Block
-from placer.tables.block_table import BlockTable
 from placer.tables.dense import DenseTable
 from support.initial import compute_values
 
@@ -115,25 +113,6 @@ def initial_values(blocks, dtype, seed=5, inits=INITS, shapes=SHAPES):
 def make_gradients(step: int, dtype: Any = "float32") -> dict[str, np.ndarray]:
     rng = np.random.default_rng(step)
     return {name: rng.normal(size=s).astype(dtype) for name, s in SHAPES.items()}
-
-
-def slots_of(table: BlockTable) -> dict[str, tuple[np.ndarray, ...]]:
-    """Return copies of the optimizer's state: for each slot, one array per block."""
-    if isinstance(table, DenseTable):
-        return {name: table._views(flat.copy()) for name, flat in table._slots.items()}
-    return {name: tuple(map(np.array, each)) for name, each in table._slots.items()}
-
-
-def load_slots(table: BlockTable, slots: dict[str, Sequence[Any]]) -> None:
-    """Replace the optimizer's state, of the form that `slots_of` returns."""
-    assert slots.keys() == table._slots.keys()
-    for name, arrays in slots.items():
-        if isinstance(table, DenseTable):
-            views = table._views(table._slots[name])
-            for view, array in zip(views, arrays, strict=True):
-                view[...] = array
-        else:
-            table._slots[name] = table._put(arrays)
 
 
 def update_table(

@@ -12,10 +12,8 @@ from support.small_tables import (
     VARIANTS,
     block_of,
     case_id,
-    load_slots,
     make_gradients,
     make_table,
-    slots_of,
     update_table,
     whole_block,
 )
@@ -43,7 +41,7 @@ def test_values_begin_as_the_initializers_say():
 @pytest.mark.parametrize("case", VARIANTS, ids=case_id)
 def test_slots_start_at_their_constants(case):
     initial = optimizers.slots(*case)
-    slots = slots_of(make_table(ALL, *case))
+    slots = make_table(ALL, *case).slots()
     assert list(slots) == list(initial)
     for slot, arrays in slots.items():
         assert [array.shape for array in arrays] == list(SHAPES.values())
@@ -112,12 +110,12 @@ def test_the_padding_stays_zero(in_place):
 def test_warm_up_changes_nothing():
     table = make_table(ALL, "adam")
     table.update(list(make_gradients(0).values()), learning_rate=0.1)
-    before, slots = table.values(), slots_of(table)
+    before, slots = table.values(), table.slots()
     table.warm_up()
     assert table.step == 1
     for a, b in zip(before, table.values(), strict=True):
         np.testing.assert_array_equal(a, b)
-    for slot, arrays in slots_of(table).items():
+    for slot, arrays in table.slots().items():
         for a, b in zip(slots[slot], arrays, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -152,14 +150,14 @@ def test_nothing_is_compiled_after_warm_up_for_several_workers(rule, monkeypatch
 def test_load_replaces_values_and_keeps_slots():
     table = make_table(ALL, "momentum")
     table.update(list(make_gradients(0).values()), learning_rate=0.1)
-    views, slots = table.values(), slots_of(table)
+    views, slots = table.values(), table.slots()
     kept = views[0].copy()
     loaded = [np.full(shape, 3.0, np.float32) for shape in SHAPES.values()]
     table.load(loaded)
     loaded[0].fill(9.0)
     assert (table.values()[0] == 3.0).all()
     np.testing.assert_array_equal(views[0], kept)
-    np.testing.assert_array_equal(slots_of(table)["trace"][0], slots["trace"][0])
+    np.testing.assert_array_equal(table.slots()["trace"][0], slots["trace"][0])
     assert table.step == 1
 
 
@@ -169,12 +167,23 @@ def test_a_table_continues_from_loaded_values_slots_and_step(case):
     for step in range(3):
         update_table(one, list(make_gradients(step).values()), RATES[step])
     other.load(one.values())
-    load_slots(other, slots_of(one))
+    other.load_slots(one.slots())
     other.step = one.step
     for table in (one, other):
         update_table(table, list(make_gradients(3).values()), RATES[3])
     for a, b in zip(one.values(), other.values(), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_slots_are_copies():
+    table = make_table([whole_block("h1.b")], "momentum")
+    (trace,) = table.slots()["trace"]
+    trace.fill(5.0)
+    given = [np.full(7, 2.0, np.float32)]
+    assert (table.slots()["trace"][0] == 0).all()
+    table.load_slots({"trace": given})
+    given[0].fill(5.0)
+    assert (table.slots()["trace"][0] == 2.0).all()
 
 
 def test_a_table_without_blocks_does_nothing():
@@ -186,7 +195,7 @@ def test_a_table_without_blocks_does_nothing():
         with empty.update_in_chunks(learning_rate=0.1):
             pass
         assert empty.values() == ()
-        assert slots_of(empty) == {"mu": (), "nu": ()}
+        assert empty.slots() == {"mu": (), "nu": ()}
         assert empty.step == 2
 
 
@@ -208,6 +217,25 @@ def test_gradients_that_do_not_fit_raise(wrong, message):
         table.update(wrong, learning_rate=0.1)
     assert table.step == 0
     table.update([np.zeros((13, 7), np.float32)], learning_rate=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong", "message"),
+    [
+        ("momentum", {}, "table ps has trace, but the argument has no slots"),
+        ("sgd", {"trace": []}, "table ps has no slots, but the argument has trace"),
+        ("adam", {"mu": []}, "table ps has mu and nu, but the argument has mu"),
+        (
+            "momentum",
+            {"trace": [np.zeros(3, np.float32)]},
+            r"table ps: trace of h1.b is float32\[3\], the block is float32\[7\]",
+        ),
+    ],
+)
+def test_slots_that_do_not_fit_raise(rule, wrong, message):
+    table = make_table([whole_block("h1.b")], rule)
+    with pytest.raises(RunError, match=message):
+        table.load_slots(wrong)
 
 
 def test_float64_keeps_its_precision():

@@ -13,12 +13,10 @@ from support.small_tables import (
     VARIANTS,
     case_id,
     initial_values,
-    load_slots,
     make_gradients,
     make_table,
     planned,
     run_optax,
-    slots_of,
     update_table,
     whole_block,
 )
@@ -145,11 +143,11 @@ def test_a_dense_table_continues_from_the_state_of_a_device_table(case):
     for each, rate in zip(gradients[:2], RATES, strict=False):
         update_table(device, each, rate)
     dense.load([np.asarray(value) for value in device.values()])
-    load_slots(dense, slots_of(device))
+    dense.load_slots(device.slots())
     dense.step = device.step
     other = on_devices(ALL, *case)
     other.load(dense.values())
-    load_slots(other, slots_of(dense))
+    other.load_slots(dense.slots())
     other.step = dense.step
     for each in gradients[2:]:
         for table in (device, dense, other):
@@ -158,3 +156,9 @@ def test_a_dense_table_continues_from_the_state_of_a_device_table(case):
     check_values(dense, dict(zip(SHAPES, values, strict=True)))
     for ours, theirs in zip(other.values(), device.values(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_slots_of_another_rule_raise():
+    message = "table gpus has trace, but the argument has mu and nu"
+    with pytest.raises(RunError, match=message):
+        on_devices(ALL, "momentum").load_slots(make_table(ALL, "adam").slots())

@@ -13,11 +13,9 @@ from support.small_tables import (
     SHAPES,
     VARIANTS,
     case_id,
-    load_slots,
     make_gradients,
     make_table,
     run_optax,
-    slots_of,
     update_table,
     whole_block,
 )
@@ -102,9 +100,8 @@ def test_each_gradient_is_scaled():
 def test_half_floats_are_computed_in_float32_and_rounded_once(case, dtype):
     half, wide = make_table(ALL, *case, dtype), make_table(ALL, *case)
     wide.load([value.astype(np.float32) for value in half.values()])
-    load_slots(
-        wide,
-        {slot: [a.astype(np.float32) for a in s] for slot, s in slots_of(half).items()},
+    wide.load_slots(
+        {slot: [a.astype(np.float32) for a in s] for slot, s in half.slots().items()},
     )
     gradients = list(make_gradients(0, half.dtype).values())
     update_table(half, gradients, 0.05)
@@ -116,8 +113,8 @@ def test_half_floats_are_computed_in_float32_and_rounded_once(case, dtype):
         return
     for a, b in zip(half.values(), wide.values(), strict=True):
         np.testing.assert_array_equal(a, b.astype(half.dtype))
-    for slot, arrays in slots_of(half).items():
-        for a, b in zip(arrays, slots_of(wide)[slot], strict=True):
+    for slot, arrays in half.slots().items():
+        for a, b in zip(arrays, wide.slots()[slot], strict=True):
             np.testing.assert_array_equal(a, b.astype(half.dtype))
 
 

@@ -18,7 +18,6 @@ from support.small_tables import (
     make_gradients,
     make_table,
     planned,
-    slots_of,
     trust_ratio,
     trust_ratio_of,
     update_table,
@@ -41,8 +40,8 @@ def check_same_bits(one, other):
     assert one.step == other.step
     for a, b in zip(one.values(), other.values(), strict=True):
         assert a.tobytes() == b.tobytes()
-    for slot, arrays in slots_of(one).items():
-        for a, b in zip(arrays, slots_of(other)[slot], strict=True):
+    for slot, arrays in one.slots().items():
+        for a, b in zip(arrays, other.slots()[slot], strict=True):
             assert a.tobytes() == b.tobytes()
 
 
@@ -101,8 +100,8 @@ def test_slices_on_several_tables_have_the_bits_of_one_table(case, dtype):
                 part.update([piece], learning_rate=rate, scale=0.3)
     together = b"".join(part.values()[0].tobytes() for part in slices)
     assert together == one.values()[0].tobytes()
-    for slot, (state,) in slots_of(one).items():
-        parts = b"".join(slots_of(part)[slot][0].tobytes() for part in slices)
+    for slot, (state,) in one.slots().items():
+        parts = b"".join(part.slots()[slot][0].tobytes() for part in slices)
         assert parts == state.tobytes()
 
 
@@ -286,7 +285,9 @@ def test_missing_elements_raise():
 
 USES = {
     "values": lambda t: t.values(),
+    "slots": lambda t: t.slots(),
     "load": lambda t: t.load([np.zeros(7, np.float32)]),
+    "load_slots": lambda t: t.load_slots({"trace": [np.zeros(7, np.float32)]}),
     "update": lambda t: t.update([np.zeros(7, np.float32)], learning_rate=0.1),
 }
 
